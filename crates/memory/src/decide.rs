@@ -6,7 +6,6 @@ use crate::{
     MemoryStore, NumberedPolicy,
     overflow::OverflowTable,
     segment::Locked,
-    shard::SegmentState,
     slot::{OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
 };
@@ -190,7 +189,7 @@ impl MemoryStore {
                     entry.take_if(|entry| forgets(entry));
                     decision
                 };
-                let kept = &mut locked.kept_mut().kept;
+                let kept = &mut locked.kept_mut();
                 if let Some((decision, stays)) =
                     kept.change(index, policy.policy(), &self.budget, change)
                 {
@@ -239,7 +238,7 @@ impl MemoryStore {
     /// The slot for an entry, which becomes an overflow entry if it does not fit.
     pub(crate) fn slot_of(
         &self,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         hash: u64,
         entry: Entry,
         policy: &NumberedPolicy,
@@ -249,7 +248,7 @@ impl MemoryStore {
             policy.note_written(now);
             return Slot::simple(hash, number, state);
         }
-        Slot::overflow(hash, locked.kept_mut().kept.put(entry, &self.budget))
+        Slot::overflow(hash, locked.kept_mut().put(entry, &self.budget))
     }
 
     /// The number of the policy and the encoded state, if a slot can hold the entry.
@@ -267,13 +266,13 @@ impl MemoryStore {
     /// The entry of a slot. An overflow entry is removed from its table.
     pub(crate) fn take_entry(
         &self,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         slot: Slot,
     ) -> Option<Entry> {
         if slot.policy_number() != OVERFLOW {
             return self.simple_entry(slot);
         }
-        locked.kept_mut().kept.take(slot.index(), &self.budget)
+        locked.kept_mut().take(slot.index(), &self.budget)
     }
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {

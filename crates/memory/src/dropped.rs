@@ -17,7 +17,8 @@ pub(crate) struct DroppedKeys {
     shift: u32,
     /// For each range, microseconds since the Unix epoch; 0: no key of it was dropped.
     until: Box<[u64]>,
-    keys: usize,
+    /// Number of dropped keys.
+    pub(crate) keys: usize,
 }
 
 impl DroppedKeys {
@@ -30,11 +31,6 @@ impl DroppedKeys {
     /// Its size in bytes.
     pub(crate) const fn size(&self) -> usize {
         size_of_val(&*self.until)
-    }
-
-    /// Number of dropped keys.
-    pub(crate) const fn keys(&self) -> usize {
-        self.keys
     }
 
     /// Adds a dropped key that recovers at `until`.
@@ -89,7 +85,7 @@ mod tests {
         for (hash, until) in hashes.iter().zip(1000..) {
             dropped.add(*hash, at(until));
         }
-        assert_eq!(dropped.keys(), 200);
+        assert_eq!(dropped.keys, 200);
         let mut others = vec![dropped];
         for max_bytes in [64 << 20, 3 << 20, 2 << 20] {
             let mut other = DroppedKeys::new(max_bytes);

@@ -4,7 +4,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use sluicegate_core::{
-    Decision, Entry, Operation, Outcome, Policy, ReserveError, Retry, Timestamp, apply,
+    Decision, Entry, Operation, Outcome, Policy, ReserveError, Retry, Timestamp, apply, as_micros,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     bits::narrow,
     overflow::OverflowTable,
     segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
-    shard::{SegmentState, Shard},
+    shard::Shard,
     slot::{OVERFLOW, Slot},
 };
 
@@ -25,40 +25,30 @@ impl MemoryStore {
     /// Inserts a new key if one of its slots is free or has recovered.
     pub(crate) fn insert(
         &self,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         hash: u64,
         slot: Slot,
         now: Timestamp,
     ) -> bool {
-        let mut reclaimed = 0;
-        let inserted = locked.insert(hash, slot, |part, slot| {
-            let recovered = self.reclaim_if_recovered(&mut part.kept, slot, now);
-            reclaimed += usize::from(recovered);
-            recovered
-        });
-        if inserted {
-            self.budget.count_keys(reclaimed, 1);
-        } else {
-            self.budget.count_keys(reclaimed, 0);
-        }
-        inserted
+        self.vacate(locked, hash, now).map(|vacant| locked.fill(vacant, slot)).is_some()
     }
 
-    /// Claims a slot for a new key, if one is free or has recovered.
-    pub(crate) fn reserve(
+    /// Finds a slot for a new key that is free or has recovered, and counts the key.
+    #[inline]
+    pub(crate) fn vacate(
         &self,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
-    ) -> Option<SlotIndex> {
+    ) -> Option<(SlotIndex, bool)> {
         let mut reclaimed = 0;
-        let reserved = locked.reserve(hash, |part, slot| {
-            let recovered = self.reclaim_if_recovered(&mut part.kept, slot, now);
+        let vacant = locked.vacate(hash, |kept, slot| {
+            let recovered = self.reclaim_if_recovered(kept, slot, now);
             reclaimed += usize::from(recovered);
             recovered
         });
-        self.budget.count_keys(reclaimed, usize::from(reserved.is_some()));
-        reserved
+        self.budget.count_keys(reclaimed, usize::from(vacant.is_some()));
+        vacant
     }
 
     /// Whether a slot has recovered. If so, its overflow entry is removed.
@@ -67,7 +57,7 @@ impl MemoryStore {
             return false;
         }
         if slot.policy_number() != OVERFLOW {
-            return slot.tat().has_come(now.as_micros().saturating_sub(self.base().as_micros()));
+            return slot.tat().has_come(as_micros(now.since(self.base())));
         }
         if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
             return false;
@@ -80,7 +70,7 @@ impl MemoryStore {
     /// had when the state file was read and this key may have been dropped then.
     pub(crate) fn is_full(
         &self,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         (hash, found): (u64, Option<Slot>),
         policy: &NumberedPolicy,
         now: Timestamp,
@@ -101,7 +91,7 @@ impl MemoryStore {
         // Existing keys are decided as usual, except for a log that this request would lengthen.
         found.is_none_or(|slot| {
             let entry =
-                locked.kept().kept.get(slot.index()).filter(|_| slot.policy_number() == OVERFLOW);
+                locked.kept().get(slot.index()).filter(|_| slot.policy_number() == OVERFLOW);
             let lengthens = |entry: &Entry| {
                 entry.grows() && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
             };
@@ -130,10 +120,9 @@ impl MemoryStore {
 
     /// Reclaims the recovered ones of the next few slots, and returns their number. Checking all slots for every key
     /// of a flood would itself block the segment.
-    fn sweep(&self, locked: &mut Locked<'_, SegmentState<OverflowTable>>, now: Timestamp) -> usize {
-        let gone = locked.drain_some(SWEEP_SLOTS, |part, slot| {
-            self.reclaim_if_recovered(&mut part.kept, slot, now)
-        });
+    fn sweep(&self, locked: &mut Locked<'_, OverflowTable>, now: Timestamp) -> usize {
+        let gone =
+            locked.drain_some(SWEEP_SLOTS, |kept, slot| self.reclaim_if_recovered(kept, slot, now));
         self.budget.count_keys(gone, 0);
         gone
     }
@@ -143,7 +132,7 @@ impl MemoryStore {
     pub(crate) fn make_space(
         &self,
         shard: &Shard<OverflowTable>,
-        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        locked: &mut Locked<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
     ) -> bool {
@@ -151,9 +140,8 @@ impl MemoryStore {
             self.sweep(locked, now);
             return false;
         }
-        let gone = locked
-            .drain_where(|part, slot| self.reclaim_if_recovered(&mut part.kept, slot, now))
-            .len();
+        let gone =
+            locked.drain_where(|kept, slot| self.reclaim_if_recovered(kept, slot, now)).len();
         self.budget.count_keys(gone, 0);
         if gone >= SLOTS / 8 {
             return true;

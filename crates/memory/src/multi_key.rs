@@ -14,7 +14,6 @@ use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
     overflow::OverflowTable,
     segment::{Locked, SlotIndex},
-    shard::SegmentState,
 };
 
 /// One key of a multi-key take, by its hash.
@@ -26,7 +25,7 @@ struct HashedTake<'a> {
 
 /// The locks on the segments of several keys.
 struct Locks<'a> {
-    locked: Vec<Locked<'a, SegmentState<OverflowTable>>>,
+    locked: Vec<Locked<'a, OverflowTable>>,
     /// For each key, the index of its segment in `locked`.
     which: Vec<usize>,
 }
@@ -94,13 +93,9 @@ impl MemoryStore {
             if cost == 0 || full[at] || locked.find(hash).is_some() {
                 continue;
             }
-            indexes[at] = self.reserve(locked, hash, now);
+            indexes[at] = self.vacate(locked, hash, now).map(|it| locked.reserve(hash, it));
             if indexes[at].is_none() {
-                for (at, index) in indexes.iter().enumerate() {
-                    if let Some(index) = *index {
-                        self.forget(&mut locks.locked[locks.which[at]], index);
-                    }
-                }
+                self.release(&mut locks, &indexes);
                 let locked = &mut locks.locked[locks.which[at]];
                 if self.make_space(self.shard(hash), locked, hash, now) {
                     return None;
@@ -110,11 +105,7 @@ impl MemoryStore {
             }
         }
         if full.contains(&true) && self.when_full == WhenFull::Deny {
-            for (at, index) in indexes.iter().enumerate() {
-                if let Some(index) = *index {
-                    self.forget(&mut locks.locked[locks.which[at]], index);
-                }
-            }
+            self.release(&mut locks, &indexes);
             return Some(self.reject_keys(&mut locks, takes, &full, now));
         }
         full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
@@ -205,7 +196,16 @@ impl MemoryStore {
         }
     }
 
-    fn forget(&self, locked: &mut Locked<'_, SegmentState<OverflowTable>>, index: SlotIndex) {
+    /// Frees reserved slots.
+    fn release(&self, locks: &mut Locks<'_>, indexes: &[Option<SlotIndex>]) {
+        for (index, &at) in indexes.iter().zip(&locks.which) {
+            if let Some(index) = *index {
+                self.forget(&mut locks.locked[at], index);
+            }
+        }
+    }
+
+    fn forget(&self, locked: &mut Locked<'_, OverflowTable>, index: SlotIndex) {
         locked.clear(index);
         self.budget.count_keys(1, 0);
     }

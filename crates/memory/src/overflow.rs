@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 
 use ahash::RandomState;
+use slab::Slab;
 use sluicegate_core::{Entry, Policy};
 
 use crate::{
+    bits::narrow,
     budget::Budget,
     slot::{OVERFLOW, Slot},
 };
@@ -16,30 +18,21 @@ use crate::{
 /// Entries by index, of one segment.
 #[derive(Debug, Default)]
 pub(crate) struct OverflowTable {
-    slots: Vec<OverflowSlot>,
-    /// Head of the list of free slots.
-    free: Option<u32>,
-    used: usize,
+    /// None is `None`, except while it changes.
+    entries: Slab<Option<Entry>>,
     /// Number of entries under each policy, by the address of the policy.
     policies: HashMap<usize, u32, RandomState>,
 }
 
-#[derive(Debug)]
-enum OverflowSlot {
-    Used(Entry),
-    /// The next free slot.
-    Free(Option<u32>),
-}
+/// Bytes of a slot of the slab: an entry, or the index of the next free slot.
+const SLOT_BYTES: usize = size_of::<Result<Option<Entry>, usize>>();
 
 /// Capacity that is kept even if no slot is used.
 const MIN_CAPACITY: usize = 16;
 
 impl OverflowTable {
     pub(crate) fn get(&self, index: u64) -> Option<&Entry> {
-        match self.slots.get(usize::try_from(index).ok()?)? {
-            OverflowSlot::Used(entry) => Some(entry),
-            OverflowSlot::Free(_) => None,
-        }
+        self.entries.get(narrow(index))?.as_ref()
     }
 
     /// Inserts an entry, and returns its index.
@@ -49,37 +42,18 @@ impl OverflowTable {
         *own += 1;
         let policy = if *own == 1 { policy_size(entry.policy()) } else { 0 };
         let taken = size(&entry) + policy;
-        self.used += 1;
-        let index = if let Some(index) = self.free {
-            let slot = &mut self.slots[index as usize];
-            if let OverflowSlot::Free(next) = *slot {
-                self.free = next;
-            }
-            *slot = OverflowSlot::Used(entry);
-            index.into()
-        } else {
-            if self.slots.len() == self.slots.capacity() {
-                // Doubling would leave half of the slots unused, and paid for.
-                self.slots.reserve_exact(self.slots.len() / 8 + 4);
-            }
-            self.slots.push(OverflowSlot::Used(entry));
-            self.slots.len() as u64 - 1
-        };
+        if self.entries.len() == self.entries.capacity() {
+            // Doubling would leave half of the slots unused, and paid for.
+            self.entries.reserve_exact(self.entries.len() / 8 + 4);
+        }
+        let index = self.entries.insert(Some(entry));
         budget.resize(before, self.own_size() + taken);
-        index
+        index as u64
     }
 
     pub(crate) fn take(&mut self, index: u64, budget: &Budget) -> Option<Entry> {
-        let index = u32::try_from(index).ok()?;
-        let slot = self.slots.get_mut(index as usize)?;
-        if matches!(slot, OverflowSlot::Free(_)) {
-            return None;
-        }
-        let OverflowSlot::Used(entry) = std::mem::replace(slot, OverflowSlot::Free(self.free))
-        else {
-            return None;
-        };
-        self.note_gone(index, size(&entry), entry.policy(), budget);
+        let entry = self.entries.try_remove(narrow(index))??;
+        self.note_gone(size(&entry), entry.policy(), budget);
         Some(entry)
     }
 
@@ -92,53 +66,42 @@ impl OverflowTable {
         budget: &Budget,
         change: impl FnOnce(&mut Option<Entry>) -> R,
     ) -> Option<(R, bool)> {
-        let index = u32::try_from(index).ok()?;
-        let slot = self.slots.get_mut(index as usize)?;
-        if !matches!(slot, OverflowSlot::Used(entry) if address(entry.policy()) == address(policy))
-        {
-            return None;
+        let slot = self.entries.get_mut(narrow(index))?;
+        let is_under = |entry: &&Entry| address(entry.policy()) == address(policy);
+        let before = size(slot.as_ref().filter(is_under)?);
+        let answer = change(slot);
+        let after = slot.as_ref().map(size);
+        match after {
+            Some(after) => budget.resize(before, after),
+            None => {
+                self.entries.remove(narrow(index));
+                self.note_gone(before, policy, budget);
+            }
         }
-        let OverflowSlot::Used(entry) = std::mem::replace(slot, OverflowSlot::Free(self.free))
-        else {
-            return None;
-        };
-        let before = size(&entry);
-        let mut entry = Some(entry);
-        let answer = change(&mut entry);
-        let stays = entry.is_some();
-        if let Some(entry) = entry {
-            budget.resize(before, size(&entry));
-            *slot = OverflowSlot::Used(entry);
-        } else {
-            self.note_gone(index, before, policy, budget);
-        }
-        Some((answer, stays))
+        Some((answer, after.is_some()))
     }
 
-    /// Frees the slot of an entry that has been removed; `held`: the bytes that it held outside the slot.
-    fn note_gone(&mut self, index: u32, held: usize, policy: &Policy, budget: &Budget) {
-        let before = self.own_size();
-        self.free = Some(index);
-        self.used -= 1;
-        let mut given = held;
+    /// Counts an entry that has been removed; `held`: the bytes that it held outside the slot.
+    fn note_gone(&mut self, held: usize, policy: &Policy, budget: &Budget) {
+        let mut before = self.own_size() + held;
         let address = address(policy);
         if let Some(own) = self.policies.get_mut(&address) {
             *own -= 1;
             if *own == 0 {
                 self.policies.remove(&address);
-                given += policy_size(policy);
+                before += policy_size(policy);
             }
         }
-        if self.used == 0 && self.slots.len() > MIN_CAPACITY {
+        if self.entries.is_empty() && self.entries.capacity() > MIN_CAPACITY {
             *self = Self::default();
         }
-        budget.resize(before + given, self.own_size());
+        budget.resize(before, self.own_size());
     }
 
     /// Frees the capacity beyond the slots in use.
     pub(crate) fn shrink(&mut self, budget: &Budget) {
         let before = self.own_size();
-        self.slots.shrink_to_fit();
+        self.entries.shrink_to_fit();
         budget.resize(before, self.own_size());
     }
 
@@ -160,7 +123,7 @@ impl OverflowTable {
             0 => 0,
             capacity => (capacity * 8 / 7).next_power_of_two(),
         };
-        allocated(self.slots.capacity() * size_of::<OverflowSlot>())
+        allocated(self.entries.capacity() * SLOT_BYTES)
             + allocated(buckets * (size_of::<(usize, u32)>() + 1))
     }
 }

@@ -18,13 +18,13 @@ use std::{
     io::Read,
 };
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, as_micros};
 
 use crate::{
     MemoryStore, SnapshotError,
     dropped::DroppedKeys,
     overflow::{OverflowTable, size},
-    restored_policies::{RestoredKey, RestoredPolicies, lifetime_micros},
+    restored_policies::{RestoredKey, RestoredPolicies},
     segment::{SEGMENT_BYTES, SLOTS},
     shard::SHARD_BITS,
     snapshot::{Record, Records, SavedSegment},
@@ -86,7 +86,7 @@ impl MemoryStore {
     fn lay_out(&self, SavedSegment { hash, depth, seed }: SavedSegment) {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
-        while locked.kept().depth < depth {
+        while locked.depth() < depth {
             if !shard.split(hash, &mut locked, |kept, moving| kept.split_off(moving, &self.budget))
             {
                 return;
@@ -177,7 +177,7 @@ impl<'a> Restore<'a> {
     fn end_segment(&mut self) {
         if let Some(SavedSegment { hash, .. }) = self.segment {
             let mut locked = self.store.shard(hash).lock(hash);
-            locked.kept_mut().kept.shrink(&self.store.budget);
+            locked.kept_mut().shrink(&self.store.budget);
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a> Restore<'a> {
             // A file of version 1 has a key twice if it moved while the file was written.
             let slot = locked.claim(index);
             let there = store.take_entry(&mut locked, slot);
-            let longer = there.filter(|there| lifetime_micros(there, now) > key.lifetime);
+            let longer = there.filter(|there| as_micros(there.lifetime(now)) > key.lifetime);
             let entry = longer.unwrap_or_else(|| key.entry.clone());
             let slot = store.slot_of(&mut locked, hash, entry, &key.policy, now);
             locked.put(index, slot);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluicegate_core::{Entry, Policy, Timestamp};
+use sluicegate_core::{Entry, Policy, Timestamp, as_micros};
 
 use crate::{MemoryStore, NumberedPolicy, segment::SLOTS, snapshot::SavedKey};
 
@@ -69,16 +69,11 @@ impl RestoredPolicies {
         SavedKey { hash, entry, in_slot }: SavedKey,
         now: Timestamp,
     ) -> Option<RestoredKey> {
-        let lifetime = lifetime_micros(&entry, now);
+        let lifetime = as_micros(entry.lifetime(now));
         if lifetime == 0 {
             return None;
         }
         let policy = self.prepare(store, entry.policy(), in_slot, now);
         Some(RestoredKey { hash, entry: entry.under(policy.policy()), lifetime, policy })
     }
-}
-
-/// How long an entry must be kept, in microseconds.
-pub(crate) fn lifetime_micros(entry: &Entry, now: Timestamp) -> u64 {
-    u64::try_from(entry.lifetime(now).as_micros()).unwrap_or(u64::MAX)
 }

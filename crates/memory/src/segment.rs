@@ -91,6 +91,14 @@ impl<'a> BucketView<'a> {
         Probe::new(fingerprint, self.seed)
     }
 
+    /// The first and the second bucket of a hash.
+    #[inline(always)]
+    fn buckets_of(self, hash: u64) -> [usize; 2] {
+        let probe = self.probe(fingerprint(hash));
+        let first = low(hash >> 2) ^ probe.first;
+        [first, first ^ probe.apart]
+    }
+
     fn cell(self, index: SlotIndex) -> &'a Cell {
         &self.buckets[index / WAYS].0[index % WAYS]
     }
@@ -98,18 +106,15 @@ impl<'a> BucketView<'a> {
     /// The two buckets of a hash.
     #[inline(always)]
     fn sides(self, hash: u64) -> [&'a Bucket; 2] {
-        let probe = self.probe(fingerprint(hash));
-        let first = low(hash >> 2) ^ probe.first;
+        let [first, second] = self.buckets_of(hash);
         // It is loaded while the first is searched.
-        self.prefetch_bucket(first ^ probe.apart);
-        [&self.buckets[first], &self.buckets[first ^ probe.apart]]
+        self.prefetch_bucket(second);
+        [&self.buckets[first], &self.buckets[second]]
     }
 
     fn find(self, hash: u64) -> Option<(SlotIndex, SlotRef<'a>)> {
         let fingerprint = fingerprint(hash);
-        let probe = self.probe(fingerprint);
-        let first = low(hash >> 2) ^ probe.first;
-        [(first, false), (first ^ probe.apart, true)].into_iter().find_map(|(bucket, second)| {
+        self.buckets_of(hash).into_iter().zip([false, true]).find_map(|(bucket, second)| {
             let indexes = bucket * WAYS..(bucket + 1) * WAYS;
             indexes.into_iter().find_map(|index| {
                 let cell = self.cell(index);
@@ -131,10 +136,9 @@ impl<'a> BucketView<'a> {
     /// Prefetches the cache lines of a key, for a request that comes soon.
     #[inline(always)]
     pub(crate) fn prefetch(self, hash: u64) {
-        let probe = self.probe(fingerprint(hash));
-        let first = low(hash >> 2) ^ probe.first;
+        let [first, second] = self.buckets_of(hash);
         self.prefetch_bucket(first);
-        self.prefetch_bucket(first ^ probe.apart);
+        self.prefetch_bucket(second);
     }
 
     /// Prefetches a line. A read would delay all instructions after it.
@@ -173,6 +177,8 @@ unsafe impl<T: Send> Sync for Segment<T> {}
 #[derive(Debug)]
 struct Guarded<T> {
     seed: usize,
+    /// Number of bits of the hash, after those of the shard, that all keys here share.
+    depth: u32,
     /// The lowest two bits of every hash here.
     quarter: u64,
     /// The slot where the next sweep for recovered states begins.
@@ -185,8 +191,14 @@ pub(crate) const SEGMENT_BYTES: usize = SLOTS * 16 + 256;
 
 impl<T> Segment<T> {
     /// A segment of `buckets`, which must outlive it.
-    pub(crate) fn new(buckets: *const Buckets, seed: usize, quarter: u64, kept: T) -> Self {
-        let guarded = Guarded { seed: seed % SEEDS, quarter, hand: 0, kept };
+    pub(crate) fn new(
+        buckets: *const Buckets,
+        seed: usize,
+        quarter: u64,
+        depth: u32,
+        kept: T,
+    ) -> Self {
+        let guarded = Guarded { seed: seed % SEEDS, depth, quarter, hand: 0, kept };
         Self { buckets, guarded: Mutex::new(guarded) }
     }
 
@@ -283,42 +295,37 @@ impl<'a, T> Locked<'a, T> {
         slot: Slot,
         reclaims: impl FnMut(&mut T, Slot) -> bool,
     ) -> bool {
-        let Some((index, second)) = self.vacate(hash, reclaims) else { return false };
+        self.vacate(hash, reclaims).map(|vacant| self.fill(vacant, slot)).is_some()
+    }
+
+    /// Writes a slot that [`vacate`](Self::vacate) has found.
+    pub(crate) fn fill(&mut self, (index, second): (SlotIndex, bool), slot: Slot) {
         self.bucket_view().cell(index).write(slot.placed(second));
-        true
     }
 
-    /// Claims a slot for a new key, for [`put`](Self::put) or [`clear`](Self::clear). Otherwise as
-    /// [`insert`](Self::insert), but no reader sees the key yet.
-    pub(crate) fn reserve(
-        &mut self,
-        hash: u64,
-        reclaims: impl FnMut(&mut T, Slot) -> bool,
-    ) -> Option<SlotIndex> {
-        let (index, second) = self.vacate(hash, reclaims)?;
-        let nothing = Slot { second: 0, ..Slot::wanted(fingerprint(hash), OVERFLOW) };
-        self.bucket_view().cell(index).write(nothing.placed(second));
-        Some(index)
+    /// Claims a slot that [`vacate`](Self::vacate) has found, for [`put`](Self::put) or [`clear`](Self::clear): no reader
+    /// sees the key yet.
+    pub(crate) fn reserve(&mut self, hash: u64, vacant: (SlotIndex, bool)) -> SlotIndex {
+        self.fill(vacant, Slot { second: 0, ..Slot::wanted(fingerprint(hash), OVERFLOW) });
+        vacant.0
     }
 
-    /// A slot for a new key, and whether it is in the second bucket of the key.
-    fn vacate(
+    /// A slot for a new key, unused or one that `reclaims` selects, and whether it is in the second bucket of the key.
+    pub(crate) fn vacate(
         &mut self,
         hash: u64,
         mut reclaims: impl FnMut(&mut T, Slot) -> bool,
     ) -> Option<(SlotIndex, bool)> {
-        let probe = self.bucket_view().probe(fingerprint(hash));
-        let first = low(hash >> 2) ^ probe.first;
-        let sides = [(first, false), (first ^ probe.apart, true)];
-        for (bucket, second) in sides {
+        let [first, second] = self.bucket_view().buckets_of(hash);
+        for bucket in [first, second] {
             if let Some(index) = self.find_space(bucket, &mut reclaims) {
-                return Some((index, second));
+                return Some((index, bucket == second));
             }
         }
-        for (bucket, second) in sides {
+        for bucket in [first, second] {
             let mut indexes = bucket * WAYS..(bucket + 1) * WAYS;
             if let Some(index) = indexes.find(|&index| self.relocate(index, &mut reclaims)) {
-                return Some((index, second));
+                return Some((index, bucket == second));
             }
         }
         None
@@ -354,11 +361,10 @@ impl<'a, T> Locked<'a, T> {
     /// Inserts a new key by moving any number of slots to their other buckets. False only if no arrangement of the
     /// slots has space for it: the search finds one if there is one (an augmenting path, Berge 1957).
     pub(crate) fn insert_by_moves(&mut self, hash: u64, slot: Slot) -> bool {
-        let probe = self.bucket_view().probe(fingerprint(hash));
-        let first = low(hash >> 2) ^ probe.first;
+        let [first, second] = self.bucket_view().buckets_of(hash);
         // For each bucket that was reached, breadth first: the slot whose other bucket it is.
         let mut reached: [Option<Option<SlotIndex>>; BUCKETS] = [None; BUCKETS];
-        let mut queue = VecDeque::from([first, first ^ probe.apart]);
+        let mut queue = VecDeque::from([first, second]);
         queue.iter().for_each(|&bucket| reached[bucket] = Some(None));
         while let Some(bucket) = queue.pop_front() {
             let indexes = bucket * WAYS..(bucket + 1) * WAYS;
@@ -434,6 +440,15 @@ impl<'a, T> Locked<'a, T> {
     /// The seed of the choice of buckets.
     pub(crate) fn seed(&self) -> usize {
         self.guarded.seed
+    }
+
+    /// Number of bits of the hash, after those of the shard, that all keys here share.
+    pub(crate) fn depth(&self) -> u32 {
+        self.guarded.depth
+    }
+
+    pub(crate) fn set_depth(&mut self, depth: u32) {
+        self.guarded.depth = depth;
     }
 
     /// The lowest two bits of every hash here.

@@ -39,7 +39,7 @@ struct Directory<T> {
     shift: u32,
     /// The buckets of each segment, aligned to a page: the low bits of the address hold the seed.
     buckets: Box<[DirectoryLine]>,
-    segments: Box<[AtomicPtr<Segment<SegmentState<T>>>]>,
+    segments: Box<[AtomicPtr<Segment<T>>]>,
 }
 
 /// Entries of a directory on one cache line: their alignment leaves the low bits of their address unused.
@@ -53,7 +53,7 @@ const LINE: usize = 8;
 /// The allocations to free at the end. Raw pointers, because readers hold references to them.
 struct SegmentList<T> {
     arena: PageArena,
-    segments: Vec<*mut Segment<SegmentState<T>>>,
+    segments: Vec<*mut Segment<T>>,
     directories: Vec<*mut Directory<T>>,
 }
 
@@ -61,24 +61,10 @@ struct SegmentList<T> {
 #[expect(unsafe_code, reason = "raw pointers are not `Send` by themselves; these are owned")]
 unsafe impl<T: Send> Send for SegmentList<T> {}
 
-/// The data beside the slots of a segment.
-#[derive(Debug)]
-pub(crate) struct SegmentState<T> {
-    /// Number of bits of the hash, after those of the shard, that all keys here share.
-    pub(crate) depth: u32,
-    /// The data of the user of the shard.
-    pub(crate) kept: T,
-}
-
 impl<T> SegmentList<T> {
     /// Adds an empty segment.
-    fn add(
-        &mut self,
-        seed: usize,
-        quarter: u64,
-        part: SegmentState<T>,
-    ) -> *mut Segment<SegmentState<T>> {
-        let segment = Segment::new(self.arena.take(), seed, quarter, part);
+    fn add(&mut self, seed: usize, quarter: u64, depth: u32, kept: T) -> *mut Segment<T> {
+        let segment = Segment::new(self.arena.take(), seed, quarter, depth, kept);
         let segment = Box::into_raw(Box::new(segment));
         self.segments.push(segment);
         segment
@@ -122,7 +108,7 @@ impl<T> Shard<T> {
     pub(crate) fn new(arena: PageArena, seed: usize, quarter: u64, kept: T) -> Self {
         let (segments, directories) = (Vec::new(), Vec::new());
         let mut owned = SegmentList { arena, segments, directories };
-        let segment = owned.add(seed % SEEDS, quarter, SegmentState { depth: 0, kept });
+        let segment = owned.add(seed % SEEDS, quarter, 0, kept);
         // Two entries, because a shift by 64 bits is invalid.
         let directory = Directory {
             shift: 63,
@@ -138,7 +124,7 @@ impl<T> Shard<T> {
     }
 
     /// Publishes the buckets and seed of a segment in these entries of the directory.
-    fn publish(&self, entries: Range<usize>, locked: &Locked<'_, SegmentState<T>>) {
+    fn publish(&self, entries: Range<usize>, locked: &Locked<'_, T>) {
         for index in entries {
             self.directory()
                 .entry(index)
@@ -172,14 +158,14 @@ impl<T> Shard<T> {
 
     /// The segment for a hash. It may be out of date while it is split.
     #[expect(unsafe_code, reason = "a lock here would be taken by every decision")]
-    pub(crate) fn segment(&self, hash: u64) -> &Segment<SegmentState<T>> {
+    pub(crate) fn segment(&self, hash: u64) -> &Segment<T> {
         let directory = self.directory();
         // SAFETY: every entry is one of the segments that `owned` keeps until the drop.
         unsafe { &*directory.segments[directory.find(hash)].load(Ordering::Acquire) }
     }
 
     /// Locks the segment of a hash.
-    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, SegmentState<T>> {
+    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, T> {
         loop {
             let segment = self.segment(hash);
             let locked = segment.lock();
@@ -196,9 +182,9 @@ impl<T> Shard<T> {
     /// Every hash is in exactly one of the segments of a walk, however many of them split during it: a
     /// segment is only ever divided; therefore the end of one step stays the start of a segment. Starts are
     /// hashes without the bits of the shard.
-    pub(crate) fn lock_range(&self, start: u64) -> (Locked<'_, SegmentState<T>>, Option<u64>) {
+    pub(crate) fn lock_range(&self, start: u64) -> (Locked<'_, T>, Option<u64>) {
         let locked = self.lock(start >> SHARD_BITS);
-        let next = match locked.kept().depth {
+        let next = match locked.depth() {
             0 => None,
             depth => start.checked_add(1 << (64 - depth)),
         };
@@ -211,10 +197,10 @@ impl<T> Shard<T> {
     pub(crate) fn split(
         &self,
         hash: u64,
-        locked: &mut Locked<'_, SegmentState<T>>,
+        locked: &mut Locked<'_, T>,
         kept: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
     ) -> bool {
-        let depth = locked.kept().depth;
+        let depth = locked.depth();
         if depth == MAX_DEPTH {
             return false;
         }
@@ -225,10 +211,9 @@ impl<T> Shard<T> {
         // The next bit of the hash, after those that select the segment.
         let bit = fingerprint(1 << (63 - SHARD_BITS - depth));
         let mut moving = locked.drain_where(|_, slot| slot.fingerprint() & bit != 0);
-        locked.kept_mut().depth = depth + 1;
-        let kept = kept(&mut locked.kept_mut().kept, &mut moving);
-        let part = SegmentState { depth: depth + 1, kept };
-        let new = owned.add(locked.seed(), locked.quarter(), part);
+        locked.set_depth(depth + 1);
+        let kept = kept(locked.kept_mut(), &mut moving);
+        let new = owned.add(locked.seed(), locked.quarter(), depth + 1, kept);
         // SAFETY: it is new, and lives as long as the shard.
         let mut adopting = unsafe { &*new }.lock();
         adopting.adopt(moving.into_iter());
@@ -244,16 +229,11 @@ impl<T> Shard<T> {
     }
 
     /// Assigns the keys of a segment to buckets again; see [`Locked::reseed`].
-    pub(crate) fn reseed(
-        &self,
-        hash: u64,
-        locked: &mut Locked<'_, SegmentState<T>>,
-        seed: usize,
-    ) -> bool {
+    pub(crate) fn reseed(&self, hash: u64, locked: &mut Locked<'_, T>, seed: usize) -> bool {
         // Doubling the directory at the same time would copy the old entries.
         let _owned = lock(&self.owned);
         let reseeded = locked.reseed(seed);
-        self.publish(self.directory().entries(locked.kept().depth, hash), locked);
+        self.publish(self.directory().entries(locked.depth(), hash), locked);
         reseeded
     }
 

@@ -95,7 +95,7 @@ impl MemoryStore {
         let mut out = Hashing { inner: out, digest: Sha256::new() };
         out.write_all(MAGIC)?;
         out.write_all(&[VERSION])?;
-        for key in self.hash_keys() {
+        for key in self.keys {
             out.write_all(&key.to_le_bytes())?;
         }
         for (hash, bits, until) in self.dropped.iter().flat_map(|dropped| dropped.ranges(now)) {
@@ -130,7 +130,7 @@ impl MemoryStore {
     ) -> Result<(u64, Option<u64>), SnapshotError> {
         let (locked, next) = self.shards[shard].lock_range(from);
         let slots: Vec<_> = locked.slots().collect();
-        let (depth, seed) = (locked.kept().depth, locked.seed());
+        let (depth, seed) = (locked.depth(), locked.seed());
         drop(locked);
         let hash = self.first_hash(shard) | from >> SHARD_BITS;
         // A depth is at most 28, and a seed below 2^12.

@@ -55,7 +55,7 @@ pub struct MemoryStore {
     id: StoreId,
     pub(crate) hasher: RandomState,
     /// The keys of the hasher.
-    keys: [u64; 4],
+    pub(crate) keys: [u64; 4],
     pub(crate) shards: Box<[Shard<OverflowTable>; SHARDS]>,
     /// The first of four shards for each value of the first eight bits of a hash.
     pub(crate) cells: [u8; 1 << SHARD_BITS],
@@ -70,17 +70,6 @@ pub struct MemoryStore {
     /// Whether all keys share one clock.
     pub(crate) one_clock: bool,
     pub(crate) seeds: AtomicU64,
-}
-
-/// One request of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a NumberedPolicy,
-    /// The operation to apply.
-    pub operation: Operation,
 }
 
 /// No base yet: a time so far away that no request is within the range of its TATs.
@@ -192,21 +181,22 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let policy = self.prepare(policy, now);
-        self.apply_prepared(Request { key, policy: &policy, operation }, now)
+        self.apply_numbered(key, &self.prepare(policy, now), now, operation)
     }
 
-    /// Applies one request at `now`, atomically.
+    /// [`MemoryStore::apply`] under a policy that is looked up already.
     ///
     /// # Errors
     /// As [`MemoryStore::apply`].
     #[inline(always)]
-    pub fn apply_prepared(
+    pub fn apply_numbered(
         &self,
-        request: Request<'_>,
+        key: &[u8],
+        policy: &NumberedPolicy,
         now: Timestamp,
+        operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        self.apply_hashed::<true, _>(self.hash(request.key), request.policy, now, request.operation)
+        self.apply_hashed::<true, _>(self.hash(key), policy, now, operation)
     }
 
     /// Prefetches the slot of a key, for a request that follows soon.
@@ -220,24 +210,6 @@ impl MemoryStore {
         let hash = self.hash(key);
         self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
-    }
-
-    /// Applies independent requests at one time, in order. The slots of later ones are prefetched while one is
-    /// decided.
-    pub fn apply_many<'a>(
-        &self,
-        requests: &[Request<'a>],
-        now: Timestamp,
-        mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
-    ) {
-        self.for_each_hash(
-            requests,
-            |request| request.key,
-            |request, hash| {
-                let Request { policy, operation, .. } = *request;
-                answer(request, self.apply_hashed::<false, _>(hash, policy, now, operation));
-            },
-        );
     }
 
     /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched.
@@ -275,7 +247,7 @@ impl MemoryStore {
         let locked = self.shard(hash).lock(hash);
         let slot = locked.find(hash)?.1.slot();
         match slot.policy_number() {
-            OVERFLOW => locked.kept().kept.get(slot.index()).map(read),
+            OVERFLOW => locked.kept().get(slot.index()).map(read),
             _ => self.simple_entry(slot).as_ref().map(read),
         }
     }
@@ -307,12 +279,8 @@ impl MemoryStore {
     /// Counters of the store.
     #[must_use]
     pub fn usage(&self) -> TableUsage {
-        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
+        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys);
         TableUsage { keys_dropped, ..self.budget.usage() }
-    }
-
-    pub(crate) const fn hash_keys(&self) -> [u64; 4] {
-        self.keys
     }
 
     #[inline(always)]

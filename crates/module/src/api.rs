@@ -7,7 +7,7 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_void},
     mem::transmute,
-    ptr::null_mut,
+    ptr::{null, null_mut},
     sync::OnceLock,
 };
 
@@ -65,13 +65,13 @@ pub(crate) type Apply = unsafe extern "C" fn(*mut Ctx, *mut c_void, *mut *mut Te
 
 /// Declares the table of functions, and the function that looks it up.
 macro_rules! table {
-    (needed { $($field:ident = $name:literal: $kind:ty;)* }
-     optional { $($maybe:ident = $maybe_name:literal: $maybe_kind:ty;)* }) => {
+    (needed { $($field:ident = $name:literal: fn($($taken:tt)*) $(-> $given:ty)?;)* }
+     optional { $($maybe:ident = $maybe_name:literal: fn($($maybe_taken:tt)*) $(-> $maybe_given:ty)?;)* }) => {
         /// The functions of the server.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Api {
-            $(pub(crate) $field: $kind,)*
-            $(pub(crate) $maybe: Option<$maybe_kind>,)*
+            $(pub(crate) $field: unsafe extern "C" fn($($taken)*) $(-> $given)?,)*
+            $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_taken)*) $(-> $maybe_given)?>,)*
         }
 
         impl Api {
@@ -92,11 +92,13 @@ macro_rules! table {
                     // SAFETY: what it finds under a name is the function that the API documents
                     // under that name; the types here are those.
                     $($field: unsafe {
-                        transmute::<*mut c_void, $kind>(find($name).ok_or($name)?)
+                        transmute::<*mut c_void, unsafe extern "C" fn($($taken)*) $(-> $given)?>(
+                            find($name).ok_or($name)?,
+                        )
                     },)*
                     // SAFETY: as above.
                     $($maybe: find($maybe_name).map(|found| unsafe {
-                        transmute::<*mut c_void, $maybe_kind>(found)
+                        transmute::<*mut c_void, unsafe extern "C" fn($($maybe_taken)*) $(-> $maybe_given)?>(found)
                     }),)*
                 })
             }
@@ -105,107 +107,84 @@ macro_rules! table {
 }
 
 type GetApi = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
-pub(crate) type OfCtx = unsafe extern "C" fn(*mut Ctx) -> c_int;
 
 table! {
     needed {
-        is_name_busy = c"RedisModule_IsModuleNameBusy": unsafe extern "C" fn(*const c_char) -> c_int;
-        set_attributes = c"RedisModule_SetModuleAttribs":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, c_int, c_int);
-        set_options = c"RedisModule_SetModuleOptions": unsafe extern "C" fn(*mut Ctx, c_int);
-        log = c"RedisModule_Log":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...);
+        is_name_busy = c"RedisModule_IsModuleNameBusy": fn(*const c_char) -> c_int;
+        set_attributes = c"RedisModule_SetModuleAttribs": fn(*mut Ctx, *const c_char, c_int, c_int);
+        set_options = c"RedisModule_SetModuleOptions": fn(*mut Ctx, c_int);
+        log = c"RedisModule_Log": fn(*mut Ctx, *const c_char, *const c_char, ...);
         create_command = c"RedisModule_CreateCommand":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, Run, *const c_char, c_int, c_int, c_int) -> c_int;
-        get_command = c"RedisModule_GetCommand":
-            unsafe extern "C" fn(*mut Ctx, *const c_char) -> *mut Command;
+            fn(*mut Ctx, *const c_char, Run, *const c_char, c_int, c_int, c_int) -> c_int;
+        get_command = c"RedisModule_GetCommand": fn(*mut Ctx, *const c_char) -> *mut Command;
         set_command_info = c"RedisModule_SetCommandInfo":
-            unsafe extern "C" fn(*mut Command, *const CommandInfo) -> c_int;
+            fn(*mut Command, *const CommandInfo) -> c_int;
         register_bool = c"RedisModule_RegisterBoolConfig":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, c_int, c_uint, GetBool, SetBool, Option<Apply>, *mut c_void) -> c_int;
-        load_configs = c"RedisModule_LoadConfigs": OfCtx;
-        register_info = c"RedisModule_RegisterInfoFunc":
-            unsafe extern "C" fn(*mut Ctx, OnInfo) -> c_int;
-        info_section = c"RedisModule_InfoAddSection":
-            unsafe extern "C" fn(*mut InfoCtx, *const c_char) -> c_int;
+            fn(*mut Ctx, *const c_char, c_int, c_uint, GetBool, SetBool, Option<Apply>, *mut c_void) -> c_int;
+        load_configs = c"RedisModule_LoadConfigs": fn(*mut Ctx) -> c_int;
+        register_info = c"RedisModule_RegisterInfoFunc": fn(*mut Ctx, OnInfo) -> c_int;
+        info_section = c"RedisModule_InfoAddSection": fn(*mut InfoCtx, *const c_char) -> c_int;
         info_number = c"RedisModule_InfoAddFieldULongLong":
-            unsafe extern "C" fn(*mut InfoCtx, *const c_char, u64) -> c_int;
-        context_flags = c"RedisModule_GetContextFlags": OfCtx;
-        asks_for_keys = c"RedisModule_IsKeysPositionRequest": OfCtx;
-        key_at = c"RedisModule_KeyAtPos": unsafe extern "C" fn(*mut Ctx, c_int);
-        string_bytes = c"RedisModule_StringPtrLen":
-            unsafe extern "C" fn(*const Text, *mut usize) -> *const c_char;
+            fn(*mut InfoCtx, *const c_char, u64) -> c_int;
+        context_flags = c"RedisModule_GetContextFlags": fn(*mut Ctx) -> c_int;
+        asks_for_keys = c"RedisModule_IsKeysPositionRequest": fn(*mut Ctx) -> c_int;
+        key_at = c"RedisModule_KeyAtPos": fn(*mut Ctx, c_int);
+        string_bytes = c"RedisModule_StringPtrLen": fn(*const Text, *mut usize) -> *const c_char;
         create_string = c"RedisModule_CreateString":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, usize) -> *mut Text;
-        free_string = c"RedisModule_FreeString": unsafe extern "C" fn(*mut Ctx, *mut Text);
-        open_key = c"RedisModule_OpenKey":
-            unsafe extern "C" fn(*mut Ctx, *mut Text, c_int) -> *mut KeyHandle;
-        close_key = c"RedisModule_CloseKey": unsafe extern "C" fn(*mut KeyHandle);
-        key_type = c"RedisModule_KeyType": unsafe extern "C" fn(*mut KeyHandle) -> c_int;
-        delete_key = c"RedisModule_DeleteKey": unsafe extern "C" fn(*mut KeyHandle) -> c_int;
-        string_dma = c"RedisModule_StringDMA":
-            unsafe extern "C" fn(*mut KeyHandle, *mut usize, c_int) -> *mut c_char;
-        string_truncate = c"RedisModule_StringTruncate":
-            unsafe extern "C" fn(*mut KeyHandle, usize) -> c_int;
-        get_expire = c"RedisModule_GetAbsExpire":
-            unsafe extern "C" fn(*mut KeyHandle) -> c_longlong;
-        set_expire = c"RedisModule_SetAbsExpire":
-            unsafe extern "C" fn(*mut KeyHandle, c_longlong) -> c_int;
-        signal_modified = c"RedisModule_SignalModifiedKey":
-            unsafe extern "C" fn(*mut Ctx, *mut Text) -> c_int;
+            fn(*mut Ctx, *const c_char, usize) -> *mut Text;
+        free_string = c"RedisModule_FreeString": fn(*mut Ctx, *mut Text);
+        open_key = c"RedisModule_OpenKey": fn(*mut Ctx, *mut Text, c_int) -> *mut KeyHandle;
+        close_key = c"RedisModule_CloseKey": fn(*mut KeyHandle);
+        key_type = c"RedisModule_KeyType": fn(*mut KeyHandle) -> c_int;
+        delete_key = c"RedisModule_DeleteKey": fn(*mut KeyHandle) -> c_int;
+        string_dma = c"RedisModule_StringDMA": fn(*mut KeyHandle, *mut usize, c_int) -> *mut c_char;
+        string_truncate = c"RedisModule_StringTruncate": fn(*mut KeyHandle, usize) -> c_int;
+        get_expire = c"RedisModule_GetAbsExpire": fn(*mut KeyHandle) -> c_longlong;
+        set_expire = c"RedisModule_SetAbsExpire": fn(*mut KeyHandle, c_longlong) -> c_int;
+        signal_modified = c"RedisModule_SignalModifiedKey": fn(*mut Ctx, *mut Text) -> c_int;
         call = c"RedisModule_Call":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> *mut CallReply;
-        free_call_reply = c"RedisModule_FreeCallReply": unsafe extern "C" fn(*mut CallReply);
+            fn(*mut Ctx, *const c_char, *const c_char, ...) -> *mut CallReply;
+        free_call_reply = c"RedisModule_FreeCallReply": fn(*mut CallReply);
         replicate = c"RedisModule_Replicate":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
-        replicate_verbatim = c"RedisModule_ReplicateVerbatim": OfCtx;
-        server_info = c"RedisModule_GetServerInfo":
-            unsafe extern "C" fn(*mut Ctx, *const c_char) -> *mut ServerInfo;
+            fn(*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
+        replicate_verbatim = c"RedisModule_ReplicateVerbatim": fn(*mut Ctx) -> c_int;
+        server_info = c"RedisModule_GetServerInfo": fn(*mut Ctx, *const c_char) -> *mut ServerInfo;
         server_info_number = c"RedisModule_ServerInfoGetFieldUnsigned":
-            unsafe extern "C" fn(*mut ServerInfo, *const c_char, *mut c_int) -> u64;
-        free_server_info = c"RedisModule_FreeServerInfo":
-            unsafe extern "C" fn(*mut Ctx, *mut ServerInfo);
+            fn(*mut ServerInfo, *const c_char, *mut c_int) -> u64;
+        free_server_info = c"RedisModule_FreeServerInfo": fn(*mut Ctx, *mut ServerInfo);
         notify = c"RedisModule_NotifyKeyspaceEvent":
-            unsafe extern "C" fn(*mut Ctx, c_int, *const c_char, *mut Text) -> c_int;
+            fn(*mut Ctx, c_int, *const c_char, *mut Text) -> c_int;
         subscribe_keys = c"RedisModule_SubscribeToKeyspaceEvents":
-            unsafe extern "C" fn(*mut Ctx, c_int, OnKey) -> c_int;
+            fn(*mut Ctx, c_int, OnKey) -> c_int;
         subscribe_event = c"RedisModule_SubscribeToServerEvent":
-            unsafe extern "C" fn(*mut Ctx, Event, OnEvent) -> c_int;
-        reply_integer = c"RedisModule_ReplyWithLongLong":
-            unsafe extern "C" fn(*mut Ctx, c_longlong) -> c_int;
-        reply_array = c"RedisModule_ReplyWithArray": unsafe extern "C" fn(*mut Ctx, c_long) -> c_int;
-        reply_map = c"RedisModule_ReplyWithMap": unsafe extern "C" fn(*mut Ctx, c_long) -> c_int;
+            fn(*mut Ctx, Event, OnEvent) -> c_int;
+        reply_integer = c"RedisModule_ReplyWithLongLong": fn(*mut Ctx, c_longlong) -> c_int;
+        reply_array = c"RedisModule_ReplyWithArray": fn(*mut Ctx, c_long) -> c_int;
+        reply_map = c"RedisModule_ReplyWithMap": fn(*mut Ctx, c_long) -> c_int;
         reply_bytes = c"RedisModule_ReplyWithStringBuffer":
-            unsafe extern "C" fn(*mut Ctx, *const c_char, usize) -> c_int;
-        reply_null = c"RedisModule_ReplyWithNull": OfCtx;
-        reply_error = c"RedisModule_ReplyWithError":
-            unsafe extern "C" fn(*mut Ctx, *const c_char) -> c_int;
+            fn(*mut Ctx, *const c_char, usize) -> c_int;
+        reply_null = c"RedisModule_ReplyWithNull": fn(*mut Ctx) -> c_int;
+        reply_error = c"RedisModule_ReplyWithError": fn(*mut Ctx, *const c_char) -> c_int;
         block_client = c"RedisModule_BlockClient":
-            unsafe extern "C" fn(*mut Ctx, Option<Run>, Option<Run>, Option<OnFree>, c_longlong) -> *mut BlockedClient;
-        unblock_client = c"RedisModule_UnblockClient":
-            unsafe extern "C" fn(*mut BlockedClient, *mut c_void) -> c_int;
-        private_data = c"RedisModule_GetBlockedClientPrivateData":
-            unsafe extern "C" fn(*mut Ctx) -> *mut c_void;
-        on_disconnect = c"RedisModule_SetDisconnectCallback":
-            unsafe extern "C" fn(*mut BlockedClient, OnDisconnect);
+            fn(*mut Ctx, Option<Run>, Option<Run>, Option<OnFree>, c_longlong) -> *mut BlockedClient;
+        unblock_client = c"RedisModule_UnblockClient": fn(*mut BlockedClient, *mut c_void) -> c_int;
+        private_data = c"RedisModule_GetBlockedClientPrivateData": fn(*mut Ctx) -> *mut c_void;
+        on_disconnect = c"RedisModule_SetDisconnectCallback": fn(*mut BlockedClient, OnDisconnect);
         create_timer = c"RedisModule_CreateTimer":
-            unsafe extern "C" fn(*mut Ctx, c_longlong, OnTimer, *mut c_void) -> u64;
-        stop_timer = c"RedisModule_StopTimer":
-            unsafe extern "C" fn(*mut Ctx, u64, *mut *mut c_void) -> c_int;
-        selected_db = c"RedisModule_GetSelectedDb": OfCtx;
-        select_db = c"RedisModule_SelectDb": unsafe extern "C" fn(*mut Ctx, c_int) -> c_int;
+            fn(*mut Ctx, c_longlong, OnTimer, *mut c_void) -> u64;
+        stop_timer = c"RedisModule_StopTimer": fn(*mut Ctx, u64, *mut *mut c_void) -> c_int;
+        selected_db = c"RedisModule_GetSelectedDb": fn(*mut Ctx) -> c_int;
+        select_db = c"RedisModule_SelectDb": fn(*mut Ctx, c_int) -> c_int;
     }
     optional {
         // From Redis 7.2 and Valkey 7.2 on.
-        cached_microseconds = c"RedisModule_CachedMicroseconds": unsafe extern "C" fn() -> c_longlong;
+        cached_microseconds = c"RedisModule_CachedMicroseconds": fn() -> c_longlong;
         set_acl_categories = c"RedisModule_SetCommandACLCategories":
-            unsafe extern "C" fn(*mut Command, *const c_char) -> c_int;
+            fn(*mut Command, *const c_char) -> c_int;
         // Valkey alone.
-        embed_string = c"ValkeyModule_StringSet":
-            unsafe extern "C" fn(*mut KeyHandle, *mut Text) -> c_int;
+        embed_string = c"ValkeyModule_StringSet": fn(*mut KeyHandle, *mut Text) -> c_int;
         // From Redis 7.4 and Valkey 8.0 on.
-        add_acl_category = c"RedisModule_AddACLCategory":
-            unsafe extern "C" fn(*mut Ctx, *const c_char) -> c_int;
+        add_acl_category = c"RedisModule_AddACLCategory": fn(*mut Ctx, *const c_char) -> c_int;
     }
 }
 
@@ -319,6 +298,22 @@ pub(crate) struct CommandArgument {
     pub(crate) deprecated: *const c_char,
     pub(crate) parts: *const Self,
     pub(crate) display: *const c_char,
+}
+
+impl CommandArgument {
+    /// The end of a list.
+    pub(crate) const END: Self = Self {
+        name: null(),
+        kind: 0,
+        key_spec: 0,
+        token: null(),
+        summary: null(),
+        since: null(),
+        flags: 0,
+        deprecated: null(),
+        parts: null(),
+        display: null(),
+    };
 }
 
 pub(crate) const BEGIN_AT_INDEX: c_int = 2;

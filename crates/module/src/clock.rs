@@ -6,5 +6,5 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    sluicegate_core::as_micros(since)
 }

@@ -3,8 +3,8 @@
 use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
-    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, IntegersWriter,
-    KeyArgument, Keys, Options, PolicyText, ReplyWriter, TakeRequest,
+    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
+    Keys, Options, PolicyText, ReplyWriter, TakeRequest,
 };
 use sluicegate_core::{Decision, Operation};
 
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn panic(ctx: *mut Ctx, argv: *mut *mut Text, argc:
         let (context, words) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
         let name = words.get(1).copied().unwrap_or_default();
         edge::arm(&String::from_utf8_lossy(name));
-        context.reply_integer(1);
+        { context }.integer(1);
     });
     api::OK
 }
@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
     /// Carries out an action, and replies.
     #[inline]
     fn act(&self, action: Action<'_, Arc<CachedPolicy>>) -> Result<(), CommandError> {
-        let (context, now) = (self.context, self.context.now());
+        let (mut context, now) = (self.context, self.context.now());
         match action {
             Action::Apply { key, policy, operation, at, format } => {
                 let moment = Moment::new(now, at);
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
                 };
                 // All are decided before the first reply, so that a panic leaves no reply unfinished.
                 let answers: Vec<_> = takes.iter().map(decide).collect();
-                context.reply_array(answers.len());
+                context.array(answers.len());
                 for answer in answers {
                     match answer {
                         Ok(decision) => self.reply_decision(&decision, DecisionFormat::Sluicegate),
@@ -147,11 +147,11 @@ impl<'a> Call<'a> {
                 let name = self.name(key);
                 let had_state = state::reset(context, name, at.unwrap_or(now))?;
                 wait::changed(context, name);
-                context.reply_integer(had_state.into());
+                context.integer(had_state.into());
             }
             Action::Read { key, at, reply } => {
                 let entry = state::stored(context, self.name(key))?;
-                reply(entry.as_ref(), at.unwrap_or(now), &mut { context });
+                reply(entry.as_ref(), at.unwrap_or(now), &mut context);
             }
         }
         Ok(())
@@ -200,34 +200,5 @@ impl<'a> Call<'a> {
     fn reply_error(&self, error: &str) {
         stats::ERRORS.add();
         self.context.reply_error(error);
-    }
-}
-
-impl IntegersWriter for Context<'_> {
-    #[inline]
-    fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
-        self.reply_integers(integers);
-    }
-}
-
-impl ReplyWriter for Context<'_> {
-    fn integer(&mut self, value: i64) {
-        self.reply_integer(value);
-    }
-
-    fn string(&mut self, bytes: &[u8]) {
-        self.reply_bytes(bytes);
-    }
-
-    fn null(&mut self) {
-        self.reply_null();
-    }
-
-    fn array(&mut self, length: usize) {
-        self.reply_array(length);
-    }
-
-    fn map(&mut self, length: usize) {
-        self.reply_map(length);
     }
 }

@@ -10,6 +10,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
+use sluicegate_commands::{IntegersWriter, ReplyWriter};
 use sluicegate_core::Timestamp;
 use smallvec::SmallVec;
 
@@ -162,9 +163,8 @@ impl<'a> Context<'a> {
 
     /// A string that names a key.
     pub(crate) fn name(self, bytes: &[u8]) -> Owned<'a> {
-        let start = bytes.as_ptr().cast::<c_char>();
         // SAFETY: it copies that number of bytes.
-        let raw = unsafe { (api().create_string)(self.raw, start, bytes.len()) };
+        let raw = unsafe { (api().create_string)(self.raw, bytes.as_ptr().cast(), bytes.len()) };
         Owned { name: Name { raw, lifetime: PhantomData }, context: self }
     }
 
@@ -272,42 +272,6 @@ impl<'a> Context<'a> {
         unsafe { (api().notify)(self.raw, api::NOTIFY_MODULE, event, name.raw) };
     }
 
-    #[inline]
-    pub(crate) fn reply_integers(self, integers: &[i64]) {
-        self.reply_array(integers.len());
-        for &integer in integers {
-            self.reply_integer(integer);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn reply_integer(self, integer: i64) {
-        // SAFETY: the context is valid.
-        unsafe { (api().reply_integer)(self.raw, integer) };
-    }
-
-    #[inline]
-    pub(crate) fn reply_array(self, length: usize) {
-        // SAFETY: the context is valid.
-        unsafe { (api().reply_array)(self.raw, long(length)) };
-    }
-
-    pub(crate) fn reply_map(self, length: usize) {
-        // SAFETY: the context is valid.
-        unsafe { (api().reply_map)(self.raw, long(length)) };
-    }
-
-    pub(crate) fn reply_bytes(self, bytes: &[u8]) {
-        let start = bytes.as_ptr().cast::<c_char>();
-        // SAFETY: it copies that number of bytes.
-        unsafe { (api().reply_bytes)(self.raw, start, bytes.len()) };
-    }
-
-    pub(crate) fn reply_null(self) {
-        // SAFETY: the context is valid.
-        unsafe { (api().reply_null)(self.raw) };
-    }
-
     pub(crate) fn reply_error(self, error: &str) {
         let error = text(error);
         // SAFETY: it copies the string.
@@ -334,6 +298,45 @@ impl<'a> Context<'a> {
     pub(crate) fn subscribe_keys(self, kinds: c_int, run: OnKey) {
         // SAFETY: the context is valid.
         unsafe { (api().subscribe_keys)(self.raw, kinds, run) };
+    }
+}
+
+impl IntegersWriter for Context<'_> {
+    #[inline]
+    fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
+        self.array(N);
+        for &integer in integers {
+            self.integer(integer);
+        }
+    }
+}
+
+impl ReplyWriter for Context<'_> {
+    #[inline]
+    fn integer(&mut self, value: i64) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_integer)(self.raw, value) };
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        // SAFETY: it copies that number of bytes.
+        unsafe { (api().reply_bytes)(self.raw, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    fn null(&mut self) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_null)(self.raw) };
+    }
+
+    #[inline]
+    fn array(&mut self, length: usize) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_array)(self.raw, long(length)) };
+    }
+
+    fn map(&mut self, length: usize) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_map)(self.raw, long(length)) };
     }
 }
 

@@ -87,17 +87,11 @@ impl InPlaceGcra {
         state[TAT_END..].copy_from_slice(&rest.to_le_bytes()[..4]);
         let state = &state[..self.length];
         if there {
-            let place = key.bytes_mut(state.len(), false);
-            if place.len() == state.len() {
-                place.copy_from_slice(state);
-            }
+            key.write(state, false);
         } else {
             key.make(state);
         }
-        let ends = self.end(moment, debt);
-        key.set_end(ends);
-        key.context().replicate_set(key.name(), state, ends);
-        key.changed();
+        key.finish(state, self.end(moment, debt));
     }
 
     fn end(&self, moment: Moment, debt: u64) -> i64 {

@@ -101,21 +101,27 @@ impl<'a> Key<'a> {
             unsafe { embed(handle.as_ptr(), value.as_name().raw()) };
             return;
         }
-        let place = self.bytes_mut(bytes.len(), true);
+        self.write(bytes, true);
+    }
+
+    /// Writes all of its bytes in place; see [`bytes_mut`](Self::bytes_mut).
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8], resize: bool) {
+        let place = self.bytes_mut(bytes.len(), resize);
         if place.len() == bytes.len() {
             place.copy_from_slice(bytes);
         }
     }
 
     /// Whether it expires.
-    pub(crate) fn ends(&self) -> bool {
+    fn ends(&self) -> bool {
         // SAFETY: the handle is open.
         self.handle.is_some_and(|it| unsafe { (api().get_expire)(it.as_ptr()) } != api::NO_EXPIRE)
     }
 
     /// Sets its expiry, in milliseconds since the Unix epoch.
     #[inline]
-    pub(crate) fn set_end(&mut self, millis: i64) {
+    fn set_end(&mut self, millis: i64) {
         if let Some(handle) = self.handle {
             // SAFETY: the handle is open for writing.
             unsafe { (api().set_expire)(handle.as_ptr(), millis) };
@@ -124,17 +130,20 @@ impl<'a> Key<'a> {
 
     /// Notifies clients that watch the key.
     #[inline]
-    pub(crate) fn changed(&self) {
+    fn changed(&self) {
         // SAFETY: context and name are valid.
         unsafe { (api().signal_modified)(self.context.raw(), self.name.raw()) };
     }
 
     /// Stores `bytes`, until `ends`, and replicates that.
     pub(crate) fn store(&mut self, bytes: &[u8], ends: i64) {
-        let place = self.bytes_mut(bytes.len(), true);
-        if place.len() == bytes.len() {
-            place.copy_from_slice(bytes);
-        }
+        self.write(bytes, true);
+        self.finish(bytes, ends);
+    }
+
+    /// Sets the expiry of a key whose bytes have been written, and replicates both.
+    #[inline]
+    pub(crate) fn finish(&mut self, bytes: &[u8], ends: i64) {
         self.set_end(ends);
         self.context.replicate_set(self.name, bytes, ends);
         self.changed();
@@ -152,10 +161,15 @@ impl<'a> Key<'a> {
     /// Sets an expiry if the key has lost it, and replicates that.
     pub(crate) fn repair_ttl(&mut self, ends: i64) {
         if !self.ends() {
-            self.set_end(ends);
-            self.context.replicate_expiry(self.name, ends);
-            self.changed();
+            self.expire(ends);
         }
+    }
+
+    /// Sets its expiry, and replicates that.
+    pub(crate) fn expire(&mut self, ends: i64) {
+        self.set_end(ends);
+        self.context.replicate_expiry(self.name, ends);
+        self.changed();
     }
 }
 

@@ -10,7 +10,9 @@
 use std::{borrow::Cow, time::Duration};
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
+use sluicegate_core::{
+    Decision, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply, as_micros,
+};
 
 use crate::{
     key::Key,
@@ -58,8 +60,7 @@ impl InPlaceLog {
             if cost != 1 {
                 return Ok(None);
             }
-            let mut fresh = self.begin(now, 1);
-            fresh.resize(EVENTS + self.width, 0);
+            let fresh = self.encode(now, 1, [now].into_iter());
             key.store(&fresh, moment.end_after(self.period));
             return Ok(Some(self.allowed(1)));
         };
@@ -77,8 +78,7 @@ impl InPlaceLog {
         if room == 0 || u64::from(cost) > room {
             let decision = self.denied(&log, gone, now, cost);
             if moment.is_time_to_check_expiry() {
-                let reset = u64::try_from(decision.reset_after.as_micros()).unwrap_or(0);
-                key.repair_ttl(moment.end_after(reset));
+                key.repair_ttl(moment.end_after(as_micros(decision.reset_after)));
             }
             return Ok(Some(decision));
         }
@@ -90,34 +90,30 @@ impl InPlaceLog {
         } else {
             let (end, width, count) = (bytes.len(), log.width, log.count + 1);
             append(key, end, &offset.to_le_bytes()[..width], count);
-            let ends = moment.end_after(self.period);
-            key.set_end(ends);
-            key.context().replicate_expiry(key.name(), ends);
-            key.changed();
+            key.expire(moment.end_after(self.period));
         }
         Ok(Some(self.allowed(live + 1)))
     }
 
-    /// The head of a log of `count` events, with times relative to `base`.
-    fn begin(&self, base: u64, count: usize) -> Vec<u8> {
+    /// A log of `count` events at these `times`, which it stores relative to `base`.
+    fn encode(&self, base: u64, count: usize, times: impl Iterator<Item = u64>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(EVENTS + count * self.width);
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(&count_bytes(count));
         bytes.extend_from_slice(&base.to_le_bytes()[..7]);
         // Lossless: a width is at most 7.
         bytes.extend_from_slice(&[self.width.to_le_bytes()[0], 0]);
+        for time in times {
+            bytes.extend_from_slice(&(time - base).to_le_bytes()[..self.width]);
+        }
         bytes
     }
 
     /// The log without its first `gone` events, and with one more at `now`.
     fn rewritten(&self, log: &LogView<'_>, gone: usize, now: u64) -> Vec<u8> {
-        let count = log.count - gone;
-        let base = if count > 0 { log.time(gone) } else { now };
-        let mut bytes = self.begin(base, count + 1);
-        for time in (gone..log.count).map(|index| log.time(index)).chain([now]) {
-            bytes.extend_from_slice(&(time - base).to_le_bytes()[..self.width]);
-        }
-        bytes
+        let base = if gone < log.count { log.time(gone) } else { now };
+        let times = (gone..log.count).map(|index| log.time(index));
+        self.encode(base, log.count - gone + 1, times.chain([now]))
     }
 
     fn allowed(&self, live: usize) -> Decision {

@@ -13,26 +13,24 @@ type PolicyCache = PolicyTextCache<Arc<CachedPolicy>>;
 #[derive(Debug)]
 pub(crate) struct CachedPolicy {
     pub(crate) policy: Policy,
-    pub(crate) fast_path: FastPath,
+    /// `None`: the core decides takes too.
+    pub(crate) fast_path: Option<FastPath>,
 }
 
-/// How a take under a policy is decided.
+/// How a take is decided in place.
 #[derive(Debug)]
 pub(crate) enum FastPath {
-    /// By the core.
-    None,
-    /// In place, for one limit of the gcra family.
+    /// Under one limit of the gcra family.
     Gcra(InPlaceGcra),
-    /// In place, for one log of events that count once.
+    /// Under one log of events that count once.
     Log(InPlaceLog),
 }
 
 impl CachedPolicy {
     fn new(policy: Policy) -> Self {
-        let fast_path = None
-            .or_else(|| InPlaceGcra::of(&policy).map(FastPath::Gcra))
-            .or_else(|| InPlaceLog::of(&policy).map(FastPath::Log));
-        Self { policy, fast_path: fast_path.unwrap_or(FastPath::None) }
+        let gcra = InPlaceGcra::of(&policy).map(FastPath::Gcra);
+        let fast_path = gcra.or_else(|| InPlaceLog::of(&policy).map(FastPath::Log));
+        Self { policy, fast_path }
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
     let category = api().add_acl_category.is_some_and(add);
     for ModuleCommand { spec, run } in table() {
         let name = spec.name.to_lowercase();
-        if !create(context, spec, &name, run) {
+        if !create(context, &name, run, spec.flags, spec.keys) {
             if spec.name != "CL.THROTTLE" {
                 return Err(format!("command `{name}` is taken"));
             }
@@ -47,26 +47,16 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
         describe(context, spec, &name, category);
     }
     if options::TEST_PANIC.get() {
-        // SAFETY: context and strings are valid.
-        unsafe {
-            (api().create_command)(
-                context.raw(),
-                c"sg.panic".as_ptr(),
-                commands::panic,
-                c"".as_ptr(),
-                0,
-                0,
-                0,
-            );
-        }
+        create(context, "sg.panic", commands::panic, &[], Keys::None);
     }
     Ok(())
 }
 
-fn create(context: Context<'_>, spec: &CommandSpec, name: &str, run: Run) -> bool {
-    let flags: Vec<_> = spec.flags.iter().map(|flag| flag_of_module(flag)).collect();
+/// Creates a command. False if its name is taken.
+fn create(context: Context<'_>, name: &str, run: Run, flags: &[&str], keys: Keys) -> bool {
+    let flags: Vec<_> = flags.iter().map(|flag| flag_of_module(flag)).collect();
     let (name, flags) = (text(name), text(&flags.join(" ")));
-    let (first, last) = match spec.keys {
+    let (first, last) = match keys {
         Keys::First => (1, 1),
         Keys::All => (1, -1),
         // Only the key specification describes them.
@@ -184,18 +174,7 @@ impl Strings {
     /// A list of arguments, with its end.
     fn arguments(&mut self, arguments: &[Argument]) -> *const CommandArgument {
         let mut list: Vec<_> = arguments.iter().map(|it| self.argument(it)).collect();
-        list.push(CommandArgument {
-            name: null(),
-            kind: 0,
-            key_spec: 0,
-            token: null(),
-            summary: null(),
-            since: null(),
-            flags: 0,
-            deprecated: null(),
-            parts: null(),
-            display: null(),
-        });
+        list.push(CommandArgument::END);
         let start = list.as_ptr();
         self.lists.push(list);
         start
@@ -215,13 +194,10 @@ impl Strings {
             kind,
             key_spec,
             token: argument.token.map_or(null(), |token| self.keep(token)),
-            summary: null(),
-            since: null(),
             flags: flag(argument.optional, api::ARGUMENT_OPTIONAL)
                 | flag(argument.multiple, api::ARGUMENT_MULTIPLE),
-            deprecated: null(),
             parts: if argument.parts.is_empty() { null() } else { self.arguments(argument.parts) },
-            display: null(),
+            ..CommandArgument::END
         }
     }
 }

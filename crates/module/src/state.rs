@@ -4,7 +4,7 @@
 //! policy than before), or if the key has lost its expiry.
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
+use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply, as_micros};
 
 use crate::{
     context::{Context, Name},
@@ -29,31 +29,22 @@ pub(crate) fn decide(
         let mut entry = load(&key, &cached.policy, moment.now)?.entry;
         return Ok(apply(&cached.policy, &mut entry, moment.now, operation)?);
     }
-    change(&mut Key::to_write(context, name), cached, operation, moment)
-}
-
-#[inline]
-fn change(
-    key: &mut Key<'_>,
-    cached: &CachedPolicy,
-    operation: Operation,
-    moment: Moment,
-) -> Result<Decision, CommandError> {
+    let key = &mut Key::to_write(context, name);
     if let Operation::Take(cost) = operation {
         let decision = match &cached.fast_path {
-            FastPath::Gcra(gcra) => gcra.take(key, moment, cost)?,
-            FastPath::Log(log) => log.take(key, moment, cost)?,
-            FastPath::None => None,
+            Some(FastPath::Gcra(gcra)) => gcra.take(key, moment, cost)?,
+            Some(FastPath::Log(log)) => log.take(key, moment, cost)?,
+            None => None,
         };
         if let Some(decision) = decision {
             return Ok(decision);
         }
     }
-    change_whole(key, &cached.policy, operation, moment)
+    change(key, &cached.policy, operation, moment)
 }
 
 /// Reads the state, lets the core decide, and stores the state.
-fn change_whole(
+fn change(
     key: &mut Key<'_>,
     policy: &Policy,
     operation: Operation,
@@ -74,7 +65,7 @@ fn change_whole(
         Operation::Reserve { .. } => decision.allowed(),
         Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
     };
-    let life = entry.as_ref().map_or(0, |entry| lifetime(entry, moment.now));
+    let life = entry.as_ref().map_or(0, |entry| as_micros(entry.lifetime(moment.now)));
     match entry {
         Some(entry) if life > 0 && (writes || is_foreign) => {
             key.store(&entry.encode(), moment.end_after(life));
@@ -95,7 +86,8 @@ pub(crate) fn reset(
     let mut key = Key::to_write(context, name);
     let Some(bytes) = key.bytes()? else { return Ok(false) };
     // A state that cannot be decoded counts as one.
-    let used = Entry::decode(&log::settled(bytes)).map_or(true, |entry| lifetime(&entry, now) > 0);
+    let used =
+        Entry::decode(&log::settled(bytes)).map_or(true, |entry| !entry.lifetime(now).is_zero());
     key.delete();
     Ok(used)
 }
@@ -149,8 +141,4 @@ fn load(key: &Key<'_>, policy: &Policy, now: Timestamp) -> Result<Loaded, Comman
 fn decode(key: &Key<'_>, bytes: &[u8]) -> Result<Entry, CommandError> {
     Entry::decode(&log::settled(bytes))
         .map_err(|error| CommandError::state(key.name().bytes(), error))
-}
-
-fn lifetime(entry: &Entry, now: Timestamp) -> u64 {
-    u64::try_from(entry.lifetime(now).as_micros()).unwrap_or(u64::MAX)
 }

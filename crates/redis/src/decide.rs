@@ -7,8 +7,8 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedPolicy, RedisStore, call, local::denial_cache::QueryToken,
-    net::node_connection::Deadline, store::Inner,
+    PlannedOperation, RedisStore, local::denial_cache::QueryToken, net::node_connection::Deadline,
+    store::Inner,
 };
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks and
@@ -26,24 +26,27 @@ impl Store for RedisStore {
     ) -> Applied<'a, Result<Answer, StoreError>> {
         let inner = self.inner();
         let (key, policy) = (inner.key(key), inner.planned(policy));
-        if let Some(now) = inner.given_time() {
-            return Applied::later(async move {
-                Ok(inner.decide_at(&key, &policy, operation, now).await?.into())
-            });
-        }
-        if let Some(answer) = inner.cached_denial(&key, &policy, operation) {
+        let planned = PlannedOperation { key: &key, policy: &policy, operation };
+        let given = inner.given_time();
+        if given.is_none()
+            && let Some(answer) = inner.cached_denial(planned, inner.context.now())
+        {
             return Applied::Now(Ok(answer));
         }
         Applied::later(async move {
+            let planned = PlannedOperation { key: &key, policy: &policy, operation };
             let deadline = Deadline::after(inner.context.options.deadline);
+            if given.is_some() {
+                return Ok(inner.call(planned, given, deadline).await?.into());
+            }
             if let Operation::Take(cost @ 1..) = operation {
                 if policy.settings.lease > 1 && cost <= policy.settings.lease {
-                    return self.take_leased(&key, &policy, cost, deadline).await;
+                    return self.take_leased(planned, cost, deadline).await;
                 }
             } else {
                 inner.begins(&key, operation);
             }
-            let answer = inner.request(&key, &policy, operation, deadline).await;
+            let answer = inner.request(planned, deadline).await;
             inner.finish(&key, operation, answer.is_ok());
             answer
         })
@@ -64,7 +67,9 @@ impl Store for RedisStore {
             let mut answers = Vec::with_capacity(operations.len());
             for &KeyedOperation { key, policy, operation } in operations {
                 let (key, policy) = (inner.key(key), inner.planned(policy));
-                let decision = inner.decide_at(&key, &policy, operation, now).await;
+                let planned = PlannedOperation { key: &key, policy: &policy, operation };
+                let deadline = Deadline::after(inner.context.options.deadline);
+                let decision = inner.call(planned, Some(now), deadline).await;
                 answers.push(decision.map(Answer::from));
             }
             answers
@@ -100,7 +105,7 @@ impl Store for RedisStore {
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        let reset = self.apply(key, self.inner().any_policy(), Operation::Reset);
+        let reset = self.apply(key, &self.inner().any_policy, Operation::Reset);
         Applied::later(async move {
             let mut is_live = false;
             match self.read(key, &mut |entry, _| is_live = entry.is_some()).await {
@@ -127,33 +132,19 @@ impl Store for RedisStore {
 
 impl Inner {
     /// The cached denial of a take that still applies.
-    fn cached_denial(
+    pub(crate) fn cached_denial(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
+        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
+        now: Timestamp,
     ) -> Option<Answer> {
         let Operation::Take(cost @ 1..) = operation else { return None };
-        let answer = self.denials.denied(key, policy, cost, self.context.now())?;
+        let answer = self.denials.denied(key, policy, cost, now)?;
         self.context.counts.cache.one();
         Some(answer)
     }
 
-    /// Applies `operation` in the store at the time `now`, for simulations and tests. Uses no cache, lease or fallback.
-    async fn decide_at(
-        &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
-        now: Timestamp,
-    ) -> Result<Decision, StoreError> {
-        let deadline = Deadline::after(self.context.options.deadline);
-        let request = (operation, Some(now));
-        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
-    }
-
-    /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
-    /// requests cache until then.
+    /// Drops cached data of a key that `operation` makes obsolete. [`finish`](Self::finish) drops data that
+    /// other requests cache until then.
     pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
         if operation == Operation::Reset {
             self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
@@ -176,32 +167,36 @@ impl Inner {
         }
     }
 
-    /// Applies `operation` in the store, or by the fallback while the store is unavailable.
+    /// Applies an operation in the store, or by the fallback while the store is unavailable.
     pub(crate) async fn request(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
+        planned: PlannedOperation<'_>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let token = self.denials.begin_query(key, self.context.now());
-        match self.decide(key, policy, operation, deadline).await {
-            Ok(decision) => {
-                self.context.counts.store.one();
-                self.record(key, policy, operation, token, &decision);
-                Ok(Answer { decision, source: Source::Store })
-            }
-            Err(error) if error.is_unavailable() => self.fall_back(key, policy, operation, error),
+        let token = self.denials.begin_query(planned.key, self.context.now());
+        match self.decide(planned, deadline).await {
+            Ok(decision) => Ok(self.decided(planned, token, decision)),
+            Err(error) if error.is_unavailable() => self.fall_back(planned, error),
             Err(error) => Err(error),
         }
+    }
+
+    /// The answer with a decision of the store, which is counted and cached.
+    pub(crate) fn decided(
+        &self,
+        planned: PlannedOperation<'_>,
+        token: QueryToken,
+        decision: Decision,
+    ) -> Answer {
+        self.context.counts.store.one();
+        self.record(planned, token, &decision);
+        Answer { decision, source: Source::Store }
     }
 
     /// Caches the denial or usage in a reply.
     pub(crate) fn record(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
+        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
         token: QueryToken,
         decision: &Decision,
     ) {
@@ -221,27 +216,22 @@ impl Inner {
         self.denials.record(key, policy, cost, token, self.context.now(), decision);
     }
 
-    /// Applies `operation` in the store, without cache or fallback.
+    /// Applies an operation in the store, without cache or fallback.
     pub(crate) async fn decide(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
+        planned: PlannedOperation<'_>,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
         #[cfg(test)]
         if let Some(server) = self.context.virtual_server.get() {
-            return deadline.within(server.decide(operation)).await?;
+            return deadline.within(server(planned.operation)).await?;
         }
-        let request = (operation, None);
-        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
+        self.call(planned, None, deadline).await
     }
 
     pub(crate) fn fall_back(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: Operation,
+        planned: PlannedOperation<'_>,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
         let counts = &self.context.counts;
@@ -250,7 +240,6 @@ impl Inner {
             _ => counts.unavailable.one(),
         }
         tracing::debug!(%error, "decided without the store");
-        let now = self.context.now();
-        self.local.decide((key, policy), operation, (&self.denials, counts), now, error)
+        self.local.decide(planned, (&self.denials, counts), self.context.now(), error)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the stored entry of a key.
 
-use redis::{Pipeline, Value};
+use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, StateError, StateFault, StoreError, Timestamp};
 
@@ -33,12 +33,7 @@ impl RedisStore {
             let bytes = bytes.unwrap_or(Value::Nil);
             if let Some((to, moved)) = redirect_target(&bytes) {
                 inner.context.counts.redirects.one();
-                let next = inner.topology.redirected(slot, &to, &node, moved);
-                node = next.ok_or_else(|| {
-                    StoreError::Unavailable(format!(
-                        "slot {slot} is at `{to}`, which is no address"
-                    ))
-                })?;
+                node = inner.topology.redirected(slot, &to, &node, moved)?;
                 asking = !moved;
                 continue;
             }
@@ -57,13 +52,11 @@ fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
         Value::BulkString(bytes) if is_redis_cell(bytes) => {
             corrupt(StateFault::Damaged, &CommandError::redis_cell(key))
         }
-        Value::BulkString(bytes) => match Entry::decode(bytes) {
-            Ok(entry) => Ok(Some(entry)),
-            Err(error @ StateError::Version(_)) => {
-                corrupt(StateFault::Version, &CommandError::state(key, error))
-            }
-            Err(error) => corrupt(StateFault::Damaged, &CommandError::state(key, error)),
-        },
+        Value::BulkString(bytes) => Entry::decode(bytes).map(Some).or_else(|error| {
+            let is_later = matches!(error, StateError::Version(_));
+            let fault = if is_later { StateFault::Version } else { StateFault::Damaged };
+            corrupt(fault, &CommandError::state(key, error))
+        }),
         Value::ServerError(error) if error.code() == "WRONGTYPE" => {
             corrupt(StateFault::WrongType, &CommandError::wrong_type(key))
         }
@@ -82,19 +75,7 @@ fn is_redis_cell(bytes: &[u8]) -> bool {
 
 /// Parses the reply to `TIME`.
 fn clock(value: &Value) -> Result<Timestamp, StoreError> {
-    let number = |value: &Value| match value {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    let time = match value {
-        Value::Array(parts) => match &parts[..] {
-            [seconds, micros] => number(seconds).zip(number(micros)),
-            _ => None,
-        },
-        _ => None,
-    };
-    let micros = time.map(|(seconds, micros)| seconds.saturating_mul(1_000_000) + micros);
-    micros
-        .map(Timestamp::saturating_from_micros)
-        .ok_or_else(|| StoreError::Unavailable(format!("no server tells the time so: {value:?}")))
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(value)
+        .map_err(|_| StoreError::Unavailable(format!("no server tells the time so: {value:?}")))?;
+    Ok(Timestamp::saturating_from_micros(seconds.saturating_mul(1_000_000) + micros))
 }

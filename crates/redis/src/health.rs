@@ -22,9 +22,9 @@ impl RedisStore {
             Topology::Cluster(cluster) => cluster.nodes(),
         };
         let health = nodes.iter().map(|node| NodeHealth {
-            endpoint: node.endpoint().to_string(),
+            endpoint: node.endpoint.to_string(),
             connected: node.is_up(),
-            breaker_open: node.is_breaker_open(),
+            breaker_open: node.breaker.is_open(),
         });
         health.collect()
     }

@@ -8,7 +8,7 @@ use std::{
 use sluicegate_core::{Answer, Decision, Operation, Source, StoreError, Timestamp};
 
 use crate::{
-    PlannedPolicy, RedisStore,
+    PlannedOperation, PlannedPolicy, RedisStore,
     local::{
         lease::{LeaseOutcome, UnspentLease},
         sync::Ordering,
@@ -21,12 +21,11 @@ impl RedisStore {
     /// Takes from a lease, or takes the next chunk, one request at a time.
     pub(crate) async fn take_leased(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
+        take: PlannedOperation<'_>,
         cost: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let inner = self.inner();
+        let (inner, PlannedOperation { key, policy, .. }) = (self.inner(), take);
         let (mut over, mut turn) = (None, None);
         loop {
             let now = inner.context.now();
@@ -39,21 +38,17 @@ impl RedisStore {
                     inner.context.counts.lease.one();
                     return Ok(answer);
                 }
-                LeaseOutcome::Full => {
-                    return inner.request(key, policy, Operation::Take(cost), deadline).await;
-                }
+                LeaseOutcome::Full => return inner.request(take, deadline).await,
                 LeaseOutcome::Refill(lock, chunk) => (lock, chunk),
             };
             if turn.is_none() {
                 self.keep_leases();
                 match deadline.within(lock.lock_owned()).await {
                     Ok(guard) => turn = Some(guard),
-                    Err(late) => return inner.fall_back(key, policy, Operation::Take(cost), late),
+                    Err(late) => return inner.fall_back(take, late),
                 }
                 // The previous holder of the lock may have refilled the lease, or been denied.
-                let now = inner.context.now();
-                if let Some(answer) = inner.denials.denied(key, policy, cost, now) {
-                    inner.context.counts.cache.one();
+                if let Some(answer) = inner.cached_denial(take, inner.context.now()) {
                     return Ok(answer);
                 }
                 continue;
@@ -61,13 +56,13 @@ impl RedisStore {
             let sent = inner.context.now();
             let known = inner.denials.begin_query(key, sent);
             if chunk > cost {
-                let asked = inner.decide(key, policy, Operation::Take(chunk), deadline).await;
-                match asked {
+                let refill = PlannedOperation { operation: Operation::Take(chunk), ..take };
+                match inner.decide(refill, deadline).await {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
                         inner.granted(key, policy, (chunk, cost), (sent, now), &decision);
                         if policy.local.is_some() {
-                            inner.record(key, policy, Operation::Take(chunk), known, &decision);
+                            inner.record(refill, known, &decision);
                         }
                         inner.context.counts.store.one();
                         return Ok(Answer { decision, source: Source::Store });
@@ -75,12 +70,12 @@ impl RedisStore {
                     // Less units may be allowed.
                     Ok(_) => inner.leases.denied(key),
                     Err(error) if error.is_unavailable() => {
-                        return inner.fall_back(key, policy, Operation::Take(cost), error);
+                        return inner.fall_back(take, error);
                     }
                     Err(error) => return Err(error),
                 }
             }
-            let answer = inner.request(key, policy, Operation::Take(cost), deadline).await?;
+            let answer = inner.request(take, deadline).await?;
             if answer.allowed() && answer.source == Source::Store {
                 let now = inner.context.now();
                 inner.granted(key, policy, (cost, cost), (sent, now), &answer.decision);
@@ -103,9 +98,9 @@ impl RedisStore {
         let mut returned = 0;
         if owed > 0 {
             inner.denials.forget(&leftover.key);
-            let refund = Operation::Refund(owed);
-            let deadline = Deadline::after(span);
-            if inner.decide(&leftover.key, &leftover.policy, refund, deadline).await.is_ok() {
+            let UnspentLease { key, policy, .. } = &leftover;
+            let refund = PlannedOperation { key, policy, operation: Operation::Refund(owed) };
+            if inner.decide(refund, Deadline::after(span)).await.is_ok() {
                 returned = owed;
             }
             inner.denials.forget(&leftover.key);
@@ -119,12 +114,12 @@ impl RedisStore {
         if self.inner().leases.has_keeper.swap(true, Ordering::Relaxed) {
             return;
         }
-        let store = Arc::downgrade(self.shared());
-        let every = (self.inner().leases.lifetime() / 2).max(Duration::from_millis(1));
+        let store = Arc::downgrade(&self.0);
+        let every = (self.inner().leases.lifetime / 2).max(Duration::from_millis(1));
         self.inner().context.spawn(async move {
             loop {
                 tokio::time::sleep(every).await;
-                let Some(store) = Weak::upgrade(&store).map(Self::from_shared) else { return };
+                let Some(store) = Weak::upgrade(&store).map(Self) else { return };
                 for leftover in store.inner().leases.expired(Some(store.inner().context.now())) {
                     store.return_now(leftover).await;
                 }

@@ -27,9 +27,9 @@
 //!
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
-//! From top to bottom: `store`, `decide`, `lease_refill`, `pipeline` and `multi_key` (decisions), `local` (denial cache,
-//! leases, fallback), `call` (one command, its retries and redirects), `net` (servers and connections), `reply`
-//! and `script_command`.
+//! From top to bottom: `decide`, `lease_refill`, `pipeline` and `multi_key` (decisions), `call` (one command, its retries
+//! and redirects), `store` (the state that all of these share), `local` (denial cache, leases, fallback), `net` (servers
+//! and connections), `reply` and `script_command`.
 
 mod call;
 mod counters;
@@ -54,7 +54,7 @@ mod slot;
 mod status;
 mod store;
 
-use planned_policy::PlannedPolicy;
+use planned_policy::{PlannedOperation, PlannedPolicy};
 
 pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};

@@ -9,19 +9,20 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, Joint, KeyedTake, Limit, MultiKeyAnswer, MultiKeyOperation, Operation,
-    Outcome, Source, StoreError, Timestamp,
+    Answer, Decision, Joint, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
+    Source, StoreError, Timestamp,
 };
 
 use crate::{
-    PlannedPolicy,
-    call::{self, StoreCommand},
+    PlannedOperation, PlannedPolicy,
+    call::{RequestedCalendars, StoreCommand},
     net::{
-        context::Context, node_connection::Deadline, node_connection::NodeConnection,
+        context::Context,
+        node_connection::{Deadline, NodeConnection},
         topology::Topology,
     },
-    reply::{ReplyKind, parse_general, unexpected_reply},
-    script::{Calendar, Item, Plan, Reply, Script, boundaries},
+    reply::{ReplyKind, one_decision, parse_general},
+    script::{Script, boundaries},
     script_command::begin,
     slot::slot,
     store::Inner,
@@ -33,6 +34,13 @@ struct PreparedTake<'a> {
     key: Cow<'a, [u8]>,
     policy: Cow<'a, PlannedPolicy>,
     cost: u32,
+}
+
+impl PreparedTake<'_> {
+    /// An operation on the key.
+    fn planned(&self, operation: Operation) -> PlannedOperation<'_> {
+        PlannedOperation { key: &self.key, policy: &self.policy, operation }
+    }
 }
 
 fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
@@ -75,14 +83,8 @@ impl Inner {
                     // An allowed key of a denied take was not charged.
                     let tells = joint.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
-                        self.denials.record(
-                            &side.key,
-                            &side.policy,
-                            side.cost,
-                            asked,
-                            now,
-                            decision,
-                        );
+                        let PreparedTake { key, policy, cost } = side;
+                        self.denials.record(key, policy, *cost, asked, now, decision);
                     }
                 }
                 Ok(MultiKeyAnswer { joint, source: Source::Store })
@@ -113,17 +115,14 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Joint, StoreError> {
         let Some(first) = sides.first() else { return joint(Vec::new()) };
-        let mut several = MultiKeyCommand {
+        let command = MultiKeyCommand {
             context: &self.context,
             sides,
             script: Script::together(sides.iter().map(|side| &side.policy.policy)),
             word: if stores { "take" } else { "peek" },
             at,
-            around: None,
-            calendars: Vec::new(),
         };
-        let slot = slot(&first.key);
-        joint(call::ask(&self.context, &self.topology, slot, &mut several, deadline).await?)
+        joint(self.send(slot(&first.key), command, deadline).await?)
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
@@ -132,17 +131,15 @@ impl Inner {
             return None;
         }
         let now = self.context.now();
-        let known = sides.iter().map(|side| match side.cost {
-            0 => None,
-            cost => self.denials.denied(&side.key, &side.policy, cost, now),
-        });
-        let known: Vec<_> = known.collect();
+        let denied =
+            |side: &PreparedTake<'_>| self.denials.denied(&side.key, &side.policy, side.cost, now);
+        let known: Vec<_> = sides.iter().map(denied).collect();
         if known.iter().all(Option::is_none) {
             return None;
         }
         // The others count as unused.
         let each = sides.iter().zip(known).map(|(side, known)| {
-            known.map_or_else(|| side.policy.plan.unused_decision(), |answer| answer.decision)
+            known.map_or_else(|| side.policy.plan.unused_decision, |answer| answer.decision)
         });
         Joint::of(each.collect())
     }
@@ -156,8 +153,7 @@ impl Inner {
     ) -> Result<MultiKeyAnswer, StoreError> {
         let all = |operation: fn(u32) -> Operation| {
             let each = sides.iter().map(|side| {
-                let asked = operation(side.cost);
-                let answer = self.fall_back(&side.key, &side.policy, asked, error.clone());
+                let answer = self.fall_back(side.planned(operation(side.cost)), error.clone());
                 answer.map(|answer| answer.decision)
             });
             joint(each.collect::<Result<_, _>>()?)
@@ -179,9 +175,7 @@ impl Inner {
         let mut answers: Vec<Answer> = Vec::with_capacity(sides.len());
         if stores {
             for side in sides {
-                let take = Operation::Take(side.cost);
-                let asked = self.request(&side.key, &side.policy, take, deadline).await;
-                match asked {
+                match self.request(side.planned(Operation::Take(side.cost)), deadline).await {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
                         self.refund_all(sides, &answers).await;
@@ -203,12 +197,12 @@ impl Inner {
         }
         // Peeks at the remaining keys; takes where the policy records denials.
         let rest = sides[answers.len()..].iter().map(async |side| {
-            let operation = if stores && records(&side.policy) {
+            let operation = if stores && side.policy.records_denials {
                 Operation::Take(side.cost)
             } else {
                 Operation::Peek(side.cost)
             };
-            self.request(&side.key, &side.policy, operation, deadline).await
+            self.request(side.planned(operation), deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -230,13 +224,13 @@ impl Inner {
     async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
         let back = sides.iter().zip(answers).map(async |(side, &answer)| {
             let charged = answer.source == Source::Store && side.cost > 0;
-            if !charged || records(&side.policy) {
+            if !charged || side.policy.records_denials {
                 return answer;
             }
             let refund = Operation::Refund(side.cost);
             self.begins(&side.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(&side.key, &side.policy, refund, deadline).await;
+            let decision = self.decide(side.planned(refund), deadline).await;
             self.done(&side.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
@@ -250,11 +244,6 @@ impl Inner {
     }
 }
 
-/// Whether the policy records denials.
-fn records(policy: &PlannedPolicy) -> bool {
-    policy.policy.limits().iter().any(Limit::count_all)
-}
-
 /// A take on several keys of one slot, by script.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
@@ -262,10 +251,6 @@ struct MultiKeyCommand<'a> {
     script: &'static Script,
     word: &'static str,
     at: Option<Timestamp>,
-    /// The time of the server, if a reply had it.
-    around: Option<Timestamp>,
-    /// Calendars that the script requested beyond those of the policies.
-    calendars: Vec<Calendar>,
 }
 
 impl StoreCommand for MultiKeyCommand<'_> {
@@ -273,51 +258,33 @@ impl StoreCommand for MultiKeyCommand<'_> {
     // The state of each key may use other calendars.
     const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
 
-    fn command(&mut self, _: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError> {
-        let around = self.at.or(self.around).unwrap_or_else(|| self.context.now());
+    fn command(
+        &mut self,
+        _: &Arc<NodeConnection>,
+        whole: bool,
+        requested: &RequestedCalendars,
+    ) -> Result<Cmd, StoreError> {
+        let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
         command.arg(self.sides.len());
         self.sides.iter().for_each(|side| {
             command.arg(&*side.key);
         });
-        let plans = self.sides.iter().map(|side| &side.policy.plan);
-        let own = plans.flat_map(Plan::calendars);
-        command.arg(self.word).arg(boundaries(own.chain(&self.calendars), around));
+        let own = self.sides.iter().flat_map(|side| &side.policy.plan.calendars);
+        command.arg(self.word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         for side in self.sides {
-            command.arg(side.cost).arg(side.policy.plan.initial_state());
+            command.arg(side.cost).arg(&side.policy.plan.initial_state);
         }
         Ok(command)
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
-        if let Value::Array(integers) = reply
-            && integers.len() == 7 * self.sides.len()
-        {
-            let items = integers.iter().map(|integer| match integer {
-                Value::Int(integer) => Some(Item::Integer(*integer)),
-                _ => None,
-            });
-            if let Some(items) = items.collect::<Option<Vec<_>>>() {
-                let each = items.chunks(7).map(|items| match Reply::read(items) {
-                    Ok(Reply::Decision(decision)) => Ok(decision),
-                    other => Err(unexpected_reply(&format_args!("{other:?}"))),
-                });
-                return each
-                    .collect::<Result<_, _>>()
-                    .map_or_else(ReplyKind::Failed, ReplyKind::Decided);
+        parse_general(reply, |elements| {
+            if elements.len() != 7 * self.sides.len() {
+                return None;
             }
-        }
-        parse_general(reply).map(|decision| Err(unexpected_reply(&format_args!("{decision:?}"))))
-    }
-
-    fn supply_calendars(
-        &mut self,
-        now: Timestamp,
-        calendars: Vec<Calendar>,
-    ) -> Result<(), StoreError> {
-        self.around = Some(now);
-        self.calendars.extend(calendars);
-        Ok(())
+            elements.chunks(7).map(one_decision).collect()
+        })
     }
 }

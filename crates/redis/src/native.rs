@@ -6,15 +6,15 @@
 //! as a script, and uses scripts from then on.
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
-use sluicegate_core::{Operation, ReserveError};
+use sluicegate_core::{Operation, ReserveError, as_micros};
 
 use crate::{
-    reply::{ReplyKind, parse_general},
+    reply::{ReplyKind, one_decision, parse_general},
     script::Plan,
 };
 
 /// Maximum wait in a command of the module, in microseconds; no debt is longer.
-const MAX_SPAN: u128 = 1 << 50;
+const MAX_SPAN: u64 = 1 << 50;
 
 /// Whether the server has the module. A user without the permission to check most likely may not use it either.
 pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {
@@ -49,13 +49,12 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
         }
     };
     let mut command = redis::cmd(name);
-    command.arg(key).arg(plan.policy_text());
+    command.arg(key).arg(&plan.text);
     if cost != 1 {
         command.arg("COST").arg(cost);
     }
     if let Operation::Reserve { max_wait, .. } = operation {
-        let micros = u64::try_from(max_wait.as_micros().min(MAX_SPAN)).unwrap_or(u64::MAX);
-        command.arg("MAXWAIT").arg(micros);
+        command.arg("MAXWAIT").arg(as_micros(max_wait).min(MAX_SPAN));
     }
     Ok(command)
 }
@@ -64,21 +63,18 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
 pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
         // The integer says whether there was state.
-        Value::Int(_) if operation == Operation::Reset => {
-            ReplyKind::Decided(plan.unused_decision())
-        }
+        Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
         Value::ServerError(error) => {
-            let gone = error.code() == "ERR"
-                && error.details().is_some_and(|it| it.starts_with("unknown command"));
+            let is_unknown = error.details().is_some_and(|it| it.starts_with("unknown command"));
             match error.code() {
                 // The user may be allowed to run scripts.
                 "NOPERM" => ReplyKind::NoModule { at_all: true },
-                _ if gone => ReplyKind::NoModule { at_all: true },
+                "ERR" if is_unknown => ReplyKind::NoModule { at_all: true },
                 // Another version, which does not know this policy.
                 "SGPOLICY" => ReplyKind::NoModule { at_all: false },
-                _ => parse_general(reply),
+                _ => parse_general(reply, one_decision),
             }
         }
-        _ => parse_general(reply),
+        _ => parse_general(reply, one_decision),
     }
 }

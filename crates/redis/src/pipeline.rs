@@ -4,11 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use futures_util::future::join_all;
 use redis::Pipeline;
-use sluicegate_core::{Answer, KeyedOperation, Operation, Source, StoreError};
+use sluicegate_core::{Answer, KeyedOperation, Operation, StoreError};
 
 use crate::{
-    PlannedPolicy,
-    call::follow,
+    PlannedOperation, PlannedPolicy,
     local::denial_cache::QueryToken,
     native,
     net::{node_connection::Deadline, topology::Topology},
@@ -40,23 +39,16 @@ impl Inner {
         let alone = matches!(self.topology, Topology::One(_));
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
             let (key, policy) = (self.key(key), self.planned(policy));
-            if let Operation::Take(cost @ 1..) = operation
-                && let Some(answer) = self.denials.denied(&key, &policy, cost, now)
-            {
-                self.context.counts.cache.one();
+            let planned = PlannedOperation { key: &key, policy: &policy, operation };
+            if let Some(answer) = self.cached_denial(planned, now) {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
             self.begins(&key, operation);
             let token = self.denials.begin_query(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
-            slots.entry(slot).or_default().push(PendingOperation {
-                place,
-                key,
-                policy,
-                operation,
-                token,
-            });
+            let pending = PendingOperation { place, key, policy, operation, token };
+            slots.entry(slot).or_default().push(pending);
         }
         let slots = slots.iter().map(|(slot, open)| self.ask_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
@@ -76,16 +68,16 @@ impl Inner {
         let all: Vec<_> = open.iter().collect();
         let mut parsed = self.send_slot(slot, &all, false, deadline).await;
         // Sends commands again that the server did not know, in the same order.
-        let unknown = |parsed: &Result<ReplyKind, _>| {
-            matches!(parsed, Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true }))
-        };
-        let places: Vec<_> = (0..open.len()).filter(|&it| unknown(&parsed[it])).collect();
-        if !places.is_empty() {
-            let again: Vec<_> = places.iter().map(|&place| &open[place]).collect();
+        let (again, unknown): (Vec<_>, Vec<_>) = open
+            .iter()
+            .zip(&mut parsed)
+            .filter(|(_, parsed)| {
+                matches!(parsed, Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true }))
+            })
+            .unzip();
+        if !again.is_empty() {
             let answers = self.send_slot(slot, &again, true, deadline).await;
-            for (place, answer) in places.into_iter().zip(answers) {
-                parsed[place] = answer;
-            }
+            unknown.into_iter().zip(answers).for_each(|(parsed, answer)| *parsed = answer);
         }
         let answers = open.iter().zip(parsed).map(async |(open, parsed)| {
             (open.place, self.resolve_redirects(open, parsed, deadline).await)
@@ -114,7 +106,7 @@ impl Inner {
                     pipeline.add_command(native::command(plan, key, *operation)?);
                     continue;
                 }
-                let arguments = plan.arguments(*operation, around)?;
+                let arguments = plan.arguments(*operation, around, None, &[])?;
                 let sha1 = plan.script().sha1();
                 let whole = texts && !sent.contains(&sha1);
                 if whole {
@@ -136,7 +128,7 @@ impl Inner {
                     } else {
                         parse_script_reply(&open.policy.plan, open.operation, reply)
                     };
-                    follow(&self.context, &self.topology, &node, &parsed, reply);
+                    self.follow(&node, &parsed, reply);
                     let decided = native && matches!(parsed, ReplyKind::Decided(_));
                     self.context.counts.module.add(decided.into());
                     Ok(parsed)
@@ -160,20 +152,17 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
         let &PendingOperation { ref key, ref policy, operation, token, .. } = open;
+        let planned = PlannedOperation { key, policy, operation };
         let answer = match parsed {
-            Ok(ReplyKind::Decided(decision)) => {
-                self.context.counts.store.one();
-                self.record(key, policy, operation, token, &decision);
-                Ok(Answer { decision, source: Source::Store })
-            }
+            Ok(ReplyKind::Decided(decision)) => Ok(self.decided(planned, token, decision)),
             Ok(
                 ReplyKind::NoScript
                 | ReplyKind::NoModule { .. }
                 | ReplyKind::Redirect { .. }
                 | ReplyKind::Calendars { .. },
-            ) => self.request(key, policy, operation, deadline).await,
+            ) => self.request(planned, deadline).await,
             Ok(ReplyKind::Failed(error)) | Err(error) if error.is_unavailable() => {
-                self.fall_back(key, policy, operation, error)
+                self.fall_back(planned, error)
             }
             Ok(ReplyKind::Failed(error)) | Err(error) => Err(error),
         };

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sluicegate_core::{Limit, OnError, Policy, PolicySettings, PreparedPolicy, Share};
+use sluicegate_core::{Limit, OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
 
 use crate::script::Plan;
 
@@ -25,8 +25,19 @@ pub(crate) struct Planned {
     pub(crate) settings: PolicySettings,
     /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
     pub(crate) local: Option<(Share, PreparedPolicy)>,
+    /// Whether denials count as usage.
+    pub(crate) records_denials: bool,
     /// Whether a denial applies until its retry time, if no units are returned.
     pub(crate) is_cached: bool,
+}
+
+/// An operation on a key of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlannedOperation<'a> {
+    /// The key in the store.
+    pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a PlannedPolicy,
+    pub(crate) operation: Operation,
 }
 
 impl PlannedPolicy {
@@ -44,6 +55,7 @@ impl PlannedPolicy {
             plan: Plan::new(policy),
             settings,
             local,
+            records_denials,
             is_cached: !records_denials && settings.on_error != OnError::Fail,
         }))
     }

@@ -3,7 +3,7 @@
 use redis::Value;
 use sluicegate_core::{Decision, Operation, StateFault, StoreError, Timestamp};
 
-use crate::script::{Calendar, Item, Plan, Reply};
+use crate::script::{Calendar, Plan, Reply};
 
 /// The meaning of a reply.
 pub(crate) enum ReplyKind<T = Decision> {
@@ -29,30 +29,35 @@ pub(crate) enum ReplyKind<T = Decision> {
 
 /// Parses the reply of a plan's script to `operation`.
 pub(crate) fn parse_script_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
-    let Value::Int(debt) = reply else { return parse_general(reply) };
+    let Value::Int(debt) = reply else { return parse_general(reply, one_decision) };
     plan.decision_from_debt(operation, *debt)
         .map_or_else(|error| ReplyKind::Failed(unexpected_reply(&error)), ReplyKind::Decided)
 }
 
-/// Parses a reply that is not one integer.
-pub(crate) fn parse_general(reply: &Value) -> ReplyKind {
-    let unexpected_reply = |what: &dyn std::fmt::Display| ReplyKind::Failed(unexpected_reply(what));
+/// The decision in the elements of a reply, if they are one.
+pub(crate) fn one_decision(elements: &[Value]) -> Option<Decision> {
+    match Reply::read(elements) {
+        Ok(Reply::Decision(decision)) => Some(decision),
+        _ => None,
+    }
+}
+
+/// Parses a reply that is not one integer. `decided` parses the elements of an answer.
+pub(crate) fn parse_general<T>(
+    reply: &Value,
+    decided: impl FnOnce(&[Value]) -> Option<T>,
+) -> ReplyKind<T> {
     match reply {
-        Value::Array(elements) => {
-            let mut items = smallvec::SmallVec::<[Item<'_>; 8]>::new();
-            for element in elements {
-                items.push(match element {
-                    Value::Int(integer) => Item::Integer(*integer),
-                    Value::BulkString(bytes) => Item::Bytes(bytes),
-                    _ => return unexpected_reply(&format_args!("{reply:?}")),
-                });
-            }
-            match Reply::read(&items) {
-                Ok(Reply::Decision(decision)) => ReplyKind::Decided(decision),
+        Value::Array(elements) => match decided(elements) {
+            Some(answer) => ReplyKind::Decided(answer),
+            None => match Reply::read(elements) {
                 Ok(Reply::Calendars { now, calendars }) => ReplyKind::Calendars { now, calendars },
-                Err(error) => unexpected_reply(&error),
-            }
-        }
+                Ok(Reply::Decision(decision)) => {
+                    ReplyKind::Failed(unexpected_reply(&format_args!("{decision:?}")))
+                }
+                Err(error) => ReplyKind::Failed(unexpected_reply(&error)),
+            },
+        },
         Value::ServerError(error) => {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
             if code == "NOSCRIPT" {
@@ -67,31 +72,12 @@ pub(crate) fn parse_general(reply: &Value) -> ReplyKind {
                 None => StoreError::Unavailable(text),
             })
         }
-        other => unexpected_reply(&format_args!("{other:?}")),
+        other => ReplyKind::Failed(unexpected_reply(&format_args!("{other:?}"))),
     }
 }
 
-pub(crate) fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
+fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
     StoreError::Unavailable(format!("unexpected reply of a script: {what}"))
-}
-
-impl ReplyKind {
-    /// Converts the decision, if there is one.
-    pub(crate) fn map<T>(
-        self,
-        map: impl FnOnce(Decision) -> Result<T, StoreError>,
-    ) -> ReplyKind<T> {
-        match self {
-            Self::Decided(decision) => {
-                map(decision).map_or_else(ReplyKind::Failed, ReplyKind::Decided)
-            }
-            Self::Calendars { now, calendars } => ReplyKind::Calendars { now, calendars },
-            Self::NoScript => ReplyKind::NoScript,
-            Self::NoModule { at_all } => ReplyKind::NoModule { at_all },
-            Self::Redirect { to, moved } => ReplyKind::Redirect { to, moved },
-            Self::Failed(error) => ReplyKind::Failed(error),
-        }
-    }
 }
 
 /// The node that holds the slot, and whether it does so permanently (`MOVED`) or for this command (`ASK`).

@@ -66,7 +66,7 @@ impl World {
     fn store(&self, client: usize) -> RedisStore {
         let store = RedisStore::new("redis://127.0.0.1:1/", Options::default()).unwrap();
         let world = self.clone();
-        let server = VirtualServer::new(move |operation| {
+        let server: VirtualServer = Box::new(move |operation| {
             let (world, (answer, heard)) = (world.clone(), oneshot::channel());
             // It is done also where nobody waits for the answer any more.
             tokio::spawn(async move {
@@ -103,7 +103,7 @@ impl World {
                 }
             })
         });
-        assert!(store.shared().context.virtual_server.set(server).is_ok());
+        assert!(store.inner().context.virtual_server.set(server).is_ok());
         store
     }
 

@@ -1,23 +1,22 @@
 //! Versions, functions and problems of a store.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Value, from_redis_value, from_redis_value_ref};
 use sluicegate_core::{Operation, StoreError};
 
 use crate::{
-    PlannedPolicy, RedisStore, native,
+    PlannedOperation, PlannedPolicy, RedisStore, native,
     net::{
         node_connection::{Deadline, NodeConnection},
         topology::Topology,
     },
     script::Library,
 };
-use std::sync::Arc;
 
-/// How long one server may take to tell.
+/// Maximum time of one command.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// What is taken from to see whether one may. It is reset at once.
+/// The key that is taken from, as a test. It is reset immediately.
 const STATUS_KEY: &[u8] = b"sg:test:status";
 
 /// The nodes of a store, and their problems.
@@ -26,7 +25,7 @@ const STATUS_KEY: &[u8] = b"sg:test:status";
 pub struct Status {
     /// Every server: one, or the primaries of a cluster.
     pub servers: Vec<ServerStatus>,
-    /// What is wrong with all of it together.
+    /// Problems of the store as a whole.
     pub problems: Vec<Problem>,
 }
 
@@ -34,7 +33,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// Where it is.
+    /// Its address.
     pub endpoint: String,
     /// `Redis` or `Valkey`, and its version.
     pub engine: String,
@@ -42,20 +41,20 @@ pub struct ServerStatus {
     pub library: Option<String>,
     /// Whether the library is installed; `None` where the user lacks the permission to check.
     pub functions: Option<bool>,
-    /// Whether it has the module, which is then used in place of scripts.
+    /// Whether it has the module, which the client then uses instead of scripts.
     pub module: bool,
-    /// What could not be checked, and why. It is no problem: a user needs no such permission.
+    /// Checks that failed, and why. They are no problems: a user needs no permission for them.
     pub notes: Vec<String>,
-    /// What is wrong with it.
+    /// Its problems.
     pub problems: Vec<Problem>,
 }
 
-/// Something that is wrong, and what to do.
+/// A problem, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -66,7 +65,7 @@ impl fmt::Display for Problem {
 }
 
 impl Status {
-    /// Everything that is wrong, that with single servers included.
+    /// All problems, including those of single servers.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter().chain(self.servers.iter().flat_map(|server| &server.problems))
     }
@@ -77,10 +76,10 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
 }
 
 impl RedisStore {
-    /// The nodes of the store, and their problems. It takes from a key of its own, and resets it.
+    /// The nodes of the store, and their problems. Takes from a key of its own, and resets it.
     ///
     /// # Errors
-    /// [`StoreError`] where nothing answers.
+    /// [`StoreError`] if no server replies.
     pub async fn inspect(&self) -> Result<Status, StoreError> {
         let inner = self.inner();
         let nodes = inner.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
@@ -102,9 +101,9 @@ impl RedisStore {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
         let key = inner.key(STATUS_KEY);
-        let taken = inner.decide(&key, &policy, Operation::Take(1), deadline).await;
-        let error = match taken {
-            Ok(_) => inner.decide(&key, &policy, Operation::Reset, deadline).await.err()?,
+        let planned = |operation| PlannedOperation { key: &key, policy: &policy, operation };
+        let error = match inner.decide(planned(Operation::Take(1)), deadline).await {
+            Ok(_) => inner.decide(planned(Operation::Reset), deadline).await.err()?,
             Err(error) => error,
         };
         let text = error.to_string();
@@ -117,17 +116,17 @@ impl RedisStore {
     /// Installs the library of functions on every server, in place of any other version of it.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] with what the server says: one older than Redis 7.0 knows no functions.
+    /// [`StoreError::Unavailable`] with the error of the server; [`StoreError::Settings`] for one older than Redis 7.0.
     pub async fn install(&self) -> Result<(), StoreError> {
         let mut load = redis::cmd("FUNCTION");
         load.arg("LOAD").arg("REPLACE").arg(Library::text());
         self.everywhere(&load).await
     }
 
-    /// Takes the library of functions away from every server. Keys stay.
+    /// Removes the library of functions from every server. Keys stay.
     ///
     /// # Errors
-    /// As [`RedisStore::install`], and where it is not installed.
+    /// As [`RedisStore::install`], and if the library is not installed.
     pub async fn uninstall(&self) -> Result<(), StoreError> {
         let mut delete = redis::cmd("FUNCTION");
         delete.arg("DELETE").arg(Library::NAME);
@@ -142,14 +141,14 @@ impl RedisStore {
     }
 }
 
-/// What the server answers in words; its own errors as errors.
+/// The text of a reply. An error of the server is an error.
 async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, StoreError> {
     match node.command(command, Deadline::after(STATUS_TIMEOUT)).await? {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
         Value::Okay => Ok("OK".to_owned()),
         Value::ServerError(error) => {
-            let (endpoint, details) = (node.endpoint(), error.details().unwrap_or_default());
+            let (endpoint, details) = (&node.endpoint, error.details().unwrap_or_default());
             // Redis 6 quotes the name in backticks, Redis 7 in apostrophes.
             let unknown = details.strip_prefix("unknown command ");
             if unknown
@@ -162,38 +161,37 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
             }
             Err(StoreError::Unavailable(format!("{endpoint}: {} {details}", error.code())))
         }
-        other => Err(StoreError::Unavailable(format!("{}: {other:?}", node.endpoint()))),
+        other => Err(StoreError::Unavailable(format!("{}: {other:?}", node.endpoint))),
     }
 }
 
-/// What to do about a take that fails.
+/// The remedy for a take that fails.
 fn remedy(error: &str, key: &str) -> String {
+    const REMEDIES: [(&[&str], &str); 5] = [
+        (
+            &["NOPERM", "ACL failure", "user executing the script"],
+            "run `ACL SETUSER NAME +@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time`, \
+             and for a cluster also `+cluster|slots`",
+        ),
+        (&["NOAUTH", "WRONGPASS"], "correct the user and the password in the URL"),
+        (&["OOM"], "increase `maxmemory`"),
+        (&["READONLY"], "use the URL of the primary, or redis+sentinel://"),
+        (&["CLUSTERDOWN"], "start the missing nodes, or assign their slots"),
+    ];
     let has = |classes: &[&str]| classes.iter().any(|class| error.contains(class));
     if has(&["one of the keys", "access a key"]) {
-        format!(
+        return format!(
             "the take used the key `{key}`: use a prefix that the user may access \
              (`redis status --prefix`, `serve --store-prefix`), or grant its keys with \
              `ACL SETUSER NAME ~PREFIX*`"
-        )
-    } else if has(&["NOPERM", "ACL failure", "user executing the script"]) {
-        "run `ACL SETUSER NAME +@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time`, \
-         and for a cluster also `+cluster|slots`"
-            .to_owned()
-    } else if has(&["NOAUTH", "WRONGPASS"]) {
-        "correct the user and the password in the URL".to_owned()
-    } else if has(&["OOM"]) {
-        "increase `maxmemory`".to_owned()
-    } else if has(&["READONLY"]) {
-        "use the URL of the primary, or redis+sentinel://".to_owned()
-    } else if has(&["CLUSTERDOWN"]) {
-        "start the missing nodes, or assign their slots".to_owned()
-    } else {
-        "see the log of the node".to_owned()
+        );
     }
+    let found = REMEDIES.iter().find(|(classes, _)| has(classes));
+    found.map_or("see the log of the node", |(_, remedy)| remedy).to_owned()
 }
 
 async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
-    let endpoint = node.endpoint().to_string();
+    let endpoint = node.endpoint.to_string();
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let info = match text(node, &redis::cmd("INFO")).await {
         Ok(info) => info,
@@ -265,26 +263,13 @@ async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
     ServerStatus { endpoint, engine, library, functions, module, notes, problems }
 }
 
-/// Version and role, as `INFO` would say them, from the reply to `HELLO`: every user who may connect may send it.
+/// Version and role in the format of `INFO`, from the reply to `HELLO`, which every user may send.
 async fn hello(node: &Arc<NodeConnection>) -> String {
     let reply = node.command(&redis::cmd("HELLO"), Deadline::after(STATUS_TIMEOUT)).await;
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    };
-    let pairs: Vec<(String, String)> = match reply {
-        Ok(Value::Map(pairs)) => {
-            pairs.iter().map(|(name, value)| (text(name), text(value))).collect()
-        }
-        Ok(Value::Array(values)) => {
-            values.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
-        }
-        _ => Vec::new(),
-    };
-    let field =
-        |name: &str| pairs.iter().find(|(found, _)| found == name).map(|(_, value)| &**value);
-    let server = field("server").unwrap_or("redis");
+    let fields =
+        reply.ok().and_then(|reply| from_redis_value::<HashMap<String, Value>>(reply).ok());
+    let field = |name: &str| from_redis_value_ref::<String>(fields.as_ref()?.get(name)?).ok();
+    let server = field("server").unwrap_or_else(|| "redis".to_owned());
     let version = field("version").map(|version| format!("{server}_version:{version}\n"));
     let role = field("role").map(|role| format!("role:{role}\n"));
     version.unwrap_or_default() + &role.unwrap_or_default()
@@ -294,10 +279,8 @@ async fn hello(node: &Arc<NodeConnection>) -> String {
 async fn library(node: &Arc<NodeConnection>) -> (Option<String>, Option<bool>) {
     let mut list = redis::cmd("FUNCTION");
     list.arg("LIST").arg("LIBRARYNAME").arg(Library::NAME).arg("WITHCODE");
-    let may_not =
-        |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOPERM");
     match node.command(&list, Deadline::after(STATUS_TIMEOUT)).await {
-        Ok(reply) if may_not(&reply) => {}
+        Ok(Value::ServerError(error)) if error.code() == "NOPERM" => {}
         Ok(reply) => {
             let mut found = None;
             texts(&reply, &mut |text| {
@@ -310,7 +293,7 @@ async fn library(node: &Arc<NodeConnection>) -> (Option<String>, Option<bool>) {
         }
         Err(_) => return (None, None),
     }
-    // A function that is not there fails otherwise than one that is called without its key.
+    // A missing function has another error than one that is called without its key.
     let mut call = redis::cmd("FCALL_RO");
     call.arg(Library::FUNCTIONS[1]).arg(0);
     let installed = match node.command(&call, Deadline::after(STATUS_TIMEOUT)).await {
@@ -325,7 +308,7 @@ async fn library(node: &Arc<NodeConnection>) -> (Option<String>, Option<bool>) {
     (None, installed)
 }
 
-/// Every text in a reply, however deep: its shape depends on the protocol.
+/// Every text in a reply, at any depth, because its shape depends on the protocol.
 fn texts(value: &Value, each: &mut impl FnMut(&str)) {
     match value {
         Value::BulkString(bytes) => {
@@ -342,7 +325,7 @@ fn texts(value: &Value, each: &mut impl FnMut(&str)) {
     }
 }
 
-/// What is wrong with a cluster.
+/// The problem of a cluster.
 async fn cluster(node: &Arc<NodeConnection>) -> Option<Problem> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");

@@ -35,7 +35,7 @@ const MAX_PLANNED: usize = 1024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) context: Arc<Context>,
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     pub(crate) local: LocalFallback,
     id: StoreId,
     /// Any policy, for resets: all policies reset alike.
-    any_policy: PreparedPolicy,
+    pub(crate) any_policy: PreparedPolicy,
     /// Planned policies by text and settings.
     planned: RwLock<HashMap<(String, PolicySettings), PlannedPolicy>>,
 }
@@ -117,14 +117,6 @@ impl RedisStore {
         &self.0
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Inner> {
-        &self.0
-    }
-
-    pub(crate) const fn from_shared(inner: Arc<Inner>) -> Self {
-        Self(inner)
-    }
-
     /// The options of the store.
     #[must_use]
     pub fn options(&self) -> &Options {
@@ -138,10 +130,6 @@ impl Inner {
         let Options { prefix, test_clock, .. } = &self.context.options;
         let prefix = if test_clock.is_some() { TEST_PREFIX } else { prefix };
         if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
-    }
-
-    pub(crate) const fn any_policy(&self) -> &PreparedPolicy {
-        &self.any_policy
     }
 
     /// The time to send with operations, for a store with a test clock.

@@ -9,7 +9,7 @@ use std::{
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use hashbrown::HashMap;
 use sluicegate_core::{Clock as _, Operation, Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
+use sluicegate_memory::{MemoryStore, NumberedPolicy};
 use throttlecrab::PeriodicStore;
 
 use super::sizes::Sizes;
@@ -171,9 +171,8 @@ fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
     move |key| {
         turn = if turn == 0 { rules.len() - 1 } else { turn - 1 };
         let (key, rule) = (key.text.as_bytes(), &rules[turn]);
-        let request = Request { key, policy: rule, operation: Operation::Take(1) };
-        let decision =
-            store.apply_prepared(request, clock.now()).expect("a take is always answered");
+        let decision = store.apply_numbered(key, rule, clock.now(), Operation::Take(1));
+        let decision = decision.expect("a take is always answered");
         // A full table would answer without storing the key.
         decision.allowed() && decision.remaining == BURST - 1
     }

@@ -4,7 +4,7 @@ use std::{hint::black_box, num::NonZeroU32, sync::Barrier, thread, time::Duratio
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use sluicegate_core::{Clock, Operation, Policy};
-use sluicegate_memory::{MemoryStore, Request, SystemClock};
+use sluicegate_memory::{MemoryStore, SystemClock};
 
 use super::sizes::Sizes;
 use crate::{
@@ -47,12 +47,10 @@ fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64;
     let store = MemoryStore::new();
     let rule = store.prepare(&policy, tsc.now());
     let decide = |now| {
-        let request = Request {
-            key: black_box(KEY).as_bytes(),
-            policy: &rule,
-            operation: Operation::Take(1),
-        };
-        store.apply_prepared(request, now).expect("a take is always answered")
+        let key = black_box(KEY).as_bytes();
+        store
+            .apply_numbered(key, &rule, now, Operation::Take(1))
+            .expect("a take is always answered")
     };
 
     let burst = NonZeroU32::new(burst).expect("not zero");

@@ -3,8 +3,8 @@
 use std::{hint::black_box, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use sluicegate_core::{Clock as _, Operation, PreparedPolicy};
-use sluicegate_memory::{ClockedStore, MemoryStore, Request};
+use sluicegate_core::{Clock as _, KeyedOperation, Operation, PreparedPolicy};
+use sluicegate_memory::{ClockedStore, MemoryStore};
 
 use super::sizes::Sizes;
 use crate::{
@@ -31,8 +31,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
 
     let take = Operation::Take(1);
     let decide_at = |key: &[u8], now| {
-        let request = Request { key, policy: &rule, operation: take };
-        store.apply_prepared(request, now).expect("a take is always answered")
+        store.apply_numbered(key, &rule, now, take).expect("a take is always answered")
     };
     for number in 0..sizes.keys {
         assert!(decide_at(&bytes(number), clock.now()).allowed(), "each key is new");
@@ -58,9 +57,9 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
         let batches = sizes.random_calls / BATCH as u64;
         let batch = per_call(batches, || {
             let keys: [[u8; 16]; BATCH] = std::array::from_fn(|_| draw());
-            let requests =
-                keys.each_ref().map(|key| Request { key, policy: &rule, operation: take });
-            store.apply_many(&requests, clock.now(), |_, decision| {
+            let takes =
+                keys.each_ref().map(|key| KeyedOperation { key, policy: &policy, operation: take });
+            clocked_store.apply_each(&takes, |_, decision| {
                 allowed += u64::from(black_box(&decision).is_ok_and(|it| it.allowed()));
             });
         });

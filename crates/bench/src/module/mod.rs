@@ -171,8 +171,9 @@ fn script(server: &Server) -> io::Result<Vec<Vec<u8>>> {
     let policy: Policy = "sliding-log:1000/1m".parse().map_err(io::Error::other)?;
     let plan = Plan::new(&policy);
     call(server.address, &[b"SCRIPT", b"LOAD", plan.script().text().as_bytes()])?;
-    let arguments =
-        plan.arguments(Operation::Take(1), Timestamp::EPOCH).map_err(io::Error::other)?;
+    let arguments = plan
+        .arguments(Operation::Take(1), Timestamp::EPOCH, None, &[])
+        .map_err(io::Error::other)?;
     let words: [&[u8]; 4] = [b"EVALSHA", plan.script().sha1().as_bytes(), b"1", b"log-of-lua"];
     Ok(words.into_iter().chain(arguments.iter()).map(<[u8]>::to_vec).collect())
 }

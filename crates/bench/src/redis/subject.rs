@@ -50,7 +50,7 @@ impl Subject {
     pub(super) fn ours(server: &Server, policy: &str, key: &str) -> io::Result<Self> {
         let policy: Policy = policy.parse().map_err(io::Error::other)?;
         let plan = Plan::new(&policy);
-        let arguments = plan.arguments(Operation::Take(1), Timestamp::EPOCH);
+        let arguments = plan.arguments(Operation::Take(1), Timestamp::EPOCH, None, &[]);
         let arguments = arguments.map_err(io::Error::other)?;
         let words: Vec<_> = arguments.iter().collect();
         Self::new(server, plan.script().text(), key, &words)

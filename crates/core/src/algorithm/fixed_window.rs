@@ -126,6 +126,13 @@ impl FixedWindow {
         }
     }
 
+    /// Start and end of the window of a key that is first used at `now`, in microseconds since the Unix epoch.
+    #[must_use]
+    pub fn bounds(&self, now: Timestamp) -> (u64, u64) {
+        let start = self.current(None, now).start;
+        (start, self.end(start))
+    }
+
     /// Whether denied requests count too.
     #[must_use]
     pub const fn count_all(&self) -> bool {

@@ -6,11 +6,26 @@ use crate::slot::Tat;
 const HASH: u64 = 0x1234_5678_9abc_def0;
 const SEED: usize = 7;
 
-/// Another key, which is put where the first was.
-fn second_key() -> u64 {
-    let bucket = |hash| low(hash >> 2) ^ Probe::new(fingerprint(hash), SEED as u64).first;
+/// The first bucket of a key under a seed.
+fn first_bucket(hash: u64, seed: usize) -> usize {
+    low(hash >> 2) ^ Probe::new(fingerprint(hash), seed as u64).first
+}
+
+/// Another key with this first bucket under a seed, and the low bits of the fingerprint of [`HASH`].
+fn key_at(bucket: usize, seed: usize) -> u64 {
     let others = (1..).map(|number: u64| HASH ^ number << 40);
-    others.into_iter().find(|&other| bucket(other) == bucket(HASH)).expect("half of all keys are")
+    others.into_iter().find(|&it| first_bucket(it, seed) == bucket).expect("half of all keys are")
+}
+
+/// Another key with the first bucket of [`HASH`].
+fn second_key() -> u64 {
+    key_at(first_bucket(HASH, SEED), SEED)
+}
+
+/// A seed by which [`HASH`] has its other bucket first.
+fn other_seed() -> usize {
+    let is_other = |&seed: &usize| first_bucket(HASH, seed) != first_bucket(HASH, SEED);
+    (SEED + 1..).find(is_other).expect("half of all seeds are")
 }
 
 /// The end of the one window on the clock that all keys use units of, and the bits rounded off, as of an hour.
@@ -49,13 +64,8 @@ impl Model {
 
     fn empty() -> Arc<Self> {
         let buckets: Box<Buckets> = Box::new(std::array::from_fn(|_| Bucket::default()));
-        let segment = Segment::new(&raw const *buckets, SEED, HASH & 3, ());
+        let segment = Segment::new(&raw const *buckets, SEED, HASH & 3, 0, ());
         Arc::new(Self { segment, _buckets: buckets })
-    }
-
-    /// Where [`HASH`] is put first.
-    fn first_index(&self) -> SlotIndex {
-        (low(HASH >> 2) ^ self.bucket_view().probe(fingerprint(HASH)).first) * WAYS
     }
 
     /// Takes a unit of what was seen, unless it has changed.
@@ -97,164 +107,133 @@ impl Model {
     }
 }
 
-fn beside(model: &Arc<Model>, run: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
-    let model = Arc::clone(model);
-    thread::spawn(move || run(&model))
-}
-
-#[test]
-fn no_unit_is_lost_between_decisions() {
-    loom::model(|| {
+/// Runs `other` in a thread of its own while `own` runs, and then `check`.
+fn race(
+    other: impl Fn(&Model) + Copy + Send + Sync + 'static,
+    own: impl Fn(&Model) + Send + Sync + 'static,
+    check: impl Fn(&Model) + Send + Sync + 'static,
+) {
+    loom::model(move || {
         let model = Model::new();
-        let other = beside(&model, |model| model.take(HASH, 1));
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        assert_eq!(model.end(HASH), Some(3));
+        let shared = Arc::clone(&model);
+        let thread = thread::spawn(move || other(&shared));
+        own(&model);
+        thread.join().expect("no panic");
+        check(&model);
     });
 }
 
-#[test]
-fn no_unit_is_lost_between_a_decision_and_a_change_of_rule() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| model.take(HASH, 2));
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        assert_eq!(model.end(HASH), Some(3));
-    });
-}
-
-#[test]
-fn no_unit_is_lost_while_a_slot_moves() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| {
-            let mut locked = model.segment.lock();
-            let (index, _) = locked.find(HASH).expect("the key is there");
-            assert!(locked.relocate(index, &mut |(), _| false));
-            locked.put(index, Slot::default());
-        });
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        assert_eq!(model.end(HASH), Some(2));
-    });
-}
-
-#[test]
-fn no_unit_is_lost_while_a_segment_splits() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| {
-            let mut locked = model.segment.lock();
-            let moving = locked.drain_where(|(), _| true);
-            locked.adopt(moving.into_iter());
-        });
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        assert_eq!(model.end(HASH), Some(2));
-    });
-}
-
-#[test]
-fn peek_during_update_reads_one_moment() {
-    loom::model(|| {
-        let model = Model::new();
-        let seen = |model: &Model| {
-            let seen = model.seen(second_key(), 2);
-            assert!(seen.is_none_or(|it| taken(it) == 5), "{seen:?}");
-            let seen = model.seen(HASH, 1);
-            assert!(seen.is_none_or(|it| taken(it) == 1), "{seen:?}");
-        };
-        let reader = beside(&model, seen);
-        // The slot goes to another key, whose state is a later one.
+/// Takes a unit of [`HASH`] while `change` runs under the lock, with the index of the key.
+fn take_during(change: fn(&mut Locked<'_, ()>, SlotIndex), check: fn(&Model)) {
+    let other = move |model: &Model| {
         let mut locked = model.segment.lock();
         let (index, _) = locked.find(HASH).expect("the key is there");
-        locked.clear(index);
-        assert!(locked.insert(second_key(), slot(second_key(), 2, 5), |(), _| false));
-        drop(locked);
-        reader.join().expect("no panic");
-        assert_eq!((model.end(HASH), model.end(second_key())), (None, Some(5)));
-    });
+        change(&mut locked, index);
+    };
+    race(other, |model| model.take(HASH, 1), check);
 }
 
-#[test]
-fn replace_slot_of_new_key_fails() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| {
-            let mut locked = model.segment.lock();
-            // Recovered slots are reclaimed: a key that took three more has not recovered.
-            let (index, _) = locked.find(HASH).expect("the key is there");
-            if locked.take(index, &mut |(), slot| taken(slot) == 1).is_some() {
-                assert!(locked.insert(second_key(), slot(second_key(), 1, 5), |(), _| false));
-                assert_eq!(locked.find(second_key()).map(|(it, _)| it), Some(index));
-            }
-        });
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        // Either the unit was taken first and the slot not reclaimed, or the take found a new slot.
-        let end = (model.end(HASH), model.end(second_key()));
-        assert!([(Some(2), None), (Some(1), Some(5))].contains(&end), "{end:?}");
-    });
-}
-
-/// Another key with the same second word as [`HASH`], put where that was: as when both have used one unit of
-/// the same window.
+/// Inserts another key with the same second word as [`HASH`] at its index: as when both have used one unit of the same
+/// window.
 fn put_second_key(locked: &mut Locked<'_, ()>, index: SlotIndex) {
     assert!(locked.insert(second_key(), slot(second_key(), 1, 1), |(), _| false));
     let (found, seen) = locked.find(second_key()).expect("it was put in");
     assert_eq!((found, seen.slot().second), (index, slot(HASH, 1, 1).second));
 }
 
+/// Moves the slot of [`HASH`] to its other bucket.
+fn move_slot(locked: &mut Locked<'_, ()>, index: SlotIndex) {
+    assert!(locked.relocate(index, &mut |(), _| false));
+    locked.put(index, Slot::default());
+}
+
+#[test]
+fn take_during_take_loses_no_unit() {
+    let take = |model: &Model| model.take(HASH, 1);
+    race(take, take, |model| assert_eq!(model.end(HASH), Some(3)));
+}
+
+#[test]
+fn take_during_change_of_policy_loses_no_unit() {
+    let check = |model: &Model| assert_eq!(model.end(HASH), Some(3));
+    race(|model| model.take(HASH, 2), |model| model.take(HASH, 1), check);
+}
+
+#[test]
+fn take_during_move_loses_no_unit() {
+    take_during(move_slot, |model| assert_eq!(model.end(HASH), Some(2)));
+}
+
+#[test]
+fn take_during_split_loses_no_unit() {
+    let split = |locked: &mut Locked<'_, ()>, _| {
+        let moving = locked.drain_where(|(), _| true);
+        locked.adopt(moving.into_iter());
+    };
+    take_during(split, |model| assert_eq!(model.end(HASH), Some(2)));
+}
+
+#[test]
+fn peek_during_update_reads_one_moment() {
+    let peek = |model: &Model| {
+        for (hash, policy, expected) in [(second_key(), 2, 5), (HASH, 1, 1)] {
+            let seen = model.seen(hash, policy);
+            assert!(seen.is_none_or(|it| taken(it) == expected), "{seen:?}");
+        }
+    };
+    // The slot goes to another key, whose state is a later one.
+    let replace = |model: &Model| {
+        let mut locked = model.segment.lock();
+        let (index, _) = locked.find(HASH).expect("the key is there");
+        locked.clear(index);
+        assert!(locked.insert(second_key(), slot(second_key(), 2, 5), |(), _| false));
+    };
+    race(peek, replace, |model| {
+        assert_eq!((model.end(HASH), model.end(second_key())), (None, Some(5)));
+    });
+}
+
+#[test]
+fn replace_slot_of_new_key_fails() {
+    let reclaim = |locked: &mut Locked<'_, ()>, index| {
+        // Recovered slots are reclaimed: a key that took one more unit has not recovered.
+        if locked.take(index, &mut |(), slot| taken(slot) == 1).is_some() {
+            assert!(locked.insert(second_key(), slot(second_key(), 1, 5), |(), _| false));
+            assert_eq!(locked.find(second_key()).map(|(it, _)| it), Some(index));
+        }
+    };
+    take_during(reclaim, |model| {
+        // Either the unit was taken first and the slot not reclaimed, or the take found a new slot.
+        let end = (model.end(HASH), model.end(second_key()));
+        assert!([(Some(2), None), (Some(1), Some(5))].contains(&end), "{end:?}");
+    });
+}
+
 #[test]
 fn replace_moved_slot_with_equal_state_fails() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| {
-            let mut locked = model.segment.lock();
-            let (index, _) = locked.find(HASH).expect("the key is there");
-            assert!(locked.relocate(index, &mut |(), _| false));
-            locked.put(index, Slot::default());
-            put_second_key(&mut locked, index);
-        });
-        model.take(HASH, 1);
-        other.join().expect("no panic");
+    let replace = |locked: &mut Locked<'_, ()>, index| {
+        move_slot(locked, index);
+        put_second_key(locked, index);
+    };
+    take_during(replace, |model| {
         assert_eq!((model.end(HASH), model.end(second_key())), (Some(2), Some(1)));
     });
 }
 
 #[test]
 fn replace_reseeded_slot_with_equal_state_fails() {
-    loom::model(|| {
-        let model = Model::new();
-        let other = beside(&model, |model| {
-            let mut locked = model.segment.lock();
-            let (index, _) = locked.find(HASH).expect("the key is there");
-            // Chosen so that each key has its first bucket elsewhere.
-            assert!(locked.reseed(other_seed()));
-            assert_ne!(locked.find(HASH).map(|(index, _)| index), Some(index));
-            let third = key_at(index / WAYS, other_seed());
-            assert!(locked.insert(third, slot(third, 1, 1), |(), _| false));
-            assert_eq!(locked.find(third).map(|(index, _)| index), Some(index));
-        });
-        model.take(HASH, 1);
-        other.join().expect("no panic");
-        let third = key_at(model.first_index() / WAYS, other_seed());
+    let reseed = |locked: &mut Locked<'_, ()>, index: SlotIndex| {
+        // Chosen so that each key has its first bucket elsewhere.
+        assert!(locked.reseed(other_seed()));
+        assert_ne!(locked.find(HASH).map(|(index, _)| index), Some(index));
+        let third = key_at(index / WAYS, other_seed());
+        assert!(locked.insert(third, slot(third, 1, 1), |(), _| false));
+        assert_eq!(locked.find(third).map(|(index, _)| index), Some(index));
+    };
+    take_during(reseed, |model| {
+        let third = key_at(first_bucket(HASH, SEED), other_seed());
         assert_eq!((model.end(HASH), model.end(third)), (Some(2), Some(1)));
     });
-}
-
-/// A seed by which [`HASH`] has its other bucket first.
-fn other_seed() -> usize {
-    let bucket = |seed| low(HASH >> 2) ^ Probe::new(fingerprint(HASH), seed as u64).first;
-    (SEED + 1..).find(|&seed| bucket(seed) != bucket(SEED)).expect("half of all seeds are")
-}
-
-/// A key with that first bucket under a seed, and the low bits of the fingerprint of [`HASH`].
-fn key_at(bucket: usize, seed: usize) -> u64 {
-    let first = |hash| low(hash >> 2) ^ Probe::new(fingerprint(hash), seed as u64).first;
-    let others = (1..).map(|number: u64| HASH ^ number << 40);
-    others.into_iter().find(|&other| first(other) == bucket).expect("half of all keys are")
 }
 
 /// Two segments: the keys of the first are moved to the second by a split, and another takes the index there.

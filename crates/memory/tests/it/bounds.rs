@@ -2,7 +2,7 @@
 //! figures; `cargo xtask soak` runs the full sizes.
 
 use sluicegate_core::{Operation, apply};
-use sluicegate_memory::{MemoryStore, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -36,7 +36,7 @@ fn store_key_flood_stays_within_bound_and_limits() {
 }
 
 #[test]
-fn when_full_says_what_becomes_of_new_keys() {
+fn store_full_denies_or_allows_new_keys() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         for text in ["gcra:1/1d", "fixed-window:1/1d", "sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
@@ -94,10 +94,7 @@ fn take_log_of_100000_events_is_counted() {
     let rule = store.prepare(&log, at(0));
     let mut entry = None;
     for event in 0..100_001 {
-        let found = store.apply_prepared(
-            Request { key: b"a", policy: &rule, operation: Operation::Take(1) },
-            at(event),
-        );
+        let found = store.apply_numbered(b"a", &rule, at(event), Operation::Take(1));
         let expected = apply(&log, &mut entry, at(event), Operation::Take(1));
         assert_eq!(found, expected);
     }
@@ -116,7 +113,7 @@ fn take_log_of_100000_events_is_counted() {
 }
 
 #[test]
-fn policies_that_are_invented_cost_no_memory() {
+fn prepare_invented_policies_take_no_memory() {
     let store = MemoryStore::bounded(64 << 20, WhenFull::Deny);
     let invented = size("SLUICEGATE_POLICIES", 100_000);
     for number in 1..=invented {
@@ -133,7 +130,7 @@ fn policies_that_are_invented_cost_no_memory() {
 }
 
 #[test]
-fn policies_beyond_those_that_have_numbers_are_obeyed() {
+fn take_policy_without_number_is_limited() {
     let store = MemoryStore::new();
     for number in 1..=40_000_u32 {
         let policy = policy(&format!("gcra:{number}/1d:burst=1"));

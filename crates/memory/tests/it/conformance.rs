@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use sluicegate_conformance::{
     Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
-use sluicegate_core::{Entry, Operation, apply};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
+use sluicegate_core::{Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, apply};
+use sluicegate_memory::{ClockedStore, MemoryStore};
 
 use super::{at, policy};
 
@@ -51,27 +51,30 @@ proptest! {
     ) {
         let policies = ["gcra:3/1s", "leaky-queue:7/1s", "token-bucket:3/1s:borrow", "fixed-window:3/2s",
             "fixed-window:5/1s:align=clock:count=all", "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
-        let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
-        let rules: Vec<NumberedPolicy> = policies.iter().map(|policy| store.prepare(policy, at(0))).collect();
+        let (mut plain, mut now) = (HashMap::<u8, Option<Entry>>::new(), 0);
+        let store = ClockedStore::new(MemoryStore::new(), ManualClock::new(at(0)));
+        let policies = policies.map(PreparedPolicy::from);
         for steps in steps.chunks(batch) {
             now += steps[0].1 / 8;
             let keys: Vec<_> = steps.iter().map(|step| [step.0]).collect();
-            let mut requests = Vec::new();
+            let mut operations = Vec::new();
             let mut expected = Vec::new();
             for ((key, _, cost, kind), bytes) in steps.iter().zip(&keys) {
-                // Now and then a key comes under another rule.
-                let rule = &rules[(usize::from(*key) + usize::from(*kind == 5)) % rules.len()];
+                // Now and then a key comes under another policy.
+                let index = usize::from(*key) + usize::from(*kind == 5);
+                let policy = &policies[index % policies.len()];
                 let operation = match kind {
                     0 | 1 | 5 => Operation::Take(*cost),
                     2 => Operation::Peek(*cost),
                     3 => Operation::Charge(*cost),
                     _ => Operation::Refund(*cost),
                 };
-                expected.push(apply(rule.policy(), plain.entry(*key).or_default(), at(now), operation));
-                requests.push(Request { key: bytes, policy: rule, operation });
+                expected.push(apply(policy.policy(), plain.entry(*key).or_default(), at(now), operation));
+                operations.push(KeyedOperation { key: bytes, policy, operation });
             }
             let mut found = Vec::new();
-            store.apply_many(&requests, at(now), |_, decision| found.push(decision));
+            store.clock().set(at(now));
+            store.apply_each(&operations, |_, decision| found.push(decision));
             prop_assert_eq!(found, expected);
         }
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use sluicegate_core::{Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
+use sluicegate_memory::{MemoryStore, NumberedPolicy};
 
 mod bounds;
 mod clocked;
@@ -34,5 +34,5 @@ fn at(micros: u64) -> Timestamp {
 /// Whether one unit was to be had.
 fn take(store: &MemoryStore, key: &[u8], rule: &NumberedPolicy, now: u64) -> bool {
     let operation = sluicegate_core::Operation::Take(1);
-    store.apply_prepared(Request { key, policy: rule, operation }, at(now)).unwrap().allowed()
+    store.apply_numbered(key, rule, at(now), operation).unwrap().allowed()
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_conformance::{JointSubject, JointTake, Shape, check_together};
 use sluicegate_core::{Joint, KeyedTake, Operation, PreparedPolicy, Timestamp};
-use sluicegate_memory::{MemoryStore, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
 
@@ -32,7 +32,7 @@ fn store_random_histories_decide_as_core() {
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
 /// ever, and no key lets more pass than it may.
 #[test]
-fn threads_on_the_same_keys_admit_what_fits_and_end() {
+fn take_together_many_threads_admit_the_limit_and_end() {
     const KEYS: usize = 6;
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
@@ -47,20 +47,16 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
                     for round in 0..3_000 {
                         let first = (thread * 5 + round) % KEYS;
                         if thread == 0 {
-                            let request = Request {
-                                key: &[u8::try_from(first).unwrap()],
-                                policy: rule,
-                                operation: Operation::Take(1),
+                            let key = [u8::try_from(first).unwrap()];
+                            let take = |key: &[u8]| {
+                                store.apply_numbered(key, rule, at(7), Operation::Take(1)).unwrap()
                             };
-                            let allowed = store.apply_prepared(request, at(7)).unwrap().allowed();
+                            let allowed = take(&key).allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
                             // New keys beside them, so that segments split meanwhile.
                             for other in 0..40_u32 {
                                 let key = [&[9][..], &other.to_le_bytes(), &round.to_le_bytes()];
-                                let key = &*key.concat();
-                                let _ = store
-                                    .apply_prepared(Request { key, ..request }, at(7))
-                                    .unwrap();
+                                let _ = take(&key.concat());
                             }
                             continue;
                         }
@@ -85,8 +81,8 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
         let mut left = Vec::new();
         for (key, passed) in (0..).zip(&passed) {
             let passed = passed.load(Ordering::Relaxed);
-            let request = Request { key: &[key], policy: &rule, operation: Operation::Peek(1) };
-            let remaining = store.apply_prepared(request, at(7)).unwrap().remaining;
+            let peek = store.apply_numbered(&[key], &rule, at(7), Operation::Peek(1));
+            let remaining = peek.unwrap().remaining;
             left.push(remaining);
             assert_eq!(passed + u64::from(remaining), UNITS, "{text}: key {key}");
         }
@@ -113,9 +109,8 @@ fn take_together_full_store_denies_or_allows_all() {
         let store = MemoryStore::bounded(0, when_full);
         let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
         let rule = store.prepare(prepared.policy(), at(0));
-        let ask = |key: &[u8], operation| {
-            store.apply_prepared(Request { key, policy: &rule, operation }, at(0)).unwrap()
-        };
+        let ask =
+            |key: &[u8], operation| store.apply_numbered(key, &rule, at(0), operation).unwrap();
         let _ = ask(b"known", Operation::Take(1));
         let mut key = 0_u64;
         while store.usage().table_full < 10_000 {

@@ -5,7 +5,7 @@
 use std::{env, fs, process::Command};
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -130,7 +130,7 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
         let rule = store.prepare(&(flood.policy)(0), at(now));
         for key in 0..keys {
             let (key, operation) = (&key.to_le_bytes(), Operation::Charge(flood.charged));
-            let charged = store.apply_prepared(Request { key, policy: &rule, operation }, at(now));
+            let charged = store.apply_numbered(key, &rule, at(now), operation);
             assert!(charged.unwrap().allowed());
         }
     }
@@ -138,7 +138,7 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
 }
 
 #[test]
-fn floods_of_every_kind_stay_within_the_bound_in_truth() {
+fn store_flood_resident_memory_stays_within_bound() {
     let bound = usize::try_from(size("SLUICEGATE_RESIDENT_BYTES", 32 << 20)).unwrap();
     if let Ok(name) = env::var(FLOOD) {
         let of = FLOODS.into_iter().find(|flood| flood.name == name).unwrap();
@@ -157,7 +157,7 @@ fn floods_of_every_kind_stay_within_the_bound_in_truth() {
     }
     for Flood { name, .. } in FLOODS {
         let output = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "resident::floods_of_every_kind_stay_within_the_bound_in_truth"])
+            .args(["--exact", "resident::store_flood_resident_memory_stays_within_bound"])
             .arg("--nocapture")
             .env(FLOOD, name)
             .output()

@@ -4,7 +4,7 @@
 use std::{io::Cursor, time::Duration};
 
 use sluicegate_core::{Operation, Outcome, Retry};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -92,7 +92,7 @@ pub(super) fn has(store: &MemoryStore, key: u64) -> bool {
 }
 
 #[test]
-fn in_as_much_memory_every_key_is_kept() {
+fn load_as_much_memory_keeps_every_key() {
     for kind in &KINDS {
         let sizes = [8 << 20, bound()].into_iter().filter(|size| *size <= bound());
         for (bound, (name, share, beyond)) in sizes.flat_map(|size| FILLS.map(|fill| (size, fill)))
@@ -129,7 +129,7 @@ fn in_as_much_memory_every_key_is_kept() {
 }
 
 #[test]
-fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
+fn load_half_the_memory_admits_no_key_early() {
     for kind in &KINDS {
         let bound = bound() / 3 * 4;
         let less = bound / 2;
@@ -165,7 +165,7 @@ fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
 /// Keys that are limited for long are kept before those that are limited for a short time, and a key that was
 /// dropped is admitted when it would have been.
 #[test]
-fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
+fn load_less_memory_keeps_keys_limited_for_longest() {
     for [long, short] in
         [["fixed-window:1/12h", "fixed-window:1/1h"], ["sliding-log:1/12h", "sliding-log:1/1h"]]
     {
@@ -234,10 +234,7 @@ fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
         assert!(passed >= least.max(800), "{passed}");
         let request = |key: &u64| {
             let key = &key.to_le_bytes();
-            loaded.apply_prepared(
-                Request { key, policy: &short, operation: Operation::Take(1) },
-                at(1000),
-            )
+            loaded.apply_numbered(key, &short, at(1000), Operation::Take(1))
         };
         let gone = (0..400).filter(|key| !has(&loaded, *key));
         for decision in gone.map(|key| request(&key).unwrap()) {

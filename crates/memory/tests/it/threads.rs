@@ -11,7 +11,7 @@ use sluicegate_memory::{MemoryStore, SystemClock};
 use super::{at, policy, size, take};
 
 #[test]
-fn many_threads_on_one_key_never_admit_more_than_the_burst() {
+fn take_many_threads_never_exceed_the_burst() {
     for text in ["gcra:1000/1d", "fixed-window:1000/1d"] {
         let store = MemoryStore::new();
         let rule = store.prepare(&policy(text), at(0));
@@ -54,7 +54,7 @@ fn store_growing_under_threads_loses_no_key() {
 /// In windows on the clock the states of many keys are the same number, and slots pass from one to another as
 /// the table grows: still, each is charged for what it was given, to the unit.
 #[test]
-fn keys_with_equal_states_are_told_apart_while_they_move() {
+fn take_moving_keys_with_equal_states_are_distinct() {
     const LIMIT: u8 = 3;
     let keys = size("SLUICEGATE_EQUAL_KEYS", 150_000);
     let store = MemoryStore::new();
@@ -97,9 +97,8 @@ fn take_contended_key_rate_is_exact() {
                 while clock.now() < start + whole {
                     let operation = sluicegate_core::Operation::Take(1);
                     let now = clock.now();
-                    let request =
-                        sluicegate_memory::Request { key: b"hot", policy: &rule, operation };
-                    if store.apply_prepared(request, now).is_ok_and(|decision| decision.allowed()) {
+                    let decision = store.apply_numbered(b"hot", &rule, now, operation);
+                    if decision.is_ok_and(|decision| decision.allowed()) {
                         passed.fetch_add(1, Ordering::Relaxed);
                         first.fetch_min(now.as_micros(), Ordering::Relaxed);
                         last.fetch_max(now.as_micros(), Ordering::Relaxed);
@@ -118,7 +117,7 @@ fn take_contended_key_rate_is_exact() {
 /// Few keys are asked for often and most hardly ever, as in life; each is compared with an oracle of
 /// three lines.
 #[test]
-fn of_many_keys_none_is_admitted_more_or_less_than_it_may() {
+fn take_many_keys_admit_exactly_their_limits() {
     let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);
     let store = MemoryStore::new();
     let rule = store.prepare(&policy("gcra:10/1s:burst=20"), at(0));

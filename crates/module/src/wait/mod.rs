@@ -10,10 +10,18 @@
 //! - a client that disconnects leaves the queue, and its reservation is released;
 //! - no lock is held during a call of the server, because the server may call back.
 
+mod client;
 mod queues;
-mod server;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ffi::{c_char, c_int, c_void},
+    ptr::without_provenance_mut,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
@@ -23,11 +31,11 @@ use sluicegate_core::{
 
 pub(crate) use self::queues::waiting;
 use self::{
+    client::Client,
     queues::{QueueKey, WaitingClient, queues},
-    server::{Callbacks, Client},
 };
 use crate::{
-    api,
+    api::{self, BlockedClient, Ctx, Text},
     context::{Context, Name},
     edge, options,
     policy_cache::CachedPolicy,
@@ -39,7 +47,7 @@ use crate::{
 const MOVED: &str = "TRYAGAIN the slot of this key has moved to another node; retry";
 
 /// Maximum length of one timer in milliseconds; a longer wait takes several.
-const MAX_SLEEP_MILLIS: u64 = 3_600_000;
+const MAX_SLEEP_MILLIS: i64 = 3_600_000;
 
 /// Result of a request on arrival.
 #[derive(Debug)]
@@ -83,11 +91,11 @@ pub(crate) fn begin(
         Progress::Done(decision) => return Ok(WaitStart::Answered(decision)),
         Progress::Sleeps(then) => then,
     };
-    let client = server::block::<Waits>(context);
+    let client = Client::block(context, disconnected);
     queues(|queues| queues.data(ticket).map(|it| it.client = Some(client)));
     std::mem::forget(guard);
     arm(context, ticket, then.since(now));
-    server::subscribe::<Waits>(context);
+    subscribe(context);
     Ok(WaitStart::Waits)
 }
 
@@ -108,43 +116,73 @@ pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
     }
 }
 
-/// The callbacks of the server for waiting clients.
-struct Waits;
+/// Subscribes to changes of keys, when the first client waits.
+fn subscribe(context: Context<'_>) {
+    static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+    if !SUBSCRIBED.swap(true, Ordering::Relaxed) {
+        context.subscribe_keys(api::NOTIFY_CHANGES, key_changed);
+        context.subscribe(api::Event::FLUSHED, all_changed);
+        context.subscribe(api::Event::SWAPPED, all_changed);
+    }
+}
 
-impl Callbacks for Waits {
-    /// The timer of the client, due immediately, removes it.
-    fn disconnected(context: Context<'_>, client: Client) {
+/// A client has disconnected: its timer, due immediately, removes it.
+unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
+    let client = Client::of(client);
+    edge::guard("disconnect", (), || {
         let ticket = queues(|queues| {
             let (ticket, _) = queues.iter().find(|(_, it)| it.client == Some(client))?;
             queues.data(ticket)?.client = None;
             Some(ticket)
         });
-        wake(context, ticket);
-    }
+        // SAFETY: the server passed the context for this call.
+        wake(unsafe { Context::new(ctx) }, ticket);
+    });
+    client.release();
+}
 
-    fn timer_due(context: Context<'_>, id: u64) {
-        due(context, Ticket(id));
-    }
-
-    fn timer_failed(context: Context<'_>, id: u64) {
-        let ticket = Ticket(id);
-        // A timer that is running must not be stopped: the server frees it afterwards.
-        queues(|queues| queues.data(ticket).map(|it| it.timer = None));
-        answer(context, ticket, Err(edge::PANICKED.to_owned()));
-    }
-
-    fn key_changed(context: Context<'_>, name: Name<'_>) {
-        changed(context, name);
-    }
-
-    fn all_changed(context: Context<'_>) {
-        for head in queues(|queues| queues.all_changed()) {
-            wake(context, Some(head));
-        }
+/// The timer of a waiting client is due; `data` is its ticket.
+unsafe extern "C" fn timer_due(ctx: *mut Ctx, data: *mut c_void) {
+    // SAFETY: the server passed the context for this call.
+    let (context, ticket) = (unsafe { Context::new(ctx) }, Ticket(data.addr() as u64));
+    let done = edge::guard("timer", false, || {
+        due(context, ticket);
+        true
+    });
+    if !done {
+        edge::guard("timer failed", (), || {
+            // A timer that is running must not be stopped: the server frees it afterwards.
+            queues(|queues| queues.data(ticket).map(|it| it.timer = None));
+            answer(context, ticket, Err(edge::PANICKED.to_owned()));
+        });
     }
 }
 
-/// The timer of a waiting client is due.
+/// A client has changed a key.
+unsafe extern "C" fn key_changed(
+    ctx: *mut Ctx,
+    _: c_int,
+    _: *const c_char,
+    name: *mut Text,
+) -> c_int {
+    edge::guard("key", (), || {
+        // SAFETY: the server passed both for this call.
+        unsafe { changed(Context::new(ctx), Name::new(name)) };
+    });
+    api::OK
+}
+
+/// Any key may have changed.
+unsafe extern "C" fn all_changed(ctx: *mut Ctx, _: api::Event, _: u64, _: *mut c_void) {
+    edge::guard("event", (), || {
+        for head in queues(|queues| queues.all_changed()) {
+            // SAFETY: the server passed the context for this call.
+            wake(unsafe { Context::new(ctx) }, Some(head));
+        }
+    });
+}
+
+/// Decides a waiting request again.
 fn due(context: Context<'_>, ticket: Ticket) {
     let waiting = queues(|queues| {
         let is_queued = queues.is_queued(ticket);
@@ -268,8 +306,9 @@ fn wake(context: Context<'_>, ticket: Option<Ticket>) {
 /// Sets the timer of a request, and stops any other.
 fn arm(context: Context<'_>, ticket: Ticket, wait: Duration) {
     let millis = wait.as_micros().div_ceil(1000);
-    let millis = u64::try_from(millis).map_or(MAX_SLEEP_MILLIS, |it| it.min(MAX_SLEEP_MILLIS));
-    let timer = server::timer::<Waits>(context, millis, ticket.0);
+    let millis = i64::try_from(millis).map_or(MAX_SLEEP_MILLIS, |it| it.min(MAX_SLEEP_MILLIS));
+    let data = without_provenance_mut::<c_void>(usize::try_from(ticket.0).unwrap_or(0));
+    let timer = context.timer(millis, timer_due, data);
     let old = queues(|queues| queues.data(ticket).and_then(|it| it.timer.replace(timer)));
     if let Some(old) = old {
         context.stop_timer(old);

@@ -7,7 +7,7 @@ use std::sync::{
 
 use sluicegate_core::wait;
 
-use super::server::Client;
+use super::client::Client;
 use crate::policy_cache::CachedPolicy;
 
 /// A key of one database.

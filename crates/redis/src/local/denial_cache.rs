@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp};
+use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp, as_micros};
 use smallvec::SmallVec;
 
 use crate::PlannedPolicy;
@@ -124,16 +124,13 @@ impl DenialCache {
         let shard = self.shard(key).lock();
         let entry = shard.find(key).filter(|entry| entry.policy == policy.number)?;
         let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
-        let after = |then: Timestamp| {
-            Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
-        };
         let decision = Decision {
             outcome: Outcome::Deny {
-                retry: denial.passes.map_or(Retry::Never, |passes| Retry::After(after(passes))),
+                retry: denial.passes.map_or(Retry::Never, |passes| Retry::After(passes.since(now))),
             },
             limit: denial.limit,
             remaining: 0,
-            reset_after: after(denial.resets),
+            reset_after: denial.resets.since(now),
             binding: denial.binding,
         };
         Some(Answer { decision, source: Source::Cache })
@@ -221,8 +218,7 @@ impl DenialCache {
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
         let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
-        let elapsed = now.as_micros().saturating_sub(last.at.as_micros());
-        let reset = u64::try_from(last.reset_after.as_micros()).unwrap_or(u64::MAX);
+        let (elapsed, reset) = (as_micros(now.since(last.at)), as_micros(last.reset_after));
         if elapsed >= reset {
             return;
         }

@@ -11,10 +11,10 @@ use sluicegate_core::{
     Answer, Decision, Limit, OnError, Operation, Outcome, Retry, Share, Source, StoreError,
     Timestamp,
 };
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::denial_cache::{DenialCache, ReportedUsage};
-use crate::{PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
+use crate::{PlannedOperation, counters::CounterValues, net::breaker::PROBE_EVERY};
 
 /// Decides while the store is unavailable.
 #[derive(Debug)]
@@ -40,8 +40,7 @@ impl LocalFallback {
     /// none, and return `error`.
     pub(crate) fn decide(
         &self,
-        (key, prepared): (&[u8], &PlannedPolicy),
-        operation: Operation,
+        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
         (denials, counts): (&DenialCache, &CounterValues),
         now: Timestamp,
         error: StoreError,
@@ -50,7 +49,7 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        let outcome = match (prepared.settings.on_error, &prepared.local) {
+        let outcome = match (policy.settings.on_error, &policy.local) {
             (_, Some((share, local))) => {
                 counts.fallback_local.one();
                 let store = self
@@ -60,8 +59,7 @@ impl LocalFallback {
                 denials.take_usage(key, now, |reported| {
                     raise_usage(store, key, &local, *share, reported, now)
                 });
-                let decision =
-                    store.apply_prepared(Request { key, policy: &local, operation }, now)?;
+                let decision = store.apply_numbered(key, &local, now, operation)?;
                 return Ok(Answer { decision, source: Source::Fallback });
             }
             (OnError::Allow, None) => {
@@ -75,7 +73,7 @@ impl LocalFallback {
                 Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
             }
         };
-        let limit = prepared.policy.limits().iter().map(Limit::capacity).min();
+        let limit = policy.policy.limits().iter().map(Limit::capacity).min();
         let decision = Decision {
             outcome,
             limit: limit.unwrap_or_default(),
@@ -112,7 +110,6 @@ fn raise_usage(
     let more = reported.saturating_sub(here);
     if more > 0 {
         // A charge cannot be denied. A full table does not store it, and denies the key as well.
-        let operation = Operation::Charge(more);
-        let _ = store.apply_prepared(Request { key, policy: local, operation }, now);
+        let _ = store.apply_numbered(key, local, now, Operation::Charge(more));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Leases {
     hasher: RandomState,
     count: AtomicUsize,
     max_leases: usize,
-    lifetime: Duration,
+    pub(crate) lifetime: Duration,
     /// Whether a task refunds expired leases.
     pub(crate) has_keeper: AtomicBool,
 }
@@ -84,10 +84,6 @@ impl Leases {
             lifetime,
             has_keeper: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) const fn lifetime(&self) -> Duration {
-        self.lifetime
     }
 
     fn shard(&self, key: &[u8]) -> &Lock<LeaseMap> {
@@ -199,38 +195,28 @@ impl Leases {
 
 impl Lease {
     fn new(policy: &PlannedPolicy, refill_lock: Arc<tokio::sync::Mutex<()>>) -> Self {
-        let last = Decision {
-            outcome: Outcome::Allow { delay: Duration::ZERO },
-            limit: 0,
-            remaining: 0,
-            reset_after: Duration::ZERO,
-            binding: 0,
-        };
-        let (until, next) = (Timestamp::EPOCH, 1);
-        let policy = policy.clone();
+        let never = Timestamp::EPOCH;
         Self {
-            policy,
+            policy: policy.clone(),
             left: 0,
-            until,
-            next,
-            owed_until: until,
-            last,
-            decided_at: until,
+            until: never,
+            next: 1,
+            owed_until: never,
+            last: policy.plan.unused_decision,
+            decided_at: never,
             refill_lock,
         }
     }
 
     fn leftover(&self, key: &[u8]) -> Option<UnspentLease> {
-        let policy = self.policy.clone();
-        let leftover =
-            UnspentLease { key: key.into(), policy, left: self.left, owed_until: self.owed_until };
-        (self.left > 0).then_some(leftover)
+        let &Self { ref policy, left, owed_until, .. } = self;
+        let policy = policy.clone();
+        (left > 0).then(|| UnspentLease { key: key.into(), policy, left, owed_until })
     }
 
     /// The last decision of the store, with the unspent units added.
     fn answer(&self, now: Timestamp) -> Answer {
-        let elapsed = now.as_micros().saturating_sub(self.decided_at.as_micros());
-        let reset_after = self.last.reset_after.saturating_sub(Duration::from_micros(elapsed));
+        let reset_after = self.last.reset_after.saturating_sub(now.since(self.decided_at));
         let remaining = self.last.remaining.saturating_add(self.left).min(self.last.limit);
         let outcome = Outcome::Allow { delay: Duration::ZERO };
         let decision = Decision { outcome, remaining, reset_after, ..self.last };

@@ -10,8 +10,8 @@ use std::{
 
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
-    IntoConnectionInfo, ProtocolVersion, PushInfo, RedisConnectionInfo, TlsCertificates, Value,
-    aio::MultiplexedConnection, io::tcp::TcpSettings,
+    IntoConnectionInfo, ProtocolVersion, PushInfo, RedisConnectionInfo, TlsCertificates,
+    aio::MultiplexedConnection, from_redis_value, io::tcp::TcpSettings,
 };
 use sluicegate_commands::plain_error;
 use sluicegate_core::{Clock, OnError, StoreError, Timestamp};
@@ -70,20 +70,17 @@ impl Context {
             fs::read(path)
                 .map_err(|error| StoreError::Settings(format!("file {}: {error}", path.display())))
         };
-        let client_tls = match &options.tls.client {
-            Some((cert, key)) => {
-                Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
-            }
-            None => None,
-        };
-        let root_cert = options.tls.ca.as_ref().map(read).transpose()?;
-        let certificates = TlsCertificates { client_tls, root_cert };
-        let (clock, counts) = (SystemClock::new(), CounterValues::default());
+        let mut certificates = TlsCertificates { client_tls: None, root_cert: None };
+        if let Some((cert, key)) = &options.tls.client {
+            let client_tls = ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? };
+            certificates.client_tls = Some(client_tls);
+        }
+        certificates.root_cert = options.tls.ca.as_ref().map(read).transpose()?;
         Ok(Arc::new(Self {
             url,
             options,
-            clock,
-            counts,
+            clock: SystemClock::new(),
+            counts: CounterValues::default(),
             round_trips: LatencyHistogram::default(),
             certificates,
             sentinel: AtomicUsize::new(0),
@@ -228,26 +225,8 @@ impl Context {
         let answer = connection.send_packed_command(&command).await;
         let answer = answer.map_err(|error| StoreError::Unavailable(plain_error(&error)))?;
         let unknown = || StoreError::Unavailable(format!("primary `{name}` is unknown there"));
-        let Value::Array(parts) = answer else { return Err(unknown()) };
-        let text = |value: &Value| match value {
-            Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
-            Value::SimpleString(text) => Some(text.clone()),
-            _ => None,
-        };
-        let parts: Option<Vec<_>> = parts.iter().map(text).collect();
-        match parts.as_deref() {
-            Some([host, port]) => {
-                let port = port.parse().map_err(|_| unknown())?;
-                Ok(Address { host: host.clone(), port })
-            }
-            _ => Err(unknown()),
-        }
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Context").field("url", &self.url).finish_non_exhaustive()
+        let (host, port) = from_redis_value(answer).map_err(|_| unknown())?;
+        Ok(Address { host, port })
     }
 }
 

@@ -299,8 +299,7 @@ impl NodeConnection {
             Ok(Ok(reply)) => {
                 let now = self.context.now();
                 flow.answered(sent, now);
-                let span = now.as_micros().saturating_sub(begin.as_micros());
-                let span = Duration::from_micros(span);
+                let span = now.since(begin);
                 let why = |error: &redis::ServerError| {
                     let (code, details) = (error.code(), error.details().unwrap_or_default());
                     format!("{}: {code} {details}", self.endpoint)

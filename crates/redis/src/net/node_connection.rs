@@ -8,7 +8,6 @@
 //! server that stops replying.
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -19,7 +18,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
-use sluicegate_core::{StoreError, Timestamp};
+use sluicegate_core::{StoreError, Timestamp, as_micros};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
@@ -58,10 +57,10 @@ impl Deadline {
 
 /// The connection to one server.
 pub(crate) struct NodeConnection {
-    pub(super) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     pub(super) context: Arc<Context>,
     pub(super) state: watch::Sender<State>,
-    pub(super) breaker: Breaker,
+    pub(crate) breaker: Breaker,
     /// Why the breaker was opened last.
     pub(super) why: Mutex<String>,
     /// Outages in the log; `None` to log nothing.
@@ -108,39 +107,18 @@ pub(super) struct OpenConnection {
     pub(super) has_module: bool,
 }
 
-impl fmt::Debug for NodeConnection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("NodeConnection")
-            .field("place", &self.endpoint)
-            .finish_non_exhaustive()
-    }
-}
-
 impl NodeConnection {
-    pub(crate) fn new(endpoint: Endpoint, context: Arc<Context>) -> Arc<Self> {
-        Self::with(endpoint, context, Some(Mutex::new(OutageLog::new())))
-    }
-
-    /// A connection for one command, which is not logged.
-    pub(crate) fn seed(endpoint: Endpoint, context: Arc<Context>) -> Arc<Self> {
-        Self::with(endpoint, context, None)
-    }
-
-    fn with(
-        endpoint: Endpoint,
-        context: Arc<Context>,
-        report: Option<Mutex<OutageLog>>,
-    ) -> Arc<Self> {
+    /// A connection that is established later. One for a single command does not log its outages.
+    pub(super) fn new(endpoint: Endpoint, context: &Arc<Context>, logs: bool) -> Arc<Self> {
         let down = State::Down { why: String::new(), until: Timestamp::EPOCH };
         Arc::new(Self {
             endpoint,
             state: watch::channel(down).0,
             breaker: Breaker::new(context.options.breaker_failures),
             permission: Permission::new(context.options.breaker_failures),
-            context,
+            context: Arc::clone(context),
             why: Mutex::default(),
-            report,
+            report: logs.then(|| Mutex::new(OutageLog::new())),
             is_kept: AtomicBool::new(false),
             wake: Arc::default(),
             has_answered: AtomicBool::new(false),
@@ -150,10 +128,6 @@ impl NodeConnection {
             module: AtomicBool::new(false),
             module_probe_at: AtomicU64::new(0),
         })
-    }
-
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
     }
 
     /// Whether there is a connection.
@@ -169,21 +143,10 @@ impl NodeConnection {
         }
     }
 
-    /// Why its circuit breaker was opened last.
-    pub(crate) fn why(&self) -> String {
-        self.why.lock().clone()
-    }
-
     /// Why no decision of the server can be had now, as far as is known.
     pub(crate) fn why_unavailable(&self) -> Option<String> {
-        let is_barred =
-            || self.permission.is_barred() && self.permission.is_barred_at(self.context.now());
-        (self.breaker.is_open() || is_barred()).then(|| self.why())
-    }
-
-    /// Whether its circuit breaker is open.
-    pub(crate) fn is_breaker_open(&self) -> bool {
-        self.breaker.is_open()
+        let is_barred = || self.permission.is_barred_at(self.context.now());
+        (self.breaker.is_open() || is_barred()).then(|| self.why.lock().clone())
     }
 
     /// Whether the server has the module, as far as is known. If not, checks again periodically.
@@ -260,7 +223,7 @@ impl NodeConnection {
         F: Future<Output = RedisResult<T>>,
     {
         if self.breaker.is_open() {
-            return Err(StoreError::Unavailable(self.why()));
+            return Err(StoreError::Unavailable(self.why.lock().clone()));
         }
         let up = self.connection(deadline).await?;
         let mut now = self.context.now();
@@ -280,7 +243,7 @@ impl NodeConnection {
             Ok(Ok(answer)) => {
                 let end = self.context.now();
                 up.flow.answered(sent, end);
-                self.context.round_trips.record(end.as_micros().saturating_sub(now.as_micros()));
+                self.context.round_trips.record(as_micros(end.since(now)));
                 self.breaker.succeeded();
                 if !self.has_answered.load(Ordering::Relaxed) {
                     self.has_answered.store(true, Ordering::Relaxed);
@@ -341,11 +304,6 @@ impl NodeConnection {
         }
     }
 
-    /// The server replied that it accepts no writes: `keeper` probes it, and looks for the primary.
-    pub(crate) fn refused(&self) {
-        self.suspect();
-    }
-
     /// The user lacks the permission for a command: `keeper` checks whether that holds for all commands.
     pub(crate) fn forbidden(&self) {
         self.permission.refused(self.context.now());
@@ -375,7 +333,9 @@ impl NodeConnection {
         }
     }
 
-    fn suspect(&self) {
+    /// A command got no reply, or one that says that the server accepts no writes: `keeper` probes it, and looks for the
+    /// primary.
+    pub(crate) fn suspect(&self) {
         if !self.is_suspect.swap(true, Ordering::Relaxed) {
             self.wake.notify_one();
         }

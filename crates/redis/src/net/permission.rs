@@ -12,18 +12,18 @@ use std::{
 
 use sluicegate_core::Timestamp;
 
-/// How long the refusal of a key says something of other keys. A server that gets no questions since, for
-/// it says that it is not ready, must get some again to see that it may be.
+/// Time after the last rejection in which the store counts as unavailable. A server that is not ready gets no requests
+/// from its clients, and must get some again to see that it is ready.
 const LASTS: Duration = Duration::from_secs(10);
 
-/// Counts questions in a row that the user may not ask.
+/// Counts consecutive commands that were rejected.
 #[derive(Debug)]
 pub(crate) struct Permission {
     most: u32,
     refused: AtomicU32,
-    /// Whether it may use none of the keys, as far as is known.
+    /// Whether the user may use no key, as far as is known.
     is_barred: AtomicBool,
-    /// Until when that holds without a further refusal, in microseconds.
+    /// The end of that without a further rejection, in microseconds.
     until: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Permission {
         }
     }
 
-    /// A question was refused.
+    /// A command was rejected.
     pub(super) fn refused(&self, now: Timestamp) {
         self.until.store((now + LASTS).as_micros(), Ordering::Relaxed);
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -48,35 +48,35 @@ impl Permission {
         self.refused.load(Ordering::Relaxed) >= self.most
     }
 
-    /// Whether a question was refused since the last that was answered.
+    /// Whether a command was rejected since the last one that was applied.
     pub(super) fn has_refusals(&self) -> bool {
         self.refused.load(Ordering::Relaxed) != 0
     }
 
-    /// A question was answered.
+    /// A command was applied.
     pub(super) fn answered(&self) {
-        // The line is shared by all threads, so it is written only if it says something else.
+        // All threads share the cache line, therefore it is written only if the value changes.
         if self.has_refusals() {
             self.refused.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The user may use no key. Whether that is new.
+    /// The user may use no key. Returns whether that is new.
     pub(super) fn bar(&self) -> bool {
         !self.is_barred.swap(true, Ordering::Relaxed)
     }
 
-    /// The user may use some. Whether that is new.
+    /// The user may use some key. Returns whether that is new.
     pub(super) fn unbar(&self) -> bool {
         self.is_barred.load(Ordering::Relaxed) && self.is_barred.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the last that was heard is that the user may use no key.
+    /// Whether the user may use no key, according to the last reply.
     pub(super) fn is_barred(&self) -> bool {
         self.is_barred.load(Ordering::Relaxed)
     }
 
-    /// Whether that may still be so.
+    /// Whether that may still be true at `now`.
     pub(super) fn is_barred_at(&self, now: Timestamp) -> bool {
         self.is_barred() && now.as_micros() < self.until.load(Ordering::Relaxed)
     }

@@ -56,13 +56,13 @@ impl OutageLog {
             self.untold += u32::from(since.is_none());
             return self.due(now);
         }
-        let after = micros_since(since?, now);
+        let after = now.since(since?);
         std::mem::take(&mut self.is_told).then_some(OutageLine::Available { after })
     }
 
     /// The line that may be logged now, if one was held back.
     pub(crate) fn due(&mut self, now: Timestamp) -> Option<OutageLine> {
-        let periods = micros_since(self.refilled_at, now).as_micros() / REFILL.as_micros();
+        let periods = now.since(self.refilled_at).as_micros() / REFILL.as_micros();
         if periods > 0 {
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
             (self.budget, self.refilled_at) = (self.budget.saturating_add(periods).min(BURST), now);
@@ -78,10 +78,6 @@ impl OutageLog {
             false => OutageLine::WasUnavailable { times },
         })
     }
-}
-
-fn micros_since(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::from_micros(now.as_micros().saturating_sub(then.as_micros()))
 }
 
 #[cfg(test)]

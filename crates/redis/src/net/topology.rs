@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use redis::Value;
+use redis::{Value, from_redis_value_ref};
 use tokio::{sync::watch, time::sleep};
 
 use super::{
@@ -31,7 +31,6 @@ const SETTLING: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The map from keys to servers.
-#[derive(Debug)]
 pub(crate) enum Topology {
     /// One server holds all keys.
     One(Arc<NodeConnection>),
@@ -46,17 +45,17 @@ impl Topology {
                 context: Arc::clone(context),
                 map: RwLock::default(),
                 refreshing: AtomicBool::new(false),
-                reading: watch::channel(Reading::Never).0,
+                first_map: watch::channel(None).0,
                 report: Mutex::new(OutageLog::new()),
             })),
-            Kind::Single => Self::One(NodeConnection::new(
-                Endpoint::At(url.hosts[0].clone()),
-                Arc::clone(context),
-            )),
+            Kind::Single => {
+                let endpoint = Endpoint::At(url.hosts[0].clone());
+                Self::One(NodeConnection::new(endpoint, context, true))
+            }
             Kind::Sentinel(name) => {
-                let endpoint =
-                    Endpoint::Primary { sentinels: url.hosts.clone(), name: name.clone() };
-                Self::One(NodeConnection::new(endpoint, Arc::clone(context)))
+                let (sentinels, name) = (url.hosts.clone(), name.clone());
+                let endpoint = Endpoint::Primary { sentinels, name };
+                Self::One(NodeConnection::new(endpoint, context, true))
             }
         }
     }
@@ -77,9 +76,9 @@ impl Topology {
         cluster.refresh();
         if cluster.has_no_map() {
             // The first commands need the map. If it cannot be read, the background task retries.
-            let mut watcher = cluster.reading.subscribe();
-            let read = watcher.wait_for(|it| *it != Reading::Never);
-            if let Ok(Reading::Failed(why)) = deadline.within(read).await?.as_deref() {
+            let mut watcher = cluster.first_map.subscribe();
+            let read = watcher.wait_for(Option::is_some);
+            if let Ok(Some(Err(why))) = deadline.within(read).await?.as_deref() {
                 return Err(StoreError::Unavailable(why.clone()));
             }
         }
@@ -102,15 +101,20 @@ impl Topology {
         to: &str,
         from: &NodeConnection,
         moved: bool,
-    ) -> Option<Arc<NodeConnection>> {
-        let Self::Cluster(cluster) = self else { return None };
-        let (host, port) = to.rsplit_once(':')?;
-        // An empty host is that of the node that replied.
-        let host = match (host, from.endpoint()) {
-            ("", Endpoint::At(address)) => address.host.clone(),
-            _ => host.trim_matches(['[', ']']).to_owned(),
+    ) -> Result<Arc<NodeConnection>, StoreError> {
+        let address = || {
+            let (host, port) = to.rsplit_once(':')?;
+            // An empty host is that of the node that replied.
+            let host = match (host, &from.endpoint) {
+                ("", Endpoint::At(address)) => address.host.clone(),
+                _ => host.trim_matches(['[', ']']).to_owned(),
+            };
+            Some(Address { host, port: port.parse().ok()? })
         };
-        let address = Address { host, port: port.parse().ok()? };
+        let (Self::Cluster(cluster), Some(address)) = (self, address()) else {
+            let why = format!("slot {slot} is at `{to}`, which is no address");
+            return Err(StoreError::Unavailable(why));
+        };
         let mut map = cluster.map.write();
         let node = map.node(address, &cluster.context);
         if moved {
@@ -118,7 +122,7 @@ impl Topology {
             drop(map);
             cluster.refresh();
         }
-        Some(node)
+        Ok(node)
     }
 
     /// Every server.
@@ -137,28 +141,17 @@ impl Topology {
 }
 
 /// The nodes of a cluster.
-#[derive(Debug)]
 pub(crate) struct Cluster {
     context: Arc<Context>,
     map: RwLock<Map>,
     /// Whether a task reads the map.
     refreshing: AtomicBool,
-    /// Result of reading the first map.
-    reading: watch::Sender<Reading>,
+    /// Whether there is a map, or why no node returned the first one; `None` before it is read.
+    first_map: watch::Sender<Option<Result<(), String>>>,
     report: Mutex<OutageLog>,
 }
 
-/// Result of reading the first map of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reading {
-    /// Not read yet.
-    Never,
-    /// No node returned it.
-    Failed(String),
-    Done,
-}
-
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Map {
     nodes: HashMap<Address, Arc<NodeConnection>>,
     /// By slot; empty at first.
@@ -168,7 +161,7 @@ struct Map {
 impl Map {
     fn node(&mut self, address: Address, context: &Arc<Context>) -> Arc<NodeConnection> {
         let endpoint = Endpoint::At(address.clone());
-        let new = || NodeConnection::new(endpoint, Arc::clone(context));
+        let new = || NodeConnection::new(endpoint, context, true);
         Arc::clone(self.nodes.entry(address).or_insert_with(new))
     }
 
@@ -184,7 +177,7 @@ impl Cluster {
     /// Every known node.
     pub(crate) fn nodes(&self) -> Vec<Arc<NodeConnection>> {
         let mut nodes: Vec<_> = self.map.read().nodes.values().cloned().collect();
-        nodes.sort_by_key(|node| node.endpoint().to_string());
+        nodes.sort_by_key(|node| node.endpoint.to_string());
         nodes
     }
 
@@ -222,7 +215,7 @@ impl Cluster {
 
     /// Why no node is available, if that is so.
     pub(crate) fn unavailable(&self) -> Option<String> {
-        if let Reading::Failed(why) = &*self.reading.borrow() {
+        if let Some(Err(why)) = &*self.first_map.borrow() {
             return Some(why.clone());
         }
         let nodes = self.nodes();
@@ -236,7 +229,7 @@ impl Cluster {
         let (now, mut report) = (self.context.now(), self.report.lock());
         let line = match &read {
             Ok(()) => {
-                self.reading.send_replace(Reading::Done);
+                self.first_map.send_replace(Some(Ok(())));
                 report.change(false, now)
             }
             // Each known node logs its own outage.
@@ -246,7 +239,7 @@ impl Cluster {
                     StoreError::Unavailable(why) => why.clone(),
                     error => error.to_string(),
                 };
-                self.reading.send_replace(Reading::Failed(why));
+                self.first_map.send_replace(Some(Err(why)));
                 report.change(true, now)
             }
         };
@@ -263,8 +256,7 @@ impl Cluster {
     async fn query_nodes(&self) -> Result<(), StoreError> {
         let node_of: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seeds = self.context.url.hosts.iter().cloned();
-        let seeds =
-            seeds.map(|seed| NodeConnection::seed(Endpoint::At(seed), Arc::clone(&self.context)));
+        let seeds = seeds.map(|seed| NodeConnection::new(Endpoint::At(seed), &self.context, false));
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let mut error = StoreError::Unavailable("the cluster has no nodes".to_owned());
@@ -272,14 +264,14 @@ impl Cluster {
             match node.command(&command, Deadline::after(MAP_TIMEOUT)).await {
                 Ok(Value::ServerError(refusal)) => {
                     let words = refusal.details().unwrap_or_default();
-                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint()));
+                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint));
                 }
                 Ok(value) => {
                     if let Some(ranges) = ranges(&value, &node).filter(|it| !it.is_empty()) {
                         self.replace_map(ranges);
                         return Ok(());
                     }
-                    error = StoreError::Unavailable(format!("{} holds no slots", node.endpoint()));
+                    error = StoreError::Unavailable(format!("{} holds no slots", node.endpoint));
                 }
                 Err(failure) => error = failure,
             }
@@ -310,14 +302,9 @@ fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address
             return None;
         };
         let [host, Value::Int(port), ..] = &primary[..] else { return None };
-        let host = match host {
-            Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok()?,
-            Value::SimpleString(text) => text.clone(),
-            Value::Nil => String::new(),
-            _ => return None,
-        };
+        let host = from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
         // A node that does not know its own address has the one of the connection.
-        let host = match from.endpoint() {
+        let host = match &from.endpoint {
             Endpoint::At(address) if host.is_empty() || host == "?" => address.host.clone(),
             _ => host,
         };

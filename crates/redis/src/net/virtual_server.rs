@@ -6,28 +6,9 @@ use futures_util::future::BoxFuture;
 use sluicegate_core::{Decision, Operation, StoreError, Timestamp};
 use tokio::time::Instant;
 
-type Decide = dyn Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>> + Send + Sync;
-
 /// Decides instead of a server.
-pub(crate) struct VirtualServer(Box<Decide>);
-
-impl VirtualServer {
-    pub(crate) fn new(
-        decide: impl Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        Self(Box::new(decide))
-    }
-
-    pub(crate) fn decide(
-        &self,
-        operation: Operation,
-    ) -> BoxFuture<'static, Result<Decision, StoreError>> {
-        (self.0)(operation)
-    }
-}
+pub(crate) type VirtualServer =
+    Box<dyn Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>> + Send + Sync>;
 
 /// The virtual time.
 pub(crate) fn now() -> Timestamp {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::{Operation, Timestamp, as_micros};
 
 /// The greatest integer that Lua represents exactly.
 const MAX_LUA_INTEGER: u64 = 1 << 53;
@@ -33,37 +33,24 @@ impl<'a> Arguments<'a> {
         calendars: Vec<u8>,
         at: Option<Timestamp>,
     ) -> Self {
-        let mut wait = None;
+        let mut wait = Cow::default();
         let (word, cost) = match operation {
             Operation::Take(cost) => ("take", cost),
             Operation::Peek(cost) => ("peek", cost),
             Operation::Charge(cost) => ("charge", cost),
             Operation::Refund(cost) => ("refund", cost),
             Operation::Reserve { cost, max_wait } => {
-                let micros = u64::try_from(max_wait.as_micros()).unwrap_or(MAX_LUA_INTEGER);
-                wait = Some(digits(micros.min(MAX_LUA_INTEGER)));
+                wait = digits(as_micros(max_wait).min(MAX_LUA_INTEGER));
                 ("reserve", cost)
             }
             Operation::Reset => ("reset", 0),
         };
-        let mut list = vec![
-            word.as_bytes().into(),
-            digits(cost.into()),
-            policy.into(),
-            Cow::Borrowed(&[][..]),
-        ];
-        if let Some(wait) = wait {
-            list[3] = wait;
-        }
-        list.push(calendars.into());
-        match at {
-            Some(at) => list.push(digits(at.as_micros())),
-            // Empty arguments at the end are not sent.
-            None => {
-                while list.last().is_some_and(|last| last.is_empty()) {
-                    list.pop();
-                }
-            }
+        let word = word.as_bytes().into();
+        let mut list = vec![word, digits(cost.into()), policy.into(), wait, calendars.into()];
+        list.extend(at.map(|at| digits(at.as_micros())));
+        // Empty arguments at the end are not sent.
+        while list.last().is_some_and(|last| last.is_empty()) {
+            list.pop();
         }
         Self(list)
     }

@@ -1,16 +1,14 @@
 //! Windows of the calendar around a time, for scripts, which have no calendar.
 
-use sluicegate_core::{
-    CalendarUnit, Entry, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply,
-};
+use sluicegate_core::{CalendarUnit, FixedWindow, Timestamp, Window};
 
 /// A period of the calendar in a time zone, whose windows a script needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {
     /// Unit, length and name of the zone, as in the byte form.
     name: Vec<u8>,
-    /// A policy with that window, by which the core computes boundaries.
-    policy: Policy,
+    /// A limit with that window, by which the core computes boundaries.
+    limit: FixedWindow,
 }
 
 impl Calendar {
@@ -20,7 +18,7 @@ impl Calendar {
         let limit = FixedWindow::new(1, &window, false).ok()?;
         let mut name = vec![unit as u8, u8::try_from(zone.len()).ok()?];
         name.extend_from_slice(zone.as_bytes());
-        Some(Self { name, policy: Limit::FixedWindow(limit).into() })
+        Some(Self { name, limit })
     }
 
     /// The calendar of a name in the reply of a script.
@@ -33,14 +31,7 @@ impl Calendar {
 
     /// Start and end of the window that contains `micros`.
     fn window(&self, micros: u64) -> (u64, u64) {
-        // A state of the calendar ends with start, end and count, seven bytes each.
-        let bytes = charged(&self.policy, Timestamp::saturating_from_micros(micros));
-        let tail = &bytes[bytes.len().saturating_sub(21)..];
-        let number = |at| {
-            let seven = tail.get(at..at + 7).unwrap_or_default();
-            seven.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
-        };
-        (number(0), number(7))
+        self.limit.bounds(Timestamp::saturating_from_micros(micros))
     }
 
     /// Appends the name, the starts of the window of `around` and of its neighbours, and the end of the last.
@@ -65,13 +56,6 @@ pub(crate) fn boundaries<'a>(
         calendar.boundaries(around, &mut out);
     }
     out
-}
-
-/// The encoded entry of a key after a charge of one unit at `now`.
-fn charged(policy: &Policy, now: Timestamp) -> Vec<u8> {
-    let mut entry: Option<Entry> = None;
-    let charged = apply(policy, &mut entry, now, Operation::Charge(1));
-    charged.ok().and(entry).map(|entry| entry.encode()).unwrap_or_default()
 }
 
 #[cfg(test)]

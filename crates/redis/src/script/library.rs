@@ -1,7 +1,7 @@
-//! The same as functions (Redis 7.0, Valkey 7.2 and later), for clients in any language.
+//! The scripts as functions (Redis 7.0, Valkey 7.2 and later), for clients in any language.
 //!
-//! A library of functions is loaded once, stays, and is replicated. Its policies are texts, parsed in
-//! Lua; it knows no time zone but UTC.
+//! A library of functions is loaded once, stays, and is replicated. It parses policies from text in Lua, and has no time
+//! zone but UTC.
 
 use std::sync::OnceLock;
 
@@ -9,13 +9,13 @@ use super::text::{CARRY, DECIDE, ENCODING, MACHINES, WIDE, compact, parts};
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
-/// What the parts of the algorithms need.
+/// Files that the parts of the algorithms need.
 const HELPERS: [&str; 3] = [
     include_str!("../../lua/library/words.lua"),
     include_str!("../../lua/library/period.lua"),
     include_str!("../../lua/library/policy.lua"),
 ];
-/// What needs the parts of the algorithms.
+/// Files that need the parts of the algorithms.
 const FUNCTIONS: [&str; 4] = [
     include_str!("../../lua/library/parse.lua"),
     include_str!("../../lua/library/calendar.lua"),
@@ -32,12 +32,12 @@ const FUNCTIONS: [&str; 4] = [
 pub struct Library;
 
 impl Library {
-    /// What the server calls it.
+    /// Its name.
     pub const NAME: &'static str = "sluicegate";
     /// Its version. It stands in the second line of the text, behind `-- version `, so that
     /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    /// What its functions are called.
+    /// The names of its functions.
     pub const FUNCTIONS: [&'static str; 7] =
         ["sg_take", "sg_peek", "sg_charge", "sg_refund", "sg_reserve", "sg_reset", "sg_info"];
 
@@ -59,7 +59,7 @@ impl Library {
         })
     }
 
-    /// The version that the text of an installed library says.
+    /// The version in the text of an installed library.
     #[must_use]
     pub fn version_of(text: &str) -> Option<&str> {
         text.lines().nth(1)?.strip_prefix("-- version ")

@@ -19,6 +19,6 @@ pub use self::{
     calendar::Calendar,
     library::Library,
     plan::{Plan, TEST_PREFIX},
-    reply::{Item, Reply, ReplyError},
+    reply::{Reply, ReplyError},
     text::Script,
 };

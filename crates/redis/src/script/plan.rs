@@ -21,16 +21,17 @@ pub const TEST_PREFIX: &[u8] = b"sg:test:";
 pub struct Plan {
     script: &'static Script,
     /// The policy string, for commands of the module.
-    text: String,
+    pub(crate) text: String,
     /// The decision of a reset.
-    unused_decision: Decision,
+    pub(crate) unused_decision: Decision,
     /// The encoded entry of an unused key.
-    initial_state: Vec<u8>,
+    pub(crate) initial_state: Vec<u8>,
     /// The argument of a take without its cost, if the script has a fast path.
     fast: Option<Vec<u8>>,
     /// The limit, if there is one only, of the gcra family.
     gcra: Option<Gcra>,
-    calendars: Vec<Calendar>,
+    /// The calendars that the policy itself needs.
+    pub(crate) calendars: Vec<Calendar>,
     can_reserve: bool,
 }
 
@@ -53,7 +54,8 @@ impl Plan {
             calendars: calendars.collect(),
             can_reserve: policy.can_reserve(),
             text: policy.to_string(),
-            unused_decision: unused_decision(policy),
+            unused_decision: apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
+                .expect("a reset is possible under every policy"),
             initial_state,
         }
     }
@@ -62,25 +64,6 @@ impl Plan {
     #[must_use]
     pub const fn script(&self) -> &'static Script {
         self.script
-    }
-
-    pub(crate) fn policy_text(&self) -> &str {
-        &self.text
-    }
-
-    /// The encoded entry of an unused key.
-    pub(crate) fn initial_state(&self) -> &[u8] {
-        &self.initial_state
-    }
-
-    /// The calendars that the policy itself needs.
-    pub(crate) fn calendars(&self) -> impl Iterator<Item = &Calendar> {
-        self.calendars.iter()
-    }
-
-    /// The decision of a reset.
-    pub(crate) fn unused_decision(&self) -> Decision {
-        self.unused_decision
     }
 
     /// Checks whether the policy supports `operation`.
@@ -92,7 +75,9 @@ impl Plan {
     }
 
     /// The arguments after the key for `operation`. `around` is an estimate of the time of the server, which must be
-    /// right within a day, and is only used for windows of the calendar.
+    /// right within a day, and is only used for windows of the calendar. `at` is the time of the operation, if it is
+    /// given; the key must then begin with [`TEST_PREFIX`]. `calendars` are those that the script has requested by
+    /// [`Reply::Calendars`](super::Reply::Calendars).
     ///
     /// # Errors
     /// [`ReserveError`] for a reserve under a policy with a limit that is not of the gcra family.
@@ -100,36 +85,15 @@ impl Plan {
         &self,
         operation: Operation,
         around: Timestamp,
-    ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, around, None, &[])
-    }
-
-    /// [`Plan::arguments`] with the time of the operation, for a key that begins with
-    /// [`TEST_PREFIX`].
-    ///
-    /// # Errors
-    /// As [`Plan::arguments`].
-    pub fn arguments_at(
-        &self,
-        operation: Operation,
-        now: Timestamp,
-    ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, now, Some(now), &[])
-    }
-
-    /// The arguments of a second call, after the script has replied
-    /// [`Reply::Calendars`](super::Reply::Calendars). `at` is the time of the operation, if it was given.
-    ///
-    /// # Errors
-    /// As [`Plan::arguments`].
-    pub fn arguments_again(
-        &self,
-        operation: Operation,
         at: Option<Timestamp>,
-        now: Timestamp,
         calendars: &[Calendar],
     ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, now, at, calendars)
+        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
+            return Ok(Arguments::fast(fast, cost, at));
+        }
+        self.check_operation(operation)?;
+        let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
+        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
     }
 
     /// The decision on a take under one limit of the gcra family, for which the script replies with one integer: the
@@ -151,26 +115,6 @@ impl Plan {
         };
         decision.ok_or_else(|| ReplyError(debt.to_string()))
     }
-
-    fn arguments_with(
-        &self,
-        operation: Operation,
-        around: Timestamp,
-        at: Option<Timestamp>,
-        more: &[Calendar],
-    ) -> Result<Arguments<'_>, ReserveError> {
-        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
-            return Ok(Arguments::fast(fast, cost, at));
-        }
-        self.check_operation(operation)?;
-        let calendars = calendar::boundaries(self.calendars.iter().chain(more), around);
-        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
-    }
-}
-
-fn unused_decision(policy: &Policy) -> Decision {
-    apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
-        .expect("every policy may be reset under")
 }
 
 /// The argument of `lua/fast_gcra.lua` or `lua/fast_log.lua` without its cost, if one of them supports the policy.

@@ -1,6 +1,6 @@
 //! Scripts, assembled from the files in `lua/`.
 
-use std::{fmt::Write as _, sync::OnceLock};
+use std::sync::OnceLock;
 
 use sha1::{Digest, Sha1};
 use sluicegate_core::{Limit, Policy};
@@ -16,10 +16,10 @@ const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
 const TOGETHER: &str = include_str!("../../lua/together.lua");
 
-/// In the file of an algorithm, what stands before the part that only the library of functions has.
+/// In the file of an algorithm, the line before the part that only the library of functions has.
 const LIBRARY_MARK: &str = "-- [library]\n";
 
-/// The algorithms, a file each, in the order of [`Limit::index`].
+/// The files of the algorithms, in the order of [`Limit::index`].
 pub(super) const MACHINES: [&str; Limit::COUNT] = [
     include_str!("../../lua/gcra.lua"),
     include_str!("../../lua/interval_bucket.lua"),
@@ -28,15 +28,15 @@ pub(super) const MACHINES: [&str; Limit::COUNT] = [
     include_str!("../../lua/sliding_counter.lua"),
 ];
 
-/// The part of an algorithm's file that scripts have, and the one that only the library has.
+/// The part of an algorithm's file for scripts, and the part for the library only.
 pub(super) fn parts(file: &'static str) -> (&'static str, &'static str) {
     file.split_once(LIBRARY_MARK).expect("the file of each algorithm has both parts")
 }
 
-/// One for each set of machines, and one for a single limit that has a short way.
+/// One for each set of algorithms, and one for a single limit with a fast path.
 const SCRIPTS: usize = 1 << (MACHINES.len() + 1);
 
-/// A script, as the server gets it.
+/// A script for the server.
 #[derive(Debug)]
 pub struct Script {
     text: String,
@@ -90,18 +90,13 @@ impl Script {
 
     /// A script of this text.
     fn new(text: String) -> Self {
-        let mut sha1 = String::with_capacity(40);
-        for byte in Sha1::digest(&text) {
-            // Writing to a string cannot fail.
-            let _ = write!(sha1, "{byte:02x}");
-        }
+        let sha1 = format!("{:x}", Sha1::digest(&text));
         Self { text, sha1 }
     }
 }
 
-/// The script for policies of these machines, a bit each. A run of a script makes all of its
-/// functions anew, so those of other machines wait in a function of their own, for the key that was
-/// written under another rule.
+/// The script for policies of these algorithms, a bit each. Each run of a script creates all of its functions again;
+/// therefore those of other algorithms are in a function of their own, for a key that was written under another policy.
 fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
     let (own, others): (Vec<_>, Vec<_>) =
         MACHINES.iter().enumerate().partition(|(index, _)| used & 1 << index != 0);

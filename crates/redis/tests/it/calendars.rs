@@ -19,20 +19,20 @@ fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Rep
     let guess = at(guess(seconds * 1_000_000 + micros));
     let plan = Plan::new(&policy.parse::<Policy>().unwrap());
     let operation = Operation::Take(1);
-    let arguments = plan.arguments(operation, guess).unwrap();
+    let arguments = plan.arguments(operation, guess, None, &[]).unwrap();
     let first = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
     let first = heard(&plan, operation, &first).unwrap();
     let Reply::Calendars { now, calendars } = &first else { return (first.clone(), first) };
     let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
     assert!(!kept, "nothing is stored before it is decided");
-    let again = plan.arguments_again(operation, None, *now, calendars).unwrap();
+    let again = plan.arguments(operation, *now, None, calendars).unwrap();
     let second = Store::run(connection, &plan, policy.as_bytes(), &again).unwrap();
     let second = heard(&plan, operation, &second).unwrap();
     (first, second)
 }
 
 #[test]
-fn a_clock_that_is_days_off_costs_a_second_question_and_nothing_else() {
+fn script_client_clock_days_off_takes_a_second_call() {
     for engine in [Engine::Redis70, Engine::Valkey91, Engine::Redis62] {
         let server = Server::start(engine);
         let policy = "fixed-window:9/day:tz=Asia/Shanghai,fixed-window:9/month";
@@ -52,13 +52,14 @@ fn a_clock_that_is_days_off_costs_a_second_question_and_nothing_else() {
 }
 
 #[test]
-fn a_calendar_of_an_old_rule_is_asked_for_once() {
+fn script_calendar_of_old_policy_is_requested_once() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut server.connect();
     let run = |policy: &str, connection: &mut redis::Connection| {
         let plan = Plan::new(&policy.parse().unwrap());
         let operation = Operation::Take(1);
-        let arguments = plan.arguments_at(operation, at(1_700_000_000_000_000)).unwrap();
+        let now = at(1_700_000_000_000_000);
+        let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
         let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments).unwrap();
         heard(&plan, operation, &reply).unwrap()
     };
@@ -76,7 +77,7 @@ fn a_calendar_of_an_old_rule_is_asked_for_once() {
 
 /// What a client thinks the time is decides nothing: the server's clock does.
 #[test]
-fn a_client_whose_clock_is_an_hour_off_makes_no_difference() {
+fn script_client_clock_an_hour_off_decides_the_same() {
     const HOUR: u64 = 3_600_000_000;
     let server = Server::start(Engine::Redis70);
     let guesses: [fn(u64) -> u64; 3] = [|now| now, |now| now + HOUR, |now| now - HOUR];
@@ -92,7 +93,8 @@ fn a_client_whose_clock_is_an_hour_off_makes_no_difference() {
     ] {
         let plan = Plan::new(&policy.parse::<Policy>().unwrap());
         let now = 1_700_000_000_000_000;
-        let sent = guesses.map(|guess| plan.arguments(Operation::Take(1), at(guess(now))).unwrap());
+        let sent = guesses
+            .map(|guess| plan.arguments(Operation::Take(1), at(guess(now)), None, &[]).unwrap());
         let calendars = policy.contains("year") || policy.contains("month");
         assert!(calendars || (sent[0] == sent[1] && sent[1] == sent[2]), "{policy}");
         for (turn, guess) in (0..9).zip(guesses.into_iter().cycle()) {

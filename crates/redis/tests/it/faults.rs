@@ -13,7 +13,7 @@ const NOW: u64 = 1_700_000_000_000_000;
 fn take(connection: &mut Connection, policy: &str, operation: Operation) -> Result<(), String> {
     let plan = Plan::new(&policy.parse().unwrap());
     let now = Timestamp::from_micros(NOW).unwrap();
-    let arguments = plan.arguments_at(operation, now).unwrap();
+    let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
     let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments)?;
     heard(&plan, operation, &reply).map(drop)
 }
@@ -35,7 +35,7 @@ fn state(policy: &str) -> Vec<u8> {
 }
 
 #[test]
-fn faults_are_told_apart_and_nothing_is_lost() {
+fn script_unreadable_state_is_an_error_and_is_kept() {
     for engine in [Engine::Redis70, Engine::Valkey91, Engine::Redis62] {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -82,7 +82,7 @@ fn faults_are_told_apart_and_nothing_is_lost() {
 
 /// What version 1 wrote, in which the rest of a TAT has four bytes, is read and written anew.
 #[test]
-fn version_1_is_read() {
+fn script_state_of_version_1_is_read() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut server.connect();
     for policy in ["gcra:30/1m", "gcra:7/1m", "leaky-queue:1000003/1d"] {
@@ -108,7 +108,7 @@ fn version_1_is_read() {
 /// Every state with any of its bytes changed or cut is an error where it is one for the core, or
 /// understood as the core does.
 #[test]
-fn damage_is_seen_where_the_core_sees_it() {
+fn script_damaged_state_fails_as_in_the_core() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut server.connect();
     for written in [

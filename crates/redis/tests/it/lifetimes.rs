@@ -13,7 +13,7 @@ const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62
 
 fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operation) -> Decision {
     let plan = Plan::new(&policy.parse().unwrap());
-    let arguments = plan.arguments(operation, server_time(connection)).unwrap();
+    let arguments = plan.arguments(operation, server_time(connection), None, &[]).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
     let heard = heard(&plan, operation, &reply).unwrap();
     let Reply::Decision(decision) = heard else { panic!("no decision") };
@@ -37,7 +37,7 @@ fn micros(span: Duration) -> u64 {
 }
 
 #[test]
-fn a_key_lives_as_long_as_it_matters_and_not_much_longer() {
+fn script_key_expires_when_it_has_recovered() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -73,14 +73,16 @@ fn a_key_lives_as_long_as_it_matters_and_not_much_longer() {
 }
 
 #[test]
-fn keys_of_tests_live_for_an_hour_at_least() {
+fn script_test_key_lives_for_an_hour() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
         for policy in ["gcra:1000/1s", "sliding-log:1000/1ms", "gcra:1/1s,gcra:2/1s", "gcra:1/3h"] {
             let policy: Policy = policy.parse().unwrap();
             let plan = Plan::new(&policy);
-            let arguments = plan.arguments_at(Operation::Take(1), Timestamp::EPOCH).unwrap();
+            let arguments = plan
+                .arguments(Operation::Take(1), Timestamp::EPOCH, Some(Timestamp::EPOCH), &[])
+                .unwrap();
             let key = format!("sg:test:{policy}");
             let _ = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
             let left: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
@@ -97,7 +99,7 @@ fn keys_of_tests_live_for_an_hour_at_least() {
 }
 
 #[test]
-fn a_key_that_lost_its_time_to_live_gets_one() {
+fn script_key_without_expiry_gets_one() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -128,7 +130,7 @@ fn a_key_that_lost_its_time_to_live_gets_one() {
 }
 
 #[test]
-fn what_changes_nothing_writes_nothing() {
+fn script_operation_without_effect_writes_nothing() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();

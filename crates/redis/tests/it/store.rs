@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::{Connection, Value};
 use sluicegate_conformance::{Answer, CoreSubject, Invocation, Subject};
 use sluicegate_core::{Entry, Operation};
-use sluicegate_redis::script::{Arguments, Item, Plan, Reply, TEST_PREFIX};
+use sluicegate_redis::script::{Arguments, Plan, Reply, TEST_PREFIX};
 
 /// One connection, and the plans of the policies so far.
 pub(crate) struct Store {
@@ -66,12 +66,7 @@ pub(crate) fn heard(plan: &Plan, operation: Operation, reply: &Value) -> Result<
 /// What a script's reply says.
 pub(crate) fn read(value: &Value) -> Result<Reply, String> {
     let Value::Array(elements) = value else { return Err(format!("no array: {value:?}")) };
-    let items = elements.iter().map(|element| match element {
-        Value::Int(integer) => Ok(Item::Integer(*integer)),
-        Value::BulkString(bytes) => Ok(Item::Bytes(bytes)),
-        other => Err(format!("neither integer nor bytes: {other:?}")),
-    });
-    Reply::read(&items.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())
+    Reply::read(elements).map_err(|error| error.to_string())
 }
 
 impl Subject for Store {
@@ -79,14 +74,15 @@ impl Subject for Store {
         let Invocation { key, policy, now, operation } = question;
         let plan = self.plans.entry(policy.to_string()).or_insert_with(|| Plan::new(policy));
         let key = test_key(key);
-        let mut arguments = plan.arguments_at(operation, now).map_err(|error| error.to_string())?;
+        let mut arguments =
+            plan.arguments(operation, now, Some(now), &[]).map_err(|error| error.to_string())?;
         for _ in 0..2 {
             let reply = Self::run(&mut self.connection, plan, &key, &arguments)?;
             match heard(plan, operation, &reply)? {
                 Reply::Decision(decision) => return Ok(decision),
                 Reply::Calendars { now: told, calendars } => {
                     assert_eq!(told, now);
-                    let again = plan.arguments_again(operation, Some(now), told, &calendars);
+                    let again = plan.arguments(operation, told, Some(now), &calendars);
                     arguments = again.map_err(|error| error.to_string())?;
                 }
             }
