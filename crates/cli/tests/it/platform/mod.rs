@@ -2,6 +2,7 @@
 //! Kubernetes, and actionlint.
 
 mod grafana;
+mod kubernetes;
 mod prometheus;
 
 use std::{
