@@ -1,6 +1,7 @@
-//! What `dist` and `.github` have for other programs, with those programs: Prometheus, the schemas of
+//! What `dist` and `.github` have for other programs, tried with those programs: Prometheus, the schemas of
 //! Kubernetes, and actionlint.
 
+mod github;
 mod grafana;
 mod kubernetes;
 mod prometheus;

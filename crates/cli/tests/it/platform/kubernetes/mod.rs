@@ -57,7 +57,7 @@ fn containers(all: &[(String, Value)]) -> Vec<(&str, &Value, &Value)> {
     let pods = all.iter().filter_map(|(file, it)| Some((file.as_str(), pod(it)?)));
     let containers = pods.flat_map(|(file, pod)| {
         let both = [&pod["initContainers"], &pod["containers"]];
-        both.into_iter().flat_map(|it| items(it)).map(move |container| (file, pod, container))
+        both.into_iter().flat_map(items).map(move |container| (file, pod, container))
     });
     containers.filter(|(_, _, it)| it["name"] == "sluicegate").collect()
 }
