@@ -111,7 +111,7 @@ fn configuration(targets: &[&str]) -> String {
     assert!(scrape.contains(target) && alerts.contains(folder));
     let scrape = scrape.replace(target, &format!("{targets:?}"));
     let alerts = alerts.replace(folder, root().join("dist/prometheus").to_str().unwrap());
-    let intervals = "{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 500ms}";
+    let intervals = "{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}";
     format!("global: {intervals}\n{scrape}\n{alerts}\n")
 }
 
