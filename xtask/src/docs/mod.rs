@@ -24,8 +24,9 @@ use crate::{
 };
 
 /// The tests of documents: a crate, and the part of its tests.
-const TESTS: [(&str, &str); 3] = [
+const TESTS: [(&str, &str); 4] = [
     ("sluicegate-cli", "documents::"),
+    ("sluicegate-cli", "platform::"),
     ("sluicegate-cli", "walkthroughs::"),
     ("sluicegate-server", "snippets::"),
 ];

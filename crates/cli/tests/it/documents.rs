@@ -18,6 +18,8 @@ const DOCUMENTS: [&str; 5] = [
     "docs/simulate.md",
 ];
 const FIGURES: &str = "docs/figures/";
+/// Figures that no command draws: the test `platform::grafana` does.
+const OTHERS: [&str; 1] = ["grafana.svg"];
 
 /// A command in a document.
 struct Block {
@@ -69,7 +71,7 @@ fn commands_print_and_draw_what_the_documents_say() {
     let mut there: Vec<String> = fs::read_dir(root.join(FIGURES))
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".svg"))
+        .filter(|name| name.ends_with(".svg") && !OTHERS.contains(&name.as_str()))
         .collect();
     there.sort();
     assert_eq!(drawn, there, "each figure is drawn by one command");

@@ -10,6 +10,8 @@ mod mistakes;
 #[cfg(unix)]
 mod operator;
 mod pictures;
+#[cfg(target_os = "linux")]
+mod platform;
 mod redis;
 mod rules;
 mod run;

@@ -54,7 +54,8 @@ fn metrics_count_decisions() {
     }
     if cfg!(target_os = "linux") {
         let started = value(&text, "process_start_time_seconds");
-        assert!(started > 1.7e9 && value(&text, "process_cpu_seconds_total") > 0.0);
+        // The system counts in hundredths of a second, and this process may be younger.
+        assert!(started > 1.7e9 && value(&text, "process_cpu_seconds_total") >= 0.0);
         assert!(value(&text, "process_resident_memory_bytes") > 1e6);
         assert!(value(&text, "process_open_fds") < value(&text, "process_max_fds"));
     }
@@ -137,31 +138,31 @@ fn metrics_page_has_every_metric_and_no_other() {
     let served = names(&heads);
     let page = read("docs/metrics.md");
     assert_eq!(names(&page), served);
-    for path in ["docs/operations.md", "dist/alerts.yaml"] {
+    for path in [
+        "docs/operations.md",
+        "dist/prometheus/alerts.yaml",
+        "dist/prometheus/alerts_test.yaml",
+        "dist/grafana/sluicegate.json",
+    ] {
         let text = read(path);
         let unknown: Vec<_> = names(&text).difference(&served).copied().collect();
         assert_eq!(unknown, [""; 0], "{path}");
     }
 }
 
-/// The output of `promtool check metrics`, if it is installed (Debian: `prometheus`).
 #[test]
-fn metrics_have_nothing_that_promtool_objects_to() {
+fn metrics_promtool_finds_no_fault() {
     for text in both() {
         let mut promtool = Command::new("promtool");
         promtool.args(["check", "metrics"]).stdin(Stdio::piped());
-        let Ok(mut child) = promtool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() else {
-            return;
-        };
+        promtool.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = promtool.spawn().expect("`cargo xtask test` installs Prometheus");
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        assert_eq!(String::from_utf8(said).unwrap(), "");
+        let found = [output.stdout, output.stderr].concat();
+        assert_eq!(String::from_utf8(found).unwrap(), "");
         assert!(output.status.success());
     }
-    let mut promtool = Command::new("promtool");
-    let output = promtool.args(["check", "rules"]).arg(root().join("dist/alerts.yaml")).output();
-    assert!(output.is_ok_and(|it| it.status.success()), "dist/alerts.yaml");
 }
 
 #[test]
