@@ -26,7 +26,8 @@ const RELEASE_UNIT: usize = 12 * 1024;
 /// The bytes that all connections together may buffer, and the bytes that they do.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
-    max: usize,
+    /// Most bytes that may be reserved.
+    pub(crate) max: usize,
     used: AtomicUsize,
     /// Bytes released since memory was last returned to the system, now and at the last check.
     freed: AtomicUsize,
@@ -56,11 +57,6 @@ impl BufferBudget {
     /// A reservation of no bytes, to be resized.
     pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reservation {
         Reservation { budget: Arc::clone(self), bytes: 0 }
-    }
-
-    /// Most bytes that may be reserved.
-    pub(crate) const fn max(&self) -> usize {
-        self.max
     }
 
     /// The bytes that are reserved now.

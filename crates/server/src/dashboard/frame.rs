@@ -147,7 +147,7 @@ impl Reader {
             protocols: protocols.collect(),
             sources: SOURCES.map(|source| of_source(stats, source)),
             clients: sources.clients.len(),
-            max_clients: sources.clients.max(),
+            max_clients: sources.clients.max,
             waiting: sources.decider.queues.waiting(),
             latency,
             store: store(sources, &mut self.round_trips),

@@ -23,7 +23,7 @@ const BACKLOG: u32 = 65_535;
 #[derive(Debug)]
 pub(crate) struct Listeners {
     listeners: Vec<(usize, Listener)>,
-    addresses: Addresses,
+    pub(crate) addresses: Addresses,
     /// The listener that is polled first for the next client, in turn, so that none can starve another.
     next: usize,
 }
@@ -86,10 +86,6 @@ impl Listeners {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self { listeners, addresses: Addresses(addresses), next: 0 })
-    }
-
-    pub(crate) const fn addresses(&self) -> &Addresses {
-        &self.addresses
     }
 
     /// The next client. Cancel safe.

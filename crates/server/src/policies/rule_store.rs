@@ -60,8 +60,8 @@ pub(crate) struct ReloadStatus {
 #[derive(Debug, Default)]
 pub(crate) struct RuleSnapshot {
     /// The first version is 1; 0 means that there are no files.
-    number: u64,
-    rules: RuleSet,
+    pub(crate) number: u64,
+    pub(crate) rules: RuleSet,
     /// Each policy with the fallback of the server, once it was used.
     prepared: Box<[OnceLock<PreparedPolicy>]>,
     /// Policies with the fallback of a rule, by their index.
@@ -74,11 +74,6 @@ impl RuleSnapshot {
         Self { number, rules, prepared, special: RwLock::default() }
     }
 
-    /// Number of the version.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
     /// The policy called `name`.
     pub(crate) fn policy(&self, name: &[u8]) -> Option<&Policy> {
         self.rules.policy(std::str::from_utf8(name).ok()?)
@@ -88,11 +83,6 @@ impl RuleSnapshot {
     #[cold]
     pub(crate) fn similar_policy(&self, name: &[u8]) -> Option<&str> {
         self.rules.similar_policy(std::str::from_utf8(name).ok()?)
-    }
-
-    /// The rules.
-    pub(crate) const fn rules(&self) -> &RuleSet {
-        &self.rules
     }
 
     /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has

@@ -109,7 +109,7 @@ impl SnapshotSource {
                 status.failed += 1;
                 let error = plain_error(&error).to_string();
                 if *failure != error {
-                    tracing::error!(path = %file.path().display(), %error, "cannot write the state file");
+                    tracing::error!(path = %file.path.display(), %error, "cannot write the state file");
                     *failure = error;
                 }
             }

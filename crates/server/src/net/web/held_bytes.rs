@@ -80,12 +80,12 @@ impl ConnectionBuffers {
 
     /// Whether half of the budget is in use: idle connections then release their buffers.
     pub(super) fn is_scarce(&self) -> bool {
-        self.budget.used() > self.budget.max() / 2
+        self.budget.used() > self.budget.max / 2
     }
 
     /// Whether seven eighths of the budget are in use: idle connections of HTTP/2 are then ended.
     pub(super) fn is_nearly_full(&self) -> bool {
-        self.budget.used() > self.budget.max() / 8 * 7
+        self.budget.used() > self.budget.max / 8 * 7
     }
 
     /// The client has closed its side.
@@ -124,7 +124,7 @@ impl ConnectionBuffers {
 
 impl Held {
     /// An empty reservation of the same connection.
-    pub(super) fn hold_nothing(&self) -> Self {
+    pub(crate) fn hold_nothing(&self) -> Self {
         self.connection.hold_nothing()
     }
 
@@ -140,21 +140,21 @@ impl Held {
     /// keep others from being served.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max() / 4 * 3;
+        let of_all = self.connection.budget.max / 4 * 3;
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION - SPARE, of_all })
     }
 
     /// The same, for bytes without which a connection cannot be served at all.
     #[must_use]
     pub(super) fn resize_for_connection(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max();
+        let of_all = self.connection.budget.max;
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
     }
 
     /// The same, for slots of concurrent requests: within the share of bodies.
     #[must_use]
     pub(super) fn resize_for_slots(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max() / 4 * 3;
+        let of_all = self.connection.budget.max / 4 * 3;
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
     }
 

@@ -134,7 +134,7 @@ pub(crate) async fn serve<A, F, B>(
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
     let mut turn = Turn::new(&worker.turns);
-    let mut seen_requests = activity.requests();
+    let mut seen_requests = activity.requests.get();
     // Whether an idle client of HTTP/2 was told to leave, because others need the memory.
     let mut leaves = false;
     let mut timeouts = Timeouts::new(&settings.timeouts);
@@ -226,7 +226,7 @@ pub(crate) async fn serve<A, F, B>(
                     Some(CloseReason::Idle) => return stats.idle.add(),
                     Some(CloseReason::Slow) => return stats.slow.add(),
                 }
-                let has_rested = activity.rests() && activity.requests() == seen_requests;
+                let has_rested = activity.rests() && activity.requests.get() == seen_requests;
                 let is_in_the_way =
                     connection.is_nearly_full() || activity.holds_slots() && connection.is_scarce();
                 match &mut session {
@@ -240,7 +240,7 @@ pub(crate) async fn serve<A, F, B>(
                     }
                     _ => {}
                 }
-                seen_requests = activity.requests();
+                seen_requests = activity.requests.get();
                 rare.push(check(timeouts.next_check(now)));
             }
         }

@@ -58,7 +58,7 @@ pub(super) async fn decide(
     }
 
     let rules = Arc::clone(&context.decider.rules.current());
-    let matches = rules.rules().descriptors_as_found(&request.domain, &descriptors, |found| {
+    let matches = rules.rules.descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
         charges.for_each(|it| context.decider.prefetch(&it.key));
     });

@@ -6,41 +6,30 @@ use sluicegate_core::{CalendarUnit, Limit};
 use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
 use sluicegate_rules::Unit as Named;
 
-/// Envoy's units of time with their seconds, the shortest first. A month is 30 days and a year 365.
-const UNITS: [(Unit, u32); 7] = [
-    (Unit::Second, 1),
-    (Unit::Minute, 60),
-    (Unit::Hour, 3_600),
-    (Unit::Day, 86_400),
-    (Unit::Week, 604_800),
-    (Unit::Month, 2_592_000),
-    (Unit::Year, 31_536_000),
-];
-
-/// A unit of rules, and the same unit of Envoy.
-const NAMES: [(Named, Unit); 7] = [
-    (Named::Second, Unit::Second),
-    (Named::Minute, Unit::Minute),
-    (Named::Hour, Unit::Hour),
-    (Named::Day, Unit::Day),
-    (Named::Week, Unit::Week),
-    (Named::Month, Unit::Month),
-    (Named::Year, Unit::Year),
+/// Units of Envoy, the same units of rules, and their seconds, the shortest first. A month is 30 days and a year 365.
+const UNITS: [(Unit, Named, u32); 7] = [
+    (Unit::Second, Named::Second, 1),
+    (Unit::Minute, Named::Minute, 60),
+    (Unit::Hour, Named::Hour, 3_600),
+    (Unit::Day, Named::Day, 86_400),
+    (Unit::Week, Named::Week, 604_800),
+    (Unit::Month, Named::Month, 2_592_000),
+    (Unit::Year, Named::Year, 31_536_000),
 ];
 
 /// The unit of Envoy for one of rules.
 pub(super) fn from_rules(named: Named) -> Unit {
-    NAMES.iter().find(|(it, _)| *it == named).map_or(Unit::Unknown, |(_, unit)| *unit)
+    UNITS.iter().find(|(_, it, _)| *it == named).map_or(Unit::Unknown, |(unit, ..)| *unit)
 }
 
 /// The unit of rules for one of Envoy; `None` for an unknown one.
 pub(super) fn to_rules(unit: Unit) -> Option<Named> {
-    NAMES.iter().find(|(_, it)| *it == unit).map(|(named, _)| *named)
+    UNITS.iter().find(|(it, ..)| *it == unit).map(|(_, named, _)| *named)
 }
 
 /// The length of a unit; `None` for an unknown one.
 pub(super) fn period(unit: Unit) -> Option<Duration> {
-    let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
+    let (.., seconds) = UNITS.iter().find(|(known, ..)| *known == unit)?;
     Some(Duration::from_secs((*seconds).into()))
 }
 
@@ -57,8 +46,9 @@ pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
         };
         return (units, unit);
     }
-    let longer = UNITS.iter().find(|(_, seconds)| Duration::from_secs((*seconds).into()) >= period);
-    let (unit, seconds) = longer.copied().unwrap_or(UNITS[UNITS.len() - 1]);
+    let longer =
+        UNITS.iter().find(|(.., seconds)| Duration::from_secs((*seconds).into()) >= period);
+    let (unit, _, seconds) = longer.copied().unwrap_or(UNITS[UNITS.len() - 1]);
     let scaled = u128::from(units) * u128::from(seconds) * 1_000_000 / period.as_micros();
     (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
 }

@@ -7,7 +7,7 @@ use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
 
 use super::{
-    ask::{Ask, AskMany},
+    ask::{self, Ask, AskMany},
     problem::Problem,
     reply::{self, DecisionReply, shown},
     response::Reply,
@@ -30,13 +30,13 @@ pub(super) async fn one(
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
-    let ask = Ask::read(body)?;
+    let ask: Ask<'_> = ask::read(body)?;
     let key = ask.key()?;
     // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
     let operation = ask.operation(verb)?;
-    let now = ask.at(context.test_clock)?.unwrap_or(now);
-    let style = ask.headers().unwrap_or(context.settings.headers);
+    let now = ask::time(ask.at_us, context.test_clock)?.unwrap_or(now);
+    let style = ask.headers.unwrap_or(context.settings.headers);
     let timeout = ask.wait()?;
     let known = rule(worker, ask.policy()?)?;
     if timeout.is_none()
@@ -68,7 +68,7 @@ pub(super) async fn one(
             }
             Some(timeout) => {
                 // A client that leaves withdraws its request.
-                let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
+                let _held_back = request.held.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
                 Ok::<_, Problem>(
                     wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
@@ -91,8 +91,9 @@ fn respond(
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
-    let told = DecisionReply::new(worker, &decision, source, fields, style);
-    reply::decision(&told.query(verb == Verb::Peek))
+    let mut data = DecisionReply::new(worker, &decision, source, fields, style);
+    data.is_query = verb == Verb::Peek;
+    reply::decision(&data)
 }
 
 /// Several independent takes.
@@ -101,8 +102,8 @@ pub(super) async fn many(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let many = AskMany::read(body)?;
-    let now = many.at(worker.context.test_clock)?.unwrap_or(now);
+    let many: AskMany<'_> = ask::read(body)?;
+    let now = ask::time(many.at_us, worker.context.test_clock)?.unwrap_or(now);
     // All are validated before any is decided.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
@@ -160,11 +161,11 @@ pub(super) async fn many(
         }
     }
     worker.policies.borrow_mut().evict();
-    let told = answers.iter().map(|answer| {
+    let data = answers.iter().map(|answer| {
         worker.stats().decided(answer.source, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
     });
-    Ok(reply::decisions(told))
+    Ok(reply::decisions(data))
 }
 
 /// Resets a key.
@@ -173,11 +174,11 @@ pub(super) async fn reset(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let ask = Ask::read(body)?;
+    let ask: Ask<'_> = ask::read(body)?;
     ask.only_key()?;
     let key = ask.key()?;
     let context = &worker.context;
-    let now = ask.at(context.test_clock)?.unwrap_or(now);
+    let now = ask::time(ask.at_us, context.test_clock)?.unwrap_or(now);
     let existed = context.decider.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))

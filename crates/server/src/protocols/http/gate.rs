@@ -38,13 +38,13 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
         if let Some(address) = address.or(client.address) {
             request = request.from(address);
         }
-        if let Some(attribute) = rules.rules().ambiguous(&request) {
-            return Err(Problem::contradictory(format!(
+        if let Some(attribute) = rules.rules.ambiguous(&request) {
+            return Err(Problem::malformed(format!(
                 "{attribute} is given several times with different values: expected one"
             )));
         }
         // The parsed target takes more memory than the head. It is dropped before the store is called.
-        rules.rules().matches(&request)
+        rules.rules.matches(&request)
     };
     let operation = RuleOperation::Take(1);
     let outcome = context.decider.evaluate(&rules, &matches, operation, now).await?;

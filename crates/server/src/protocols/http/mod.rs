@@ -33,6 +33,7 @@ use tokio::task::JoinSet;
 #[cfg(test)]
 pub(crate) use self::route::documented;
 pub(crate) use self::{
+    ask::decode_base64,
     cross_site::HostNames,
     mount::{Access, Call, Handler, Mount},
     problem::{Problem, without_class},
@@ -230,7 +231,7 @@ const fn audience(route: Route) -> Audience {
 
 /// Rejects a head that is too large. hyper has done so on HTTP/2.
 fn check_size(body: &RequestBody) -> Result<(), Problem> {
-    let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
+    let (size, most) = (body.head_size, usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 

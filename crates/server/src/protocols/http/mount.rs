@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn read_key(&mut self) -> Result<Vec<u8>, Problem> {
         let now = self.limits.clock.now();
         let (body, _) = body::json(self.limits, self.content_type(), self.body, now).await?;
-        let ask = Ask::read(&body)?;
+        let ask: Ask<'_> = ask::read(&body)?;
         ask.only_key()?;
         Ok(ask.key()?.into_owned())
     }

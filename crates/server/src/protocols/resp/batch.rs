@@ -27,7 +27,7 @@ const CHUNK: usize = 32;
 /// Decisions to be made.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
+    pub(super) entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
     /// Index of the first entry that may take long.
     first_heavy: Option<usize>,
 }
@@ -55,18 +55,6 @@ impl<'a> Batch<'a> {
             self.push(BatchEntry { key, policy, operation, format, begins_array });
             begins_array = 0;
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(super) fn last(&self) -> Option<&BatchEntry<'a>> {
-        self.entries.last()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Whether the batch is to be decided before another command is read.

@@ -43,7 +43,7 @@ pub(super) struct PendingDecision {
 /// Operations that were deferred.
 #[derive(Debug, Default)]
 pub(super) struct DeferredReplies {
-    replies: Vec<DeferredReply>,
+    pub(super) replies: Vec<DeferredReply>,
     keys: usize,
     /// Bytes of all operations, and those that the largest needs besides while it is sent.
     bytes: usize,
@@ -79,28 +79,14 @@ impl DeferredReplies {
         self.replies.push(reply);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty()
-    }
-
     /// Whether there are enough operations to apply them.
     pub(super) fn is_full(&self, buffers: &BufferBudget) -> bool {
         self.keys >= MAX_KEYS
-            || self.keys >= MAX_KEYS_WHEN_SCARCE && buffers.used() > buffers.max() / 2
+            || self.keys >= MAX_KEYS_WHEN_SCARCE && buffers.used() > buffers.max / 2
     }
 
     /// Bytes until all replies are there.
     pub(super) const fn size(&self) -> usize {
         self.bytes + self.largest
-    }
-
-    /// Where the first reply belongs.
-    pub(super) fn start(&self) -> usize {
-        self.replies.first().map_or(0, |reply| reply.offset)
-    }
-
-    /// The replies to be made, in order.
-    pub(super) fn into_replies(self) -> Vec<DeferredReply> {
-        self.replies
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn answer_deferred(
     out: &mut Vec<u8>,
 ) {
     let mut copied = 0;
-    for DeferredReply { offset, version, now, operation } in deferred.into_replies() {
+    for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
         copied = offset;
         operation.answer(worker, now, &mut Writer::new(out, version)).await;

@@ -101,10 +101,10 @@ fn server(call: &Call<'_, '_, '_>, text: &mut String) {
 fn clients(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "connected_clients", shared.clients.len());
-    line(text, "maxclients", shared.clients.max());
+    line(text, "maxclients", shared.clients.max);
     line(text, "blocked_clients", shared.decider.queues.waiting());
     line(text, "buffer_bytes", shared.buffers.used());
-    line(text, "buffer_max_bytes", shared.buffers.max());
+    line(text, "buffer_max_bytes", shared.buffers.max);
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
@@ -179,8 +179,8 @@ fn local(call: &Call<'_, '_, '_>) -> TableUsage {
 fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
-    line(text, "rules_version", version.number());
-    line(text, "rules", version.rules().rules().len());
+    line(text, "rules_version", version.number);
+    line(text, "rules", version.rules.rules().len());
     line(text, "rules_reloads", told.reloads);
     line(text, "rules_failed", told.failed);
     line(text, "rules_last_status", if told.problem.is_some() { "failed" } else { "ok" });
