@@ -7,6 +7,7 @@ use http_body_util::Either;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use sluicegate_commands::{CommandError, MAX_KEY};
+use sluicegate_core::as_micros;
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
@@ -58,7 +59,7 @@ impl ShownBlock {
         Self {
             id: block.id,
             key: display.show(&block.key),
-            remaining_us: u64::try_from(block.remaining.as_micros()).unwrap_or(u64::MAX),
+            remaining_us: as_micros(block.remaining),
         }
     }
 }

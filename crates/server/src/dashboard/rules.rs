@@ -94,14 +94,14 @@ impl Reader {
             let known = before.next_if(|(known, _)| ***known == *name);
             tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
         });
-        let told = sources.decider.rules.status();
+        let status = sources.decider.rules.status();
         Some(Rules {
             version: version.number,
             count: version.rules.rules().len(),
-            at_us: told.at.map(|at| at.as_micros()),
-            reloads: told.reloads,
-            failed: told.failed,
-            problem: told.problem,
+            at_us: status.at.map(|at| at.as_micros()),
+            reloads: status.reloads,
+            failed: status.failed,
+            problem: status.problem,
             decisions: top.into_iter().map(|(rule, tally)| decided(&rule, &tally)).collect(),
             names,
         })

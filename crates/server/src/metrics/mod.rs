@@ -308,18 +308,18 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn rules(shared: &MetricSources, out: &mut Exposition) {
-    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
+    let (version, status) = (shared.decider.rules.current(), shared.decider.rules.status());
     out.gauge("sluicegate_rules", "Active rules", version.rules.rules().len());
     let number = usize::try_from(version.number).unwrap_or(usize::MAX);
     let help = "Version of the active rules: 1 after the start, plus 1 with each change";
     out.gauge("sluicegate_rules_version", help, number);
     let help =
         "1 if the rules files are valid as they stand, 0 if not: the previous rules stay active";
-    out.gauge("sluicegate_rules_ok", help, told.problem.is_none().into());
+    out.gauge("sluicegate_rules_ok", help, status.problem.is_none().into());
     let help = "Reloads of changed rules files, by outcome";
     let mut family = out.family("sluicegate_rules_reloads", Kind::Counter, help);
-    family.sample(&[("outcome", "applied")], told.reloads);
-    family.sample(&[("outcome", "failed")], told.failed);
+    family.sample(&[("outcome", "applied")], status.reloads);
+    family.sample(&[("outcome", "failed")], status.failed);
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {
@@ -358,11 +358,11 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             }
         }
     }
-    let told = shared.snapshots.status();
+    let status = shared.snapshots.status();
     let help = "Snapshots of the state in memory to the state file, by outcome";
     let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
-    family.sample(&[("outcome", "written")], told.written);
-    family.sample(&[("outcome", "failed")], told.failed);
+    family.sample(&[("outcome", "written")], status.written);
+    family.sample(&[("outcome", "failed")], status.failed);
 }
 
 /// The standard metrics of a process, as far as the system provides them.

@@ -89,13 +89,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct WebPort {
     pub(crate) port: Port,
-    settings: Settings,
-}
-
-impl WebPort {
-    pub(crate) const fn new(port: Port, settings: Settings) -> Self {
-        Self { port, settings }
-    }
+    pub(crate) settings: Settings,
 }
 
 /// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests,

@@ -63,7 +63,7 @@ pub(super) async fn one(
         match timeout {
             None => {
                 let answer = context.decider.decide(&key, &held, operation, now).await?;
-                context.decider.queues.asked(&key, held.policy(), operation);
+                context.decider.queues.applied(&key, held.policy(), operation);
                 Ok(answer)
             }
             Some(timeout) => {
@@ -149,7 +149,7 @@ pub(super) async fn many(
             .into_iter()
             .zip(&questions)
         {
-            worker.context.decider.queues.asked(
+            worker.context.decider.queues.applied(
                 question.key,
                 question.policy.policy(),
                 question.operation,
@@ -209,7 +209,7 @@ fn decide_local(
     let policy = policies.get(known);
     let answer = decider.decide(key, policy, operation, now).now()?;
     if answer.is_ok() && decider.queues.waiting() > 0 {
-        decider.queues.asked(key, policy.policy(), operation);
+        decider.queues.applied(key, policy.policy(), operation);
     }
     Some(answer.map_err(Problem::from))
 }

@@ -71,22 +71,18 @@ pub(crate) static PROTOCOL: Protocol = Protocol {
 pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactory {
     let context = Arc::new(context);
     Box::new(move |port| {
-        let web = Rc::new(WebPort::new(port, web.clone()));
+        let web = Rc::new(WebPort { port, settings: web.clone() });
         let context = Arc::clone(&context);
-        let worker = HttpWorker { context, web, policies: PolicyCache::default().into() };
-        Rc::new(HttpService(Rc::new(worker)))
+        Rc::new(HttpWorker { context, web, policies: PolicyCache::default().into() })
     })
 }
 
-struct HttpService(Rc<HttpWorker>);
-
-impl Service for HttpService {
+impl Service for HttpWorker {
     fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
         let address = permit.client.address.parse::<SocketAddr>().ok();
         let address = address.map(|address| address.ip().to_canonical());
-        let (worker, reserved) = (Rc::clone(&self.0), permit.client.reserved);
-        let web = Rc::clone(&worker.web);
-        let client = Rc::new(Client { worker, address, reserved });
+        let (web, reserved) = (Rc::clone(&self.web), permit.client.reserved);
+        let client = Rc::new(Client { worker: self, address, reserved });
         let answer = move |request| answer(Rc::clone(&client), request);
         let unavailable = || Problem::no_memory().reply().map(Either::Left);
         tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
@@ -155,20 +151,18 @@ async fn carry_out(
     if !route.is_open() {
         authorize(context, head)?;
     }
+    let limits = worker.body_limits();
     match route {
         Route::Decide(verb) => {
-            let limits = worker.body_limits();
             let (text, now) = body::json(limits, fields.content_type, body, now).await?;
             decide::one(worker, verb, (&text, body), now).await
         }
         // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
-            let limits = worker.body_limits();
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Reset => {
-            let limits = worker.body_limits();
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }

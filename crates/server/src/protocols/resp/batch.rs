@@ -9,14 +9,13 @@ use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
 use super::{
-    batch_entry::BatchEntry,
-    deferred_replies::{PendingDecision, StoreOperation},
+    batch_entry::{BatchEntry, PendingDecision},
+    deferred_replies::StoreOperation,
     session::{Session, WORK},
 };
 use crate::{
     policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
-    store::error_reply,
 };
 
 /// Entries of a batch that is decided before more is read.
@@ -124,7 +123,7 @@ impl<'a> Batch<'a> {
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(error_reply(&error.into()));
+                        entry.fail(&error.into(), writer);
                     }
                 }
             });
@@ -132,7 +131,7 @@ impl<'a> Batch<'a> {
         // After the decisions, because requests that begin to wait from now on see them.
         if shared.decider.queues.waiting() > 0 {
             for entry in &entries[..decided] {
-                shared.decider.queues.asked(
+                shared.decider.queues.applied(
                     entry.key,
                     policies.get(entry.policy).policy(),
                     entry.operation,

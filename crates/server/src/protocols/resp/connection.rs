@@ -245,16 +245,11 @@ impl<'a> Connection<'a> {
                     }
                     return Ok(self.compact());
                 }
-                BatchEnd::Full => {
+                BatchEnd::Full | BatchEnd::Turn => {
                     self.flush().await?;
-                    let now = self.session.shared.decider.now();
-                    if self.session.turn.is_over(now) && !self.give_way().await {
-                        return Ok(false);
-                    }
-                }
-                BatchEnd::Turn => {
-                    self.flush().await?;
-                    if !self.give_way().await {
+                    let is_over = matches!(end, BatchEnd::Turn)
+                        || self.session.turn.is_over(self.session.shared.decider.now());
+                    if is_over && !self.give_way().await {
                         return Ok(false);
                     }
                 }
