@@ -7,7 +7,7 @@ use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
 
 use super::{
-    ask::{self, Ask, AskMany},
+    key_request::{self, KeyRequest, TakeManyRequest},
     problem::Problem,
     reply::{self, DecisionReply, shown},
     response::Reply,
@@ -26,19 +26,19 @@ use crate::{
 pub(super) async fn one(
     worker: &HttpWorker,
     verb: Verb,
-    (body, request): (&[u8], &RequestBody),
+    (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
-    let ask: Ask<'_> = ask::read(body)?;
-    let key = ask.key()?;
+    let request: KeyRequest<'_> = key_request::read(text)?;
+    let key = request.key()?;
     // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
-    let operation = ask.operation(verb)?;
-    let now = ask::time(ask.at_us, context.test_clock)?.unwrap_or(now);
-    let style = ask.headers.unwrap_or(context.settings.headers);
-    let timeout = ask.wait()?;
-    let known = rule(worker, ask.policy()?)?;
+    let operation = request.operation(verb)?;
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
+    let style = request.headers.unwrap_or(context.settings.headers);
+    let timeout = request.wait()?;
+    let known = rule(worker, request.policy()?)?;
     if timeout.is_none()
         && let Some(answer) = decide_local(worker, &key, known, operation, now)
     {
@@ -68,8 +68,9 @@ pub(super) async fn one(
             }
             Some(timeout) => {
                 // A client that leaves withdraws its request.
-                let _held_back = request.held.hold_back().ok_or_else(Problem::half_closed)?;
-                let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
+                let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
+                let waiting =
+                    Waiting { key: (*key).into(), rule: held, cost: request.cost(), timeout };
                 Ok::<_, Problem>(
                     wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
                         .await?,
@@ -102,16 +103,16 @@ pub(super) async fn many(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let many: AskMany<'_> = ask::read(body)?;
-    let now = ask::time(many.at_us, worker.context.test_clock)?.unwrap_or(now);
+    let many: TakeManyRequest<'_> = key_request::read(body)?;
+    let now = key_request::time(many.at_us, worker.context.test_clock)?.unwrap_or(now);
     // All are validated before any is decided.
     let mut takes = Vec::with_capacity(many.requests.len());
-    for (index, ask) in many.requests.iter().enumerate() {
+    for (index, request) in many.requests.iter().enumerate() {
         let take = || {
-            ask.one_of_many()?;
-            let key = ask.key()?;
+            request.one_of_many()?;
+            let key = request.key()?;
             worker.context.decider.prefetch(&key);
-            Ok((key, rule(worker, ask.policy()?)?, ask.operation(Verb::Take)?))
+            Ok((key, rule(worker, request.policy()?)?, request.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
@@ -174,11 +175,11 @@ pub(super) async fn reset(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let ask: Ask<'_> = ask::read(body)?;
-    ask.only_key()?;
-    let key = ask.key()?;
+    let request: KeyRequest<'_> = key_request::read(body)?;
+    request.only_key()?;
+    let key = request.key()?;
     let context = &worker.context;
-    let now = ask::time(ask.at_us, context.test_clock)?.unwrap_or(now);
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let existed = context.decider.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))

@@ -24,7 +24,11 @@ use super::{
 use crate::stats::Cause;
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
-pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
+pub(super) async fn evaluate(
+    client: &Client,
+    head: &Parts,
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let context = &worker.context;
     let config = &context.settings.gate;

@@ -1,16 +1,16 @@
 //! HTTP: JSON in, decisions out.
 //!
 //! Frequent requests are routed by hand and answered without a framework: the path names the operation
-//! ([`route`]), the body has its arguments ([`ask`]), and the reply is written byte by byte ([`reply`]).
+//! ([`route`]), the body has its arguments ([`key_request`]), and the reply is written byte by byte ([`reply`]).
 //! An error is a [`problem`] that names the invalid value and what is expected. Other parts of the server
 //! add routes of their own ([`mount`]).
 
-mod ask;
 mod body;
 mod cross_site;
 mod decide;
 mod gate;
 mod json;
+mod key_request;
 mod mount;
 mod problem;
 mod reply;
@@ -33,8 +33,8 @@ use tokio::task::JoinSet;
 #[cfg(test)]
 pub(crate) use self::route::documented;
 pub(crate) use self::{
-    ask::decode_base64,
     cross_site::HostNames,
+    key_request::decode_base64,
     mount::{Access, Call, Handler, Mount},
     problem::{Problem, without_class},
     reply::{reset, text, value},
@@ -166,7 +166,7 @@ async fn carry_out(
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
-        Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Gate => Box::pin(gate::evaluate(client, head, now)).await,
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi => Ok(text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.web.port.worker.stopping.get() => {

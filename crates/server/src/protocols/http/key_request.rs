@@ -16,7 +16,7 @@ use crate::HttpHeaders;
 /// A request about one key. The operation decides which members are valid.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ask<'a> {
+pub(super) struct KeyRequest<'a> {
     #[serde(borrow, default, deserialize_with = "key")]
     key: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "key_base64")]
@@ -39,14 +39,14 @@ pub(super) struct Ask<'a> {
 /// Several takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AskMany<'a> {
+pub(super) struct TakeManyRequest<'a> {
     #[serde(borrow, deserialize_with = "requests")]
-    pub(super) requests: Vec<Ask<'a>>,
+    pub(super) requests: Vec<KeyRequest<'a>>,
     #[serde(default, deserialize_with = "at")]
     pub(super) at_us: Option<u64>,
 }
 
-impl Ask<'_> {
+impl KeyRequest<'_> {
     /// The key, as bytes.
     #[inline]
     pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
@@ -277,11 +277,11 @@ impl Visitor<'_> for Number {
 }
 
 /// At most [`MAX_MANY`]; the rest is not even parsed.
-fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Error> {
+fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
     struct Requests;
 
     impl<'de> Visitor<'de> for Requests {
-        type Value = Vec<Ask<'de>>;
+        type Value = Vec<KeyRequest<'de>>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(formatter, "`requests`, 1 to {MAX_MANY} takes")
@@ -312,16 +312,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ask_plain_strings_are_borrowed() {
+    fn key_request_plain_strings_are_borrowed() {
         let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
-        let ask = read::<Ask<'_>>(body).unwrap();
-        assert!(matches!(ask.key, Some(Cow::Borrowed("user7"))));
-        assert_eq!(ask.policy().unwrap(), b"gcra:30/1m");
-        assert_eq!(ask.operation(Verb::Take).unwrap(), Operation::Take(2));
-        let ask = read::<Ask<'_>>(br#"{"key":"\u00e9","policy":""}"#).unwrap();
-        assert_eq!(&*ask.key().unwrap(), "\u{e9}".as_bytes());
-        let ask = read::<Ask<'_>>(br#"{"key_base64":"AP8="}"#).unwrap();
-        assert_eq!(&*ask.key().unwrap(), b"\0\xff");
+        let request = read::<KeyRequest<'_>>(body).unwrap();
+        assert!(matches!(request.key, Some(Cow::Borrowed("user7"))));
+        assert_eq!(request.policy().unwrap(), b"gcra:30/1m");
+        assert_eq!(request.operation(Verb::Take).unwrap(), Operation::Take(2));
+        let request = read::<KeyRequest<'_>>(br#"{"key":"\u00e9","policy":""}"#).unwrap();
+        assert_eq!(&*request.key().unwrap(), "\u{e9}".as_bytes());
+        let request = read::<KeyRequest<'_>>(br#"{"key_base64":"AP8="}"#).unwrap();
+        assert_eq!(&*request.key().unwrap(), b"\0\xff");
     }
 
     #[test]
@@ -354,20 +354,22 @@ mod tests {
                 "the body is not valid JSON: trailing characters (line 1, column 13)",
             ),
         ] {
-            let problem = read::<Ask<'_>>(body.as_bytes()).unwrap_err().to_string();
+            let problem = read::<KeyRequest<'_>>(body.as_bytes()).unwrap_err().to_string();
             assert!(problem.starts_with(expected), "{body}: {problem}");
         }
     }
 
     #[test]
-    fn ask_many_is_bounded() {
+    fn take_many_request_is_bounded() {
         let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
-        assert!(read::<AskMany<'_>>(many(MAX_MANY).as_bytes()).is_ok());
+        assert!(read::<TakeManyRequest<'_>>(many(MAX_MANY).as_bytes()).is_ok());
         for count in [0, MAX_MANY + 1] {
-            let error = read::<AskMany<'_>>(many(count).as_bytes()).unwrap_err().to_string();
+            let error =
+                read::<TakeManyRequest<'_>>(many(count).as_bytes()).unwrap_err().to_string();
             assert_eq!(error, format!("invalid `requests`: expected 1 to 256 takes, not {count}"));
         }
-        let error = read::<AskMany<'_>>(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
+        let error =
+            read::<TakeManyRequest<'_>>(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
         assert_eq!(error.to_string(), "requests[1]: invalid `key` `1`: expected a string");
     }
 }
