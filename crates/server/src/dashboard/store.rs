@@ -113,7 +113,7 @@ pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
 }
 
 fn snapshots(sources: &Sources) -> Snapshots {
-    let status = sources.snapshots.status();
+    let status = *sources.snapshots.lock();
     Snapshots {
         written: status.written,
         failed: status.failed,

@@ -358,7 +358,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             }
         }
     }
-    let status = shared.snapshots.status();
+    let status = *shared.snapshots.lock();
     let help = "Snapshots of the state in memory to the state file, by outcome";
     let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
     family.sample(&[("outcome", "written")], status.written);

@@ -16,8 +16,7 @@ use tokio::sync::oneshot;
 use crate::store::{open::LocalStore, state_file::StateFile};
 
 /// The outcomes of the snapshots since the server started.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotLog(Mutex<SnapshotStatus>);
+pub(crate) type SnapshotLog = Mutex<SnapshotStatus>;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SnapshotStatus {
@@ -29,12 +28,6 @@ pub(crate) struct SnapshotStatus {
     pub(crate) failed: u64,
     /// Whether the last one failed.
     pub(crate) failing: bool,
-}
-
-impl SnapshotLog {
-    pub(crate) fn status(&self) -> SnapshotStatus {
-        *self.0.lock()
-    }
 }
 
 /// The thread that writes snapshots. To drop it instead of [finishing](SnapshotWriter::finish) writes none.
@@ -95,7 +88,7 @@ impl SnapshotSource {
     fn write(&self, file: &mut StateFile, failure: &mut String) {
         let now = self.clock.now();
         let saved = file.replace(|out| self.store.store().save(out, now));
-        let mut status = self.log.0.lock();
+        let mut status = self.log.lock();
         status.failing = saved.is_err();
         match saved {
             Ok(keys) => {

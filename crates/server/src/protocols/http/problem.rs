@@ -11,7 +11,7 @@ use sluicegate_core::StoreError;
 
 use sluicegate_headers as headers;
 
-use super::{reply, response::Reply};
+use super::response::{self, Reply};
 use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 
 /// An error of a request.
@@ -161,7 +161,7 @@ impl Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        let mut reply = reply::problem(self.status, body.to_string());
+        let mut reply = response::problem(self.status, body.to_string());
         reply.headers_mut().extend(self.field);
         reply
     }

@@ -15,7 +15,7 @@ use sluicegate_headers::{
 use smallvec::SmallVec;
 
 use super::{
-    response::{NO_STORE, PROBLEM_TYPE, Reply},
+    response::{self, NO_STORE, PROBLEM_TYPE, Reply, uncached},
     worker::HttpWorker,
 };
 use crate::{FallbackDenial, HttpHeaders};
@@ -109,7 +109,7 @@ fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     members(data.decision, data.source, &mut body);
     body.push(b'}');
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    let mut reply = self::problem(status, body.into_vec());
+    let mut reply = response::problem(status, body.into_vec());
     if let Some(seconds) = retry_after(data.decision) {
         reply.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
@@ -158,14 +158,7 @@ pub(super) fn blocked(rule: &str) -> Reply {
         "status": 429,
         "violated-policies": [rule],
     });
-    problem(StatusCode::TOO_MANY_REQUESTS, body.to_string())
-}
-
-/// The response with a problem as its body.
-pub(super) fn problem(status: StatusCode, body: impl Into<Full<Bytes>>) -> Reply {
-    let mut reply = uncached(PROBLEM_TYPE, body);
-    *reply.status_mut() = status;
-    reply
+    response::problem(StatusCode::TOO_MANY_REQUESTS, body.to_string())
 }
 
 /// The members of a denial: those of the problem, then those of the decision.
@@ -270,12 +263,4 @@ pub(crate) fn text(kind: &'static str, text: impl Into<Full<Bytes>>) -> Reply {
 /// A short plain text.
 pub(super) fn plain(text: &'static str) -> Reply {
     uncached(TEXT, text)
-}
-
-/// A response that is not to be stored.
-fn uncached(kind: HeaderValue, body: impl Into<Full<Bytes>>) -> Reply {
-    let mut reply = Response::new(body.into());
-    reply.headers_mut().insert(CONTENT_TYPE, kind);
-    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    reply
 }

@@ -131,7 +131,7 @@ fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "loading", 0);
     line(text, "async_loading", 0);
-    let status = shared.snapshots.status();
+    let status = *shared.snapshots.lock();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
     let dropped = local(call).keys_dropped;
