@@ -12,7 +12,7 @@ use crate::{
     spec::CommandSpec,
 };
 
-/// What a host allows in arguments.
+/// Arguments that a host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether a command may set its time (`AT us`). Only for tests and simulations.

@@ -46,7 +46,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Whether so many connections wait for the lane that each may hold only little memory.
+    /// Whether more than [`MANY`] connections wait for the lane: each may then hold only little memory.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
         self.waiting.get() > MANY

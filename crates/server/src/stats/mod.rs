@@ -1,4 +1,4 @@
-//! What the server has counted since it started.
+//! Counters since the start of the server.
 //!
 //! Each worker counts for itself, once for each protocol, in memory that no other worker writes; readers
 //! add it all up.

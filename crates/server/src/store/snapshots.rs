@@ -60,7 +60,7 @@ impl SnapshotWriter {
             loop {
                 match wanted.recv_timeout(every) {
                     Ok(()) => {
-                        // What is lost now is logged, whatever was logged before.
+                        // A failure of the last snapshot loses state: it is logged even if the previous one failed alike.
                         failure.clear();
                         break source.write(&mut file, &mut failure);
                     }

@@ -66,8 +66,8 @@ use crate::{
 
 /// How long a closed client may take to read the last reply.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most bytes that it may send meanwhile, such as the body of an answered request: more than any body
-/// that is rejected in good faith.
+/// Most bytes that it may send in that time, such as the body of an answered request: more than the body of
+/// any honest request that is rejected.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
 /// The reply of HTTP/1.1 to a client whose request is not read.
@@ -85,7 +85,7 @@ pub(crate) struct Settings {
     pub(crate) max_age: Duration,
 }
 
-/// What the connections of one protocol on one worker have in common.
+/// The state that connections of one protocol on one worker share.
 #[derive(Debug)]
 pub(crate) struct WebPort {
     pub(crate) port: Port,

@@ -82,7 +82,7 @@ fn is_json(kind: &[u8]) -> bool {
 ///
 /// A rejected client of HTTP/1.1 keeps its connection, and its next request, if only a few bytes of the body are on their
 /// way. A client of HTTP/2 may send all of it, because many treat an early end as an error and never read the response,
-/// which is sent meanwhile.
+/// which is sent at the same time.
 pub(super) async fn drain_rest(
     limits: BodyLimits,
     head: &Parts,

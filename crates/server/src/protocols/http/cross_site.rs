@@ -34,7 +34,7 @@ pub(crate) struct HostNames {
     has_tls: bool,
 }
 
-/// Who may send a request, as far as pages of other sites are concerned.
+/// The clients that may send a request, as far as pages of other sites are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
     /// Anyone: health is public.

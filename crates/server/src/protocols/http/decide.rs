@@ -50,7 +50,7 @@ pub(super) async fn one(
         return Ok(reply);
     }
     // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
-    // the rules change meanwhile.
+    // the rules change in between.
     let (held, policy, fields) = {
         let mut policies = worker.policies.borrow_mut();
         let held = policies.get(known);

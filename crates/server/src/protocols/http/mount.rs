@@ -30,7 +30,7 @@ pub(crate) struct Mount {
     pub(crate) handler: Handler,
 }
 
-/// Who may use a route.
+/// The clients that may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// All clients, also browsers that follow a link: the response does not depend on the client.
