@@ -12,7 +12,7 @@ use crate::{
     spec::CommandSpec,
 };
 
-/// What a host allows in arguments.
+/// Arguments that a host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether a command may set its time (`AT us`). Only for tests and simulations.
@@ -80,11 +80,8 @@ pub(crate) fn span(
 
 /// A whole number of `least..=u32::MAX`.
 pub(crate) fn units(argument: &'static str, text: &[u8], least: u32) -> Result<u32, CommandError> {
-    let units = decimal(text).and_then(|number| u32::try_from(number).ok());
-    units.filter(|&units| units >= least).ok_or_else(|| {
-        let (least, most) = (least.into(), u32::MAX.into());
-        CommandError::Number { argument, value: quote(text), unit: "", least, most }
-    })
+    let units = number(argument, text, least.into(), u32::MAX.into())?;
+    Ok(u32::try_from(units).expect("`number` checks the bounds"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a command is: a description, and arguments that become an [`Action`].
+//! A command: a description, and arguments that become an [`Action`].
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl<'a> Host<'a> for Options {
 /// An action, or why the arguments are invalid.
 pub type Parsed<'a, H> = Result<Action<'a, <H as Host<'a>>::Policy>, CommandError>;
 
-/// What a command does, and how it replies. `at` is the time of the operation, if the command sets it.
+/// The effect of a command, and the form of its reply. `at` is the time of the operation, if the command sets it.
 #[derive(Clone, Debug)]
 pub enum Action<'a, P> {
     /// Applies `operation` to `key`. The reply is the decision in `format`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Gcra, GcraName, Limit, LimitError, Policy};
+use sluicegate_core::{Gcra, GcraName, Limit, Policy};
 
 use crate::{
     CommandError,
@@ -72,9 +72,8 @@ fn parse_throttle(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<Polic
     let period = span("period", period, " of seconds", 1, MAX_PERIOD_SECONDS)?;
 
     let burst = u32::try_from(max_burst + 1).unwrap_or(u32::MAX); // `number` checks the bounds
-    let limit =
-        Gcra::new(GcraName::Gcra, count, Duration::from_secs(period), Some(burst), false).map_err(
-            |_: LimitError| CommandError::Drain { max_burst, count: count.into(), period },
-        )?;
+    let drain = |_| CommandError::Drain { max_burst, count: count.into(), period };
+    let period = Duration::from_secs(period);
+    let limit = Gcra::new(GcraName::Gcra, count, period, Some(burst), false).map_err(drain)?;
     Ok(Policy::from(Limit::Gcra(limit)))
 }

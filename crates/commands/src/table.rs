@@ -7,7 +7,8 @@ use crate::{
     arguments::Options,
     command::{Command, FromCommand, Parsed},
     commands::{
-        ClThrottle, SgCharge, SgInfo, SgMtake, SgPeek, SgRefund, SgReserve, SgReset, SgTake, SgWait,
+        cl_throttle, sg_charge, sg_info, sg_mtake, sg_peek, sg_refund, sg_reserve, sg_reset,
+        sg_take, sg_wait,
     },
     quote::quote,
     spec::CommandSpec,
@@ -24,16 +25,16 @@ use crate::{
 #[must_use]
 pub fn table<T: FromCommand>() -> Vec<T> {
     vec![
-        T::from_command::<ClThrottle>(),
-        T::from_command::<SgTake>(),
-        T::from_command::<SgPeek>(),
-        T::from_command::<SgCharge>(),
-        T::from_command::<SgRefund>(),
-        T::from_command::<SgReserve>(),
-        T::from_command::<SgWait>(),
-        T::from_command::<SgReset>(),
-        T::from_command::<SgInfo>(),
-        T::from_command::<SgMtake>(),
+        T::from_command::<cl_throttle::ClThrottle>(),
+        T::from_command::<sg_take::SgTake>(),
+        T::from_command::<sg_peek::SgPeek>(),
+        T::from_command::<sg_charge::SgCharge>(),
+        T::from_command::<sg_refund::SgRefund>(),
+        T::from_command::<sg_reserve::SgReserve>(),
+        T::from_command::<sg_wait::SgWait>(),
+        T::from_command::<sg_reset::SgReset>(),
+        T::from_command::<sg_info::SgInfo>(),
+        T::from_command::<sg_mtake::SgMtake>(),
     ]
 }
 

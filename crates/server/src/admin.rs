@@ -2,16 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::LocalBoxFuture;
 use http_body_util::Either;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use sluicegate_commands::{CommandError, MAX_KEY};
+use sluicegate_core::as_micros;
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
     policies::rule_store::ReloadReport,
-    protocols::http::{self, Access, Call, Mount, Problem, Reply},
+    protocols::http::{self, Access, Call, Handler, Mount, Problem, Reply},
     stats::KeyDisplay,
 };
 
@@ -58,7 +59,7 @@ impl ShownBlock {
         Self {
             id: block.id,
             key: display.show(&block.key),
-            remaining_us: u64::try_from(block.remaining.as_micros()).unwrap_or(u64::MAX),
+            remaining_us: as_micros(block.remaining),
         }
     }
 }
@@ -76,50 +77,37 @@ enum Action {
     Unblock,
 }
 
+/// Answers the requests of a route.
+type Answer = for<'a> fn(Arc<Admin>, Call<'a>) -> LocalBoxFuture<'a, Result<Reply, Problem>>;
+
 /// The routes of operators.
 pub(crate) fn mounts(decider: &Arc<Decider>, display: &Arc<KeyDisplay>) -> Vec<Mount> {
     let admin = Arc::new(Admin { decider: Arc::clone(decider), display: Arc::clone(display) });
-    let act = |path, action| {
+    let route = |path, method, access, answer: Answer| {
         let admin = Arc::clone(&admin);
-        Mount {
-            path,
-            method: Method::POST,
-            access: Access::TokenHolders,
-            is_documented: true,
-            handler: Box::new(move |call| {
-                let admin = Arc::clone(&admin);
-                Box::pin(async move { Ok(admin.act(action, call).await?.map(Either::Left)) })
-            }),
-        }
+        let handler: Handler = Box::new(move |call| {
+            let reply = answer(Arc::clone(&admin), call);
+            Box::pin(async move { Ok(reply.await?.map(Either::Left)) })
+        });
+        Mount { path, method, access, is_documented: true, handler }
     };
-    let reloaded = Arc::clone(&admin);
-    let reload = Mount {
-        path: "/admin/reload",
-        method: Method::POST,
-        access: Access::Clients,
-        is_documented: true,
-        handler: Box::new(move |call| {
-            let admin = Arc::clone(&reloaded);
-            Box::pin(async move { Ok(admin.reload(&call).await?.map(Either::Left)) })
-        }),
-    };
-    let listed = Arc::clone(&admin);
-    let blocks = Mount {
-        path: "/admin/blocks",
-        method: Method::GET,
-        access: Access::TokenHolders,
-        is_documented: true,
-        handler: Box::new(move |_| {
-            let reply = listed.blocks().map(Either::Left);
-            Box::pin(async { Ok(reply) })
-        }),
-    };
+    let (get, post, holders) = (Method::GET, Method::POST, Access::TokenHolders);
     vec![
-        reload,
-        act("/admin/reset", Action::Reset),
-        act("/admin/block", Action::Block),
-        act("/admin/unblock", Action::Unblock),
-        blocks,
+        route("/admin/reload", post.clone(), Access::Clients, |admin, call| {
+            Box::pin(async move { admin.reload(&call).await })
+        }),
+        route("/admin/reset", post.clone(), holders, |admin, call| {
+            Box::pin(async move { admin.act(Action::Reset, call).await })
+        }),
+        route("/admin/block", post.clone(), holders, |admin, call| {
+            Box::pin(async move { admin.act(Action::Block, call).await })
+        }),
+        route("/admin/unblock", post, holders, |admin, call| {
+            Box::pin(async move { admin.act(Action::Unblock, call).await })
+        }),
+        route("/admin/blocks", get, holders, |admin, _| {
+            Box::pin(async move { Ok(admin.blocks()) })
+        }),
     ]
 }
 
@@ -192,10 +180,7 @@ impl Order {
     fn key(&self) -> Result<Vec<u8>, Problem> {
         let key = match (&self.key, &self.key_base64) {
             (Some(key), None) => key.clone().into_bytes(),
-            (None, Some(text)) => STANDARD.decode(text).map_err(|_| {
-                let text = "invalid `key_base64`: expected standard Base64 with padding";
-                Problem::unprocessable(text)
-            })?,
+            (None, Some(text)) => http::decode_base64(text)?,
             (None, None) => {
                 return Err(Problem::unprocessable("missing key: expected `key` or `key_base64`"));
             }

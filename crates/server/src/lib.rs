@@ -1,6 +1,6 @@
 //! The rate limiter as a server.
 //!
-//! [`Server::bind`] listens, [`Server::run`] serves until it is told to stop, and then answers every
+//! [`Server::bind`] listens, [`Server::run`] serves until its shutdown future is ready, and then answers every
 //! request that was read.
 //!
 //! The modules are layers; each uses only those below it:
@@ -19,8 +19,8 @@
 //! | `budgets` | memory and time that clients may take up |
 //! | `settings` | what can be configured |
 //!
-//! One thread accepts clients and hands them to the workers, one a core. What a worker does for a request
-//! writes nothing that another worker writes, except in the store.
+//! One thread accepts clients and hands them to the workers, one per core. For a request, a worker writes no
+//! memory that another worker writes, except in the store.
 //!
 //! Invariants:
 //! - time is read once per batch of pipelined requests, and a batch is answered with one write;

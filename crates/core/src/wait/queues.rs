@@ -46,6 +46,8 @@ impl fmt::Display for QueueFull {
     }
 }
 
+impl std::error::Error for QueueFull {}
+
 /// Identifies a waiter. Tickets grow in the order of arrival, and none is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);

@@ -24,9 +24,10 @@ const LAST_STEP: usize = 256 * 1024;
 const RELEASE_UNIT: usize = 12 * 1024;
 
 /// The bytes that all connections together may buffer, and the bytes that they do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BufferBudget {
-    max: usize,
+    /// Most bytes that may be reserved.
+    pub(crate) max: usize,
     used: AtomicUsize,
     /// Bytes released since memory was last returned to the system, now and at the last check.
     freed: AtomicUsize,
@@ -43,24 +44,13 @@ pub(crate) struct Reservation {
 
 impl BufferBudget {
     /// A budget of `max` bytes.
-    pub(crate) const fn new(max: usize) -> Self {
-        Self {
-            max,
-            used: AtomicUsize::new(0),
-            freed: AtomicUsize::new(0),
-            freed_before: AtomicUsize::new(0),
-            rejected: AtomicU64::new(0),
-        }
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, ..Self::default() }
     }
 
     /// A reservation of no bytes, to be resized.
     pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reservation {
         Reservation { budget: Arc::clone(self), bytes: 0 }
-    }
-
-    /// Most bytes that may be reserved.
-    pub(crate) const fn max(&self) -> usize {
-        self.max
     }
 
     /// The bytes that are reserved now.

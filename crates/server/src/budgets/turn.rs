@@ -12,7 +12,7 @@ use sluicegate_core::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longest turn, unless a single command takes longer.
-const TURN: Duration = Duration::from_micros(500);
+pub(crate) const TURN: Duration = Duration::from_micros(500);
 /// Connections that have a turn in the lane between two polls of the sockets.
 const LANE: usize = 8;
 /// Connections that may wait for the lane before the others read less at once and have shorter turns.
@@ -46,7 +46,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Whether so many connections wait for the lane that each may hold only little memory.
+    /// Whether more than [`MANY`] connections wait for the lane: each may then hold only little memory.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
         self.waiting.get() > MANY
@@ -90,7 +90,9 @@ impl<'a> Turn<'a> {
 
     /// Waits for the lane, in order of arrival.
     pub(crate) async fn lane(&mut self) {
-        let _waits = WaitGuard::new(&self.turns.waiting);
+        let waiting = &self.turns.waiting;
+        waiting.set(waiting.get() + 1);
+        let _waits = WaitGuard(waiting);
         // An error is a closed semaphore, which this one never is.
         self.permit = self.turns.lane.acquire().await.ok();
     }
@@ -100,13 +102,6 @@ impl<'a> Turn<'a> {
     fn length(&self) -> Duration {
         let waiting = self.turns.waiting.get();
         if self.is_in_lane() || waiting <= MANY { TURN } else { TURN * MANY / waiting }
-    }
-}
-
-impl<'a> WaitGuard<'a> {
-    fn new(waiting: &'a Cell<u32>) -> Self {
-        waiting.set(waiting.get() + 1);
-        Self(waiting)
     }
 }
 

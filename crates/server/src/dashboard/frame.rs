@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp};
+use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp, as_micros};
 
 use super::{
     hot::{Hot, hot},
@@ -137,8 +137,7 @@ impl Reader {
         Frame {
             number: self.number,
             at_us: now.as_micros(),
-            uptime_us: u64::try_from(sources.decider.clock.uptime().as_micros())
-                .unwrap_or(u64::MAX),
+            uptime_us: as_micros(sources.decider.clock.uptime()),
             version: env!("CARGO_PKG_VERSION"),
             viewers,
             allowed: sources.stats.sum(Stats::allowed),
@@ -147,7 +146,7 @@ impl Reader {
             protocols: protocols.collect(),
             sources: SOURCES.map(|source| of_source(stats, source)),
             clients: sources.clients.len(),
-            max_clients: sources.clients.max(),
+            max_clients: sources.clients.max,
             waiting: sources.decider.queues.waiting(),
             latency,
             store: store(sources, &mut self.round_trips),

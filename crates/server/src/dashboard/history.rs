@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-use serde::{Serialize, Serializer, ser::SerializeTuple};
-use sluicegate_core::Timestamp;
+use serde::Serialize;
 
 use super::{frame::Latency, sources::Sources};
 use crate::stats::{LatencyHistogram, Stats};
@@ -27,28 +26,9 @@ struct Samples {
     histogram: LatencyHistogram,
 }
 
-/// The counters at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample {
-    at: Timestamp,
-    allowed: u64,
-    denied: u64,
-    /// p50 and p99 since the previous sample, in microseconds, if there were decisions.
-    latency: Option<[u32; 2]>,
-}
-
-/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` if there were no decisions.
-impl Serialize for Sample {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut tuple = serializer.serialize_tuple(5)?;
-        tuple.serialize_element(&self.at.as_micros())?;
-        tuple.serialize_element(&self.allowed)?;
-        tuple.serialize_element(&self.denied)?;
-        tuple.serialize_element(&self.latency.map(|it| it[0]))?;
-        tuple.serialize_element(&self.latency.map(|it| it[1]))?;
-        tuple.end()
-    }
-}
+/// The counters at one time: `[at_us, allowed, denied, p50_us, p99_us]`. The last two are latencies since the previous
+/// sample, in microseconds; `null` if there were no decisions.
+type Sample = (u64, u64, u64, Option<u32>, Option<u32>);
 
 /// The response of `GET /dashboard/history`.
 #[derive(Debug, Serialize)]
@@ -64,12 +44,13 @@ impl History {
         let latency = Latency::of(&histogram.since(&samples.histogram));
         samples.histogram = histogram;
         let micros = |micros| u32::try_from(micros).unwrap_or(u32::MAX);
-        samples.push(Sample {
-            at: sources.decider.now(),
-            allowed: sources.stats.sum(Stats::allowed),
-            denied: sources.stats.sum(Stats::denied),
-            latency: latency.map(|it| [micros(it.p50_us), micros(it.p99_us)]),
-        });
+        samples.push((
+            sources.decider.now().as_micros(),
+            sources.stats.sum(Stats::allowed),
+            sources.stats.sum(Stats::denied),
+            latency.map(|it| micros(it.p50_us)),
+            latency.map(|it| micros(it.p99_us)),
+        ));
     }
 
     pub(super) fn report(&self) -> Report {
@@ -97,12 +78,11 @@ mod tests {
     fn history_holds_the_last_15_minutes_in_fixed_memory() {
         let mut samples = Samples::default();
         for second in 0..2_000_u64 {
-            let at = Timestamp::from_micros(second * 1_000_000).unwrap();
-            let latency = (second % 2 == 0).then_some([7, 9]);
-            samples.push(Sample { at, allowed: second, denied: 0, latency });
+            let latency = |micros| (second % 2 == 0).then_some(micros);
+            samples.push((second * 1_000_000, second, 0, latency(7), latency(9)));
         }
         assert_eq!((samples.ring.len(), samples.ring.capacity()), (CAPACITY, CAPACITY));
-        assert_eq!(samples.ring[0].allowed, 1_100);
+        assert_eq!(samples.ring[0].1, 1_100);
         let bytes = samples.ring.capacity() * size_of::<Sample>();
         println!("figure: the history takes {bytes} bytes");
         let last = serde_json::to_string(&samples.ring[CAPACITY - 1]).unwrap();

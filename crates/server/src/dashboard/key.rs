@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
-use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError};
+use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError, as_micros};
 
 use super::{playground::Level, sources::Sources};
 use crate::DashboardMode;
@@ -50,7 +50,7 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, St
     let described =
         sources.decider.read(key, sources.decider.now(), Description::of).await?.flatten();
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
-    let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
+    let blocked_us = blocked.map(as_micros);
     let Some(it) = described else {
         return Ok(KeyView { found: false, blocked_us, mask, state: None });
     };
@@ -74,7 +74,7 @@ async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next
     let now = sources.decider.now();
     let decision = sources.decider.peek(key, &prepared, 1, now).await?.decision;
     let retry_after_us = match decision.retry() {
-        Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
+        Some(Retry::After(span)) => Some(as_micros(span)),
         Some(Retry::Never) | None => None,
     };
     Ok(Some(Next {

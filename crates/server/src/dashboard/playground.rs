@@ -6,7 +6,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use sluicegate_commands::{Description, LimitDescription, PolicyText};
-use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply};
+use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply, as_micros};
 
 use crate::protocols::http::without_class;
 
@@ -95,19 +95,17 @@ pub(super) fn play(play: &PlayRequest) -> Result<PlayResponse, String> {
         let at = Timestamp::saturating_from_micros(at_us);
         let decision = apply(&policy, entry, at, operation).map_err(|error| error.to_string())?;
         let [.., binding] = decision.to_integers();
-        let micros =
-            |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         Ok::<_, String>(Decided {
             at_us,
             allowed: decision.allowed(),
             remaining: decision.remaining,
             retry_after_us: match decision.retry() {
-                Some(Retry::After(span)) => Some(micros(span)),
+                Some(Retry::After(span)) => Some(as_micros(span)),
                 Some(Retry::Never) | None => None,
             },
             never: decision.retry() == Some(Retry::Never),
-            reset_after_us: micros(decision.reset_after),
-            delay_us: micros(decision.delay()),
+            reset_after_us: as_micros(decision.reset_after),
+            delay_us: as_micros(decision.delay()),
             binding,
         })
     };

@@ -85,7 +85,7 @@ impl Reader {
     /// The rules in force; `None` without rules files.
     pub(super) fn rules(&self, sources: &Sources) -> Option<Rules> {
         let version = sources.decider.rules.current();
-        if version.number() == 0 {
+        if version.number == 0 {
             return None;
         }
         // Names are never removed, and both lists are sorted by name.
@@ -94,14 +94,14 @@ impl Reader {
             let known = before.next_if(|(known, _)| ***known == *name);
             tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
         });
-        let told = sources.decider.rules.status();
+        let status = sources.decider.rules.status();
         Some(Rules {
-            version: version.number(),
-            count: version.rules().rules().len(),
-            at_us: told.at.map(|at| at.as_micros()),
-            reloads: told.reloads,
-            failed: told.failed,
-            problem: told.problem,
+            version: version.number,
+            count: version.rules.rules().len(),
+            at_us: status.at.map(|at| at.as_micros()),
+            reloads: status.reloads,
+            failed: status.failed,
+            problem: status.problem,
             decisions: top.into_iter().map(|(rule, tally)| decided(&rule, &tally)).collect(),
             names,
         })
@@ -123,7 +123,7 @@ fn decided(rule: &str, tally: &RuleCounters) -> Decided {
 /// Describes the rules in force.
 pub(super) fn listing(sources: &Sources) -> RuleListing {
     let version = sources.decider.rules.current();
-    let rules = version.rules();
+    let rules = &version.rules;
     let names = rules.policy_names();
     let policies = names.iter().take(MAX_DESCRIBED).filter_map(|name| {
         let text = rules.policy(name)?.to_string();
@@ -131,7 +131,7 @@ pub(super) fn listing(sources: &Sources) -> RuleListing {
     });
     let described = rules.described().take(MAX_DESCRIBED);
     RuleListing {
-        version: version.number(),
+        version: version.number,
         count: rules.rules().len(),
         rules: described
             .map(|it| Rule { title: format!("{} (line {})", it.name, it.line), lines: it.lines })

@@ -113,12 +113,12 @@ pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
 }
 
 fn snapshots(sources: &Sources) -> Snapshots {
-    let told = sources.snapshots.status();
+    let status = *sources.snapshots.lock();
     Snapshots {
-        written: told.written,
-        failed: told.failed,
-        failing: told.failing,
-        at_us: told.at.map(|at| at.as_micros()),
-        keys: told.keys,
+        written: status.written,
+        failed: status.failed,
+        failing: status.failing,
+        at_us: status.at.map(|at| at.as_micros()),
+        keys: status.keys,
     }
 }

@@ -177,8 +177,7 @@ fn live(keys: &Keys, now: Timestamp) -> Keys {
 
 /// The time from `now` to `then`; `None` if that is past.
 fn until(now: Timestamp, then: Timestamp) -> Option<Duration> {
-    let micros = then.as_micros().saturating_sub(now.as_micros());
-    (micros > 0).then(|| Duration::from_micros(micros))
+    Some(then.since(now)).filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

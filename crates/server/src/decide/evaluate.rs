@@ -52,7 +52,7 @@ impl Decider {
                     let (key, operation) = (&request.charge.key, set.operation(&request));
                     let policy = prepare(request.charge, request.on_error);
                     answers.push(self.decide(key, &policy, operation, now).await?);
-                    self.queues.asked(key, policy.policy(), operation);
+                    self.queues.applied(key, policy.policy(), operation);
                 }
                 return Ok(answers);
             }
@@ -73,7 +73,7 @@ impl Decider {
             if !joint.decision.allowed() && !self.is_local() {
                 self.queues.changed(key);
             } else {
-                self.queues.asked(key, policy.policy(), Operation::Take(cost));
+                self.queues.applied(key, policy.policy(), Operation::Take(cost));
             }
         }
         Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())

@@ -5,7 +5,7 @@
 pub(crate) mod blocks;
 mod evaluate;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use sluicegate_core::{
     Answer, Applied, Clock as _, Decision, Entry, Joint, KeyedOperation, KeyedTake, MultiKeyAnswer,
@@ -18,7 +18,7 @@ use tokio::{runtime::Handle, task::yield_now};
 use crate::{
     budgets::{
         buffers::BufferBudget,
-        turn::{Turn, Turns},
+        turn::{TURN, Turn, Turns},
     },
     decide::blocks::Blocks,
     policies::rule_store::RuleStore,
@@ -29,9 +29,6 @@ use crate::{
     },
     wait::WaitQueues,
 };
-
-/// How long a client may occupy its worker before others go first.
-const TURN: Duration = Duration::from_micros(500);
 
 /// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
 /// blocked, and the requests that wait.

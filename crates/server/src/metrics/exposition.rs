@@ -80,14 +80,6 @@ impl Format {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
-
-    /// The last line.
-    const fn end(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "# EOF\n",
-            Self::Text => "",
-        }
-    }
 }
 
 /// A quality value: at most three decimals, from 0 to 1. `None`: it is invalid.
@@ -145,7 +137,9 @@ impl Exposition {
 
     /// Writes the last line.
     pub(super) fn end(&mut self) {
-        self.text.push_str(self.format.end());
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
     }
 
     /// Takes the text since the last call.

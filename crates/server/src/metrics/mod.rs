@@ -19,7 +19,7 @@ use sluicegate_core::{Source, StoreStatus};
 use sluicegate_rules::RuleEvent;
 
 use self::{
-    exposition::{Exposition, Format, Kind, Labels},
+    exposition::{Exposition, Format, Kind},
     process::Process,
 };
 use crate::{
@@ -76,7 +76,7 @@ async fn answer(
     call: Call<'_>,
 ) -> Result<Response<ReplyBody>, Problem> {
     let format = Format::negotiate(&call.head.headers);
-    let parts = Box::pin(render(&sources, format, call.body.hold_nothing())).await;
+    let parts = Box::pin(render(&sources, format, call.body.held.hold_nothing())).await;
     let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
     let parts: Stream = Box::pin(futures_util::stream::iter(parts));
     let mut reply = text(format.media_type(), Bytes::new());
@@ -107,9 +107,9 @@ async fn render(
         .sample(&[("version", VERSION)], 1);
     of_process(&process, &mut out);
 
-    let mut parts = Parts { shared: Arc::clone(shared), out, next: Next::Rules(&DECISIONS, None) };
+    let mut parts = Parts { shared: Arc::clone(shared), out, families: &FAMILIES, last: None };
     let first = parts.next().unwrap_or_default();
-    let is_whole = matches!(parts.next, Next::Nothing);
+    let is_whole = parts.families.is_empty();
     if !held.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
         return None;
     }
@@ -122,15 +122,11 @@ struct Parts {
     shared: Arc<MetricSources>,
     /// The text of the next part.
     out: Exposition,
-    next: Next,
-}
-
-/// The metrics to write next.
-enum Next {
-    /// The rules after this one, in a family. They are looked up by name, because a list that is kept for a
+    /// The families of rules to write.
+    families: &'static [RuleFamily],
+    /// The last rule in the first of them. The next one is looked up by name, because a list that is kept for a
     /// client that does not read would be copied whenever a name is added.
-    Rules(&'static RuleFamily, Option<Arc<str>>),
-    Nothing,
+    last: Option<Arc<str>>,
 }
 
 impl Iterator for Parts {
@@ -138,17 +134,15 @@ impl Iterator for Parts {
 
     fn next(&mut self) -> Option<String> {
         let most = self.out.size() + PAGE;
-        while let Next::Rules(family, last) = &mut self.next {
-            if family.write(&mut self.out, &self.shared.decider.rules.counters.all(), last, most) {
+        while let [family, rest @ ..] = self.families {
+            let all = self.shared.decider.rules.counters.all();
+            if family.write(&mut self.out, &all, &mut self.last, most) {
                 break;
             }
-            self.next = match family.next {
-                Some(next) => Next::Rules(next, None),
-                None => {
-                    self.out.end();
-                    Next::Nothing
-                }
-            };
+            (self.families, self.last) = (rest, None);
+            if rest.is_empty() {
+                self.out.end();
+            }
         }
         let mut text = self.out.take_text();
         text.shrink_to_fit();
@@ -163,32 +157,29 @@ struct RuleFamily {
     events: &'static [RuleEvent],
     /// Whether a label names the event.
     has_outcome: bool,
-    /// The family that follows.
-    next: Option<&'static Self>,
 }
 
-static DECISIONS: RuleFamily = RuleFamily {
-    name: "sluicegate_rule_decisions",
-    help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
-    events: &[
-        RuleEvent::Allowed,
-        RuleEvent::Denied,
-        RuleEvent::ShadowDenied,
-        RuleEvent::Unlimited,
-        RuleEvent::Blocked,
-        RuleEvent::Fallback,
-    ],
-    has_outcome: true,
-    next: Some(&NEAR_LIMIT),
-};
-
-static NEAR_LIMIT: RuleFamily = RuleFamily {
-    name: "sluicegate_rule_near_limit",
-    help: "Allowed requests that left less than a fifth of the limit, by rule",
-    events: &[RuleEvent::NearLimit],
-    has_outcome: false,
-    next: None,
-};
+static FAMILIES: [RuleFamily; 2] = [
+    RuleFamily {
+        name: "sluicegate_rule_decisions",
+        help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
+        events: &[
+            RuleEvent::Allowed,
+            RuleEvent::Denied,
+            RuleEvent::ShadowDenied,
+            RuleEvent::Unlimited,
+            RuleEvent::Blocked,
+            RuleEvent::Fallback,
+        ],
+        has_outcome: true,
+    },
+    RuleFamily {
+        name: "sluicegate_rule_near_limit",
+        help: "Allowed requests that left less than a fifth of the limit, by rule",
+        events: &[RuleEvent::NearLimit],
+        has_outcome: false,
+    },
+];
 
 impl RuleFamily {
     /// Writes the counters of the rules after `last`, up to about `most` bytes. Rules from a file have all
@@ -278,9 +269,9 @@ fn requests(shared: &MetricSources, out: &mut Exposition) {
     for protocol in protocols {
         let sum = |count: &dyn Fn(&Stats) -> u64| shared.stats.sum_of_protocol(protocol, count);
         let counts: [u64; BOUNDS.len() + 1] =
-            array::from_fn(|index| sum(&|stats| stats.latency.count(index)));
+            array::from_fn(|index| sum(&|stats| stats.latency.counts[index].count()));
         let bounds = BOUNDS.iter().map(|&micros| Some(seconds(micros))).chain([None]);
-        let total = seconds(sum(&|stats| stats.latency.micros()));
+        let total = seconds(sum(&|stats| stats.latency.micros.count()));
         family.histogram(&[("protocol", protocol)], bounds.zip(counts), total);
     }
 }
@@ -309,7 +300,7 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
     let help = "Bytes buffered for all clients";
     out.gauge("sluicegate_buffer_bytes", help, shared.buffers.used());
     let help = "Upper bound on the bytes buffered for all clients (--max-buffer-memory)";
-    out.gauge("sluicegate_buffer_max_bytes", help, shared.buffers.max());
+    out.gauge("sluicegate_buffer_max_bytes", help, shared.buffers.max);
     let help = "Requests and connections rejected because the buffer memory was used up";
     out.counter("sluicegate_buffer_rejections", help, shared.buffers.rejected());
     let help = "Connections that the system failed to accept";
@@ -317,18 +308,18 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn rules(shared: &MetricSources, out: &mut Exposition) {
-    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
-    out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
-    let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
+    let (version, status) = (shared.decider.rules.current(), shared.decider.rules.status());
+    out.gauge("sluicegate_rules", "Active rules", version.rules.rules().len());
+    let number = usize::try_from(version.number).unwrap_or(usize::MAX);
     let help = "Version of the active rules: 1 after the start, plus 1 with each change";
     out.gauge("sluicegate_rules_version", help, number);
     let help =
         "1 if the rules files are valid as they stand, 0 if not: the previous rules stay active";
-    out.gauge("sluicegate_rules_ok", help, told.problem.is_none().into());
+    out.gauge("sluicegate_rules_ok", help, status.problem.is_none().into());
     let help = "Reloads of changed rules files, by outcome";
     let mut family = out.family("sluicegate_rules_reloads", Kind::Counter, help);
-    family.sample(&[("outcome", "applied")], told.reloads);
-    family.sample(&[("outcome", "failed")], told.failed);
+    family.sample(&[("outcome", "applied")], status.reloads);
+    family.sample(&[("outcome", "failed")], status.failed);
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {
@@ -367,18 +358,18 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             }
         }
     }
-    let told = shared.snapshots.status();
+    let status = *shared.snapshots.lock();
     let help = "Snapshots of the state in memory to the state file, by outcome";
     let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
-    family.sample(&[("outcome", "written")], told.written);
-    family.sample(&[("outcome", "failed")], told.failed);
+    family.sample(&[("outcome", "written")], status.written);
+    family.sample(&[("outcome", "failed")], status.failed);
 }
 
 /// The standard metrics of a process, as far as the system provides them.
 fn of_process(process: &Process, out: &mut Exposition) {
     let mut metric = |name, kind, help, value: Option<String>| {
         if let Some(value) = value {
-            out.family(name, kind, help).sample(NO_LABELS, value);
+            out.family(name, kind, help).sample(&[], value);
         }
     };
     let float = |value: Option<f64>| value.map(|value| format!("{value:.2}"));
@@ -396,5 +387,3 @@ fn of_process(process: &Process, out: &mut Exposition) {
     let help = "Upper bound on open file descriptors";
     metric("process_max_fds", Kind::Gauge, help, whole(process.max_descriptors));
 }
-
-const NO_LABELS: &Labels<'_> = &[];

@@ -19,7 +19,7 @@ use crate::net::protocol::Protocol;
 #[derive(Debug)]
 pub(crate) struct Clients {
     /// Most clients at a time.
-    max: usize,
+    pub(crate) max: usize,
     workers: usize,
     last_id: AtomicU64,
     connected: Mutex<Connected>,
@@ -109,11 +109,6 @@ impl Clients {
     pub(crate) fn new(max: usize, workers: usize) -> Self {
         let connected = Connected { of_worker: vec![0; workers], ..Connected::default() };
         Self { max, workers, last_id: AtomicU64::new(0), connected: Mutex::new(connected) }
-    }
-
-    /// Most clients at a time.
-    pub(crate) const fn max(&self) -> usize {
-        self.max
     }
 
     /// Accepts a client for the worker that has the fewest, unless there are too many already. A few

@@ -23,7 +23,7 @@ const BACKLOG: u32 = 65_535;
 #[derive(Debug)]
 pub(crate) struct Listeners {
     listeners: Vec<(usize, Listener)>,
-    addresses: Addresses,
+    pub(crate) addresses: Addresses,
     /// The listener that is polled first for the next client, in turn, so that none can starve another.
     next: usize,
 }
@@ -86,10 +86,6 @@ impl Listeners {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self { listeners, addresses: Addresses(addresses), next: 0 })
-    }
-
-    pub(crate) const fn addresses(&self) -> &Addresses {
-        &self.addresses
     }
 
     /// The next client. Cancel safe.
@@ -159,7 +155,7 @@ impl Unix {
     fn bind(path: &std::path::Path, permissions: u32) -> io::Result<Self> {
         use std::os::unix::{fs::FileTypeExt, fs::PermissionsExt, net::UnixStream};
 
-        let told = |error: io::Error| {
+        let cannot_listen = |error: io::Error| {
             let (shown, reason) = (path.display(), plain_error(&error));
             io::Error::new(error.kind(), format!("cannot listen on {shown} (--unix): {reason}"))
         };
@@ -179,17 +175,17 @@ impl Unix {
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if is_socket && UnixStream::connect(path).is_err_and(refused) {
             // A killed server has left it.
-            std::fs::remove_file(path).map_err(told)?;
+            std::fs::remove_file(path).map_err(cannot_listen)?;
         }
         // The socket is created in a private directory and linked to its path once its permissions are set, so that
         // they are never wider. A link does not replace an existing file.
-        let private = Private::new(path).map_err(told)?;
-        let listener = UnixListener::bind(private.socket()).map_err(told)?;
+        let private = Private::new(path).map_err(cannot_listen)?;
+        let listener = UnixListener::bind(private.socket()).map_err(cannot_listen)?;
         let permissions = std::fs::Permissions::from_mode(permissions);
-        std::fs::set_permissions(private.socket(), permissions).map_err(told)?;
+        std::fs::set_permissions(private.socket(), permissions).map_err(cannot_listen)?;
         std::fs::hard_link(private.socket(), path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => in_use("another process listens on it"),
-            _ => told(error),
+            _ => cannot_listen(error),
         })?;
         Ok(Self { listener, path: path.to_owned() })
     }

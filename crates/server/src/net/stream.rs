@@ -103,18 +103,34 @@ impl Stream {
     }
 }
 
+/// Calls a method of the connection of any kind, pinned as `$stream`.
+macro_rules! on_stream {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Stream::Tcp(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Stream::Tls(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            #[cfg(unix)]
+            Stream::Unix(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+        }
+    };
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
+        on_stream!(self, stream => stream.poll_read(context, buffer))
     }
 }
 
@@ -124,30 +140,15 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        on_stream!(self, stream => stream.poll_write(context, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
-        }
+        on_stream!(self, stream => stream.poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        on_stream!(self, stream => stream.poll_shutdown(context))
     }
 }
 

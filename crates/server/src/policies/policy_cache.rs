@@ -47,8 +47,8 @@ pub(crate) struct PolicyCache {
     replaced: Vec<usize>,
     /// The version of the rules that names refer to: one for all requests of a batch.
     version: Option<Guard<Arc<RuleSnapshot>>>,
-    /// Number of evictions.
-    epoch: u64,
+    /// Number of evictions: policies that were found stay valid while it does not change.
+    pub(crate) epoch: u64,
 }
 
 /// A policy, and the fields of HTTP responses about it, once there was one.
@@ -61,8 +61,8 @@ struct CachedPolicy {
 }
 
 impl PolicyCache {
-    /// The policy with this text, or with this name (`@name`) in the active rules (`live`). `prepare` is called for a
-    /// policy that is not cached.
+    /// The policy with this text, or with this name (`@name`) in the active rules. `prepare` is called for a policy
+    /// that is not cached.
     ///
     /// # Errors
     /// The text is invalid, or the name is unknown.
@@ -70,45 +70,30 @@ impl PolicyCache {
     pub(crate) fn find(
         &mut self,
         text: PolicyText<'_>,
-        live: &RuleStore,
+        rules: &RuleStore,
         prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         match text.name() {
-            None => self.find_text(text, |text| Ok(prepare(&text.parse()?))),
-            Some(name) => {
-                let version = self.version.take().unwrap_or_else(|| live.current());
-                let found = self.find_named(name, version.number(), |name| {
-                    let policy = version.policy(name);
-                    policy
-                        .map(&prepare)
-                        .ok_or_else(|| CommandError::no_policy(name, version.similar_policy(name)))
-                });
-                self.version = Some(version);
-                found
-            }
+            None => self.find_key(text.into(), None, || Ok(prepare(&text.parse()?))),
+            Some(name) => self.find_named(name, rules, prepare),
         }
     }
 
-    /// The policy with this text; `make` is called if it is not cached.
-    #[inline]
-    pub(crate) fn find_text(
-        &mut self,
-        text: PolicyText<'_>,
-        make: impl FnOnce(PolicyText<'_>) -> Result<PreparedPolicy, CommandError>,
-    ) -> Result<PolicyId, CommandError> {
-        self.find_key(text.into(), None, || make(text))
-    }
-
-    /// The policy with this name in a version of the rules. Another version may have another policy of that name.
     fn find_named(
         &mut self,
         name: &[u8],
-        version: u64,
-        make: impl FnOnce(&[u8]) -> Result<PreparedPolicy, CommandError>,
+        rules: &RuleStore,
+        prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
-        let version = version.to_le_bytes();
-        let key = PolicyTextKey::parts([b"@", name, &version]);
-        self.find_key(key, Some(name), || make(name))
+        let snapshot = self.version.take().unwrap_or_else(|| rules.current());
+        // Another version may have another policy of that name.
+        let version = snapshot.number.to_le_bytes();
+        let found = self.find_key(PolicyTextKey::parts([b"@", name, &version]), Some(name), || {
+            let unknown = || CommandError::no_policy(name, snapshot.similar_policy(name));
+            snapshot.policy(name).map(prepare).ok_or_else(unknown)
+        });
+        self.version = Some(snapshot);
+        found
     }
 
     #[inline]
@@ -157,14 +142,8 @@ impl PolicyCache {
         self.policies[id.index()].as_ref().expect("a policy that was found is kept until `evict`")
     }
 
-    /// Number of evictions: policies that were found stay valid while it does not change.
-    #[inline]
-    pub(crate) const fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// Drops the policies that were replaced. No request holds a policy any more, unless it compares the
-    /// [`epoch`](Self::epoch).
+    /// [`epoch`](Self#structfield.epoch).
     #[inline]
     pub(crate) fn evict(&mut self) {
         if self.version.is_none() && self.replaced.is_empty() {
@@ -182,18 +161,20 @@ impl PolicyCache {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Looks up `text`. Returns whether it was cached, and its policy.
     fn look_up(cache: &mut PolicyCache, text: PolicyText<'_>) -> (bool, PolicyId) {
-        let mut hit = true;
-        let found = cache.find_text(text, |text| {
-            hit = false;
-            Ok(PreparedPolicy::from(text.parse()?))
+        let hit = Cell::new(true);
+        let found = cache.find(text, &RuleStore::default(), |policy| {
+            hit.set(false);
+            PreparedPolicy::new(policy)
         });
         let found = found.unwrap();
         assert_eq!(cache.get(found).policy(), &text.parse().unwrap());
-        (hit, found)
+        (hit.get(), found)
     }
 
     #[test]
@@ -207,8 +188,8 @@ mod tests {
             cache.evict();
             assert_eq!((first.0, look_up(cache, text)), (false, (true, first.1)), "{text:?}");
         }
-        let wrong = cache.find_text(PolicyText::Text(b"x"), |text| Err(text.parse().unwrap_err()));
-        assert!(wrong.is_err());
+        let text = PolicyText::Text(b"x");
+        assert!(cache.find(text, &RuleStore::default(), PreparedPolicy::new).is_err());
     }
 
     #[test]

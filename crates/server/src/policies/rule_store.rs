@@ -60,8 +60,8 @@ pub(crate) struct ReloadStatus {
 #[derive(Debug, Default)]
 pub(crate) struct RuleSnapshot {
     /// The first version is 1; 0 means that there are no files.
-    number: u64,
-    rules: RuleSet,
+    pub(crate) number: u64,
+    pub(crate) rules: RuleSet,
     /// Each policy with the fallback of the server, once it was used.
     prepared: Box<[OnceLock<PreparedPolicy>]>,
     /// Policies with the fallback of a rule, by their index.
@@ -74,11 +74,6 @@ impl RuleSnapshot {
         Self { number, rules, prepared, special: RwLock::default() }
     }
 
-    /// Number of the version.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
     /// The policy called `name`.
     pub(crate) fn policy(&self, name: &[u8]) -> Option<&Policy> {
         self.rules.policy(std::str::from_utf8(name).ok()?)
@@ -88,11 +83,6 @@ impl RuleSnapshot {
     #[cold]
     pub(crate) fn similar_policy(&self, name: &[u8]) -> Option<&str> {
         self.rules.similar_policy(std::str::from_utf8(name).ok()?)
-    }
-
-    /// The rules.
-    pub(crate) const fn rules(&self) -> &RuleSet {
-        &self.rules
     }
 
     /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
@@ -124,11 +114,6 @@ impl RuleSnapshot {
     }
 }
 
-/// The first line of a problem, without the excerpt of the file, because the log has one line for each event.
-fn one_line(problem: &str) -> &str {
-    problem.lines().next().unwrap_or_default()
-}
-
 impl RuleStore {
     /// Reads the files for the first time.
     ///
@@ -137,15 +122,12 @@ impl RuleStore {
     pub(crate) fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
         let store = Self { paths: config.rules.clone(), ..Self::default() };
         if !store.paths.is_empty() {
-            let read = Files::read(&store.paths).and_then(|files| {
-                let rules = files.parse()?;
-                Ok((files.digest(), rules))
-            });
-            let (digest, rules) =
-                read.map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
+            let invalid = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
+            let files = Files::read(&store.paths).map_err(invalid)?;
+            let rules = files.parse().map_err(invalid)?;
             tracing::info!(rules = rules.rules().len(), "rules loaded");
             *store.status.lock() =
-                ReloadStatus { digest: Some(digest), at: Some(now), ..ReloadStatus::default() };
+                ReloadStatus { digest: Some(files.digest()), at: Some(now), ..Default::default() };
             store.counters.register(rules.metric_names());
             store.current.store(Arc::new(RuleSnapshot::new(1, rules)));
         }
@@ -188,10 +170,6 @@ impl RuleStore {
         now: Timestamp,
     ) -> Result<ReloadReport, String> {
         let before = self.current().number;
-        let unchanged = |version| {
-            let rules = self.current().rules.rules().len();
-            ReloadReport { version, rules, changed: false }
-        };
         let files = Files::read(&self.paths);
         let digest = match &files {
             Ok(files) => files.digest(),
@@ -200,7 +178,8 @@ impl RuleStore {
         {
             let mut status = self.status.lock();
             if status.digest == Some(digest) && !(repeat_error && status.problem.is_some()) {
-                return Ok(unchanged(before));
+                let rules = self.current().rules.rules().len();
+                return Ok(ReloadReport { version: before, rules, changed: false });
             }
             status.digest = Some(digest);
         }
@@ -216,7 +195,8 @@ impl RuleStore {
                 Ok(ReloadReport { version, rules: count, changed: true })
             }
             Err(problem) => {
-                let shown = one_line(&problem);
+                // Without the excerpt of the file, because the log has one line for each event.
+                let shown = problem.lines().next().unwrap_or_default();
                 tracing::error!(
                     version = before,
                     "invalid rules, keeping the previous ones: {shown}"

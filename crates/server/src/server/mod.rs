@@ -93,11 +93,11 @@ impl Server {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = file_descriptors::prepare(&config, workers);
-        let exposed = exposed_ports(&registrations, listeners.addresses());
+        let exposed = exposed_ports(&registrations, &listeners.addresses);
         exposure::warn(&exposed, config.resp.password.is_some());
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
-        let addresses = listeners.addresses().clone();
+        let addresses = listeners.addresses.clone();
         let parts = Parts::new(config, addresses, clock, (store, rules), stats);
         let protocols = registrations.iter().zip(tls).map(|(it, tls)| ServedProtocol {
             protocol: it.protocol,
@@ -218,7 +218,7 @@ fn admit(
         }
         if !full {
             tracing::warn!(
-                max_clients = parts.clients.max(),
+                max_clients = parts.clients.max,
                 "rejecting clients: the limit of connections is reached"
             );
         }
@@ -288,7 +288,7 @@ mod tests {
         let ports = [&resp::PROTOCOL, &http::PROTOCOL, &envoy::PROTOCOL].map(|it| (it, any));
         let listeners = Listeners::bind(&ports, None).unwrap();
         let open = |config: &Config| -> Vec<_> {
-            let exposed = exposed_ports(&registrations(config), listeners.addresses());
+            let exposed = exposed_ports(&registrations(config), &listeners.addresses);
             exposed.into_iter().filter(|it| !it.has_secret).map(|it| it.protocol).collect()
         };
         let tls = |client_ca| TlsConfig { cert: "c".into(), key: "k".into(), client_ca };

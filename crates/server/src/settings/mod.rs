@@ -32,7 +32,7 @@ pub struct Config {
     pub http: HttpConfig,
     /// How Envoy is served.
     pub envoy: EnvoyConfig,
-    /// What the dashboard shows, at `/` of HTTP. Default: everything.
+    /// Content of the dashboard, at `/` of HTTP. Default: everything.
     pub dashboard: DashboardMode,
     /// How long clients may take.
     pub timeouts: TimeoutConfig,
@@ -182,7 +182,7 @@ impl FallbackDenial {
     }
 }
 
-/// What the dashboard shows.
+/// Content of the dashboard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DashboardMode {

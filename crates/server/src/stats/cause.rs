@@ -19,7 +19,7 @@ pub(crate) struct Denier {
     limit: usize,
 }
 
-/// What a frame says of a [`Denier`].
+/// A [`Denier`], as the dashboard shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeniedBy {
     rule: Option<Box<str>>,

@@ -14,7 +14,7 @@ impl Counter {
 
     #[inline]
     pub(crate) fn add_many(&self, count: u64) {
-        // One thread writes, so nothing is lost between the two; and no bus is locked for it.
+        // One thread writes, so that no update is lost between load and store, and no locked instruction is needed.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 

@@ -5,11 +5,11 @@ use sluicegate_commands::quote;
 
 use crate::DashboardMode;
 
-/// Shows keys in full, as masks, or not at all, as the dashboard's setting says.
+/// Shows keys in full, as masks, or not at all, by the setting of the dashboard.
 #[derive(Debug)]
 pub(crate) struct KeyDisplay {
     pub(crate) mode: DashboardMode,
-    /// What is mixed into a key to make its mask.
+    /// Random bytes that are hashed with a key to make its mask.
     salt: [u8; 16],
 }
 

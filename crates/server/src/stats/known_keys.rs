@@ -19,7 +19,7 @@ use super::sketch::{Count, MAX_SAMPLED_KEY, Span};
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// The sampled keys, replaced once a second.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct KnownKeys {
     list: ArcSwap<List>,
     /// Hashes order the keys of a walk, because they are the same in each list.
@@ -75,12 +75,6 @@ pub(crate) struct KeyFilter<'a> {
 impl KeyFilter<'_> {
     pub(crate) fn has(&self, key: &KnownKey) -> bool {
         key.count.key.starts_with(self.prefix) && (key.denied.is_some() || !self.denied)
-    }
-}
-
-impl Default for KnownKeys {
-    fn default() -> Self {
-        Self { list: ArcSwap::default(), hasher: RandomState::new() }
     }
 }
 

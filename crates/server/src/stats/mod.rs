@@ -1,4 +1,4 @@
-//! What the server has counted since it started.
+//! Counters since the start of the server.
 //!
 //! Each worker counts for itself, once for each protocol, in memory that no other worker writes; readers
 //! add it all up.
@@ -207,8 +207,9 @@ pub(crate) const BOUNDS: [u64; 16] = [
 /// Counts of requests by latency.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
-    counts: [Counter; BOUNDS.len() + 1],
-    micros: Counter,
+    pub(crate) counts: [Counter; BOUNDS.len() + 1],
+    /// The sum of all latencies, in microseconds.
+    pub(crate) micros: Counter,
 }
 
 impl Latency {
@@ -225,15 +226,5 @@ impl Latency {
         let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
         self.counts[bucket].add_many(requests);
         self.micros.add_many(micros.saturating_mul(requests));
-    }
-
-    /// The count of the bucket at `index`.
-    pub(crate) fn count(&self, index: usize) -> u64 {
-        self.counts.get(index).map_or(0, Counter::count)
-    }
-
-    /// The sum of all latencies, in microseconds.
-    pub(crate) fn micros(&self) -> u64 {
-        self.micros.count()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
 pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     let empty = || MemoryStore::bounded(config.memory.max_bytes, config.memory.when_full);
     let Some(path) = &config.memory.state_file else { return Ok(empty()) };
-    let told = |error: io::Error| {
+    let cannot_read = |error: io::Error| {
         let (path, reason) = (path.display(), plain_error(&error));
         io::Error::new(error.kind(), format!("cannot read the state file {path}: {reason}"))
     };
@@ -41,7 +41,7 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
             tracing::info!(path = %path.display(), "no state file yet: starting empty");
             return Ok(empty());
         }
-        Err(error) => return Err(told(error)),
+        Err(error) => return Err(cannot_read(error)),
     };
     match MemoryStore::load(
         BufReader::new(file),
@@ -62,10 +62,10 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
             }
             Ok(store)
         }
-        Err(SnapshotError::Io(error)) => Err(told(error)),
+        Err(SnapshotError::Io(error)) => Err(cannot_read(error)),
         Err(error) => {
             let aside = quarantine_path(path, now);
-            fs::rename(path, &aside).map_err(told)?;
+            fs::rename(path, &aside).map_err(cannot_read)?;
             let (path, aside) = (path.display(), aside.display());
             tracing::warn!(%path, %error, %aside, "the state file is invalid: renamed it, starting empty");
             Ok(empty())

@@ -16,8 +16,7 @@ use tokio::sync::oneshot;
 use crate::store::{open::LocalStore, state_file::StateFile};
 
 /// The outcomes of the snapshots since the server started.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotLog(Mutex<SnapshotStatus>);
+pub(crate) type SnapshotLog = Mutex<SnapshotStatus>;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SnapshotStatus {
@@ -29,12 +28,6 @@ pub(crate) struct SnapshotStatus {
     pub(crate) failed: u64,
     /// Whether the last one failed.
     pub(crate) failing: bool,
-}
-
-impl SnapshotLog {
-    pub(crate) fn status(&self) -> SnapshotStatus {
-        *self.0.lock()
-    }
 }
 
 /// The thread that writes snapshots. To drop it instead of [finishing](SnapshotWriter::finish) writes none.
@@ -67,7 +60,7 @@ impl SnapshotWriter {
             loop {
                 match wanted.recv_timeout(every) {
                     Ok(()) => {
-                        // What is lost now is logged, whatever was logged before.
+                        // A failure of the last snapshot loses state: it is logged even if the previous one failed alike.
                         failure.clear();
                         break source.write(&mut file, &mut failure);
                     }
@@ -95,7 +88,7 @@ impl SnapshotSource {
     fn write(&self, file: &mut StateFile, failure: &mut String) {
         let now = self.clock.now();
         let saved = file.replace(|out| self.store.store().save(out, now));
-        let mut status = self.log.0.lock();
+        let mut status = self.log.lock();
         status.failing = saved.is_err();
         match saved {
             Ok(keys) => {
@@ -109,7 +102,7 @@ impl SnapshotSource {
                 status.failed += 1;
                 let error = plain_error(&error).to_string();
                 if *failure != error {
-                    tracing::error!(path = %file.path().display(), %error, "cannot write the state file");
+                    tracing::error!(path = %file.path.display(), %error, "cannot write the state file");
                     *failure = error;
                 }
             }

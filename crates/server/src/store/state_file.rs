@@ -23,7 +23,7 @@ const DIGITS: usize = 16;
 /// A state file that no other server uses, until dropped.
 #[derive(Debug)]
 pub(crate) struct StateFile {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     folder: PathBuf,
     name: OsString,
     /// Locked while it is open.
@@ -61,10 +61,6 @@ impl StateFile {
         let (temporary, _) = file.create_temporary().map_err(|error| unwritable(path, &error))?;
         fs::remove_file(temporary)?;
         Ok(file)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Replaces the file by the output of `write`. On errors it stays as it is; a lost lock is such an error, and is

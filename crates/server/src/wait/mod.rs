@@ -6,7 +6,7 @@
 
 mod queues;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
@@ -39,34 +39,15 @@ pub(crate) struct Waiting {
 }
 
 /// Why a request got no decision. Its text is a whole error reply.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    Refused(QueueFull),
+    #[error("ERR {0}")]
+    Refused(#[from] QueueFull),
     /// The buffer memory of the server is used up.
+    #[error("{NO_MEMORY}")]
     NoMemory,
-    Store(StoreError),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => write!(formatter, "ERR {refusal}"),
-            Self::NoMemory => formatter.write_str(NO_MEMORY),
-            Self::Store(error) => formatter.write_str(&error_reply(error)),
-        }
-    }
-}
-
-impl From<QueueFull> for Failure {
-    fn from(refusal: QueueFull) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+    #[error("{}", error_reply(.0))]
+    Store(#[from] StoreError),
 }
 
 /// The answer to a request once it passes, or a denial once it cannot pass in time. It is denied

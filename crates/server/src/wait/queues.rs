@@ -59,7 +59,7 @@ impl WaitQueues {
     }
 
     /// An operation was applied to `key`: requests that wait for it may now pass.
-    pub(crate) fn asked(&self, key: &[u8], policy: &Policy, operation: Operation) {
+    pub(crate) fn applied(&self, key: &[u8], policy: &Policy, operation: Operation) {
         if self.waiting() > 0 {
             let mut queues = self.queues.lock();
             let head = queues.applied(key, policy, operation);

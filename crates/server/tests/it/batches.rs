@@ -1,4 +1,4 @@
-//! What is read at once is decided at once, and answered in order; few clients use all workers.
+//! All commands of one read are decided at one time and answered in order; few clients use all workers.
 
 use sluicegate_resp::{Value, encode_command};
 
@@ -12,7 +12,7 @@ fn timeless(value: &Value) -> Vec<i64> {
     integers(value)[..3].to_vec()
 }
 
-/// Commands of all kinds, and what each is answered when they come one by one.
+/// Commands of all kinds, with their replies when they are sent one by one.
 fn mixed(count: usize) -> Vec<(String, Value)> {
     let mut state = 7_u64;
     let (mut left, mut throttled) = (1000, 1000);
@@ -49,7 +49,7 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
     commands.collect()
 }
 
-/// `heard`, without integers that depend on time.
+/// The replies, without integers that depend on time.
 fn without_time(heard: Value) -> Value {
     match heard {
         Value::Array(elements) if matches!(elements[0], Value::Array(_)) => {
@@ -111,7 +111,7 @@ fn pipeline_repeated_command_cut_anywhere_is_answered() {
     let mut bytes = Vec::new();
     encode_command(&[b"SG.TAKE", b"k", SLOW.as_bytes()], &mut bytes);
     for cut in 1..bytes.len() {
-        // What has come in part waits, whatever others ask meanwhile.
+        // An incomplete command waits; other clients are served.
         peer.send(&bytes[..cut]);
         assert_eq!(timeless(&other.say(&format!("SG.TAKE k {SLOW}"))), next(), "{cut}");
         peer.send([&bytes[cut..], &*bytes].concat());
@@ -180,8 +180,8 @@ fn pipeline_command_after_a_decision_sees_its_effect() {
 fn pipeline_invented_policies_are_answered_and_evicted() {
     let server = Running::new();
     let mut peer = server.connect();
-    // Each text once, more than are known at a time; some too long to be known at all; some in a
-    // command that fails, or waits.
+    // Each text once, more than the cache holds: some too long for the cache, some in a
+    // command that fails or waits.
     let longest =
         ["token-bucket:4294967295/8784h:capacity=4294967295:refill=interval"; 8].join(",");
     assert!(longest.len() > 512);

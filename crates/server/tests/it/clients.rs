@@ -1,4 +1,4 @@
-//! The clients that people use, the real ones, against a server of this process.
+//! Real clients of Redis against a server in this process.
 
 use std::{
     io::Write as _,
@@ -10,8 +10,8 @@ use redis::ProtocolVersion;
 
 use crate::harness::{Running, root};
 
-/// Where `cargo xtask test` puts the clients: `target/tools` of the workspace, or what
-/// `SLUICEGATE_TOOLS` says.
+/// Where `cargo xtask test` puts the clients: `SLUICEGATE_TOOLS`, or `target/tools` of
+/// the workspace.
 pub(crate) fn tools() -> PathBuf {
     let set = std::env::var_os("SLUICEGATE_TOOLS");
     root().join(set.map_or_else(|| PathBuf::from("target/tools"), PathBuf::from))
@@ -21,7 +21,7 @@ fn script(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-/// Runs a client with `input`; what it says. It must succeed.
+/// Runs a client with `input`, and returns its output. It must succeed.
 pub(crate) fn run(command: &mut Command, input: &str) -> String {
     let name = command.get_program().to_string_lossy().into_owned();
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -11,7 +11,7 @@ use crate::{
     harness::{PATIENCE, Peer, Running},
 };
 
-/// Policies of 20 at once, how many an hour refills, and the longest that one that is used up denies.
+/// Policies with a burst of 20, units that refill per hour, and the longest denial of a used up key.
 const POLICIES: [(&str, usize, i64); 4] = [
     ("gcra:10/1h:burst=20", 10, HOUR / 10),
     ("token-bucket:10/1h:burst=20:refill=interval", 10, HOUR),
@@ -24,12 +24,12 @@ fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
     peer.integers(&format!("SG.TAKE {policy} {policy}"))
 }
 
-/// How many pass at once.
+/// Units that pass immediately.
 fn passes(peer: &mut Peer, policy: &str) -> usize {
     (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
 }
 
-/// The server's time in seconds, as `TIME` answers.
+/// The server's time in seconds, by `TIME`.
 fn seconds(peer: &mut Peer) -> i64 {
     let Value::Array(told) = peer.say("TIME") else { panic!("no time") };
     let Value::Bulk(seconds) = &told[0] else { panic!("{told:?}") };
@@ -52,7 +52,7 @@ fn clocked(name: &'static str) -> Option<(Process, FakeClock)> {
     Some((process, clock.unwrap()))
 }
 
-/// State in the server is on a clock that does not step, whatever the wall clock does.
+/// State in the server uses a clock that does not step with the wall clock.
 #[test]
 fn wall_clock_step_while_running_changes_nothing() {
     let name = "clock::wall_clock_step_while_running_changes_nothing";
@@ -71,7 +71,7 @@ fn wall_clock_step_while_running_changes_nothing() {
             assert!((told - elapsed).abs() <= 1, "TIME is {told} s later after {elapsed} s");
         }
     }
-    // To and fro by a second, ten times a second: no jump adds anything.
+    // Back and forth by a second, ten times a second: no step adds units.
     let policy = "gcra:50/1s:burst=10";
     let span = Duration::from_millis(size("SLUICEGATE_FLAPS_MS", 1000));
     let (begin, mut admitted, mut steps) = (now(), 0, 0);
@@ -92,14 +92,14 @@ fn wall_clock_step_while_running_changes_nothing() {
     assert!((bound * 9 / 10..=bound).contains(&admitted), "{admitted} of {bound}");
 }
 
-/// A restart takes the wall clock as it then is: a step forward admits what it refills, a step back
-/// nothing, and it holds a key as much longer.
+/// A restart reads the wall clock: a step forward admits the refilled units, a step back
+/// admits nothing and denies a key for longer.
 #[test]
 fn wall_clock_step_before_a_restart_keeps_the_bound() {
     let name = "clock::wall_clock_step_before_a_restart_keeps_the_bound";
     let Some((mut process, clock)) = clocked(name) else { return };
     let restart = |process: &mut Process, offset| {
-        // One that began after all that was taken so far.
+        // One that began after all takes so far.
         process.server.until_at_least("snapshots", process.server.told("snapshots") + 2);
         process.kill();
         clock.set(offset);
@@ -112,7 +112,7 @@ fn wall_clock_step_before_a_restart_keeps_the_bound() {
     for (policy, _, longest) in POLICIES {
         let told = take(&mut peer, policy);
         assert_eq!(told[0], 0, "{policy}, two hours back");
-        // Windows and logs take times to come for now, and hold no longer.
+        // Windows and logs take future times for now, and deny no longer.
         assert!((1..=longest + 2 * HOUR).contains(&told[3]), "{policy}: {told:?}");
         println!("figure: server, {policy}: held for {} s two hours back", told[3] / 1_000_000);
     }
@@ -128,7 +128,7 @@ fn wall_clock_step_before_a_restart_keeps_the_bound() {
 }
 
 /// Sets the store's clock to `offset` seconds from the real one, which was `real` at the start. For a few commands
-/// the store may still use the time of before.
+/// the store may still use the previous time.
 fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
     clock.set(offset);
     eventually("the store has the time that is set", || {
@@ -138,19 +138,19 @@ fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
     });
 }
 
-/// The store's clock decides where state is in a store: the same bounds, whatever the server remembers.
+/// State in a store follows the clock of the store: the same bounds, with any caches in the server.
 #[test]
 fn wall_clock_step_of_a_store_keeps_the_bound() {
     let folder = sluicegate_testing::Folder::new();
     let clock = FakeClock::new(folder.path());
     let environment = clock.environment();
     let environment = environment.each_ref().map(|(name, value)| (*name, &**value));
-    // Redis 7.0 of Debian does not start with libfaketime: its allocator asks for the time.
+    // Redis 7.0 of Debian does not start with libfaketime, because its allocator reads the time.
     let store = Server::within(Engine::Valkey91, folder, &[], &environment).unwrap();
     let serve = || {
         Running::with(|config| {
             let mut at = StoreConfig::at(store.url());
-            // A deadline that a busy machine keeps: a fallback denial would be taken for the store's.
+            // A deadline that a busy machine meets: otherwise a fallback denial could pass for one of the store.
             (at.options.deadline, at.options.connect_timeout) = (PATIENCE, PATIENCE);
             config.store = Some(at);
         })
@@ -162,9 +162,9 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
         set_store_clock(&clock, &store, real, 0);
         assert_eq!(passes(&mut peer, policy), 20, "{policy}");
         set_store_clock(&clock, &store, real, 3600);
-        // This one remembers denials, and repeats them until they end by its own clock.
+        // This server caches denials, and repeats them until they end by its own clock.
         assert_eq!(take(&mut peer, policy)[0], 0, "{policy}: a denial that is remembered");
-        // One that remembers nothing asks the store.
+        // A server without a cache calls the store.
         let fresh = serve();
         let forward = passes(&mut fresh.connect(), policy);
         assert_eq!(forward, refilled, "{policy} an hour on");

@@ -1,4 +1,4 @@
-//! A server in a process of its own, so that what it takes can be measured: file descriptors, memory.
+//! A server in a process of its own, so that its file descriptors and memory can be measured.
 
 use std::{
     env, fs, io,
@@ -12,7 +12,7 @@ use sluicegate_testing::eventually;
 
 use crate::harness::{Folder, Running, simple};
 
-/// Says to the process of a test that it serves, and where it may keep files.
+/// Tells the process of a test to serve, and where it may keep files.
 const SERVES: &str = "SLUICEGATE_TEST_SERVES";
 
 /// A server in a process of its own, until dropped.
@@ -99,7 +99,7 @@ pub(crate) fn most_files() -> usize {
 }
 
 impl Process {
-    /// Ends it without a word (SIGKILL).
+    /// Kills it (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

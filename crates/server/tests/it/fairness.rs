@@ -1,4 +1,4 @@
-//! Clients that ask for much work, and others on the same worker (RELIABILITY 47, 55 and 62).
+//! Clients with expensive commands, and others on the same worker (RELIABILITY 47, 55 and 62).
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -31,7 +31,7 @@ fn fill(server: &Running, key: &str, events: usize) {
     }
 }
 
-/// Asks `PING` until `stop`; how long each reply took.
+/// Sends `PING` until `stop`, and returns the latency of each.
 fn pings(server: &Running, stop: &AtomicBool) -> Vec<Duration> {
     let mut peer = server.connect();
     let mut times = Vec::new();
@@ -43,7 +43,7 @@ fn pings(server: &Running, stop: &AtomicBool) -> Vec<Duration> {
     times
 }
 
-/// Does `work` while another client asks; how long that one waited for its replies, sorted.
+/// Does `work` while another client sends commands, and returns their latencies, sorted.
 fn beside(server: &Running, work: impl FnOnce()) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     let mut times = thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn figure(what: &str, times: &[Duration]) {
     );
 }
 
-/// The work of a command does not grow with what is stored of a key, and many commands give way to others.
+/// The work of a command does not grow with the stored events of a key, and many commands give way to others.
 #[test]
 fn commands_on_a_large_key_give_way() {
     let server = one_worker();
@@ -77,7 +77,7 @@ fn commands_on_a_large_key_give_way() {
         (format!("EXISTS {names}"), 20),
         ("TTL large".to_owned(), 200),
         ("SG.INFO large".to_owned(), 200),
-        // Another policy each time: what is stored is carried over, and not copied.
+        // Another policy each time: the state is migrated without a copy.
         (
             "SG.TAKE large sliding-log:10000000/2d\r\nSG.TAKE large sliding-log:9000000/1d"
                 .to_owned(),
@@ -94,7 +94,7 @@ fn commands_on_a_large_key_give_way() {
         });
         let name: String = command.chars().take(30).collect();
         figure(&format!("{replies} of `{name}` on {events} events"), &waited);
-        // Before, these took the worker for as long as all of them took together.
+        // Earlier versions occupied the worker until all of these were done.
         let most = waited[waited.len() - 1];
         assert!(most < Duration::from_millis(300), "{name}: {most:?}");
     }
@@ -110,7 +110,7 @@ fn policies() -> impl Iterator<Item = String> {
     [eight.join(","), "sliding-log:10000000/1d".to_owned()].into_iter().cycle()
 }
 
-/// Counts how often another client is answered until `asked` has its reply.
+/// Counts the replies to another client until `asked` has its own.
 fn answered_before(server: &Running, asked: &TcpStream) -> usize {
     let mut other = server.connect();
     asked.set_nonblocking(true).unwrap();
@@ -124,8 +124,8 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
 }
 
 /// One command that takes longer than a turn gives way to others between its items, whose replies keep their
-/// order. What is asked behind it is decided after all of it. It takes a few milliseconds at most: that long ones
-/// have many turns is tested in `decide`.
+/// order. A command behind it is decided after all of it. It takes a few milliseconds at most: long commands
+/// have many turns, which `decide` tests.
 #[test]
 fn long_command_gives_way_between_its_items() {
     let server = one_worker();
@@ -168,7 +168,7 @@ fn long_http_request_gives_way_between_its_takes() {
     println!("figure: beside one take_many of {TAKES}, another client was answered {others} times");
 }
 
-/// A stop does not wait for all that was asked of a large key.
+/// A stop does not wait for all commands on a large key.
 #[test]
 fn stop_behind_expensive_commands_ends_within_five_seconds() {
     let mut server = one_worker();
@@ -181,7 +181,7 @@ fn stop_behind_expensive_commands_ends_within_five_seconds() {
     let start = now();
     server.begin_to_stop();
     for peer in &mut peers {
-        // What had not arrived is not answered, and ends the connection.
+        // Input that had not arrived is not answered, and the connection ends.
         let _ = peer.stream.read_to_end(&mut Vec::new());
     }
     drop(server);
@@ -225,7 +225,7 @@ fn greedy_pipelines_give_way() {
         times
     });
     figure("four clients with pipelines of 1 MiB", &times);
-    // All processors are busy with the clients: what is asserted is that it has its turn at all.
+    // Clients keep all processors busy: the test only asserts that it has a turn at all.
     assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
 }
 
@@ -250,7 +250,7 @@ fn beside_pipelines(
     (waited, took)
 }
 
-/// A turn is as short where replies are long: it lasts on over all that is sent in between.
+/// A turn is as short with long replies: it continues over all writes.
 #[test]
 fn long_replies_give_way() {
     let server = one_worker();
@@ -266,14 +266,14 @@ fn long_replies_give_way() {
         let text = format!("{command}\r\n").repeat(times);
         let (waited, took) = beside_pipelines(&server, greedy, &text, times);
         figure(&format!("{greedy} clients with {times} of `{command}`"), &waited);
-        // Before, these took the worker for as long as all of them took together.
+        // Earlier versions occupied the worker until all of these were done.
         let most = waited[waited.len() - 1];
         assert!(most < took / 2 + Duration::from_millis(100), "{command}: {most:?} of {took:?}");
     }
     drop(idle);
 }
 
-/// A request that comes to a long line costs no more than one that comes to a short one.
+/// A request at the end of a long queue costs no more than one at the end of a short queue.
 #[test]
 fn wait_arrival_cost_is_independent_of_queue_length() {
     let server = one_worker();
@@ -336,7 +336,7 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     assert_eq!(server.told("buffer_bytes"), 0);
 }
 
-/// A client that sends more than is kept is noticed as well, and gets the error after the wait.
+/// The server notices the end of a client that sends more than is kept; the client gets the error after the wait.
 #[test]
 fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let server = one_worker();
@@ -353,7 +353,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     drop(left);
     server.until_told("blocked_clients", 0);
     wait(&mut stays, 1);
-    // What is sent is taken to the end, though only some of it is kept: more than the system buffers.
+    // The server reads everything, though it keeps only a part: more than the buffers of the system hold.
     let mut sent = 0;
     stays.stream.set_nonblocking(true).unwrap();
     sluicegate_testing::eventually("all that is sent is taken", || {
@@ -370,7 +370,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
 }
 
-/// Requests that are to wait and are answered at once take no longer turns than others.
+/// Requests that could wait and are answered immediately take no longer turns than others.
 #[test]
 fn waits_answered_at_once_give_way() {
     let server = one_worker();
@@ -384,7 +384,7 @@ fn waits_answered_at_once_give_way() {
     assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
 }
 
-/// Whatever the number of slow commands, few of them have a turn before other connections are polled.
+/// Few of many slow commands have a turn before other connections are polled.
 #[test]
 fn many_long_commands_give_way() {
     let server = one_worker();
@@ -401,7 +401,7 @@ fn many_long_commands_give_way() {
         }
     });
     figure(&format!("{clients} clients with a long SG.MTAKE"), &waited);
-    // One waits for the first turns of all, the others for those in the lane.
+    // One waits for the first turns of all, the others for turns in the lane.
     let long = waited.iter().filter(|&&it| it > Duration::from_millis(200)).count();
     assert!(long <= 2, "{long}: {:?}", &waited[waited.len() - long..]);
 }

@@ -1,4 +1,4 @@
-//! What clients of RESP can make the server hold (RELIABILITY 48): a process of its own, with default
+//! Memory that RESP clients can make the server hold (RELIABILITY 48): a process of its own, with default
 //! settings.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
 /// Bound on the memory of the process under attack, in KiB.
 const MAX_HELD: usize = 128 * 1024;
 
-/// As many clients as a size says, and as this process may open.
+/// The number of clients: the size of the test, limited by the files that this process may open.
 fn clients(name: &str, usual: usize) -> usize {
     size(name, usual).min(most_files() - 100)
 }
@@ -41,7 +41,7 @@ fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)
                 match stream.write(&text[*sent..]) {
                     Ok(count) => *sent += count,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // Closed: it is not to be tried again.
+                    // It is closed and must not be retried.
                     Err(_) => *sent = text.len(),
                 }
                 moved = true;
@@ -53,7 +53,7 @@ fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)
     peers
 }
 
-/// The memory above `before` that is held now, once all clients have left, is little.
+/// Checks that the server holds little more memory than `before` once all clients have left.
 fn all_is_returned(process: &Process, before: usize) -> usize {
     process.server.until_told("connected_clients", 1);
     process.server.until_told("buffer_bytes", 0);
@@ -125,7 +125,7 @@ fn pipeline_clients_hold_little_memory() {
     assert!(held <= (budget >> 10) + count * 6, "{held} KiB");
 }
 
-/// A key of 64 000 bytes that no other number has.
+/// A key of 64 000 bytes, different for each number.
 fn long_key(number: usize) -> String {
     format!("{number:x>64000}")
 }
@@ -148,7 +148,7 @@ fn wait_long_keys_stay_within_the_budget() {
             let key = long_key(number);
             let mut waits = server.connect();
             waits.send(format!("SG.WAIT {key} fixed-window:1/1h TIMEOUT 4000000000000\r\n"));
-            // It waits, or is rejected, before the next one comes: that they come one by one gets them further.
+            // It waits or is rejected before the next one is sent, so that more of them are accepted.
             eventually("it waits or is rejected", || {
                 let told = server.told("blocked_clients") + server.told("buffer_rejections");
                 if told > number as u64 { Ok(()) } else { Err(told) }
@@ -170,7 +170,7 @@ fn wait_long_keys_stay_within_the_budget() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// Denials of a store are cached by a hash of the key, whatever its length.
+/// Denials of a store are cached by a hash of the key, so the length of the key does not matter.
 #[test]
 fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
@@ -202,7 +202,7 @@ fn denial_of_long_keys_holds_little_memory() {
     assert!(held <= 8 * 1024, "{held} KiB");
 }
 
-/// Clients whose commands wait for a store that does not answer keep little besides what is reserved.
+/// Clients whose commands wait for an unavailable store keep little besides their reservation.
 #[test]
 fn redis_store_pending_requests_hold_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
@@ -237,7 +237,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         assert_eq!(process.server.connect().integers(take.trim())[0], 1);
         let before = process.resident();
         store.signal("-STOP");
-        // What the store does not answer is given up after a second or so.
+        // Requests that the store does not answer time out after about a second.
         let streams = flood(&process, count, text.as_bytes());
         let held = process.peak().saturating_sub(before);
         let rejected = process.server.told("buffer_rejections");
@@ -289,7 +289,7 @@ fn idle_clients_hold_no_buffers() {
     let count = clients("SLUICEGATE_IDLE_CLIENTS", 1500).min(9_990);
     assert_eq!(process.server.connect().say("PING"), simple("PONG"));
     let before = process.resident();
-    // All have asked, and one has been answered much.
+    // All clients have sent their requests, and one has received many replies.
     let text = "SG.TAKE k gcra:30/1m\r\n".repeat(400);
     let streams: Vec<_> = (0..count)
         .map(|_| {
@@ -327,7 +327,7 @@ fn max_buffer_memory_is_applied() {
         if rejected > 0 { Ok(rejected) } else { Err(peers.len()) }
     });
     assert!(rejected > 0 && peers.len() < 20, "{}", peers.len());
-    // The one that came before them is served to the end.
+    // The earlier client is served to the end.
     drop(peers);
     process.server.until_told("connected_clients", 2);
     first.send("x".repeat(31_072));

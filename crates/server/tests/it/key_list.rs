@@ -55,7 +55,7 @@ fn sg_keys_lists_sampled_keys_page_by_page() {
     assert_eq!(walk(&mut peer, "MATCH user:1*").len(), 11);
     assert_eq!(walk(&mut peer, "DENIED"), BTreeSet::from(["hot".to_owned()]));
     assert!(page(&mut peer, "SG.KEYS 0 COUNT 7").1.len() <= 7);
-    // The page lists the same, what is denied first.
+    // The page lists the same keys, denied ones first.
     let listed = Client::connect(&server).post("/dashboard/keys", "{}").json();
     assert_eq!((&listed["count"], &listed["keys"][0]["key"]), (&json!(41), &json!("hot")));
     assert_eq!(listed["keys"][0]["denied_by"]["limit"], "gcra:1/1h");

@@ -1,5 +1,5 @@
-//! A server that is killed at any moment: the file it leaves is a whole one with every key of the one before, and
-//! no key has more than one burst too many for each time.
+//! A server that is killed at any moment: the file is complete and has every key of the previous one, and
+//! each kill admits at most one burst more per key.
 
 use std::{
     fs,
@@ -25,23 +25,23 @@ use crate::{
     harness::{Peer, Random, Running, integers, now, size},
 };
 
-/// Keys that all clients ask for at once, and what each may take at once and in a second.
+/// Keys that all clients use, their burst, and their refill per second.
 const HOT: usize = 8;
 const BURST: u64 = 50;
-/// A key that was used up at the very beginning.
+/// A key that was used up at the start.
 const OLD: &str = "SG.TAKE old gcra:3/366d";
 
 /// The results of all clients so far.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
-    /// Keys that were asked for once, and may be used once.
+    /// Keys that were used once, and may be used once.
     keys: Mutex<Vec<String>>,
-    /// Units that each of the hot keys was given.
+    /// Units that were taken from each hot key.
     admitted: [AtomicU64; HOT],
 }
 
-/// Asks for hot keys and for ever new ones, until the server is gone.
+/// Takes from hot keys and from new ones, until the server is gone.
 fn press(address: SocketAddr, seed: u64, seen: &Seen) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
     let mut random = Random(seed);
@@ -100,7 +100,7 @@ fn has(store: &MemoryStore, key: &str) -> bool {
 }
 
 fn until_written(server: &Running) {
-    // One that began after all that was asked so far.
+    // One that began after all takes so far.
     server.until_told_more("snapshots", server.told("snapshots") + 1);
 }
 
@@ -109,9 +109,9 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
     let name = "killed::server_killed_at_any_moment_leaves_a_complete_file";
     let Some(mut process) = process(name, 1024, |config, folder| {
         config.memory.state_file = Some(folder.join("state"));
-        // Always while one is being written.
+        // Always while a file is being written.
         config.memory.snapshot_every = Duration::from_millis(1);
-        // In the full size it is used up.
+        // In full size it is used up.
         config.memory.max_bytes = 3 << 20;
     }) else {
         return;
@@ -124,7 +124,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
     let mut last: Vec<String> = Vec::new();
     let start = now();
     for kill in 0..kills {
-        // The first few die at once, when there may be no file yet.
+        // The first few are killed at once, when there may be no file yet.
         if kill == 5 {
             for _ in 0..3 {
                 assert_eq!(process.server.connect().integers(OLD)[0], 1);
@@ -141,7 +141,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
             let asked = catch_unwind(|| {
                 until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
             });
-            // Without a server the clients end, whatever failed.
+            // The clients end without a server, also if something failed.
             process.kill();
             asked.unwrap();
         });
@@ -149,7 +149,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         loaded += u64::from(found.is_some());
         empty += u64::from(found.is_none());
         let found = found.unwrap_or_default();
-        // What was in one snapshot is in all that follow.
+        // Keys of one snapshot are in all later ones.
         let missing: Vec<_> = last.iter().filter(|key| !has(&found, key)).collect();
         assert!(missing.is_empty(), "{kill}: {missing:?} of {} keys", last.len());
         let asked = seen.keys.lock().unwrap().clone();
@@ -158,7 +158,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         // The hot keys may have recovered since.
         let held = usize::try_from(process.server.told("keys")).unwrap();
         assert!((last.len()..=found.len()).contains(&held), "{kill}: {held} of {}", found.len());
-        // Some of them are asked again, others each time.
+        // Some of them are used again, different ones each time.
         let mut peer = process.server.connect();
         let first = usize::try_from(random.below(97)).unwrap();
         let some: Vec<_> = last.iter().skip(first).step_by(97).collect();
@@ -168,7 +168,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         }
     }
     assert_eq!(again, 0, "keys that were in the file are admitted again");
-    // A second more, for the server's clock is another than ours.
+    // One more second, because the clock of the server differs from ours.
     let span = start.elapsed() + Duration::from_secs(1);
     let bound = BURST + BURST * u64::try_from(span.as_millis()).unwrap() / 1000;
     let admitted = seen.admitted.map(AtomicU64::into_inner);
@@ -183,7 +183,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
     );
     assert!(most <= bound + kills * BURST, "{admitted:?}");
     let names = process.folder.names();
-    // What the one that was killed last left behind is removed as the next one starts.
+    // The next server removes the leftovers of the last one.
     let expected =
         |name: &String| name == "state" || name == "state.lock" || name.starts_with("state.tmp-");
     assert!(names.len() <= 3 && names.iter().all(expected), "{names:?}");
@@ -193,7 +193,7 @@ fn allowed(peer: &mut Peer, key: &str, policy: &str) -> bool {
     peer.integers(&format!("SG.TAKE {key} {policy}"))[0] == 1
 }
 
-/// Takes from keys by their numbers, all at once: how many were allowed.
+/// Takes once from each numbered key, all in one write; returns how many were allowed.
 fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
     let lines = keys.clone().map(|key| format!("SG.TAKE {name}{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
@@ -248,7 +248,7 @@ fn snapshot_of_a_growing_table_has_every_older_key() {
         stop.store(true, Ordering::Relaxed);
         files
     });
-    // Each has the old keys, and all that the one before it has.
+    // Each has the old keys, and all keys of the previous file.
     let asked = asked.map(AtomicUsize::into_inner);
     let new = (0..CLIENTS).flat_map(|client| (0..asked[client]).map(move |key| (client, key)));
     let new = new.map(|(client, key)| format!("new{client}-{key}"));
@@ -297,7 +297,7 @@ fn state_file_is_never_shared_by_two_processes() {
     assert!(!second.status.success());
     let path = process.folder.file("state");
     assert!(said.contains(&format!("state file `{}` is unavailable", path.display())), "{said}");
-    // The first is not disturbed, and the system lets go of the lock of one that is killed.
+    // The first is not disturbed, and the system releases the lock of a killed one.
     assert!(allowed(&mut process.server.connect(), "k", "gcra:1/366d"));
     process.kill();
     process.start_again();

@@ -1,8 +1,8 @@
-//! How long a take lasts at half of what the server can do: RELIABILITY 36.
+//! Latency of a take at half of the maximum throughput: RELIABILITY 36.
 //!
-//! The load is open-loop: each take has the time at which it should be sent, whatever became of those
-//! before, and its latency counts from that time. A server (or a client) that stalls thus shows in all takes
-//! that would have been sent meanwhile, and not in one alone (coordinated omission).
+//! The load is open-loop: each take has a scheduled time, independent of earlier
+//! replies, and its latency counts from that time. A stall of the server (or a client) therefore shows in all takes
+//! that were scheduled during the stall, not only in one (coordinated omission).
 
 use std::{
     io::{Read, Write},
@@ -54,7 +54,7 @@ impl Takes {
     }
 }
 
-/// Reads what is there; how many replies have ended with it.
+/// Reads available bytes; returns how many replies have ended with them.
 fn replies(stream: &mut TcpStream, chunk: &mut [u8], lines: &mut usize) -> usize {
     let count = stream.read(chunk).unwrap();
     assert!(count > 0, "the server closed");
@@ -65,7 +65,7 @@ fn replies(stream: &mut TcpStream, chunk: &mut [u8], lines: &mut usize) -> usize
     ended
 }
 
-/// Takes in a second, by clients that always have some in flight.
+/// Takes per second, by clients that always have some in flight.
 fn maximum(server: &Running, span: Duration) -> f64 {
     let start = now();
     let done: usize = thread::scope(|scope| {
@@ -88,12 +88,12 @@ fn maximum(server: &Running, span: Duration) -> f64 {
     done as f64 / start.elapsed().as_secs_f64()
 }
 
-/// When a take should be sent.
+/// The scheduled time of a take.
 fn due(start: Instant, number: u32, each: Duration) -> Instant {
     start + each * number
 }
 
-/// Takes on one connection, one `each`; their latencies in microseconds.
+/// Sends takes on one connection, one every `each`; returns their latencies in microseconds.
 fn open_loop(server: &Running, connection: u32, each: Duration, count: u32) -> Vec<u32> {
     let mut takes = Takes::connect(server, connection);
     let mut stream = takes.stream.try_clone().unwrap();
@@ -118,7 +118,7 @@ fn open_loop(server: &Running, connection: u32, each: Duration, count: u32) -> V
             if !until.is_zero() {
                 rest(until);
             }
-            // All that are due, and it never sends ahead.
+            // All that are due; none is sent early.
             let mut many = 0;
             while sent + many < count && due(start, sent + many, each) <= now() {
                 many += 1;
@@ -159,7 +159,7 @@ fn take_at_half_the_maximum_rate_is_fast() {
         at(9_990),
         at(10_000),
     );
-    // All are answered, and about as fast as they should be sent: no queue grows.
+    // All are answered at about the scheduled rate: no queue grows.
     assert_eq!(latencies.len(), count as usize * CONNECTIONS as usize);
     assert!(took < seconds * 2.0 + 5.0, "{took} s");
 }

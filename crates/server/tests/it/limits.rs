@@ -1,4 +1,4 @@
-//! What a client may send, at the bound, one less and one more.
+//! Limits on what clients send: at the bound, one less and one more.
 
 use std::io::{Read as _, Write as _};
 
@@ -31,7 +31,7 @@ fn protocol_error_is_sent_before_closing() {
     closes(&server, b"*1\r\n$131073\r\n", "invalid bulk length");
     closes(&server, b"PING \"x\r\n", "unbalanced quotes in request");
     closes(&server, &[b'x'; 65_537], "too big inline request");
-    // What was asked before is answered before.
+    // Earlier commands are answered first.
     let mut peer = server.connect();
     peer.send("PING\r\n*x\r\nPING\r\n");
     assert_eq!(peer.rest(), "+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n");
@@ -50,7 +50,7 @@ fn protocol_limits_hold_to_the_byte() {
         encode_command(&arguments, &mut bytes);
         bytes
     };
-    // What counts lies before the line feed.
+    // The bytes before the line feed count.
     let line = |length: usize| [b"ECHO ", &vec![b'x'; length - 6][..], b"\r\n"].concat();
     let echo = |length: usize| {
         let mut bytes = Vec::new();
@@ -87,7 +87,7 @@ fn protocol_limits_hold_to_the_byte() {
 fn command_total_length_is_bounded() {
     const MOST: usize = 1 << 20;
     let server = Running::new();
-    // Fifteen arguments of 64 KiB, and one that makes up the rest.
+    // Fifteen arguments of 64 KiB, and one with the rest.
     let of = |total: usize| {
         let head = b"*17\r\n$6\r\nEXISTS\r\n".to_vec();
         let long = [b"$65536\r\n", &vec![b'x'; 65_536][..], b"\r\n"].concat();
@@ -102,7 +102,7 @@ fn command_total_length_is_bounded() {
         peer.send(of(total));
         assert_eq!(peer.hear(), Value::Integer(0), "{total}");
     }
-    // It is what has been received and has not been answered that is bounded, and 16 KiB are read at
+    // The bound is on bytes that were received and not answered, and 16 KiB are read at
     // once: one byte more may or may not come with those before it.
     closes(&server, &of(MOST + 16 * 1024), "a command exceeds 1048576 bytes");
 }
@@ -135,7 +135,7 @@ fn max_clients_further_client_is_rejected() {
     assert_eq!(first.say("QUIT"), simple("OK"));
     assert_eq!(first.rest(), "");
     drop(first);
-    // Its place is free as soon as the server has seen it leave.
+    // Its permit is free once the server has noticed that it left.
     eventually("a third client is served", || {
         let mut third = server.connect();
         third.send("PING\r\n");
@@ -161,7 +161,7 @@ fn client_that_does_not_read_is_not_read_from() {
     let long = "x".repeat(60_000);
     let line = format!("ECHO {long}\r\n");
     let sending = std::thread::spawn(move || {
-        // 24 MB, which no buffer holds: this blocks until the replies are read.
+        // 24 MB fit into no buffer: this blocks until the replies are read.
         for _ in 0..many {
             std::io::Write::write_all(&mut sender, line.as_bytes()).unwrap();
         }
@@ -197,7 +197,7 @@ fn random_input_affects_no_other_client() {
     assert_eq!(server.connect().say("PING"), simple("PONG"));
 }
 
-/// RELIABILITY 49: a page in a browser can have a request of HTTP sent to this port. None of it is executed.
+/// RELIABILITY 49: a page can make a browser send an HTTP request to this port. None of it is executed.
 #[test]
 fn http_request_is_closed_before_any_command_is_executed() {
     let server = Running::new();
@@ -226,7 +226,7 @@ fn http_request_is_closed_before_any_command_is_executed() {
         assert_eq!(peer.integers("SG.PEEK victim fixed-window:1/1h")[0], 0, "{head}");
         assert_eq!(peer.integers("SG.PEEK other fixed-window:1/1h")[0], 1, "{head}");
     }
-    // Commands that are not known are errors and no more, whatever they are called.
+    // Unknown commands are only errors, whatever their names.
     assert!(peer.error("GET key").starts_with("ERR unknown command"));
     assert_eq!(peer.say("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
 }

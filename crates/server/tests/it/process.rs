@@ -1,4 +1,4 @@
-//! What a server takes of its process: file descriptors and memory.
+//! Resources of the server process: file descriptors and memory.
 
 use std::{
     fs,
@@ -17,8 +17,8 @@ use crate::{
     harness::{PATIENCE, Peer, any_port, simple, size},
 };
 
-/// RELIABILITY 54: idle clients that use up all descriptors keep out neither health checks nor snapshots nor
-/// changed rules.
+/// RELIABILITY 54: idle clients that use up all descriptors do not prevent health checks, snapshots or
+/// reloads of rules.
 #[test]
 fn descriptors_used_up_by_clients_leave_a_reserve() {
     let name = "process::descriptors_used_up_by_clients_leave_a_reserve";
@@ -53,7 +53,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
         http.read_to_string(&mut heard).unwrap();
         heard
     };
-    // Others sit on the places for health checks as well.
+    // Other clients occupy the connections reserved for health checks as well.
     let sitting: Vec<_> =
         (0..20).map(|_| TcpStream::connect(server.http.unwrap()).unwrap()).collect();
     for _ in 0..20 {
@@ -75,7 +75,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
         "figure: of 200 descriptors {most} are for clients; with all of those idle, /healthz answered 20 of 20"
     );
     drop((many, sitting));
-    // By a client that is served: another is rejected until the server has seen that these left.
+    // `INFO` comes from an accepted client: new ones are rejected until the server has seen the others leave.
     eventually("all others have left", || match info(&mut served, "connected_clients") {
         1 => Ok(()),
         clients => Err(clients),
@@ -107,7 +107,7 @@ fn descriptors_after_many_clients_are_closed() {
             }
         }
     }
-    // One at a time may be refused as long as those before have not been seen to leave.
+    // One at a time may be rejected until the server has noticed that the earlier ones have left.
     eventually("a client is served", || {
         let mut heard = Vec::new();
         let mut peer = server.connect();
@@ -121,7 +121,7 @@ fn descriptors_after_many_clients_are_closed() {
     assert!(refused > 0);
     // The connection of `INFO` may still be open.
     process.until_open_files(before);
-    // All permits are free again, and no more than there were.
+    // All permits are free again, and none was added.
     let peers = eventually("as many clients are served as may be", || {
         let mut peers: Vec<_> = (0..50).map(|_| server.connect()).collect();
         let replies = peers.iter_mut().map(|peer| peer.say("PING"));
@@ -154,7 +154,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
     for (stream, _) in &peers {
         stream.set_nonblocking(true).unwrap();
     }
-    // All send what the system takes, over and over, until all are closed.
+    // All clients send as much as the system accepts, repeatedly, until all are closed.
     let mut most = before;
     eventually_within(PATIENCE, "all clients are closed", || {
         peers.retain_mut(|(stream, sent)| match stream.write(&line.as_bytes()[*sent..]) {
@@ -169,7 +169,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
     });
     server.until_told("closed_slow", readers as u64);
     let each = (most - before) / readers;
-    // Of what is given back, the allocator keeps a little for later.
+    // The allocator keeps a little of the released memory.
     let after = eventually("their memory is given back", || {
         match process.resident().saturating_sub(before) {
             after if after <= 16 * 1024 + 16 * readers => Ok(after),
@@ -183,7 +183,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
     assert!(each < 1126, "{each} KiB");
 }
 
-/// A length is a claim: memory goes for what has come.
+/// An announced length is not trusted: memory is allocated only for bytes that have arrived.
 #[test]
 fn announced_lengths_allocate_nothing() {
     let name = "process::announced_lengths_allocate_nothing";
@@ -198,7 +198,7 @@ fn announced_lengths_allocate_nothing() {
         for peer in &mut peers {
             peer.send(announced);
         }
-        // By the time that all these are answered it has read those.
+        // Once all these are answered, the server has read the others.
         for _ in 0..50 {
             assert_eq!(server.connect().say("PING"), simple("PONG"));
         }
@@ -209,10 +209,10 @@ fn announced_lengths_allocate_nothing() {
     }
 }
 
-/// KiB that a server takes beside the state of keys.
+/// KiB that a server needs besides the state of keys.
 const OWN: usize = 8 * 1024;
 
-/// A server full of keys: what its process has in memory, all that it needs itself included.
+/// A server full of keys: resident memory of the process, including the server itself.
 fn full_server(name: &'static str, megabytes: usize) {
     let most = size("SLUICEGATE_SERVER_MEGABYTES", 64);
     if megabytes > most {
@@ -222,7 +222,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     else {
         return;
     };
-    // Those take a slot, and these as much again beside the table: few enough for the usual run.
+    // These take a slot and as much again beside the table: few enough for an everyday run.
     let (slots, eight) = ("fixed-window:1/12h", ["fixed-window:1/12h"; 8].join(","));
     let heavy = if most > 64 { slots } else { &*eight };
     let server = &process.server;

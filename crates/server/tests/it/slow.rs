@@ -1,4 +1,4 @@
-//! Clients that send a byte now and then, and never a whole command.
+//! Clients that send a byte from time to time, and never a complete command.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ use crate::{
 
 const MANY: &str = "SLUICEGATE_TEST_MANY";
 
-/// Clients that begin something and never end it, and one beside them that asks.
+/// Clients that never complete a request, and another client beside them.
 pub(crate) struct Dribble {
     /// The test, which is run again in a process that may open enough files.
     pub(crate) name: &'static str,
@@ -30,8 +30,8 @@ pub(crate) struct Dribble {
     pub(crate) ask: (&'static str, &'static str),
 }
 
-/// Sends a byte to each in turn, until the server has closed them all; how many bytes that were. What is
-/// done between two of them says how fast they come.
+/// Sends a byte to each in turn until the server has closed all of them; returns the number of bytes. `between`
+/// is called between two bytes.
 fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     let mut bytes = 0;
     eventually_within(PATIENCE, "all clients are closed", || {
@@ -70,7 +70,7 @@ impl Dribble {
         stream
     }
 
-    /// Asks so often; how long each took.
+    /// Sends this many requests, and returns the latency of each.
     fn ask(&self, stream: &mut TcpStream, count: usize) -> Vec<Duration> {
         let (text, end) = self.ask;
         let times = (0..count).map(|_| {
@@ -87,7 +87,7 @@ impl Dribble {
         times.collect()
     }
 
-    /// All of them are closed, and the other is answered meanwhile.
+    /// All of them are closed, while the other is answered.
     pub(crate) fn all_are_closed(self) {
         if env::var_os(MANY).is_none() {
             // In a process that may open two files for each.
@@ -124,16 +124,16 @@ impl Dribble {
             late(beside.clone()),
             late(alone.clone()),
         );
-        // Twice as long as alone, and what a busy machine adds.
+        // Twice as long as alone, plus the noise of a busy machine.
         let most = 2 * late(alone.clone()) + 20_000;
         assert!(late(beside.clone()) <= most, "{} us, alone {} us", late(beside), late(alone));
-        // The two that are asking.
+        // The two active clients.
         server.until_told("connected_clients", 2);
         assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");
     }
 }
 
-/// The 99th of 100, in microseconds.
+/// The p99, in microseconds.
 pub(crate) fn late(mut times: Vec<Duration>) -> u128 {
     times.sort_unstable();
     times[times.len() * 99 / 100].as_micros()
@@ -164,14 +164,14 @@ fn incomplete_commands_do_not_reset_the_idle_timeout() {
     assert_eq!(peer.say("PING"), simple("PONG"));
     peer.send("*1\r\n$131072\r\n");
     peer.stream.set_nonblocking(true).unwrap();
-    // Another asks between two bytes, so that they are not too many: it is not closed.
+    // Another client sends a request between two bytes, so the bytes are not too fast: it is not closed.
     let mut other = server.connect();
     let bytes = dribble(vec![peer.stream], || assert_eq!(other.say("PING"), simple("PONG")));
     assert!(bytes < 131_072, "{bytes}");
     server.until_told("closed_idle", 1);
 }
 
-/// A command may take its time up to the bound, whatever came before it.
+/// A command may take its time up to the bound, independently of earlier ones.
 #[test]
 fn input_timeout_applies_to_each_command() {
     let most = Duration::from_secs(3);
@@ -179,7 +179,7 @@ fn input_timeout_applies_to_each_command() {
     let mut peer = server.connect();
     let start = now();
     let mut answered = 0;
-    // Always a part of the next command behind the one that is asked for.
+    // Always with a part of the next command behind it.
     peer.send("PI");
     while start.elapsed() < most * 4 / 3 {
         peer.send("NG\r\nPI");

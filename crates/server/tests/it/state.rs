@@ -65,7 +65,7 @@ fn state_file_damaged_is_renamed() {
     }
 }
 
-/// The state that is there at any moment is what a process that is killed then leaves behind.
+/// A killed process leaves the state file as it is at that moment.
 #[test]
 fn state_file_of_a_killed_server_is_complete() {
     let folder = Folder::new();
@@ -85,14 +85,14 @@ fn state_file_of_a_killed_server_is_complete() {
             let store = MemoryStore::load(file, now(), 1 << 30, WhenFull::Deny);
             keys = store.unwrap_or_else(|error| panic!("round {round}: {error}")).len();
         }
-        // And one of the next round is another than this one.
+        // The file of the next round differs from this one.
         server.until_at_least("snapshots", before + 1);
     }
     assert!(keys > 200, "{keys}");
     println!("50 copies were whole, the last of {keys} keys");
     drop(server);
 
-    // What snapshots that were cut short left behind is removed, and nothing else.
+    // Leftovers of interrupted snapshots are removed, and nothing else.
     let left = ["state.tmp", "state.tmp-0123456789abcdef"];
     let kept = ["state.tmp-0", "state.tmp-0123456789abcdeg", "other.tmp-0123456789abcdef"];
     for name in left.into_iter().chain(kept) {
@@ -133,7 +133,7 @@ fn info_counts_snapshots_and_failures() {
     server.until_at_least("snapshots", since + 1);
 }
 
-/// Asks once for each of many keys, in one write. Which of them were allowed.
+/// Takes once from each of many keys, in one write. Returns whether each was allowed.
 fn flood(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
     let lines: String =
         keys.clone().map(|key| format!("SG.TAKE flood{key} {POLICY}\r\n")).collect();
@@ -222,7 +222,7 @@ fn state_file_symbolic_links_are_not_followed() {
     let target = folder.file("target");
     fs::write(&target, b"precious").unwrap();
     let link = |name: &str| std::os::unix::fs::symlink(&target, folder.file(name)).unwrap();
-    // Where older versions put what they wrote.
+    // Older versions wrote to these paths.
     link("state.tmp");
     let path = folder.file("state");
     let server = with_state(&path);
@@ -238,7 +238,7 @@ fn state_file_symbolic_links_are_not_followed() {
     link("third.lock");
     let third = refused(|config| config.memory.state_file = Some(folder.file("third")));
     assert!(third.contains("third.lock`: expected a regular file"), "{third}");
-    // One that is put there later is replaced, and its target stays.
+    // A link that is created later is replaced, and its target is unchanged.
     let server = with_state(&path);
     fs::remove_file(&path).unwrap();
     link("state");
@@ -281,7 +281,7 @@ fn lock_file_removed_keeps_the_state_file_to_one_writer() {
         assert_eq!(take(&second, "k"), if is_renamed { 1 } else { 2 });
         drop(second);
         let written = fs::read(&path).unwrap();
-        // It would write its own state at the end.
+        // It would otherwise write its own state at the end.
         drop(first);
         assert_eq!(fs::read(&path).unwrap(), written, "renamed: {is_renamed}");
     }
@@ -326,7 +326,7 @@ fn state_file_with_hard_links_is_rejected() {
     drop(with_state(&path));
 }
 
-/// In half the memory some keys do not fit: they are counted, and denied as long as they would have been.
+/// In half the memory some keys do not fit: they are counted, and denied for as long as their state would have.
 #[test]
 fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
     let folder = Folder::new();

@@ -69,7 +69,7 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
         let line = format!("ECHO {}\r\n", "x".repeat(60_000));
         while std::io::Write::write_all(&mut sender, line.as_bytes()).is_ok() {}
     });
-    // Once the buffers are full nothing is echoed any more.
+    // Once the buffers are full, no more replies arrive.
     let (mut echoed, mut same) = (0, 0);
     eventually("nothing is echoed any more", || {
         let told = server.told("cmdstat_echo");
@@ -90,7 +90,7 @@ struct Batch {
     times: usize,
     end: &'static str,
     connect: fn(&Running) -> TcpStream,
-    /// How many batches are answered before the first stop, and how many more before each next.
+    /// Batches that are answered before the first stop, and further ones before each later stop.
     load: (u64, u64),
 }
 
@@ -102,7 +102,7 @@ const OF_RESP: Batch = Batch {
     connect: |server| server.connect().stream,
     load: (200, 37),
 };
-/// One at a time: what else a client of HTTP/1.1 has sent, a server may leave to another connection.
+/// One at a time: a server may leave further requests of an HTTP/1.1 client unanswered.
 const OF_HTTP: Batch = Batch {
     face: "HTTP",
     text: Cow::Borrowed("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -131,8 +131,8 @@ impl Batch {
     }
 }
 
-/// Sends batch after batch until the server closes. Whatever was sent before `stopping` must have
-/// been answered; how many batches that was, and how many came later and were not.
+/// Sends batches until the server closes. Everything that was sent before `stopping` must be
+/// answered; returns how many batches that was, and how many later ones were not answered.
 fn press(
     mut stream: TcpStream,
     batch: &Batch,
@@ -224,6 +224,6 @@ fn stops_under_load(batch: &Batch, stops: usize, configure: impl Fn(&mut Config)
         "figure: {stops} stops under load ({face}): {batches} batches answered, none of before the stop \
          unanswered, {late} sent while it closed; the longest took {longest:?}"
     );
-    // Its grace is 5 seconds; the rest is for a machine that is busy.
+    // The grace period is 5 seconds; the rest is for a busy machine.
     assert!(longest < Duration::from_secs(10), "{longest:?}");
 }

@@ -1,4 +1,4 @@
-//! Clients that ask nothing, and clients that take nothing.
+//! Clients that send no request, and clients that read no reply.
 
 use std::{
     io::{Read, Write},
@@ -42,7 +42,7 @@ fn client_that_does_not_read_is_closed() {
     }
     server.until_told("closed_slow", 20);
     server.until_told("connected_clients", 1);
-    // What one had been sent before ends without the rest.
+    // Bytes that were sent to a client earlier end without the rest.
     let mut taken = Vec::new();
     let _ = peers[0].stream.read_to_end(&mut taken);
     assert_eq!(server.connect().say("PING"), simple("PONG"));

@@ -1,4 +1,4 @@
-//! What goes over the wire, byte by byte, in both protocols.
+//! The bytes on the wire, in both protocols.
 
 use sluicegate_resp::{Value, encode_command};
 

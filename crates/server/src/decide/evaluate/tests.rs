@@ -29,7 +29,7 @@ fn evaluate<R>(
 ) -> R {
     let headers: Vec<_> = user.map(|user| ("u", user)).into_iter().collect();
     let rules = decider.rules.current();
-    let matches = rules.rules().matches(&Request::http("GET", path, &headers));
+    let matches = rules.rules.matches(&Request::http("GET", path, &headers));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let outcome = runtime.block_on(decider.evaluate(&rules, &matches, operation, now));
     read(&matches, outcome)

@@ -45,7 +45,7 @@ pub(super) struct ConnectionActivity {
     /// Changes whenever a request starts to arrive.
     begun: Cell<u64>,
     /// Requests so far.
-    requests: Cell<u64>,
+    pub(super) requests: Cell<u64>,
     /// Requests without a complete reply.
     in_flight: Cell<u64>,
     /// Whether the client reads nothing.
@@ -162,11 +162,6 @@ impl ConnectionActivity {
         self.write_blocked.set(true);
     }
 
-    /// Whether the client reads nothing.
-    pub(super) fn is_write_blocked(&self) -> bool {
-        self.write_blocked.get()
-    }
-
     /// The first bytes of a request have already arrived.
     pub(super) fn has_begun(&self, bytes: usize) {
         *self.input.borrow_mut() = Input::One { begun: true, bytes };
@@ -205,11 +200,6 @@ impl ConnectionActivity {
     /// While a request is incomplete: a number that changes with the next one.
     pub(super) fn begun(&self) -> Option<u64> {
         self.input.borrow().begun().then(|| self.begun.get())
-    }
-
-    /// The number of requests so far.
-    pub(super) fn requests(&self) -> u64 {
-        self.requests.get()
     }
 
     /// The client has closed its side. Whether that can be ignored for now, because a request will
@@ -253,7 +243,7 @@ impl InFlightGuard {
 
     /// Whether the client reads nothing.
     pub(super) fn is_write_blocked(&self) -> bool {
-        self.activity.is_write_blocked()
+        self.activity.write_blocked.get()
     }
 }
 
@@ -265,10 +255,8 @@ impl Drop for InFlightGuard {
         let bytes = self.held.bytes();
         if bytes > 0 && activity.write_blocked.get() && self.held.resize(0) {
             let mut ended = activity.ended.borrow_mut();
-            let _fits = {
-                let sum = ended.bytes() + bytes;
-                ended.resize_for_connection(sum)
-            };
+            let sum = ended.bytes() + bytes;
+            let _fits = ended.resize_for_connection(sum);
         }
     }
 }

@@ -1,56 +1,30 @@
 //! Chunks of replies that a client of HTTP/2 has not read, and since when.
 
+use slab::Slab;
 use sluicegate_core::Timestamp;
 
-/// The unread chunks, each in a slot.
+/// The unread chunks, each in a slot, with the first check that found it unread.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
-    chunks: Vec<Chunk>,
-    free: Vec<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunk {
-    Taken,
-    /// Sent since the last check.
-    New,
-    /// Unread since this check.
-    Since(Timestamp),
-}
+pub(super) struct Chunks(Slab<Option<Timestamp>>);
 
 impl Chunks {
     /// Adds a chunk, and returns its slot.
     pub(super) fn add(&mut self) -> usize {
-        if let Some(at) = self.free.pop() {
-            self.chunks[at] = Chunk::New;
-            return at;
-        }
-        self.chunks.push(Chunk::New);
-        self.chunks.len() - 1
+        self.0.insert(None)
     }
 
     /// Removes the chunk in this slot: it was read, or its request is gone.
-    pub(super) fn remove(&mut self, at: usize) {
-        self.chunks[at] = Chunk::Taken;
-        self.free.push(at);
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.0.remove(slot);
     }
 
-    /// Looks which parts are there; since when the oldest has been.
+    /// The first check that found the oldest chunk unread, this one at `now` included.
     pub(super) fn check(&mut self, now: Timestamp) -> Option<Timestamp> {
-        if self.free.len() == self.chunks.len() {
-            (self.chunks, self.free) = Default::default();
+        if self.0.is_empty() {
+            // Its memory is released, too.
+            self.0 = Slab::new();
         }
-        let mut oldest = None;
-        for chunk in &mut self.chunks {
-            let since = match *chunk {
-                Chunk::Taken => continue,
-                Chunk::New => now,
-                Chunk::Since(since) => since,
-            };
-            *chunk = Chunk::Since(since);
-            oldest = Some(oldest.map_or(since, |oldest: Timestamp| oldest.min(since)));
-        }
-        oldest
+        self.0.iter_mut().map(|(_, since)| *since.get_or_insert(now)).min()
     }
 }
 

@@ -39,13 +39,6 @@ struct Usage {
     reservation: Reservation,
 }
 
-/// Upper bounds on held bytes.
-#[derive(Clone, Copy)]
-struct Bounds {
-    of_connection: usize,
-    of_all: usize,
-}
-
 /// Bytes that are held for one purpose, until dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -80,12 +73,12 @@ impl ConnectionBuffers {
 
     /// Whether half of the budget is in use: idle connections then release their buffers.
     pub(super) fn is_scarce(&self) -> bool {
-        self.budget.used() > self.budget.max() / 2
+        self.budget.used() > self.budget.max / 2
     }
 
     /// Whether seven eighths of the budget are in use: idle connections of HTTP/2 are then ended.
     pub(super) fn is_nearly_full(&self) -> bool {
-        self.budget.used() > self.budget.max() / 8 * 7
+        self.budget.used() > self.budget.max / 8 * 7
     }
 
     /// The client has closed its side.
@@ -103,15 +96,15 @@ impl ConnectionBuffers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Holds `to` bytes in place of `from`, within the bounds `most`. `false`: they are too many, and
-    /// nothing has changed.
-    fn change(&self, from: usize, to: usize, most: Bounds) -> bool {
+    /// Holds `to` bytes in place of `from`, while the connection holds up to `max`, and all up to `max_of_all`.
+    /// `false`: they are too many, and nothing has changed.
+    fn change(&self, from: usize, to: usize, max: usize, max_of_all: usize) -> bool {
         let mut usage = self.usage.lock();
         let Usage { held, reservation } = &mut *usage;
         let sum = *held - from + to;
         if to > from && sum > reservation.bytes() {
             let wanted = sum.next_multiple_of(STEP);
-            if wanted > most.of_connection || !reservation.resize_within(wanted, most.of_all) {
+            if wanted > max || !reservation.resize_within(wanted, max_of_all) {
                 return false;
             }
         } else if to < from && (sum == 0 || reservation.bytes() - sum > SLACK) {
@@ -124,7 +117,7 @@ impl ConnectionBuffers {
 
 impl Held {
     /// An empty reservation of the same connection.
-    pub(super) fn hold_nothing(&self) -> Self {
+    pub(crate) fn hold_nothing(&self) -> Self {
         self.connection.hold_nothing()
     }
 
@@ -140,26 +133,24 @@ impl Held {
     /// keep others from being served.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max() / 4 * 3;
-        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION - SPARE, of_all })
+        self.resize_within(bytes, MAX_PER_CONNECTION - SPARE, self.connection.budget.max / 4 * 3)
     }
 
     /// The same, for bytes without which a connection cannot be served at all.
     #[must_use]
     pub(super) fn resize_for_connection(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max();
-        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
+        self.resize_within(bytes, MAX_PER_CONNECTION, self.connection.budget.max)
     }
 
     /// The same, for slots of concurrent requests: within the share of bodies.
     #[must_use]
     pub(super) fn resize_for_slots(&mut self, bytes: usize) -> bool {
-        let of_all = self.connection.budget.max() / 4 * 3;
-        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
+        self.resize_within(bytes, MAX_PER_CONNECTION, self.connection.budget.max / 4 * 3)
     }
 
-    fn resize_within(&mut self, bytes: usize, most: Bounds) -> bool {
-        let fits = bytes == self.bytes || self.connection.change(self.bytes, bytes, most);
+    fn resize_within(&mut self, bytes: usize, max: usize, max_of_all: usize) -> bool {
+        let fits =
+            bytes == self.bytes || self.connection.change(self.bytes, bytes, max, max_of_all);
         if fits {
             self.bytes = bytes;
         }

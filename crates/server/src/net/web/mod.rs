@@ -66,8 +66,8 @@ use crate::{
 
 /// How long a closed client may take to read the last reply.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most bytes that it may send meanwhile, such as the body of an answered request: more than any body
-/// that is rejected in good faith.
+/// Most bytes that it may send in that time, such as the body of an answered request: more than the body of
+/// any honest request that is rejected.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
 /// The reply of HTTP/1.1 to a client whose request is not read.
@@ -85,17 +85,11 @@ pub(crate) struct Settings {
     pub(crate) max_age: Duration,
 }
 
-/// What the connections of one protocol on one worker have in common.
+/// The state that connections of one protocol on one worker share.
 #[derive(Debug)]
 pub(crate) struct WebPort {
     pub(crate) port: Port,
-    settings: Settings,
-}
-
-impl WebPort {
-    pub(crate) const fn new(port: Port, settings: Settings) -> Self {
-        Self { port, settings }
-    }
+    pub(crate) settings: Settings,
 }
 
 /// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests,
@@ -134,7 +128,7 @@ pub(crate) async fn serve<A, F, B>(
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
     let mut turn = Turn::new(&worker.turns);
-    let mut seen_requests = activity.requests();
+    let mut seen_requests = activity.requests.get();
     // Whether an idle client of HTTP/2 was told to leave, because others need the memory.
     let mut leaves = false;
     let mut timeouts = Timeouts::new(&settings.timeouts);
@@ -226,7 +220,7 @@ pub(crate) async fn serve<A, F, B>(
                     Some(CloseReason::Idle) => return stats.idle.add(),
                     Some(CloseReason::Slow) => return stats.slow.add(),
                 }
-                let has_rested = activity.rests() && activity.requests() == seen_requests;
+                let has_rested = activity.rests() && activity.requests.get() == seen_requests;
                 let is_in_the_way =
                     connection.is_nearly_full() || activity.holds_slots() && connection.is_scarce();
                 match &mut session {
@@ -240,7 +234,7 @@ pub(crate) async fn serve<A, F, B>(
                     }
                     _ => {}
                 }
-                seen_requests = activity.requests();
+                seen_requests = activity.requests.get();
                 rare.push(check(timeouts.next_check(now)));
             }
         }

@@ -1,7 +1,6 @@
 //! The body of a request, whose bytes are reserved as they arrive.
 
 use std::{
-    fmt,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -9,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::held_bytes::{Held, HeldBack};
+use super::held_bytes::Held;
 
 /// A body up to this length needs no reservation: the charge of its connection covers it.
 const FREE: usize = 4 * 1024;
@@ -19,48 +18,36 @@ const FREE: usize = 4 * 1024;
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Incoming,
-    held: Held,
+    /// Bytes that are held for the body.
+    pub(crate) held: Held,
     received: usize,
     /// Whether the rest is dropped as it arrives.
     discards: bool,
-    /// The bytes of the head of its request.
-    head: usize,
+    /// The bytes of the head of its request: names, values, path and query.
+    pub(crate) head_size: usize,
 }
 
 /// Why a body cannot be read to its end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     /// The client sent an invalid body, or ended it early.
-    Cut(Option<hyper::Error>),
-    /// The memory budget is used up.
+    #[error("{0}")]
+    Invalid(hyper::Error),
+    #[error("the client closed before its end")]
+    Closed,
+    #[error("the memory for request bodies is used up")]
     NoMemory,
 }
 
 impl RequestBody {
-    pub(super) const fn new(incoming: Incoming, held: Held, head: usize) -> Self {
-        Self { incoming, held, received: 0, discards: false, head }
-    }
-
-    /// The bytes of the head of the request: names, values, path and query.
-    pub(crate) const fn head_size(&self) -> usize {
-        self.head
+    pub(super) const fn new(incoming: Incoming, held: Held, head_size: usize) -> Self {
+        Self { incoming, held, received: 0, discards: false, head_size }
     }
 
     /// Drops the rest as it arrives.
     pub(crate) fn discard(&mut self) {
         self.discards = true;
         let _fewer = self.held.resize(0);
-    }
-
-    /// A reservation for the reply to the request, still empty.
-    pub(crate) fn hold_nothing(&self) -> Held {
-        self.held.hold_nothing()
-    }
-
-    /// Marks the request as waiting, until the result is dropped. `None`: the client has closed its
-    /// side of the connection, so that a client which leaves later would not be noticed.
-    pub(crate) fn hold_back(&self) -> Option<HeldBack> {
-        self.held.hold_back()
     }
 }
 
@@ -76,12 +63,12 @@ impl Body for RequestBody {
         let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
             // The client has closed its side: no more bytes will arrive.
             Poll::Pending if this.held.is_read_closed() => {
-                return Poll::Ready(Some(Err(BodyError::Cut(None))));
+                return Poll::Ready(Some(Err(BodyError::Closed)));
             }
             Poll::Pending => return Poll::Pending,
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Ready(Some(Err(error))) => {
-                return Poll::Ready(Some(Err(BodyError::Cut(Some(error)))));
+                return Poll::Ready(Some(Err(BodyError::Invalid(error))));
             }
             Poll::Ready(Some(Ok(frame))) => frame,
         };
@@ -102,15 +89,3 @@ impl Body for RequestBody {
         self.incoming.size_hint()
     }
 }
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cut(Some(error)) => error.fmt(formatter),
-            Self::Cut(None) => formatter.write_str("the client closed before its end"),
-            Self::NoMemory => formatter.write_str("the memory for request bodies is used up"),
-        }
-    }
-}
-
-impl std::error::Error for BodyError {}

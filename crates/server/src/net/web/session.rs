@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    fmt,
     future::{Future, ready},
     pin::Pin,
     rc::Rc,
@@ -16,7 +15,7 @@ use hyper::{
     body::{Body, Incoming},
     rt::Executor,
     server::conn::{http1, http2},
-    service::{HttpService, service_fn},
+    service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::spawn_local;
@@ -46,20 +45,9 @@ pub(super) struct Answering<A, B> {
 }
 
 /// A request is rejected unread, because there is no memory for it: its client may send it again.
-#[derive(Debug)]
-pub(super) struct Refused(h2::Error);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("no memory for another request")
-    }
-}
-
-impl std::error::Error for Refused {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("no memory for another request")]
+pub(super) struct Refused(#[source] h2::Error);
 
 /// HTTP over one connection, in either version.
 pub(super) trait Session {
@@ -99,7 +87,12 @@ where
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW_OF_ALL)
             .max_send_buf_size(MAX_PENDING);
-        return Box::new(builder.serve_connection(io, service));
+        return Box::new(Spoken {
+            connection: builder.serve_connection(io, service),
+            stop: |connection| connection.graceful_shutdown(),
+            // A connection of HTTP/2 has state on both sides, and is never ended while idle.
+            into_unread: |_| Bytes::new(),
+        });
     }
     let mut builder = http1::Builder::new();
     // `timeouts` limits how long a head may take.
@@ -108,7 +101,11 @@ where
         .header_read_timeout(None)
         .max_buf_size(MAX_BUFFER)
         .max_headers(MAX_FIELDS);
-    Box::new(builder.serve_connection(io, service))
+    Box::new(Spoken {
+        connection: builder.serve_connection(io, service),
+        stop: |connection| connection.graceful_shutdown(),
+        into_unread: |connection| connection.into_parts().read_buf,
+    })
 }
 
 impl<A, F, B> Answering<A, B>
@@ -169,49 +166,25 @@ fn head_size(request: &Request<Incoming>) -> usize {
     fields.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
 }
 
-type Io = TokioIo<MonitoredIo>;
-
-impl<S, B> Session for http1::Connection<Io, S>
-where
-    S: HttpService<Incoming, ResBody = B> + Unpin,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    B: Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    #[inline]
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        Future::poll(Pin::new(self), context)
-    }
-
-    fn stop(&mut self) {
-        Pin::new(self).graceful_shutdown();
-    }
-
-    fn into_unread(self: Box<Self>) -> Bytes {
-        self.into_parts().read_buf
-    }
+/// A connection of hyper, and what differs between the versions.
+struct Spoken<C> {
+    connection: C,
+    stop: fn(Pin<&mut C>),
+    into_unread: fn(C) -> Bytes,
 }
 
-impl<S, B> Session for http2::Connection<Io, S, Local>
-where
-    S: HttpService<Incoming, ResBody = B> + Unpin,
-    S::Future: 'static,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    B: Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<C: Future<Output = hyper::Result<()>> + Unpin> Session for Spoken<C> {
     #[inline]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        Future::poll(Pin::new(self), context)
+        Pin::new(&mut self.connection).poll(context)
     }
 
     fn stop(&mut self) {
-        Pin::new(self).graceful_shutdown();
+        (self.stop)(Pin::new(&mut self.connection));
     }
 
     fn into_unread(self: Box<Self>) -> Bytes {
-        // A connection of HTTP/2 has state on both sides, and is never ended while idle.
-        Bytes::new()
+        (self.into_unread)(self.connection)
     }
 }
 

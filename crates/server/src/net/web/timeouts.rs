@@ -82,7 +82,7 @@ impl Timeouts {
         }
         let rests = activity.rests();
         let begun = activity.begun().filter(|_| rests);
-        let next = rests.then(|| activity.requests());
+        let next = rests.then(|| activity.requests.get());
         // Both are evaluated, because each starts when it is first seen.
         let over = [self.input.is_over(begun, now), self.next.is_over(next, now)];
         over.contains(&true).then_some(CloseReason::Idle)
@@ -107,8 +107,7 @@ impl TimeLimit {
     /// The time left; `None`: there is no limit, or nothing is pending.
     fn left(&self, now: Timestamp) -> Option<Duration> {
         let (_, since) = self.seen.filter(|_| !self.limit.is_zero())?;
-        let lasted = now.as_micros().saturating_sub(since.as_micros());
-        Some(self.limit.saturating_sub(Duration::from_micros(lasted)))
+        Some(self.limit.saturating_sub(now.since(since)))
     }
 }
 

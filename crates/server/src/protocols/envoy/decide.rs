@@ -15,7 +15,9 @@ use sluicegate_proto::{
         rate_limit_response::{RateLimit, rate_limit::Unit},
     },
 };
-use sluicegate_rules::{Descriptor, EnvoyMode, Match, MatchOutcome, RuleOperation, Treatment};
+use sluicegate_rules::{
+    Descriptor, EnvoyMode, Match, MatchOutcome, RuleOperation, Treatment, Unit as RuleUnit,
+};
 use smallvec::SmallVec;
 use tonic::Status;
 
@@ -54,11 +56,11 @@ pub(super) async fn decide(
     }
     let mut descriptors: SmallVec<[_; 2]> = SmallVec::new();
     for (entries, call) in entries.iter().zip(&calls) {
-        descriptors.push(Descriptor { entries, limit: call.rule_limit() });
+        descriptors.push(Descriptor { entries, limit: call.limit });
     }
 
     let rules = Arc::clone(&context.decider.rules.current());
-    let matches = rules.rules().descriptors_as_found(&request.domain, &descriptors, |found| {
+    let matches = rules.rules.descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
         charges.for_each(|it| context.decider.prefetch(&it.key));
     });
@@ -88,14 +90,7 @@ pub(super) async fn decide(
 struct DescriptorCall {
     operation: RuleOperation,
     /// The limit that comes with the descriptor.
-    limit: Option<(u32, Unit)>,
-}
-
-impl DescriptorCall {
-    fn rule_limit(&self) -> Option<(u32, sluicegate_rules::Unit)> {
-        let (requests, unit) = self.limit?;
-        Some((requests, unit::to_rules(unit)?))
-    }
+    limit: Option<(u32, RuleUnit)>,
 }
 
 /// Checks a request.
@@ -140,9 +135,10 @@ fn read_one(
         hits => RuleOperation::Take(hits),
     };
     let limit = descriptor.limit.as_ref().map(|limit| {
-        let unit = Unit::try_from(limit.unit).unwrap_or_default();
-        let known = unit::period(unit).map(|_| (limit.requests_per_unit, unit));
-        known.ok_or_else(|| format!("expected a unit from 1 to 7, not {}", limit.unit))
+        let unit = Unit::try_from(limit.unit).ok().and_then(unit::to_rules);
+        let unit =
+            unit.ok_or_else(|| format!("expected a unit from 1 to 7, not {}", limit.unit))?;
+        Ok::<_, String>((limit.requests_per_unit, unit))
     });
     Ok(DescriptorCall { operation, limit: limit.transpose()? })
 }
@@ -193,10 +189,7 @@ impl DescriptorEvaluation<'_> {
     /// Counts the decision of an enforced match.
     fn count(&self, found: &Match<'_>, outcome: &MatchOutcome) -> Result<(), Status> {
         let (Some(decision), false) = (&outcome.decision, found.shadow) else { return Ok(()) };
-        if outcome.source == Source::Fallback && !outcome.allowed && self.fails_on_fallback_denial()
-        {
-            return Err(unavailable(&"the store is unavailable"));
-        }
+        self.check_fallback(outcome.source, outcome.allowed)?;
         self.stats.decided(outcome.source, decision);
         if let Some(charge) = found.charges.get(outcome.charge) {
             let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
@@ -236,9 +229,13 @@ impl DescriptorEvaluation<'_> {
         limited
     }
 
-    /// Whether a fallback denial fails the call with `UNAVAILABLE`. Envoy then applies its own `failure_mode_deny`.
-    fn fails_on_fallback_denial(&self) -> bool {
-        self.context.fallback_denial == FallbackDenial::Unavailable
+    /// Fails the call for a fallback denial, unless the settings say otherwise.
+    fn check_fallback(&self, source: Source, allowed: bool) -> Result<(), Status> {
+        let fails = self.context.fallback_denial == FallbackDenial::Unavailable;
+        if source == Source::Fallback && !allowed && fails {
+            return Err(unavailable(&"the store is unavailable"));
+        }
+        Ok(())
     }
 
     /// Applies a limit that comes with the descriptor, in a domain without rules.
@@ -247,10 +244,10 @@ impl DescriptorEvaluation<'_> {
         domain: &str,
         descriptor: &Descriptor<'_>,
         requests: u32,
-        unit: Unit,
+        unit: RuleUnit,
     ) -> Result<DescriptorOutcome, Status> {
-        let rate =
-            RateLimit { requests_per_unit: requests, unit: unit.into(), name: String::new() };
+        let wire_unit = unit::from_rules(unit).into();
+        let rate = RateLimit { requests_per_unit: requests, unit: wire_unit, name: String::new() };
         let Some(policy) = window(requests, unit) else {
             return Ok(DescriptorOutcome::Limited(Limited::blocked(EnvoyMode::Enforced, rate)));
         };
@@ -270,10 +267,7 @@ impl DescriptorEvaluation<'_> {
         let prepared = self.context.decider.prepare(&policy);
         let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
         let answer = answer.map_err(|error| status_of(&error))?;
-        let denies = !answer.decision.allowed();
-        if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
-            return Err(unavailable(&"the store is unavailable"));
-        }
+        self.check_fallback(answer.source, answer.decision.allowed())?;
         self.stats.decided(answer.source, &answer.decision);
         self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
         Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
@@ -304,8 +298,8 @@ fn unavailable(why: &dyn std::fmt::Display) -> Status {
 }
 
 /// Windows aligned to the clock that count denied requests as well. `None` for zero requests.
-fn window(requests: u32, unit: Unit) -> Option<Policy> {
-    let window = Window::Span { period: unit::period(unit)?, align: Align::Clock };
+fn window(requests: u32, unit: RuleUnit) -> Option<Policy> {
+    let window = Window::Span { period: unit::period(unit), align: Align::Clock };
     let limit = FixedWindow::new(requests, &window, true).ok()?;
     Policy::try_from(vec![Limit::FixedWindow(limit)]).ok()
 }

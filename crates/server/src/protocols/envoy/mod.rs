@@ -44,7 +44,7 @@ pub(crate) fn service(context: EnvoyContext, web: web::Settings) -> ServiceFacto
     let context = Arc::new(context);
     Box::new(move |port| {
         let services = Rc::new(Services::new(&context, &port.stats));
-        Rc::new(EnvoyService { services, web: Rc::new(WebPort::new(port, web.clone())) })
+        Rc::new(EnvoyService { services, web: Rc::new(WebPort { port, settings: web.clone() }) })
     })
 }
 

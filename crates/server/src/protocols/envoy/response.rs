@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
+use sluicegate_headers::seconds;
 use sluicegate_proto::{
     HeaderValue,
     descriptor::RateLimitDescriptor,
@@ -96,11 +97,6 @@ fn status(outcome: DescriptorOutcome) -> DescriptorStatus {
         }
     }
     status
-}
-
-/// Whole seconds, rounded up so that a client that waits for them is not denied.
-fn seconds(span: Duration) -> u64 {
-    span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
 /// The headers of the descriptor that is over its limit, or of the one with the least remaining.

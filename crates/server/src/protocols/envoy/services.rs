@@ -59,12 +59,6 @@ pub(crate) struct Services {
     input_timeout: Duration,
 }
 
-impl std::fmt::Debug for Services {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Services").finish_non_exhaustive()
-    }
-}
-
 impl Services {
     /// The services of the worker that `stats` counts for.
     pub(crate) fn new(context: &Arc<EnvoyContext>, stats: &Arc<Stats>) -> Self {
@@ -151,7 +145,7 @@ pub(super) fn unavailable() -> Response<Body> {
 fn unread(error: BodyError) -> Status {
     match error {
         BodyError::NoMemory => Status::unavailable(error.to_string()),
-        BodyError::Cut(_) => Status::cancelled(error.to_string()),
+        BodyError::Invalid(_) | BodyError::Closed => Status::cancelled(error.to_string()),
     }
 }
 

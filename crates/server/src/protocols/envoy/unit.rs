@@ -4,44 +4,32 @@ use std::time::Duration;
 
 use sluicegate_core::{CalendarUnit, Limit};
 use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
-use sluicegate_rules::Unit as Named;
+use sluicegate_rules::Unit as RuleUnit;
 
-/// Envoy's units of time with their seconds, the shortest first. A month is 30 days and a year 365.
-const UNITS: [(Unit, u32); 7] = [
-    (Unit::Second, 1),
-    (Unit::Minute, 60),
-    (Unit::Hour, 3_600),
-    (Unit::Day, 86_400),
-    (Unit::Week, 604_800),
-    (Unit::Month, 2_592_000),
-    (Unit::Year, 31_536_000),
-];
-
-/// A unit of rules, and the same unit of Envoy.
-const NAMES: [(Named, Unit); 7] = [
-    (Named::Second, Unit::Second),
-    (Named::Minute, Unit::Minute),
-    (Named::Hour, Unit::Hour),
-    (Named::Day, Unit::Day),
-    (Named::Week, Unit::Week),
-    (Named::Month, Unit::Month),
-    (Named::Year, Unit::Year),
+/// Units of Envoy, and the same units of rules, the shortest first.
+const UNITS: [(Unit, RuleUnit); 7] = [
+    (Unit::Second, RuleUnit::Second),
+    (Unit::Minute, RuleUnit::Minute),
+    (Unit::Hour, RuleUnit::Hour),
+    (Unit::Day, RuleUnit::Day),
+    (Unit::Week, RuleUnit::Week),
+    (Unit::Month, RuleUnit::Month),
+    (Unit::Year, RuleUnit::Year),
 ];
 
 /// The unit of Envoy for one of rules.
-pub(super) fn from_rules(named: Named) -> Unit {
-    NAMES.iter().find(|(it, _)| *it == named).map_or(Unit::Unknown, |(_, unit)| *unit)
+pub(super) fn from_rules(unit: RuleUnit) -> Unit {
+    UNITS.iter().find(|(_, it)| *it == unit).map_or(Unit::Unknown, |(unit, _)| *unit)
 }
 
 /// The unit of rules for one of Envoy; `None` for an unknown one.
-pub(super) fn to_rules(unit: Unit) -> Option<Named> {
-    NAMES.iter().find(|(_, it)| *it == unit).map(|(named, _)| *named)
+pub(super) fn to_rules(unit: Unit) -> Option<RuleUnit> {
+    UNITS.iter().find(|(it, _)| *it == unit).map(|(_, unit)| *unit)
 }
 
-/// The length of a unit; `None` for an unknown one.
-pub(super) fn period(unit: Unit) -> Option<Duration> {
-    let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
-    Some(Duration::from_secs((*seconds).into()))
+/// The length of a unit. A month is 30 days and a year 365.
+pub(super) fn period(unit: RuleUnit) -> Duration {
+    Duration::from_secs(unit.seconds().into())
 }
 
 /// A limit in Envoy's units: exact if its period is one of them, otherwise the same rate per
@@ -57,9 +45,9 @@ pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
         };
         return (units, unit);
     }
-    let longer = UNITS.iter().find(|(_, seconds)| Duration::from_secs((*seconds).into()) >= period);
-    let (unit, seconds) = longer.copied().unwrap_or(UNITS[UNITS.len() - 1]);
-    let scaled = u128::from(units) * u128::from(seconds) * 1_000_000 / period.as_micros();
+    let longer = UNITS.into_iter().find(|(_, unit)| self::period(*unit) >= period);
+    let (unit, rule_unit) = longer.unwrap_or((Unit::Year, RuleUnit::Year));
+    let scaled = u128::from(units) * self::period(rule_unit).as_micros() / period.as_micros();
     (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
 }
 

@@ -82,7 +82,7 @@ fn is_json(kind: &[u8]) -> bool {
 ///
 /// A rejected client of HTTP/1.1 keeps its connection, and its next request, if only a few bytes of the body are on their
 /// way. A client of HTTP/2 may send all of it, because many treat an early end as an error and never read the response,
-/// which is sent meanwhile.
+/// which is sent at the same time.
 pub(super) async fn drain_rest(
     limits: BodyLimits,
     head: &Parts,
@@ -107,10 +107,7 @@ pub(super) async fn drain_rest(
         // With `Expect`, the client has not sent the body yet, and the response tells it not to.
         Some(_) if head.headers.contains_key(EXPECT) => return false,
         Some(length) if length > MAX_REST as u64 => return false,
-        Some(_) => {
-            let taken = limits.clock.now().as_micros().saturating_sub(start.as_micros());
-            most.min(REST_TIME).saturating_sub(Duration::from_micros(taken))
-        }
+        Some(_) => most.min(REST_TIME).saturating_sub(limits.clock.now().since(start)),
         // A body of unknown length may have arrived completely.
         None => Duration::ZERO,
     };
@@ -154,7 +151,7 @@ fn check(body: Bytes) -> Result<Bytes, Problem> {
 
 fn unreadable(error: &BodyError) -> Problem {
     match error {
-        BodyError::Cut(_) => Problem::cut(error),
+        BodyError::Invalid(_) | BodyError::Closed => Problem::cut(error),
         BodyError::NoMemory => Problem::no_memory(),
     }
 }

@@ -31,12 +31,10 @@ pub(crate) struct HostNames {
     allowed: Vec<String>,
     /// The port that it listens on.
     port: u16,
-    /// The port that a name without one stands for.
-    default_port: u16,
     has_tls: bool,
 }
 
-/// Who may send a request, as far as pages of other sites are concerned.
+/// The clients that may send a request, as far as pages of other sites are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
     /// Anyone: health is public.
@@ -67,7 +65,6 @@ impl HostNames {
             is_checked: !allowed.is_empty() || is_local && !has_token,
             allowed,
             port,
-            default_port: if settings.tls.is_some() { 443 } else { 80 },
             has_tls: settings.tls.is_some(),
         }
     }
@@ -90,7 +87,7 @@ impl HostNames {
     /// a port of its own.
     fn is_by_our_port(&self, authority: &str) -> bool {
         match split(authority).1 {
-            None => self.port == self.default_port,
+            None => self.port == if self.has_tls { 443 } else { 80 },
             Some(port) => port.parse().ok() == Some(self.port),
         }
     }
@@ -135,10 +132,7 @@ pub(super) fn check_fields(
         }
     }
     // A proxy passes on headers that were sent to the proxy. A page cannot send those that the gate needs.
-    if audience == Audience::Proxies {
-        return Ok(());
-    }
-    if !is_by_browser {
+    if audience == Audience::Proxies || !is_by_browser {
         return Ok(());
     }
     check_site(names, audience, head, authority.or(host))
@@ -202,12 +196,8 @@ fn check_site(
 
 /// Whether a page is opened in its own tab, as by a link.
 fn is_visit(head: &Parts) -> bool {
-    let is = |name, value: &[u8]| is_value(&head.headers, name, value);
-    head.method == Method::GET && is(MODE, b"navigate") && is(DESTINATION, b"document")
-}
-
-fn is_value(fields: &HeaderMap, name: HeaderName, value: &[u8]) -> bool {
-    fields.get(name).is_some_and(|found| found.as_bytes() == value)
+    let is = |name, value| head.headers.get(name).is_some_and(|found| found == value);
+    head.method == Method::GET && is(MODE, "navigate") && is(DESTINATION, "document")
 }
 
 /// A name, in brackets where it is an address of IPv6, and its port.

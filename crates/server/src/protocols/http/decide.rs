@@ -7,7 +7,7 @@ use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
 
 use super::{
-    ask::{Ask, AskMany},
+    key_request::{self, KeyRequest, TakeManyRequest},
     problem::Problem,
     reply::{self, DecisionReply, shown},
     response::Reply,
@@ -26,19 +26,19 @@ use crate::{
 pub(super) async fn one(
     worker: &HttpWorker,
     verb: Verb,
-    (body, request): (&[u8], &RequestBody),
+    (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
-    let ask = Ask::read(body)?;
-    let key = ask.key()?;
+    let request: KeyRequest<'_> = key_request::read(text)?;
+    let key = request.key()?;
     // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
-    let operation = ask.operation(verb)?;
-    let now = ask.at(context.test_clock)?.unwrap_or(now);
-    let style = ask.headers().unwrap_or(context.settings.headers);
-    let timeout = ask.wait()?;
-    let known = rule(worker, ask.policy()?)?;
+    let operation = request.operation(verb)?;
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
+    let style = request.headers.unwrap_or(context.settings.headers);
+    let timeout = request.wait()?;
+    let known = rule(worker, request.policy()?)?;
     if timeout.is_none()
         && let Some(answer) = decide_local(worker, &key, known, operation, now)
     {
@@ -50,7 +50,7 @@ pub(super) async fn one(
         return Ok(reply);
     }
     // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
-    // the rules change meanwhile.
+    // the rules change in between.
     let (held, policy, fields) = {
         let mut policies = worker.policies.borrow_mut();
         let held = policies.get(known);
@@ -63,13 +63,14 @@ pub(super) async fn one(
         match timeout {
             None => {
                 let answer = context.decider.decide(&key, &held, operation, now).await?;
-                context.decider.queues.asked(&key, held.policy(), operation);
+                context.decider.queues.applied(&key, held.policy(), operation);
                 Ok(answer)
             }
             Some(timeout) => {
                 // A client that leaves withdraws its request.
-                let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
-                let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
+                let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
+                let waiting =
+                    Waiting { key: (*key).into(), rule: held, cost: request.cost(), timeout };
                 Ok::<_, Problem>(
                     wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
                         .await?,
@@ -91,8 +92,9 @@ fn respond(
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
-    let told = DecisionReply::new(worker, &decision, source, fields, style);
-    reply::decision(&told.query(verb == Verb::Peek))
+    let mut data = DecisionReply::new(worker, &decision, source, fields, style);
+    data.is_query = verb == Verb::Peek;
+    reply::decision(&data)
 }
 
 /// Several independent takes.
@@ -101,16 +103,16 @@ pub(super) async fn many(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let many = AskMany::read(body)?;
-    let now = many.at(worker.context.test_clock)?.unwrap_or(now);
+    let many: TakeManyRequest<'_> = key_request::read(body)?;
+    let now = key_request::time(many.at_us, worker.context.test_clock)?.unwrap_or(now);
     // All are validated before any is decided.
     let mut takes = Vec::with_capacity(many.requests.len());
-    for (index, ask) in many.requests.iter().enumerate() {
+    for (index, request) in many.requests.iter().enumerate() {
         let take = || {
-            ask.one_of_many()?;
-            let key = ask.key()?;
+            request.one_of_many()?;
+            let key = request.key()?;
             worker.context.decider.prefetch(&key);
-            Ok((key, rule(worker, ask.policy()?)?, ask.operation(Verb::Take)?))
+            Ok((key, rule(worker, request.policy()?)?, request.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
@@ -148,7 +150,7 @@ pub(super) async fn many(
             .into_iter()
             .zip(&questions)
         {
-            worker.context.decider.queues.asked(
+            worker.context.decider.queues.applied(
                 question.key,
                 question.policy.policy(),
                 question.operation,
@@ -160,11 +162,11 @@ pub(super) async fn many(
         }
     }
     worker.policies.borrow_mut().evict();
-    let told = answers.iter().map(|answer| {
+    let data = answers.iter().map(|answer| {
         worker.stats().decided(answer.source, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
     });
-    Ok(reply::decisions(told))
+    Ok(reply::decisions(data))
 }
 
 /// Resets a key.
@@ -173,11 +175,11 @@ pub(super) async fn reset(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let ask = Ask::read(body)?;
-    ask.only_key()?;
-    let key = ask.key()?;
+    let request: KeyRequest<'_> = key_request::read(body)?;
+    request.only_key()?;
+    let key = request.key()?;
     let context = &worker.context;
-    let now = ask.at(context.test_clock)?.unwrap_or(now);
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let existed = context.decider.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))
@@ -208,7 +210,7 @@ fn decide_local(
     let policy = policies.get(known);
     let answer = decider.decide(key, policy, operation, now).now()?;
     if answer.is_ok() && decider.queues.waiting() > 0 {
-        decider.queues.asked(key, policy.policy(), operation);
+        decider.queues.applied(key, policy.policy(), operation);
     }
     Some(answer.map_err(Problem::from))
 }

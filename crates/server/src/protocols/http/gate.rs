@@ -24,7 +24,11 @@ use super::{
 use crate::stats::Cause;
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
-pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
+pub(super) async fn evaluate(
+    client: &Client,
+    head: &Parts,
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let context = &worker.context;
     let config = &context.settings.gate;
@@ -38,13 +42,13 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
         if let Some(address) = address.or(client.address) {
             request = request.from(address);
         }
-        if let Some(attribute) = rules.rules().ambiguous(&request) {
-            return Err(Problem::contradictory(format!(
+        if let Some(attribute) = rules.rules.ambiguous(&request) {
+            return Err(Problem::malformed(format!(
                 "{attribute} is given several times with different values: expected one"
             )));
         }
         // The parsed target takes more memory than the head. It is dropped before the store is called.
-        rules.rules().matches(&request)
+        rules.rules.matches(&request)
     };
     let operation = RuleOperation::Take(1);
     let outcome = context.decider.evaluate(&rules, &matches, operation, now).await?;

@@ -1,16 +1,16 @@
 //! HTTP: JSON in, decisions out.
 //!
 //! Frequent requests are routed by hand and answered without a framework: the path names the operation
-//! ([`route`]), the body has its arguments ([`ask`]), and the reply is written byte by byte ([`reply`]).
+//! ([`route`]), the body has its arguments ([`key_request`]), and the reply is written byte by byte ([`reply`]).
 //! An error is a [`problem`] that names the invalid value and what is expected. Other parts of the server
 //! add routes of their own ([`mount`]).
 
-mod ask;
 mod body;
 mod cross_site;
 mod decide;
 mod gate;
 mod json;
+mod key_request;
 mod mount;
 mod problem;
 mod reply;
@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 pub(crate) use self::route::documented;
 pub(crate) use self::{
     cross_site::HostNames,
+    key_request::decode_base64,
     mount::{Access, Call, Handler, Mount},
     problem::{Problem, without_class},
     reply::{reset, text, value},
@@ -70,22 +71,18 @@ pub(crate) static PROTOCOL: Protocol = Protocol {
 pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactory {
     let context = Arc::new(context);
     Box::new(move |port| {
-        let web = Rc::new(WebPort::new(port, web.clone()));
+        let web = Rc::new(WebPort { port, settings: web.clone() });
         let context = Arc::clone(&context);
-        let worker = HttpWorker { context, web, policies: PolicyCache::default().into() };
-        Rc::new(HttpService(Rc::new(worker)))
+        Rc::new(HttpWorker { context, web, policies: PolicyCache::default().into() })
     })
 }
 
-struct HttpService(Rc<HttpWorker>);
-
-impl Service for HttpService {
+impl Service for HttpWorker {
     fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
         let address = permit.client.address.parse::<SocketAddr>().ok();
         let address = address.map(|address| address.ip().to_canonical());
-        let (worker, reserved) = (Rc::clone(&self.0), permit.client.reserved);
-        let web = Rc::clone(&worker.web);
-        let client = Rc::new(Client { worker, address, reserved });
+        let (web, reserved) = (Rc::clone(&self.web), permit.client.reserved);
+        let client = Rc::new(Client { worker: self, address, reserved });
         let answer = move |request| answer(Rc::clone(&client), request);
         let unavailable = || Problem::no_memory().reply().map(Either::Left);
         tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
@@ -154,24 +151,22 @@ async fn carry_out(
     if !route.is_open() {
         authorize(context, head)?;
     }
+    let limits = worker.body_limits();
     match route {
         Route::Decide(verb) => {
-            let limits = worker.body_limits();
             let (text, now) = body::json(limits, fields.content_type, body, now).await?;
             decide::one(worker, verb, (&text, body), now).await
         }
         // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
-            let limits = worker.body_limits();
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Reset => {
-            let limits = worker.body_limits();
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
-        Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Gate => Box::pin(gate::evaluate(client, head, now)).await,
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi => Ok(text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.web.port.worker.stopping.get() => {
@@ -230,7 +225,7 @@ const fn audience(route: Route) -> Audience {
 
 /// Rejects a head that is too large. hyper has done so on HTTP/2.
 fn check_size(body: &RequestBody) -> Result<(), Problem> {
-    let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
+    let (size, most) = (body.head_size, usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 

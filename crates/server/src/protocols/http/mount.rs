@@ -13,8 +13,8 @@ use sluicegate_core::Clock as _;
 use tokio::sync::watch;
 
 use super::{
-    ask::{self, Ask},
     body::{self, BodyLimits},
+    key_request::{self, KeyRequest},
     problem::Problem,
     response::ReplyBody,
 };
@@ -30,7 +30,7 @@ pub(crate) struct Mount {
     pub(crate) handler: Handler,
 }
 
-/// Who may use a route.
+/// The clients that may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// All clients, also browsers that follow a link: the response does not depend on the client.
@@ -63,16 +63,16 @@ impl<'a> Call<'a> {
     /// The body as JSON.
     pub(crate) async fn read_json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let now = self.limits.clock.now();
-        ask::read(&body::json(self.limits, self.content_type(), self.body, now).await?.0)
+        key_request::read(&body::json(self.limits, self.content_type(), self.body, now).await?.0)
     }
 
     /// The key that the body names, and nothing else.
     pub(crate) async fn read_key(&mut self) -> Result<Vec<u8>, Problem> {
         let now = self.limits.clock.now();
         let (body, _) = body::json(self.limits, self.content_type(), self.body, now).await?;
-        let ask = Ask::read(&body)?;
-        ask.only_key()?;
-        Ok(ask.key()?.into_owned())
+        let request: KeyRequest<'_> = key_request::read(&body)?;
+        request.only_key()?;
+        Ok(request.key()?.into_owned())
     }
 
     /// Rejects a request whose body is not JSON: any page may have a browser send other types.

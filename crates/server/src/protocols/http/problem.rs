@@ -3,17 +3,15 @@
 use std::{fmt, time::Duration};
 
 use hyper::{
-    Method, Response, StatusCode,
-    header::{
-        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-    },
+    Method, StatusCode,
+    header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use sluicegate_commands::{CommandError, quote};
 use sluicegate_core::StoreError;
 
 use sluicegate_headers as headers;
 
-use super::response::{NO_STORE, PROBLEM_TYPE, Reply};
+use super::response::{self, Reply};
 use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 
 /// An error of a request.
@@ -36,12 +34,8 @@ impl Problem {
         Self { field: Some((name, HeaderValue::from_static(value))), ..self }
     }
 
+    /// The request is malformed, or contradicts itself.
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, detail)
-    }
-
-    /// The request contradicts itself.
-    pub(super) fn contradictory(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
@@ -88,7 +82,7 @@ impl Problem {
     }
 
     pub(super) fn cut(error: &BodyError) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))
+        Self::malformed(format!("the body cannot be read: {error}"))
     }
 
     pub(super) fn no_json(media_type: Option<&HeaderValue>) -> Self {
@@ -110,7 +104,7 @@ impl Problem {
     pub(super) fn half_closed() -> Self {
         let detail = "the client has closed its side of the connection: expected it open until the response, \
                       because of `wait_us`";
-        Self::new(StatusCode::BAD_REQUEST, detail)
+        Self::malformed(detail)
     }
 
     /// A page of another site has made a browser send the request.
@@ -132,7 +126,7 @@ impl Problem {
 
     /// HTTP/1.1 requires exactly one `Host`.
     pub(super) fn host_count() -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "`Host` is missing or repeated: expected it once")
+        Self::malformed("`Host` is missing or repeated: expected it once")
     }
 
     /// The memory budget is used up.
@@ -167,14 +161,8 @@ impl Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        let mut reply = Response::new(body.to_string().into());
-        *reply.status_mut() = self.status;
-        let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
-        headers.insert(CACHE_CONTROL, NO_STORE);
-        if let Some((name, value)) = self.field {
-            headers.insert(name, value);
-        }
+        let mut reply = response::problem(self.status, body.to_string());
+        reply.headers_mut().extend(self.field);
         reply
     }
 }

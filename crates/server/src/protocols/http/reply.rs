@@ -15,7 +15,7 @@ use sluicegate_headers::{
 use smallvec::SmallVec;
 
 use super::{
-    response::{NO_STORE, PROBLEM_TYPE, Reply},
+    response::{self, NO_STORE, PROBLEM_TYPE, Reply, uncached},
     worker::HttpWorker,
 };
 use crate::{FallbackDenial, HttpHeaders};
@@ -58,13 +58,6 @@ impl<'a> DecisionReply<'a> {
             is_query: false,
         }
     }
-
-    /// The same for a request that takes nothing, if `is_query`.
-    #[inline]
-    pub(super) const fn query(mut self, is_query: bool) -> Self {
-        self.is_query = is_query;
-        self
-    }
 }
 
 /// The source, where there are several.
@@ -74,20 +67,20 @@ pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str>
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
 #[inline]
-pub(super) fn decision(told: &DecisionReply<'_>) -> Reply {
-    let decision = told.decision;
+pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
+    let decision = data.decision;
     let mut body = Text::new();
     body.push(b'{');
-    let mut reply = if decision.allowed() || told.is_query && told.fallback.is_none() {
-        members(decision, told.source, &mut body);
+    let mut reply = if decision.allowed() || data.is_query && data.fallback.is_none() {
+        members(decision, data.source, &mut body);
         body.push(b'}');
         let mut reply = whole(&body);
         reply.headers_mut().insert(CONTENT_TYPE, JSON);
         reply
-    } else if let Some(fallback) = told.fallback {
-        return unavailable(told, fallback);
+    } else if let Some(fallback) = data.fallback {
+        return unavailable(data, fallback);
     } else {
-        denial(told, &mut body);
+        denial(data, &mut body);
         body.push(b'}');
         let mut reply = whole(&body);
         *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -98,12 +91,12 @@ pub(super) fn decision(told: &DecisionReply<'_>) -> Reply {
         reply
     };
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    respond(told, reply.headers_mut());
+    respond(data, reply.headers_mut());
     reply
 }
 
 /// A denial because the store is unavailable. It has no rate limit headers, because the usage is unknown.
-fn unavailable(told: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
+fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     let (problem, status) = (Problem::ReducedCapacity, fallback.status());
     let mut body = Text::new();
     let text = format!(
@@ -113,15 +106,12 @@ fn unavailable(told: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
         problem.title(),
     );
     body.extend_from_slice(text.as_bytes());
-    members(told.decision, told.source, &mut body);
+    members(data.decision, data.source, &mut body);
     body.push(b'}');
-    let mut reply = whole(&body);
-    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    if let Some(seconds) = retry_after(told.decision) {
-        headers.insert(RETRY_AFTER, seconds.into());
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let mut reply = response::problem(status, body.into_vec());
+    if let Some(seconds) = retry_after(data.decision) {
+        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     reply
 }
@@ -134,12 +124,12 @@ fn whole(body: &[u8]) -> Reply {
 
 /// Sets the rate limit headers.
 #[inline]
-fn respond(told: &DecisionReply<'_>, fields: &mut HeaderMap) {
-    let decision = told.decision;
-    match told.style {
+fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
+    let decision = data.decision;
+    match data.style {
         HttpHeaders::Ietf => {
-            fields.insert(RATELIMIT_POLICY, told.fields.policy().clone());
-            fields.insert(RATELIMIT, told.fields.rate_limit(decision));
+            fields.insert(RATELIMIT_POLICY, data.fields.policy().clone());
+            fields.insert(RATELIMIT, data.fields.rate_limit(decision));
         }
         HttpHeaders::XRateLimit => {
             fields.insert(X_RATELIMIT_LIMIT, decision.limit.into());
@@ -151,11 +141,11 @@ fn respond(told: &DecisionReply<'_>, fields: &mut HeaderMap) {
 }
 
 /// Lets a request of a proxy pass, with rate limit headers that the proxy may copy to its response.
-pub(super) fn pass(told: Option<&DecisionReply<'_>>) -> Reply {
+pub(super) fn pass(data: Option<&DecisionReply<'_>>) -> Reply {
     let mut reply = Reply::default();
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    if let Some(told) = told {
-        respond(told, reply.headers_mut());
+    if let Some(data) = data {
+        respond(data, reply.headers_mut());
     }
     reply
 }
@@ -168,16 +158,12 @@ pub(super) fn blocked(rule: &str) -> Reply {
         "status": 429,
         "violated-policies": [rule],
     });
-    let mut reply: Reply = Response::new(body.to_string().into());
-    *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
-    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    reply
+    response::problem(StatusCode::TOO_MANY_REQUESTS, body.to_string())
 }
 
 /// The members of a denial: those of the problem, then those of the decision.
-fn denial(told: &DecisionReply<'_>, out: &mut Text) {
-    let (problem, detail) = (Problem::QuotaExceeded, Detail::of(told.decision));
+fn denial(data: &DecisionReply<'_>, out: &mut Text) {
+    let (problem, detail) = (Problem::QuotaExceeded, Detail::of(data.decision));
     let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
     let texts = [
         "\"type\":\"",
@@ -189,11 +175,11 @@ fn denial(told: &DecisionReply<'_>, out: &mut Text) {
         seconds.as_ref().map_or("", |seconds| number.format(*seconds)),
         detail.after,
         "\",\"violated-policies\":[",
-        told.fields.quoted_name(told.decision),
+        data.fields.quoted_name(data.decision),
         "],",
     ];
     texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
-    members(told.decision, told.source, out);
+    members(data.decision, data.source, out);
 }
 
 /// The members of a decision, named as in SEMANTICS.
@@ -256,38 +242,25 @@ pub(super) fn decisions<'a>(
         body.push(b'}');
     }
     body.extend_from_slice(b"]}");
-    json(body.into_vec())
+    uncached(JSON, body.into_vec())
 }
 
 /// The response to a reset: whether there was state.
 pub(crate) fn reset(existed: bool) -> Reply {
-    json(format!("{{\"existed\":{existed}}}").into())
+    uncached(JSON, format!("{{\"existed\":{existed}}}"))
 }
 
 /// A value as JSON.
 pub(crate) fn value(value: &impl Serialize) -> Reply {
-    json(serde_json::to_vec(value).unwrap_or_default())
-}
-
-fn json(body: Vec<u8>) -> Reply {
-    let mut reply: Reply = Response::new(body.into());
-    reply.headers_mut().insert(CONTENT_TYPE, JSON);
-    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    reply
+    uncached(JSON, serde_json::to_vec(value).unwrap_or_default())
 }
 
 /// A document of type `kind`.
-pub(crate) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
-    let mut reply: Reply = Response::new(Full::new(text.into()));
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    reply
+pub(crate) fn text(kind: &'static str, text: impl Into<Full<Bytes>>) -> Reply {
+    uncached(HeaderValue::from_static(kind), text)
 }
 
 /// A short plain text.
 pub(super) fn plain(text: &'static str) -> Reply {
-    let mut reply: Reply = Response::new(text.into());
-    reply.headers_mut().insert(CONTENT_TYPE, TEXT);
-    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    reply
+    uncached(TEXT, text)
 }

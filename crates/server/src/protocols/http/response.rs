@@ -1,10 +1,14 @@
-//! The types of responses.
+//! Responses: their types and constructors.
 
 use std::{convert::Infallible, pin::Pin};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
-use hyper::{Response, body::Frame, header::HeaderValue};
+use hyper::{
+    Response, StatusCode,
+    body::Frame,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+};
 
 /// A response with a complete body.
 pub(crate) type Reply = Response<Full<Bytes>>;
@@ -16,5 +20,21 @@ pub(crate) type ReplyBody = Either<Full<Bytes>, StreamBody<Stream>>;
 pub(crate) type Stream =
     Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
 
+/// The type of problems.
 pub(super) const PROBLEM_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// A response that is not to be stored.
+pub(super) fn uncached(kind: HeaderValue, body: impl Into<Full<Bytes>>) -> Reply {
+    let mut reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A response with a problem as its body.
+pub(super) fn problem(status: StatusCode, body: impl Into<Full<Bytes>>) -> Reply {
+    let mut reply = uncached(PROBLEM_TYPE, body);
+    *reply.status_mut() = status;
+    reply
+}

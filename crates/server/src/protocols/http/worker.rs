@@ -43,7 +43,7 @@ pub(super) struct Client {
     pub(super) worker: Rc<HttpWorker>,
     /// Its address, if it is connected by TCP.
     pub(super) address: Option<IpAddr>,
-    /// Whether it may only ask about the health of the server.
+    /// Whether it may only check the health of the server.
     pub(super) reserved: bool,
 }
 

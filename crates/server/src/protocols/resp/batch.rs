@@ -9,14 +9,13 @@ use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
 use super::{
-    batch_entry::BatchEntry,
-    deferred_replies::{PendingDecision, StoreOperation},
+    batch_entry::{BatchEntry, PendingDecision},
+    deferred_replies::StoreOperation,
     session::{Session, WORK},
 };
 use crate::{
     policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
-    store::error_reply,
 };
 
 /// Entries of a batch that is decided before more is read.
@@ -27,7 +26,7 @@ const CHUNK: usize = 32;
 /// Decisions to be made.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
+    pub(super) entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
     /// Index of the first entry that may take long.
     first_heavy: Option<usize>,
 }
@@ -55,18 +54,6 @@ impl<'a> Batch<'a> {
             self.push(BatchEntry { key, policy, operation, format, begins_array });
             begins_array = 0;
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(super) fn last(&self) -> Option<&BatchEntry<'a>> {
-        self.entries.last()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Whether the batch is to be decided before another command is read.
@@ -136,7 +123,7 @@ impl<'a> Batch<'a> {
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(error_reply(&error.into()));
+                        entry.fail(&error.into(), writer);
                     }
                 }
             });
@@ -144,7 +131,7 @@ impl<'a> Batch<'a> {
         // After the decisions, because requests that begin to wait from now on see them.
         if shared.decider.queues.waiting() > 0 {
             for entry in &entries[..decided] {
-                shared.decider.queues.asked(
+                shared.decider.queues.applied(
                     entry.key,
                     policies.get(entry.policy).policy(),
                     entry.operation,

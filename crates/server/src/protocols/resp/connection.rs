@@ -178,8 +178,8 @@ impl<'a> Connection<'a> {
                 WakeReason::Stop => {}
                 WakeReason::Timer => {
                     // One timer per client, which is only set when it is due, costs nothing per request.
-                    let left =
-                        self.due().map_or(CHECK_INTERVAL, |due| elapsed(shared.decider.now(), due));
+                    let now = shared.decider.now();
+                    let left = self.due().map_or(CHECK_INTERVAL, |due| due.since(now));
                     if left.is_zero() {
                         worker.stats().idle.add();
                         return Ok(());
@@ -230,7 +230,9 @@ impl<'a> Connection<'a> {
             let commands = self.worker.stats().requests.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
             self.record_times(start, &end);
-            if !self.worker.deferred.borrow().is_empty() && !self.apply_deferred().await {
+            if !self.worker.deferred.borrow().replies.is_empty()
+                && !Box::pin(self.answer_deferred()).await
+            {
                 return Ok(false);
             }
             // A command that waits has no reply yet.
@@ -243,16 +245,11 @@ impl<'a> Connection<'a> {
                     }
                     return Ok(self.compact());
                 }
-                BatchEnd::Full => {
+                BatchEnd::Full | BatchEnd::Turn => {
                     self.flush().await?;
-                    let now = self.session.shared.decider.now();
-                    if self.session.turn.is_over(now) && !self.give_way().await {
-                        return Ok(false);
-                    }
-                }
-                BatchEnd::Turn => {
-                    self.flush().await?;
-                    if !self.give_way().await {
+                    let is_over = matches!(end, BatchEnd::Turn)
+                        || self.session.turn.is_over(self.session.shared.decider.now());
+                    if is_over && !self.give_way().await {
                         return Ok(false);
                     }
                 }
@@ -296,7 +293,7 @@ impl<'a> Connection<'a> {
         let mut batch = Batch::new();
         let policies = &self.worker.policies;
         let repeats = &mut *self.worker.repeats.borrow_mut();
-        repeats.set_epoch(policies.borrow().epoch());
+        repeats.set_epoch(policies.borrow().epoch);
         let end = loop {
             let before = unread.len();
             let repeated = if self.session.authenticated && self.parser.is_at_start() {
@@ -327,7 +324,7 @@ impl<'a> Connection<'a> {
                 if arguments.is_empty() {
                     continue;
                 }
-                let decisions = batch.len();
+                let decisions = batch.entries.len();
                 let mut call = Call {
                     session: &mut self.session,
                     table: self.table,
@@ -345,8 +342,8 @@ impl<'a> Connection<'a> {
                     Next::Wait(waiting) => break BatchEnd::Wait(waiting),
                     Next::Close => break BatchEnd::Close,
                 }
-                match batch.last() {
-                    Some(entry) if batch.len() == decisions + 1 => {
+                match batch.entries.last() {
+                    Some(entry) if batch.entries.len() == decisions + 1 => {
                         let index = self.session.client.command.load(Ordering::Relaxed);
                         repeats.remember(index, &arguments, entry);
                     }
@@ -356,9 +353,9 @@ impl<'a> Connection<'a> {
             if batch.is_full() {
                 batch.decide(&self.session, &mut self.out);
             }
-            if batch.is_empty() {
+            if batch.entries.is_empty() {
                 policies.borrow_mut().evict();
-                repeats.set_epoch(policies.borrow().epoch());
+                repeats.set_epoch(policies.borrow().epoch);
                 if is_full(&self.out, self.worker) {
                     break BatchEnd::Full;
                 }
@@ -373,13 +370,6 @@ impl<'a> Connection<'a> {
         batch.decide(&self.session, &mut self.out);
         policies.borrow_mut().evict();
         end
-    }
-
-    /// Applies the deferred operations of the batch. `false`: there is no memory for them, and the client is to be
-    /// closed.
-    async fn apply_deferred(&mut self) -> bool {
-        let deferred = self.worker.deferred.take();
-        Box::pin(self.answer_deferred(deferred)).await
     }
 
     /// Records how long `commands` of the last batch took, which made `decisions`. Reads and returns the clock; returns
@@ -465,9 +455,4 @@ impl<'a> Connection<'a> {
 /// Whether enough is pending for the client, or for the store.
 fn is_full(out: &[u8], worker: &RespWorker) -> bool {
     out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
-}
-
-/// The time from `then` to `now`.
-fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::from_micros(now.as_micros().saturating_sub(then.as_micros()))
 }

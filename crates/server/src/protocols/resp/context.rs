@@ -1,6 +1,6 @@
 //! The parts of the server that commands use.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use sluicegate_memory::WhenFull;
 
@@ -41,19 +41,8 @@ pub(crate) type ListKeys =
     Box<dyn Fn(u64, usize, KeyFilter<'_>) -> Result<KeyPage, String> + Send + Sync>;
 
 impl RespContext {
-    /// Whether clients must give a password.
-    pub(super) const fn asks_for_password(&self) -> bool {
-        self.password.is_some()
-    }
-
     /// Whether `password` is the one. The time that it takes does not depend on how much is right.
     pub(super) fn is_password(&self, password: &[u8]) -> bool {
         self.password.as_ref().is_none_or(|expected| expected.is(password))
-    }
-}
-
-impl fmt::Debug for RespContext {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RespContext").finish_non_exhaustive()
     }
 }

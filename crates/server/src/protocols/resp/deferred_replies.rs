@@ -1,9 +1,10 @@
 //! Operations on the store that wait until everything that was read has been parsed.
 
-use sluicegate_commands::{DecisionFormat, EntryReply};
-use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
+use sluicegate_commands::EntryReply;
+use sluicegate_core::Timestamp;
 use sluicegate_resp::Version;
 
+use super::batch_entry::PendingDecision;
 use crate::budgets::buffers::BufferBudget;
 
 /// Keys in deferred operations from which on these are applied before more is read.
@@ -29,21 +30,10 @@ pub(super) enum StoreOperation {
     Read(Box<[u8]>, EntryReply),
 }
 
-/// A decision to be made.
-#[derive(Debug)]
-pub(super) struct PendingDecision {
-    pub(super) key: Box<[u8]>,
-    pub(super) policy: PreparedPolicy,
-    pub(super) operation: Operation,
-    pub(super) format: DecisionFormat,
-    /// Length of the array whose first element is the reply; 0 for none.
-    pub(super) begins_array: usize,
-}
-
 /// Operations that were deferred.
 #[derive(Debug, Default)]
 pub(super) struct DeferredReplies {
-    replies: Vec<DeferredReply>,
+    pub(super) replies: Vec<DeferredReply>,
     keys: usize,
     /// Bytes of all operations, and those that the largest needs besides while it is sent.
     bytes: usize,
@@ -61,46 +51,37 @@ pub(super) struct DeferredReply {
     pub(super) operation: StoreOperation,
 }
 
+impl StoreOperation {
+    /// The number of keys, and the sum of their bytes.
+    pub(super) fn size(&self) -> (usize, usize) {
+        match self {
+            Self::Decide(pending) => (pending.len(), pending.iter().map(|it| it.key.len()).sum()),
+            Self::Reset(keys) | Self::CountExisting(keys) => {
+                (keys.len(), keys.iter().map(|it| it.len()).sum())
+            }
+            Self::Read(key, _) => (1, key.len()),
+        }
+    }
+}
+
 impl DeferredReplies {
     /// Defers an operation.
     pub(super) fn push(&mut self, reply: DeferredReply) {
-        let (keys, bytes) = match &reply.operation {
-            StoreOperation::Decide(pending) => {
-                (pending.len(), pending.iter().map(|it| it.key.len()).sum())
-            }
-            StoreOperation::Reset(keys) | StoreOperation::CountExisting(keys) => {
-                (keys.len(), keys.iter().map(|it| it.len()).sum())
-            }
-            StoreOperation::Read(key, _) => (1, key.len()),
-        };
+        let (keys, bytes) = reply.operation.size();
         self.keys += keys;
         self.bytes += keys * OPERATION_BYTES + bytes;
         self.largest = self.largest.max(keys * SENT_OPERATION_BYTES + bytes * KEY_COPIES_WHEN_SENT);
         self.replies.push(reply);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty()
-    }
-
     /// Whether there are enough operations to apply them.
     pub(super) fn is_full(&self, buffers: &BufferBudget) -> bool {
         self.keys >= MAX_KEYS
-            || self.keys >= MAX_KEYS_WHEN_SCARCE && buffers.used() > buffers.max() / 2
+            || self.keys >= MAX_KEYS_WHEN_SCARCE && buffers.used() > buffers.max / 2
     }
 
     /// Bytes until all replies are there.
     pub(super) const fn size(&self) -> usize {
         self.bytes + self.largest
-    }
-
-    /// Where the first reply belongs.
-    pub(super) fn start(&self) -> usize {
-        self.replies.first().map_or(0, |reply| reply.offset)
-    }
-
-    /// The replies to be made, in order.
-    pub(super) fn into_replies(self) -> Vec<DeferredReply> {
-        self.replies
     }
 }

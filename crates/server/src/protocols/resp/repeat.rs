@@ -26,7 +26,7 @@ pub(super) struct RepeatCache {
     /// The bytes up to the length of the key, and those after the key.
     prefix: Vec<u8>,
     suffix: Vec<u8>,
-    /// The [epoch](crate::policies::policy_cache::PolicyCache::epoch) of policies in which the policy is valid.
+    /// The [epoch](crate::policies::policy_cache::PolicyCache#structfield.epoch) of policies in which the policy is valid.
     epoch: u64,
 }
 
@@ -121,17 +121,14 @@ mod tests {
     use sluicegate_core::PreparedPolicy;
 
     use super::*;
-    use crate::policies::policy_cache::PolicyCache;
+    use crate::policies::{policy_cache::PolicyCache, rule_store::RuleStore};
 
     const FIRST: [&[u8]; 3] = [b"SG.TAKE", b"user7", b"gcra:30/1m"];
 
     fn entry() -> BatchEntry<'static> {
         let mut cache = PolicyCache::default();
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
-        let make = |text: sluicegate_commands::PolicyText<'_>| {
-            Ok(PreparedPolicy::from(text.parse().unwrap()))
-        };
-        let policy = cache.find_text(text, make).unwrap();
+        let policy = cache.find(text, &RuleStore::default(), PreparedPolicy::new).unwrap();
         let format = DecisionFormat::Sluicegate;
         BatchEntry { key: FIRST[1], policy, operation: Operation::Take(1), format, begins_array: 0 }
     }

@@ -22,9 +22,9 @@ const CONNECTION: usize = 3 * 1024;
 /// Serves a client until it disconnects, is closed, or the server stops.
 pub(super) async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<RespWorker>) {
     let client = &*permit.client;
-    let mut stopping = worker.stopping();
+    let mut stopping = worker.port.worker.stop.subscribe();
     // Boxed, so that not every connection has the space for a handshake.
-    let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
+    let opened = Box::pin(worker.port.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
     let mut connection = Connection::new(stream, &worker, client, stopping);
     // Its own last command may have killed it: replies are sent if possible.

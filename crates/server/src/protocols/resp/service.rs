@@ -24,13 +24,11 @@ pub(crate) static PROTOCOL: Protocol = Protocol {
 /// Makes the service of each worker.
 pub(crate) fn service(context: RespContext) -> ServiceFactory {
     let context = Arc::new(context);
-    Box::new(move |port| Rc::new(RespService(Rc::new(RespWorker::new(Arc::clone(&context), port)))))
+    Box::new(move |port| Rc::new(RespWorker::new(Arc::clone(&context), port)))
 }
 
-struct RespService(Rc<RespWorker>);
-
-impl Service for RespService {
+impl Service for RespWorker {
     fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
-        tasks.spawn_local(serve(socket, permit, Rc::clone(&self.0)));
+        tasks.spawn_local(serve(socket, permit, self));
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Session<'a> {
             worker,
             client,
             version: Version::Resp2,
-            authenticated: !shared.asks_for_password(),
+            authenticated: shared.password.is_none(),
             now: client.since,
             turn: Turn::new(worker.turns()),
             login_failed: false,

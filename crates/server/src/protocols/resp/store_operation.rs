@@ -11,7 +11,8 @@ use sluicegate_core::{Entry, KeyedOperation, StoreError, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{
-    deferred_replies::{DeferredReplies, DeferredReply, PendingDecision, StoreOperation},
+    batch_entry::PendingDecision,
+    deferred_replies::{DeferredReplies, DeferredReply, StoreOperation},
     resp_reply::RespReply,
     session::Session,
     worker::RespWorker,
@@ -26,7 +27,7 @@ pub(super) async fn answer_deferred(
     out: &mut Vec<u8>,
 ) {
     let mut copied = 0;
-    for DeferredReply { offset, version, now, operation } in deferred.into_replies() {
+    for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
         copied = offset;
         operation.answer(worker, now, &mut Writer::new(out, version)).await;
@@ -37,7 +38,7 @@ pub(super) async fn answer_deferred(
 impl Session<'_> {
     /// Applies `operation` and appends its reply to `out`, or defers it.
     pub(super) fn apply(&self, operation: StoreOperation, out: &mut Vec<u8>) {
-        self.add_work(operation.work());
+        self.add_work(u32::try_from(operation.size().0).unwrap_or(u32::MAX));
         if !self.shared.decider.is_local() {
             return self.defer(operation, out.len());
         }
@@ -48,16 +49,6 @@ impl Session<'_> {
 }
 
 impl StoreOperation {
-    /// Work of the operation on state in this process. A decision is 1.
-    fn work(&self) -> u32 {
-        let count = match self {
-            Self::Decide(pending) => pending.len(),
-            Self::Reset(keys) | Self::CountExisting(keys) => keys.len(),
-            Self::Read(..) => 1,
-        };
-        u32::try_from(count).unwrap_or(u32::MAX)
-    }
-
     async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let decider = &*worker.shared.decider;
         let done = match self {
@@ -92,20 +83,17 @@ async fn decide<'a>(
     let operations: Vec<_> = pending.iter().map(operation).collect();
     let answers = decider.decide_many(worker.turns(), &operations, now).await;
     for (answer, pending) in answers.into_iter().zip(pending) {
-        if pending.begins_array > 0 {
-            writer.array(pending.begins_array);
-        }
         match answer {
             Ok(answer) => {
                 let policy = pending.policy.policy();
                 stats.decided(answer.source, &answer.decision);
                 stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
-                pending.format.write(&answer.decision, &mut RespReply(writer));
-                decider.queues.asked(&pending.key, policy, pending.operation);
+                pending.reply(&answer.decision, writer);
+                decider.queues.applied(&pending.key, policy, pending.operation);
             }
             Err(error) => {
                 stats.errors.add();
-                writer.error(error_reply(&error));
+                pending.fail(&error, writer);
             }
         }
     }

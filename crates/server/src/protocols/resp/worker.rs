@@ -5,27 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use tokio::sync::watch;
-
 use super::{
     context::RespContext, deferred_replies::DeferredReplies, pool::BufferPool, repeat::RepeatCache,
 };
 use crate::{
-    budgets::turn::Turns,
-    net::{
-        clients::Client,
-        stream::{Socket, Stream},
-        worker::Port,
-    },
-    policies::policy_cache::PolicyCache,
-    stats::Stats,
+    budgets::turn::Turns, net::worker::Port, policies::policy_cache::PolicyCache, stats::Stats,
 };
 
 /// State that the connections of one worker share.
-#[derive(Debug)]
 pub(super) struct RespWorker {
     pub(super) shared: Arc<RespContext>,
-    port: Port,
+    pub(super) port: Port,
     /// The policies that commands name, parsed.
     pub(super) policies: RefCell<PolicyCache>,
     /// The last command.
@@ -70,20 +60,5 @@ impl RespWorker {
     #[inline]
     pub(super) fn is_stopping(&self) -> bool {
         self.port.worker.stopping.get()
-    }
-
-    /// The same, to wait for.
-    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
-        self.port.worker.stop.subscribe()
-    }
-
-    /// The connection of a client, after the TLS handshake. `None`: that failed, or the server stops.
-    pub(super) async fn open(
-        &self,
-        socket: Socket,
-        client: &Client,
-        stopping: &mut watch::Receiver<bool>,
-    ) -> Option<Stream> {
-        self.port.open(socket, client, stopping).await
     }
 }

@@ -80,7 +80,7 @@ fn cross_site_requests_are_rejected() {
             assert_eq!(status(&mut client, "GET", path, fields, ""), 200, "{path} {fields}");
         }
     }
-    // What is ours, or no browser's.
+    // Requests of our own pages, and of clients that are not browsers.
     let own = "Host: localhost:1\r\nContent-Type: application/json\r\nOrigin: http://localhost:1\r\n\
                Sec-Fetch-Site: same-origin\r\n";
     for fields in [json, own] {
@@ -112,8 +112,8 @@ fn host_not_configured_is_rejected() {
     assert_eq!(status(&mut client, "GET", "/metrics", "Host: any.example\r\n", ""), 401);
 }
 
-/// A proxy passes along what the request said to it: the name of its site, and what the browser says
-/// of the page. A page that was made to point here says our port.
+/// A proxy passes headers on: the host name of the request, and what the browser reports
+/// about the page. A page whose name resolves to this server has our port in `Host`.
 #[test]
 fn gate_accepts_any_host() {
     let folder = Folder::new();
@@ -158,13 +158,13 @@ fn half_closed_http_client_is_answered() {
         client.stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(client.hear().status, 200);
     }
-    // A body that is not whole is none.
+    // An incomplete body is rejected.
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
     client.stream.flush().unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.hear().status, 400);
-    // Whether one that waits is still there cannot be known.
+    // The server cannot know whether a waiting client is still connected.
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     let mut client = Client::connect(&running);

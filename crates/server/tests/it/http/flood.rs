@@ -1,6 +1,6 @@
-//! Clients that make the server hold as much as they can: bodies, replies that they do not take, and
-//! connections. What strangers can make it hold is bounded, whatever they do, and others are
-//! answered meanwhile.
+//! Clients that make the server hold as much memory as they can: bodies, unread replies, and
+//! connections. The memory is bounded in each case, and other clients are
+//! served at the same time.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
 
 /// Bound on the memory of the server under attack, in KiB.
 const BOUND: usize = 128 * 1024;
-/// KiB that the allocator may keep, and code that was not used before may take up.
+/// KiB for memory that the allocator keeps, and for code that had not run before.
 const SLACK: usize = 8 * 1024;
 /// Requests of one client at a time.
 const STREAMS: u32 = 256;
@@ -38,7 +38,7 @@ struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     fn of(process: &'a Process) -> Self {
-        // What the first clients need is there already.
+        // Memory that the first clients need is allocated already.
         for _ in 0..20 {
             assert_eq!(Client::connect(&process.server).get("/openapi.json").status, 200);
             is_served(process);
@@ -51,7 +51,7 @@ impl<'a> Memory<'a> {
         self.most = self.most.max(self.process.resident());
     }
 
-    /// How many MiB more there were at most.
+    /// The largest increase, in MiB.
     fn more(&self) -> usize {
         (self.most - self.before) / 1024
     }
@@ -69,7 +69,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Whether another client is answered, and how long that takes.
+/// Checks that another client is answered, and returns how long that takes.
 fn is_served(process: &Process) -> Duration {
     let start = now();
     let mut other = Client::connect(&process.server);
@@ -94,7 +94,7 @@ fn flood_bodies_of_many_streams_are_bounded() {
         ids().for_each(|id| connection.request(id, &post("/v1/take"), false));
     }
     let (mut sent, mut slowest) = (0, Duration::ZERO);
-    // Until the server takes no more.
+    // Until the server accepts no more.
     let mut quiet = now();
     while quiet.elapsed() < Duration::from_millis(700) {
         for connection in &mut connections {
@@ -155,7 +155,7 @@ fn flood_unread_replies_are_bounded_and_closed() {
     let mut rounds = 0_u32;
     while lasted.contains(&None) {
         for (client, lasted) in clients.iter_mut().zip(&mut lasted) {
-            // Whatever it says besides: settings, pings, room for the connection as a whole.
+            // It also sends settings, pings and window updates of the connection.
             if lasted.is_none() && rounds.is_multiple_of(1 << 6) {
                 client.send(&frame(4, 0, 0, &[]));
                 client.send(&frame(6, 0, 0, &[7; 8]));
@@ -183,7 +183,7 @@ fn flood_unread_replies_are_bounded_and_closed() {
     assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
 }
 
-/// One reply that is never taken, while others are: the client is closed for that one.
+/// One reply is never read, while others are: the client is closed because of that one.
 #[test]
 fn flood_each_reply_must_be_read() {
     let running = super::client::server(|config| {
@@ -224,7 +224,7 @@ fn flood_bodies_of_many_connections_are_bounded() {
     let mut clients: Vec<TcpStream> = Vec::new();
     for number in 0..many {
         let mut client = Client::connect(&process.server).stream;
-        // A whole body, but for its end: it is refused while it comes, or waits for the rest.
+        // A body without its end: it is rejected while it arrives, or waits for the rest.
         let head =
             b"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                      Content-Length: 1048576\r\n\r\n";
@@ -253,7 +253,7 @@ fn flood_bodies_of_many_connections_are_bounded() {
     assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
 }
 
-/// As many connections as there may be, each of which has asked once, of both versions.
+/// The most connections of both versions, each after one request.
 #[test]
 fn flood_connections_are_bounded() {
     let name = "http::flood::flood_connections_are_bounded";
@@ -300,8 +300,8 @@ fn flood_connections_are_bounded() {
     }
 }
 
-/// Many requests at a time on each of many connections: what stands for them in the server is bounded,
-/// whether they are answered, refused or wrong, and whether their replies are read.
+/// Many concurrent requests on each of many connections: their memory is bounded,
+/// whether they are answered, rejected or invalid, and whether their replies are read.
 #[test]
 fn flood_requests_of_many_connections_are_bounded() {
     type Request = fn(u32) -> Vec<u8>;
@@ -362,8 +362,8 @@ fn flood_requests_of_many_connections_are_bounded() {
     }
 }
 
-/// Replies of metrics that are asked for many times at once: what is made of each before its client takes
-/// it is bounded, whether the client takes nothing, a first part, or does not read.
+/// Replies of metrics to many concurrent requests: their memory is bounded, whether the client
+/// reads nothing, a first part, or stops reading.
 #[test]
 fn flood_metrics_of_many_connections_are_bounded() {
     let name = "http::flood::flood_metrics_of_many_connections_are_bounded";
@@ -408,7 +408,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
             clients.push(client);
             memory.look();
         }
-        // As long as replies come, and a little longer; then once more where the system took the first ones.
+        // While replies arrive, and a little longer; then once more if the system has accepted the first ones.
         let (mut used, mut bytes, mut quiet, mut asked) = (0, 0, now(), 1);
         while quiet.elapsed() < Duration::from_millis(500) {
             let before = bytes;
@@ -441,7 +441,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
     }
 }
 
-/// One client may use all the requests at a time that it is offered.
+/// A client may use all concurrent requests that the server offers.
 #[test]
 fn lone_client_many_requests_are_all_answered() {
     let running = super::client::server(|_| {});
@@ -462,7 +462,7 @@ fn lone_client_many_requests_are_all_answered() {
     }
 }
 
-/// Idle clients of HTTP/2 hold memory that others need: they get GOAWAY.
+/// Idle clients of HTTP/2 hold memory that others need: they receive GOAWAY.
 #[test]
 fn flood_idle_connections_release_memory_for_others() {
     let name = "http::flood::flood_idle_connections_release_memory_for_others";
@@ -480,7 +480,7 @@ fn flood_idle_connections_release_memory_for_others() {
     while process.server.told("buffer_rejections") == 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "200 clients fit");
     }
-    // There is no room for another until some have left.
+    // No other client is accepted until some have left.
     while Client::connect(&process.server).get("/openapi.json").status != 200 {
         refused += 1;
         clients.iter_mut().for_each(Frames::read);

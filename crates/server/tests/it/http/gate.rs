@@ -1,4 +1,4 @@
-//! `/v1/gate`, as a proxy asks it.
+//! `/v1/gate`, with the requests that proxies send.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn serve(folder: &Folder, rules: &str, configure: impl FnOnce(&mut Config)) -> R
     })
 }
 
-/// The answer to fields about a request.
+/// The response to a request with these headers.
 fn ask(client: &mut Client, fields: &[(&str, &str)]) -> Heard {
     let lines = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
     client.ask("GET", "/v1/gate", &lines.collect::<String>());
@@ -64,7 +64,7 @@ fn gate_decides_by_the_rules() {
     assert_eq!(heard.status, 422);
     assert!(heard.detail().starts_with("missing X-Forwarded-Uri: expected"));
 
-    // Named policies are there for the verbs as well, and the rules may be read again.
+    // Other operations find named policies too, and the rules can be reloaded.
     let text = format!("policies: {{plan: 'fixed-window:7/1h'}}\n{RULES}");
     fs::write(folder.file("rules.yaml"), text).unwrap();
     let heard = client.post("/admin/reload", "");
@@ -116,19 +116,19 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
         let heard = ask("/v1/gate/403", fields);
         assert_eq!((heard.status, heard.field("sluicegate-status")), (403, status), "{fields}");
     }
-    // A query, which some proxies take from the client, changes nothing; and there is no other status.
+    // A query, which some proxies copy from the client, changes nothing, and no other status is accepted.
     for (path, status) in [("/v1/gate?deny=403", 429), ("/v1/gate/429", 404), ("/v1/gate/200", 404)]
     {
         assert_eq!(ask(path, login).status, status, "{path}");
     }
-    // A proxy that is configured wrongly gets an error that says so.
+    // A misconfigured proxy gets an error that names the problem.
     client.ask("GET", "/v1/gate/403", login);
     assert_eq!(client.hear().status, 401);
     client.ask("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");
     assert_eq!(client.hear().status, 405);
 }
 
-/// Test 50 (M1): what a client adds to what its proxy says never decides.
+/// Test 50 (M1): headers that a client adds to those of its proxy never decide.
 #[test]
 fn gate_client_header_beside_that_of_the_proxy_never_decides() {
     let folder = Folder::new();
@@ -182,7 +182,7 @@ rules:
                     rejected += 1;
                 }
             }
-            // What agrees with the proxy is no lie, and the rule goes on counting.
+            // A header that agrees with the proxy is accepted, and the rule continues to count.
             assert_eq!(with("203.0.113.8", &[(proxies[by_client][0], "/login")]).status, 200);
             // The same header twice.
             assert_eq!(with("203.0.113.7", &[(uri, "/healthz")]).status, 400, "{uri}");
@@ -194,7 +194,7 @@ rules:
     );
 }
 
-/// Test 53 (M4): no value of a header passes on a spent limit, but for a 0 that the rule allows.
+/// Test 53 (M4): no value of a header bypasses a spent limit, except a 0 that the rule allows.
 #[test]
 fn gate_cost_from_a_header_admits_no_more_than_cost_one() {
     let folder = Folder::new();
@@ -224,7 +224,7 @@ rules:
     println!("figure: costs from a header on a spent limit: {passed} of 180 pass");
 }
 
-/// Test 68 (L13): several values of what a rule uses are rejected.
+/// Test 68 (L13): several values of an attribute that a rule uses are rejected.
 #[test]
 fn gate_repeated_header_or_parameter_that_a_rule_uses_is_rejected() {
     let folder = Folder::new();

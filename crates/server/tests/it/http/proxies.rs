@@ -1,4 +1,4 @@
-//! Real proxies that ask the gate, by the configurations of `examples/gate` as they stand, but for the
+//! Real proxies in front of the gate, with the configurations of `examples/gate` except for the
 //! ports.
 
 use std::{
@@ -16,7 +16,7 @@ use sluicegate_testing::eventually_within;
 use super::client::{Client, Heard, server};
 use crate::harness::{Folder, PATIENCE, Running, any_port, root};
 
-/// A proxy in front of an application, and the gate that it asks.
+/// A proxy in front of an application, and its gate.
 pub(super) struct Proxy {
     child: Child,
     pub(super) gate: Option<Running>,
@@ -46,7 +46,7 @@ impl Proxy {
         fs::create_dir(folder.file("work")).unwrap();
         let gate = server(|config| {
             config.rules = vec![rules.to_owned()];
-            // The others clear what clients send.
+            // The others replace these headers of clients.
             if example == "traefik.yaml" {
                 config.http.gate.uri_header = Some(HeaderName::from_static("x-forwarded-uri"));
                 config.http.gate.method_header =
@@ -60,18 +60,18 @@ impl Proxy {
             .replace("127.0.0.1:8080", &gate.http.unwrap().to_string())
             .replace("127.0.0.1:8000", &port.to_string())
             .replace("127.0.0.1:3000", &app.to_string())
-            // Caddy says apart on which addresses it listens.
+            // Caddy configures its listening addresses separately.
             .replace(":8000", &format!(":{}", port.port()))
             .replace(":3000", &format!(":{}", app.port()));
         fs::write(folder.file(example), text).unwrap();
         let command = run(&folder, port);
         let log = fs::File::create(folder.file("log")).unwrap();
-        // It ends with the test, however that ends.
+        // It ends with the test, even if that fails.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(command.get_program())
             .args(command.get_args())
-            // Traefik looks around where it starts.
+            // Traefik reads files in its current directory.
             .env("HOME", folder.file("work"))
             .current_dir(folder.file("work"))
             .stdout(log.try_clone().unwrap())
@@ -83,13 +83,13 @@ impl Proxy {
         Self { child, gate: Some(gate), front, app, folder }
     }
 
-    /// Asks until it serves: then the request counts, as the first.
+    /// Sends a request until the proxy serves it: it then counts as the first.
     fn first(&mut self) -> Heard {
         eventually_within(PATIENCE, "the proxy serves", || {
             let listens = |address| TcpStream::connect(address).is_ok();
             if listens(self.app) && listens(self.front.address) {
                 let heard = self.ask("1.1.1.1");
-                // Traefik listens before it has read what to do.
+                // Traefik listens before it has read its routes.
                 if heard.status != 404 {
                     return Ok(heard);
                 }
@@ -100,7 +100,7 @@ impl Proxy {
         })
     }
 
-    /// A request of a client that says that it is another, and asks for something else.
+    /// A request whose headers claim another address and another path.
     fn ask(&self, from: &str) -> Heard {
         let mut client = Client::connect(&self.front);
         let fields = format!(
@@ -112,7 +112,7 @@ impl Proxy {
         client.hear()
     }
 
-    /// Five requests pass by the rule for logins, whatever headers the client sends.
+    /// Five requests pass by the rule for logins, with any headers of the client.
     fn lets_five_through(mut self) {
         assert_eq!(self.first().status, 200);
         let more = ["2.2.2.2", "3.3.3.3", "4.4.4.4", "5.5.5.5", "6.6.6.6", "7.7.7.7"];
@@ -123,7 +123,7 @@ impl Proxy {
         assert_eq!((heard.status, heard.field("ratelimit-policy")), (429, r#""login";q=5;w=900"#));
         assert!(heard.field("ratelimit").starts_with(r#""login";r=0;t="#));
         assert!(heard.field("retry-after").parse::<u32>().is_ok_and(|it| it > 0 && it <= 900));
-        // Others are limited by another rule.
+        // Other paths are limited by another rule.
         let mut client = Client::connect(&self.front);
         assert_eq!(client.get("/other").status, 200);
         // Without the gate no request passes.
@@ -138,7 +138,7 @@ pub(super) fn free_port() -> SocketAddr {
     TcpListener::bind(any_port()).unwrap().local_addr().unwrap()
 }
 
-/// An application that answers all alike, for as long as the test runs.
+/// An application that answers every request alike, until the test ends.
 fn app() -> SocketAddr {
     let listener = TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -154,7 +154,7 @@ fn app() -> SocketAddr {
     address
 }
 
-/// A program that `cargo xtask test` puts into `target/tools`, or where `SLUICEGATE_TOOLS` says.
+/// A program in `SLUICEGATE_TOOLS`, or in `target/tools`, where `cargo xtask test` puts it.
 pub(super) fn program(name: &str) -> PathBuf {
     let tools =
         env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);
@@ -238,7 +238,7 @@ rules:
         client.ask("GET", path, fields);
         let heard = client.hear();
         assert_eq!(heard.status, 400, "{path}");
-        // nginx has sent 400 because of what the gate said, and not on its own.
+        // nginx has sent 400 because of the gate, not by itself.
         assert_eq!(heard.field("content-type"), "application/problem+json", "{path}");
     }
     let log = fs::read_to_string(proxy.folder.file("log")).unwrap();

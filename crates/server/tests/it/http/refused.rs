@@ -130,7 +130,7 @@ fn key_of_maximum_length_is_accepted() {
 #[test]
 fn body_or_head_too_large_is_rejected() {
     let running = server(|_| {});
-    // A body of 10 MB that says how long it is, and one that does not.
+    // A body of 10 MB with its length, and one without.
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n");
     let heard = client.hear();
@@ -143,7 +143,7 @@ fn body_or_head_too_large_is_rejected() {
         client.send(&chunk);
     }
     assert_eq!(client.hear().status, 413);
-    // Fields that are too long in all, and one of 1 MB.
+    // Headers that are too long together, and one of 1 MB.
     let mut client = Client::connect(&running);
     client.ask("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(40_000)));
     let heard = client.hear();
@@ -222,7 +222,7 @@ fn body_rejected_on_http_2_may_be_sent_to_its_end() {
     let head = [&[0x83, 0x86, 0x04, 8][..], b"/v1/take", &[0x41, 4], b"here"].concat();
     client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     client.send([frame(4, 0, 0, &[]), frame(1, 4, 1, &head)].concat());
-    // All of a body of 10 MB, as fast as the server allows.
+    // A whole body of 10 MB, as fast as the server allows.
     let (mut to_send, mut windows) = (10_000_000_usize, [65_535_usize; 2]);
     let mut status = None;
     while to_send > 0 || status.is_none() {

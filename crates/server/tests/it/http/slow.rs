@@ -1,5 +1,5 @@
-//! Clients that begin and do not finish, that ask and do not listen, and that take back what they
-//! ask. What holds for thousands holds for the few of an everyday run; `cargo xtask soak` has more.
+//! Clients that do not complete requests, do not read replies, or reset their
+//! requests. An everyday run has few of them; `cargo xtask soak` has thousands.
 
 use std::{
     io::{self, Write},
@@ -21,7 +21,7 @@ use crate::{
 
 #[test]
 fn slow_http_head_is_closed() {
-    // The byte is: of a field, of a body, of a preface that is none, of a frame.
+    // The byte belongs to a header, a body, an invalid preface, or a frame.
     let begun = vec![
         b"GET /healthz HTTP/1.1\r\nHost: ".to_vec(),
         b"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{".to_vec(),
@@ -49,13 +49,13 @@ fn idle_http_client_is_not_closed() {
     assert_eq!(rests.get("/healthz").status, 200);
     let mut dribbles = Client::connect(&running);
     dribbles.send("GET /");
-    // By the time that the one is closed, the other has rested as long.
+    // When the first is closed, the other has been idle for as long.
     until_closed(&mut dribbles.stream);
     assert_eq!(rests.get("/healthz").status, 200);
 }
 
-/// How soon 99 % of another client's requests are answered, in microseconds: alone, and beside
-/// `attack`; and what that gives.
+/// The p99 latency of another client, in microseconds: alone, and beside
+/// `attack`; and the result of `attack`.
 fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
     let mut other = Client::connect(running);
     let mut ask = || {
@@ -108,7 +108,7 @@ fn reset_streams_cost_little() {
         sent
     });
     let resets = process.resident().saturating_sub(before);
-    // Heads that never end: fields on and on, each in a frame of its own.
+    // Endless heads: header after header, each in a frame of its own.
     let (floods_late, continued) = beside(running, || {
         let mut flood = Client::connect(running).stream;
         flood.write_all(&[PREFACE, SETTINGS, &frame(1, 0, 1, &head("/healthz"))].concat()).unwrap();

@@ -25,14 +25,14 @@ type Run = fn(&Folder, SocketAddr) -> Command;
 /// The service behind the proxy.
 enum Behind {
     App(Application),
-    /// The proxy itself, with this in the place of what its example answers.
+    /// The proxy itself, with this in place of the response in its example.
     Itself {
         stands: &'static str,
         answers: &'static str,
     },
 }
 
-/// A proxy before an application, whose rules are written while it runs.
+/// A proxy in front of an application; its rules are written while it runs.
 struct Setup {
     proxy: Proxy,
     rules: Folder,
@@ -47,7 +47,7 @@ impl Setup {
         fs::write(rules.file("rules.yaml"), NO_RULES).unwrap();
         let spare = free_port();
         let change = |text: String| match &behind {
-            // What the example answers itself makes room.
+            // The response in the example is replaced.
             Behind::App(_) => text
                 .replace("listen 127.0.0.1:3000", &format!("listen {spare}"))
                 .replace("http://:3000 {", &format!("http://:{} {{", spare.port())),
@@ -105,11 +105,11 @@ fn two_of_200_pass(name: &str, setup: &Setup) {
         passed.len()
     );
     assert_eq!(passed.len(), 2, "{name}: {passed:?}");
-    // What the other spellings are to the application, it is not `/login`.
+    // For the application, the other spellings are not `/login`.
     for target in LOGIN_SPELLINGS {
         assert!(!setup.reaches(target, "/login"), "{name}: {target}");
     }
-    // These are other paths, until the options of the rule say otherwise.
+    // These are different paths, unless the options of the rule say otherwise.
     for (rules, expected) in [(STRICT, 200), (LOOSE, 429)] {
         setup.put_in_force(rules);
         for target in LOGIN_VARIANTS {

@@ -24,13 +24,10 @@ fn per_unit_limit_has_the_same_rate() {
 }
 
 #[test]
-fn period_of_each_unit_is_known() {
-    assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
-    assert_eq!(period(Unit::Unknown), None);
-    for named in Named::ALL {
-        let unit = from_rules(named);
-        assert_eq!(period(unit), Some(Duration::from_secs(named.seconds().into())));
-        assert_eq!(to_rules(unit), Some(named));
+fn to_rules_each_unit_is_known_and_converts_back() {
+    assert_eq!(to_rules(Unit::Hour).map(period), Some(Duration::from_secs(3_600)));
+    for unit in RuleUnit::ALL {
+        assert_eq!(to_rules(from_rules(unit)), Some(unit));
     }
     assert_eq!(to_rules(Unit::Unknown), None);
 }

@@ -108,7 +108,7 @@ pub(super) fn address(
 fn the_one_address(headers: &HeaderMap, name: &HeaderName) -> Result<(), Problem> {
     let Some((_, value)) = the_one(headers, Some(name), &ADDRESS)? else { return Ok(()) };
     if value.as_bytes().contains(&b',') {
-        return Err(Problem::contradictory(format!(
+        return Err(Problem::malformed(format!(
             "invalid {name}: expected one address, because only X-Forwarded-For and Forwarded are lists; let \
              the proxy replace it"
         )));
@@ -139,11 +139,11 @@ fn the_one<'h, 'n>(
 /// Two headers contradict each other, and the client may have sent one of them.
 fn contradiction(one: &HeaderName, other: &HeaderName, flag: &str) -> Problem {
     if one == other {
-        return Problem::contradictory(format!(
+        return Problem::malformed(format!(
             "header {one} is given twice with different values: expected one; let the proxy replace it"
         ));
     }
-    Problem::contradictory(format!(
+    Problem::malformed(format!(
         "headers {one} and {other} differ: expected one of them; name it by --{flag}, or let the proxy \
          remove the other"
     ))

@@ -19,7 +19,7 @@ pub(super) const AUTH: ServerCommand = command(
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     match *call.rest() {
-        [_] if !call.session.shared.asks_for_password() => {
+        [_] if call.session.shared.password.is_none() => {
             return Err("ERR AUTH <password> called without any password configured for the \
                         default user. Are you sure your configuration is correct?"
                 .into());

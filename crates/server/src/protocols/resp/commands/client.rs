@@ -1,6 +1,6 @@
 //! `CLIENT subcommand ...`: lists, names and closes clients.
 
-use std::{fmt::Write as _, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use sluicegate_commands::quote;
 use sluicegate_resp::{Version, Writer};
@@ -30,11 +30,6 @@ fn needs_lane(call: &Call<'_, '_, '_>) -> bool {
 }
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    run_subcommand(call)?;
-    Ok(Next::Go)
-}
-
-fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
     let [word, rest @ ..] = call.rest() else { return Err(call.arity_error()) };
     let session = &*call.session;
     let table = call.table;
@@ -47,17 +42,17 @@ fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
             if name.is_empty() { writer.null() } else { writer.bulk(name) }
         }
         (b"SETNAME", [name]) => {
-            let name = valid_name(name)?.to_vec();
-            session.client.details.lock().name = name;
+            session.client.details.lock().name = valid_name(name)?.to_vec();
             writer.simple("OK");
         }
         (b"SETINFO", [option, value]) => {
-            let value = valid_info(option, value)?.to_vec();
             let mut details = session.client.details.lock();
-            if option.eq_ignore_ascii_case(b"LIB-NAME") {
-                details.library = value;
+            if is(option, "LIB-NAME") {
+                details.library = valid_detail("lib-name", value)?.to_vec();
+            } else if is(option, "LIB-VER") {
+                details.library_version = valid_detail("lib-ver", value)?.to_vec();
             } else {
-                details.library_version = value;
+                return Err(format!("ERR Unrecognized option '{}'", quote(option)));
             }
             writer.simple("OK");
         }
@@ -113,27 +108,20 @@ fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
         }
         _ => return Err(unknown_subcommand(word, "CLIENT")),
     }
-    Ok(())
+    Ok(Next::Go)
 }
 
-/// Checks a name for a client: it must not break the line of the client in the list.
+/// Checks a name for a client.
 pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
-    if name.iter().all(u8::is_ascii_graphic) && name.len() <= 256 {
-        return Ok(name);
-    }
-    Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
+    valid_detail("Client names", name)
 }
 
-fn valid_info<'a>(option: &[u8], value: &'a [u8]) -> Result<&'a [u8], String> {
-    if !is(option, "LIB-NAME") && !is(option, "LIB-VER") {
-        let option = quote(option);
-        return Err(format!("ERR Unrecognized option '{option}'"));
-    }
+/// Checks a detail of a client: it must not break the line of the client in the list.
+fn valid_detail<'a>(name: &str, value: &'a [u8]) -> Result<&'a [u8], String> {
     if value.iter().all(u8::is_ascii_graphic) && value.len() <= 256 {
         return Ok(value);
     }
-    let option = if is(option, "LIB-NAME") { "lib-name" } else { "lib-ver" };
-    Err(format!("ERR {option} cannot contain spaces, newlines or special characters."))
+    Err(format!("ERR {name} cannot contain spaces, newlines or special characters."))
 }
 
 /// A client in one line.
@@ -141,9 +129,7 @@ fn line(session: &Session<'_>, table: &CommandTable, client: &clients::Client) -
     let details = client.details.lock().clone();
     let command = table.specs().nth(client.command.load(Ordering::Relaxed));
     let age = session.now.as_micros().saturating_sub(client.since.as_micros()) / 1_000_000;
-    let mut line = String::new();
-    let _ = write!(
-        line,
+    format!(
         "id={} addr={} laddr={} fd=0 name={} age={age} idle=0 flags=N db=0 sub=0 psub=0 ssub=0 \
          multi=-1 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
@@ -154,8 +140,7 @@ fn line(session: &Session<'_>, table: &CommandTable, client: &clients::Client) -
         version_number(details.version),
         details.library.escape_ascii(),
         details.library_version.escape_ascii(),
-    );
-    line
+    )
 }
 
 /// `CLIENT KILL addr:port`, or filters and values: `ID`, `ADDR`, `SKIPME`.

@@ -6,7 +6,7 @@ use sluicegate_resp::Writer;
 
 use super::spec::{FAST, SUBCOMMAND};
 use crate::protocols::resp::{
-    call::{Call, CallResult, CommandTable, Next, ServerCommand, command, unknown_subcommand},
+    call::{Call, CallResult, Next, ServerCommand, command, unknown_subcommand},
     session::WORK,
 };
 
@@ -16,28 +16,22 @@ pub(super) const COMMAND: ServerCommand =
         .with_work(WORK);
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let (table, rest) = (call.table, call.rest());
-    run_subcommand(table, rest, &mut call.writer())?;
-    Ok(Next::Go)
-}
-
-fn run_subcommand(
-    table: &CommandTable,
-    arguments: &[&[u8]],
-    writer: &mut Writer<'_>,
-) -> Result<(), String> {
-    let [word, rest @ ..] = arguments else {
-        writer.array(table.specs().len());
-        table.specs().for_each(|spec| entry(spec, writer));
-        return Ok(());
+    let table = call.table;
+    let (word, rest) = match call.rest() {
+        [] => (&b"INFO"[..], &[][..]),
+        [word, rest @ ..] => (*word, rest),
     };
+    let writer = &mut call.writer();
     match (&*word.to_ascii_uppercase(), rest) {
         (b"COUNT", []) => writer.integer(i64::try_from(table.specs().len()).unwrap_or(i64::MAX)),
         (b"LIST", []) => {
             writer.array(table.specs().len());
             table.specs().for_each(|spec| writer.bulk(spec.name.to_ascii_lowercase()));
         }
-        (b"INFO", []) => return run_subcommand(table, &[], writer),
+        (b"INFO", []) => {
+            writer.array(table.specs().len());
+            table.specs().for_each(|spec| entry(spec, writer));
+        }
         (b"INFO", names) => {
             writer.array(names.len());
             for name in names {
@@ -74,7 +68,7 @@ fn run_subcommand(
         }
         _ => return Err(unknown_subcommand(word, "COMMAND")),
     }
-    Ok(())
+    Ok(Next::Go)
 }
 
 /// The reply of `COMMAND INFO` for one spec.

@@ -45,7 +45,7 @@ fn settings(shared: &RespContext) -> Vec<(&'static str, String)> {
         ("appendonly", "no".into()),
         ("bind", shared.address.ip().to_string()),
         ("databases", "1".into()),
-        ("maxclients", shared.clients.max().to_string()),
+        ("maxclients", shared.clients.max.to_string()),
         ("maxmemory", max_memory.to_string()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),

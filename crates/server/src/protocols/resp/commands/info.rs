@@ -101,10 +101,10 @@ fn server(call: &Call<'_, '_, '_>, text: &mut String) {
 fn clients(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "connected_clients", shared.clients.len());
-    line(text, "maxclients", shared.clients.max());
+    line(text, "maxclients", shared.clients.max);
     line(text, "blocked_clients", shared.decider.queues.waiting());
     line(text, "buffer_bytes", shared.buffers.used());
-    line(text, "buffer_max_bytes", shared.buffers.max());
+    line(text, "buffer_max_bytes", shared.buffers.max);
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
@@ -131,16 +131,16 @@ fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "loading", 0);
     line(text, "async_loading", 0);
-    let told = shared.snapshots.status();
+    let status = *shared.snapshots.lock();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
     let dropped = local(call).keys_dropped;
     line(text, "state_keys_dropped", dropped);
-    line(text, "snapshots", told.written);
-    line(text, "snapshots_failed", told.failed);
-    line(text, "last_snapshot_time", told.at.map_or(0, seconds));
-    line(text, "last_snapshot_keys", told.keys);
-    line(text, "last_snapshot_status", if told.failing { "failed" } else { "ok" });
+    line(text, "snapshots", status.written);
+    line(text, "snapshots_failed", status.failed);
+    line(text, "last_snapshot_time", status.at.map_or(0, seconds));
+    line(text, "last_snapshot_keys", status.keys);
+    line(text, "last_snapshot_status", if status.failing { "failed" } else { "ok" });
 }
 
 /// The store, and its health.
@@ -178,12 +178,12 @@ fn local(call: &Call<'_, '_, '_>) -> TableUsage {
 /// The active rules, and the last reload of their files.
 fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
-    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
-    line(text, "rules_version", version.number());
-    line(text, "rules", version.rules().rules().len());
-    line(text, "rules_reloads", told.reloads);
-    line(text, "rules_failed", told.failed);
-    line(text, "rules_last_status", if told.problem.is_some() { "failed" } else { "ok" });
+    let (version, status) = (shared.decider.rules.current(), shared.decider.rules.status());
+    line(text, "rules_version", version.number);
+    line(text, "rules", version.rules.rules().len());
+    line(text, "rules_reloads", status.reloads);
+    line(text, "rules_failed", status.failed);
+    line(text, "rules_last_status", if status.problem.is_some() { "failed" } else { "ok" });
 }
 
 fn stats(call: &Call<'_, '_, '_>, text: &mut String) {

@@ -12,7 +12,7 @@ fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     call.writer().simple("RESET");
     let session = &mut *call.session;
     session.version = Version::Resp2;
-    session.authenticated = !session.shared.asks_for_password();
+    session.authenticated = session.shared.password.is_none();
     let mut details = session.client.details.lock();
     details.version = Version::Resp2;
     details.name.clear();

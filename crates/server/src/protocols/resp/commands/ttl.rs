@@ -15,16 +15,9 @@ pub(super) const TTL: ServerCommand = command(
     &["readonly", "fast"],
     KEY,
     "Tells until when a key is kept, in seconds.",
-    ttl,
+    |call| run(call, |entry, now, writer| reply(entry, now, 1_000_000, writer)),
 )
 .on_keys(Keys::First);
-
-fn ttl(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let [key] = *call.rest() else { return Err(call.arity_error()) };
-    let reply: EntryReply = |entry, now, writer| reply(entry, now, 1_000_000, writer);
-    call.session.apply(StoreOperation::Read(key.into(), reply), call.out);
-    Ok(Next::Go)
-}
 
 pub(super) const PTTL: ServerCommand = command(
     "PTTL",
@@ -32,13 +25,12 @@ pub(super) const PTTL: ServerCommand = command(
     &["readonly", "fast"],
     KEY,
     "Returns the expiry time of a key, in milliseconds.",
-    pttl,
+    |call| run(call, |entry, now, writer| reply(entry, now, 1_000, writer)),
 )
 .on_keys(Keys::First);
 
-fn pttl(call: &mut Call<'_, '_, '_>) -> CallResult {
+fn run(call: &mut Call<'_, '_, '_>, reply: EntryReply) -> CallResult {
     let [key] = *call.rest() else { return Err(call.arity_error()) };
-    let reply: EntryReply = |entry, now, writer| reply(entry, now, 1_000, writer);
     call.session.apply(StoreOperation::Read(key.into(), reply), call.out);
     Ok(Next::Go)
 }

@@ -3,15 +3,13 @@
 use std::mem;
 
 use super::Connection;
-use crate::{
-    budgets::buffers::NO_MEMORY,
-    protocols::resp::{deferred_replies::DeferredReplies, store_operation::answer_deferred},
-};
+use crate::{budgets::buffers::NO_MEMORY, protocols::resp::store_operation::answer_deferred};
 
 impl Connection<'_> {
     /// Applies the operations, and inserts the replies where they belong. `false`: there is no memory for what is kept
     /// until then, and the client is to be closed.
-    pub(super) async fn answer_deferred(&mut self, deferred: DeferredReplies) -> bool {
+    pub(super) async fn answer_deferred(&mut self) -> bool {
+        let deferred = self.worker.deferred.take();
         self.pause();
         let mut known = mem::take(&mut self.out);
         let mut reserved = self.worker.shared.buffers.reserve_nothing();
@@ -24,7 +22,7 @@ impl Connection<'_> {
         };
         if !fits {
             // None was applied: the error replaces the first of their replies.
-            known.truncate(deferred.start());
+            known.truncate(deferred.replies.first().map_or(0, |reply| reply.offset));
             known.append(&mut self.out);
             self.out = known;
             return false;

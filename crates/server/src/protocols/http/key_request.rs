@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
 use sluicegate_commands::{MAX_MANY, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
@@ -16,7 +16,7 @@ use crate::HttpHeaders;
 /// A request about one key. The operation decides which members are valid.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ask<'a> {
+pub(super) struct KeyRequest<'a> {
     #[serde(borrow, default, deserialize_with = "key")]
     key: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "key_base64")]
@@ -30,26 +30,23 @@ pub(super) struct Ask<'a> {
     #[serde(default, deserialize_with = "max_wait")]
     max_wait_us: Option<u64>,
     #[serde(default, deserialize_with = "at")]
-    at_us: Option<u64>,
+    pub(super) at_us: Option<u64>,
     #[serde(default, deserialize_with = "headers")]
-    headers: Option<HttpHeaders>,
+    /// The rate limit headers of the response, if the request chooses.
+    pub(super) headers: Option<HttpHeaders>,
 }
 
 /// Several takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AskMany<'a> {
+pub(super) struct TakeManyRequest<'a> {
     #[serde(borrow, deserialize_with = "requests")]
-    pub(super) requests: Vec<Ask<'a>>,
+    pub(super) requests: Vec<KeyRequest<'a>>,
     #[serde(default, deserialize_with = "at")]
-    at_us: Option<u64>,
+    pub(super) at_us: Option<u64>,
 }
 
-impl<'a> Ask<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
-        read(body)
-    }
-
+impl KeyRequest<'_> {
     /// The key, as bytes.
     #[inline]
     pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
@@ -86,12 +83,9 @@ impl<'a> Ask<'a> {
     #[inline]
     pub(super) fn operation(&self, verb: Verb) -> Result<Operation, Problem> {
         let cost = self.cost.unwrap_or(1);
-        if self.wait_us.is_some() && verb != Verb::Take {
-            return Err(out_of_place("wait_us", "/v1/take"));
-        }
-        if self.max_wait_us.is_some() && verb != Verb::Reserve {
-            return Err(out_of_place("max_wait_us", "/v1/reserve"));
-        }
+        check_place(&[("wait_us", self.wait_us.is_some() && verb != Verb::Take)], "/v1/take")?;
+        let misplaced = self.max_wait_us.is_some() && verb != Verb::Reserve;
+        check_place(&[("max_wait_us", misplaced)], "/v1/reserve")?;
         Ok(match verb {
             Verb::Take => Operation::Take(cost),
             Verb::Peek => Operation::Peek(cost),
@@ -120,17 +114,6 @@ impl<'a> Ask<'a> {
         self.cost.unwrap_or(1)
     }
 
-    /// The time of the decision, if the request gives one and the server allows that.
-    #[inline]
-    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
-        time(self.at_us, test_clock)
-    }
-
-    /// The rate limit headers of the response, if the request chooses.
-    pub(super) const fn headers(&self) -> Option<HttpHeaders> {
-        self.headers
-    }
-
     /// Rejects members that have no meaning where only a key is expected.
     pub(super) fn only_key(&self) -> Result<(), Problem> {
         let others = [
@@ -140,10 +123,7 @@ impl<'a> Ask<'a> {
             ("max_wait_us", self.max_wait_us.is_some()),
             ("headers", self.headers.is_some()),
         ];
-        match others.iter().find(|(_, there)| *there) {
-            Some((name, _)) => Err(out_of_place(name, "requests with a decision")),
-            None => Ok(()),
-        }
+        check_place(&others, "requests with a decision")
     }
 
     /// Rejects members that have no meaning in one of several takes.
@@ -154,21 +134,7 @@ impl<'a> Ask<'a> {
             ("at_us", self.at_us.is_some()),
             ("headers", self.headers.is_some()),
         ];
-        match others.iter().find(|(_, there)| *there) {
-            Some((name, _)) => Err(out_of_place(name, "a single request")),
-            None => Ok(()),
-        }
-    }
-}
-
-impl<'a> AskMany<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
-        read(body)
-    }
-
-    /// The time of the decision, if the request gives one and the server allows that.
-    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
-        time(self.at_us, test_clock)
+        check_place(&others, "a single request")
     }
 }
 
@@ -205,7 +171,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
     read.map(|Object(it)| it).map_err(|error| json::problem(&error))
 }
 
-fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+pub(super) fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
     match at_us {
         Some(_) if !test_clock => Err(Problem::unprocessable(
             "invalid `at_us`: expected a server with --test-clock; remove the member",
@@ -214,11 +180,14 @@ fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Probl
     }
 }
 
-fn out_of_place(name: &str, place: &str) -> Problem {
-    Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}"))
+/// Rejects the first of the members that is given; they are only valid for `place`.
+#[inline]
+fn check_place(members: &[(&str, bool)], place: &str) -> Result<(), Problem> {
+    let Some((name, _)) = members.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    Err(Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}")))
 }
 
-fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
+pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
     STANDARD.decode(text).map_err(|_| {
         Problem::unprocessable("invalid `key_base64`: expected standard Base64 with padding")
     })
@@ -227,31 +196,37 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
 // A member must have a value; null is rejected.
 
 fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    from.deserialize_str(Str { name: "key" }).map(Some)
+    from.deserialize_str(Str { expected: "`key`, a string" }).map(Some)
 }
 
 fn key_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    from.deserialize_str(Str { name: "key_base64" }).map(Some)
+    from.deserialize_str(Str { expected: "`key_base64`, a string" }).map(Some)
 }
 
 fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    from.deserialize_str(Str { name: "policy" }).map(Some)
+    from.deserialize_str(Str { expected: "`policy`, a string" }).map(Some)
 }
 
 fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
-    from.deserialize_str(HeadersVisitor).map(Some)
+    let expected = "`headers`, `ietf`, `x-ratelimit` or `none`";
+    match &*from.deserialize_str(Str { expected })? {
+        "ietf" => Ok(Some(HttpHeaders::Ietf)),
+        "x-ratelimit" => Ok(Some(HttpHeaders::XRateLimit)),
+        "none" => Ok(Some(HttpHeaders::None)),
+        other => Err(D::Error::invalid_value(Unexpected::Str(other), &expected)),
+    }
 }
 
 /// The string of the member `name`.
 struct Str {
-    name: &'static str,
+    expected: &'static str,
 }
 
 impl<'de> Visitor<'de> for Str {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "`{}`, a string", self.name)
+        formatter.write_str(self.expected)
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
@@ -260,25 +235,6 @@ impl<'de> Visitor<'de> for Str {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
         Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-struct HeadersVisitor;
-
-impl Visitor<'_> for HeadersVisitor {
-    type Value = HttpHeaders;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`headers`, `ietf`, `x-ratelimit` or `none`")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<HttpHeaders, E> {
-        match text {
-            "ietf" => Ok(HttpHeaders::Ietf),
-            "x-ratelimit" => Ok(HttpHeaders::XRateLimit),
-            "none" => Ok(HttpHeaders::None),
-            _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-        }
     }
 }
 
@@ -316,16 +272,16 @@ impl Visitor<'_> for Number {
         if number <= self.most {
             return Ok(number);
         }
-        Err(E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
     }
 }
 
 /// At most [`MAX_MANY`]; the rest is not even parsed.
-fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Error> {
+fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
     struct Requests;
 
     impl<'de> Visitor<'de> for Requests {
-        type Value = Vec<Ask<'de>>;
+        type Value = Vec<KeyRequest<'de>>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(formatter, "`requests`, 1 to {MAX_MANY} takes")
@@ -356,16 +312,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ask_plain_strings_are_borrowed() {
+    fn key_request_plain_strings_are_borrowed() {
         let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
-        let ask = Ask::read(body).unwrap();
-        assert!(matches!(ask.key, Some(Cow::Borrowed("user7"))));
-        assert_eq!(ask.policy().unwrap(), b"gcra:30/1m");
-        assert_eq!(ask.operation(Verb::Take).unwrap(), Operation::Take(2));
-        let ask = Ask::read(br#"{"key":"\u00e9","policy":""}"#).unwrap();
-        assert_eq!(&*ask.key().unwrap(), "\u{e9}".as_bytes());
-        let ask = Ask::read(br#"{"key_base64":"AP8="}"#).unwrap();
-        assert_eq!(&*ask.key().unwrap(), b"\0\xff");
+        let request = read::<KeyRequest<'_>>(body).unwrap();
+        assert!(matches!(request.key, Some(Cow::Borrowed("user7"))));
+        assert_eq!(request.policy().unwrap(), b"gcra:30/1m");
+        assert_eq!(request.operation(Verb::Take).unwrap(), Operation::Take(2));
+        let request = read::<KeyRequest<'_>>(br#"{"key":"\u00e9","policy":""}"#).unwrap();
+        assert_eq!(&*request.key().unwrap(), "\u{e9}".as_bytes());
+        let request = read::<KeyRequest<'_>>(br#"{"key_base64":"AP8="}"#).unwrap();
+        assert_eq!(&*request.key().unwrap(), b"\0\xff");
     }
 
     #[test]
@@ -398,20 +354,22 @@ mod tests {
                 "the body is not valid JSON: trailing characters (line 1, column 13)",
             ),
         ] {
-            let problem = Ask::read(body.as_bytes()).unwrap_err().to_string();
+            let problem = read::<KeyRequest<'_>>(body.as_bytes()).unwrap_err().to_string();
             assert!(problem.starts_with(expected), "{body}: {problem}");
         }
     }
 
     #[test]
-    fn ask_many_is_bounded() {
+    fn take_many_request_is_bounded() {
         let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
-        assert!(AskMany::read(many(MAX_MANY).as_bytes()).is_ok());
+        assert!(read::<TakeManyRequest<'_>>(many(MAX_MANY).as_bytes()).is_ok());
         for count in [0, MAX_MANY + 1] {
-            let error = AskMany::read(many(count).as_bytes()).unwrap_err().to_string();
+            let error =
+                read::<TakeManyRequest<'_>>(many(count).as_bytes()).unwrap_err().to_string();
             assert_eq!(error, format!("invalid `requests`: expected 1 to 256 takes, not {count}"));
         }
-        let error = AskMany::read(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
+        let error =
+            read::<TakeManyRequest<'_>>(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
         assert_eq!(error.to_string(), "requests[1]: invalid `key` `1`: expected a string");
     }
 }
