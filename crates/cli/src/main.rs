@@ -78,8 +78,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
         Command::Health { address } => return health::check(&address),
-        Command::Completions { shell } => generate::completions(shell, &mut definition(Arguments::command())),
-        Command::ManPages { folder } => generate::man_pages(definition(Arguments::command()), &folder)?,
+        Command::Completions { shell } => {
+            generate::completions(shell, &mut definition(Arguments::command()))
+        }
+        Command::ManPages { folder } => {
+            generate::man_pages(definition(Arguments::command()), &folder)?
+        }
         Command::Version => version::print()?,
     }
     Ok(ExitCode::SUCCESS)

@@ -46,10 +46,16 @@ pub(super) fn run(target: &Path, tools: &ReleaseTools, epoch: &str) -> Result<Bu
 /// Where sources are on this machine must not be in the program: neither for who reads a backtrace, nor for who
 /// compares two builds.
 fn remapped_paths() -> Result<String> {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
-    let registries = home.context("neither CARGO_HOME nor a home folder is set")?.join("registry/src");
-    let mut flags = vec![format!("--remap-path-prefix={}=/sluicegate", workspace::root().display())];
-    for registry in std::fs::read_dir(&registries).with_context(|| registries.display().to_string())? {
+    let home = env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let registries =
+        home.context("neither CARGO_HOME nor a home folder is set")?.join("registry/src");
+    let mut flags =
+        vec![format!("--remap-path-prefix={}=/sluicegate", workspace::root().display())];
+    for registry in
+        std::fs::read_dir(&registries).with_context(|| registries.display().to_string())?
+    {
         flags.push(format!("--remap-path-prefix={}=/registry", registry?.path().display()));
     }
     // The separator of this variable.

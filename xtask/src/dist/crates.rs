@@ -13,7 +13,9 @@ pub(super) fn package(release: &Release) -> Result<()> {
     package.current_dir(workspace::root());
     // Without a list of packages, Cargo takes those that may be published, in the order of their dependencies.
     package.args(["package", "--workspace", "--locked", "--target-dir"]).arg(&target);
-    for private in workspace::packages()?.iter().filter(|it| it.publish.as_ref().is_some_and(Vec::is_empty)) {
+    for private in
+        workspace::packages()?.iter().filter(|it| it.publish.as_ref().is_some_and(Vec::is_empty))
+    {
         package.args(["--exclude", private.name.as_str()]);
     }
     shell::run(&mut package)?;

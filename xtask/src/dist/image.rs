@@ -25,10 +25,13 @@ pub(super) fn archive(release: &Release) -> Result<()> {
     }
     let layout_name = layout.display().to_string();
     let image = format!("{layout_name}:{}", release.version);
-    let created = shell::output(Command::new("date").args(["--utc", "--iso-8601=seconds", "--date"])
-        .arg(format!("@{}", release.epoch)))
-        .context("`date` failed")?
-        .replace("+00:00", "Z");
+    let created = shell::output(
+        Command::new("date")
+            .args(["--utc", "--iso-8601=seconds", "--date"])
+            .arg(format!("@{}", release.epoch)),
+    )
+    .context("`date` failed")?
+    .replace("+00:00", "Z");
     let umoci = |arguments: &[&str]| shell::run(Command::new("umoci").args(arguments));
 
     umoci(&["init", "--layout", &layout_name])?;
@@ -58,8 +61,14 @@ pub(super) fn archive(release: &Release) -> Result<()> {
 
 /// The variables that `dist/Dockerfile` sets, so that both images do the same.
 fn environment() -> Vec<&'static str> {
-    let lines = include_str!("../../../dist/Dockerfile").lines().map(|line| line.trim_end_matches('\\').trim());
-    lines.filter_map(|line| line.strip_prefix("ENV ").or(Some(line)).filter(|it| it.starts_with("SLUICEGATE_"))).collect()
+    let lines = include_str!("../../../dist/Dockerfile")
+        .lines()
+        .map(|line| line.trim_end_matches('\\').trim());
+    lines
+        .filter_map(|line| {
+            line.strip_prefix("ENV ").or(Some(line)).filter(|it| it.starts_with("SLUICEGATE_"))
+        })
+        .collect()
 }
 
 /// The root file system: the files of Debian's packages, without running their scripts.
@@ -73,7 +82,13 @@ fn root(release: &Release) -> Result<PathBuf> {
     for entry in fs::read_dir(&packages)? {
         shell::run(Command::new("dpkg-deb").arg("--extract").arg(entry?.path()).arg(&root))?;
     }
-    for unused in ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/lib/x86_64-linux-gnu/gconv"] {
+    for unused in [
+        "usr/share/doc",
+        "usr/share/man",
+        "usr/share/locale",
+        "usr/share/lintian",
+        "usr/lib/x86_64-linux-gnu/gconv",
+    ] {
         let folder = root.join(unused);
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -82,10 +97,21 @@ fn root(release: &Release) -> Result<PathBuf> {
     certificates(&root)?;
     archive::copy(&release.built.program, &root.join("usr/bin/sluicegate"))?;
     fs::create_dir_all(root.join("var/lib/sluicegate"))?;
-    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/usr/sbin/nologin\nsluicegate:x:65532:65532::/:/usr/sbin/nologin\n")?;
+    fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0:root:/root:/usr/sbin/nologin\nsluicegate:x:65532:65532::/:/usr/sbin/nologin\n",
+    )?;
     fs::write(root.join("etc/group"), "root:x:0:\nsluicegate:x:65532:\n")?;
     let mut touch = Command::new("find");
-    touch.arg(&root).args(["-exec", "touch", "--no-dereference", "--date", &format!("@{}", release.epoch), "{}", "+"]);
+    touch.arg(&root).args([
+        "-exec",
+        "touch",
+        "--no-dereference",
+        "--date",
+        &format!("@{}", release.epoch),
+        "{}",
+        "+",
+    ]);
     shell::run(&mut touch)?;
     Ok(root)
 }
@@ -93,7 +119,8 @@ fn root(release: &Release) -> Result<PathBuf> {
 /// One file of all certificates, which the package's script would make.
 fn certificates(root: &Path) -> Result<()> {
     let folder = root.join("usr/share/ca-certificates/mozilla");
-    let mut files: Vec<_> = fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let mut files: Vec<_> =
+        fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
     if files.is_empty() {
         bail!("{} has no certificates", folder.display());

@@ -58,9 +58,11 @@ impl Release {
     fn empty(&self, name: &str) -> Result<PathBuf> {
         let folder = self.scratch.join(name);
         if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(folder)
     }
 }
@@ -68,7 +70,8 @@ impl Release {
 /// Builds the parts of these names, or all of them without names. With `--try`, installs each one and makes a first
 /// decision with it.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let (flags, names): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|it| it.starts_with('-'));
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().partition(|it| it.starts_with('-'));
     if let Some(flag) = flags.iter().find(|it| **it != "--try") {
         bail!("unknown option `{flag}`: expected `--try`");
     }
@@ -105,7 +108,9 @@ fn release(tools: install::ReleaseTools) -> Result<Release> {
 fn git(arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
     let output = shell::output(git.current_dir(workspace::root()).args(arguments));
-    output.with_context(|| format!("git {} failed: a release is built from a clone", arguments.join(" ")))
+    output.with_context(|| {
+        format!("git {} failed: a release is built from a clone", arguments.join(" "))
+    })
 }
 
 /// Writes the checksums of all files in `target/dist`, and prints what there is.

@@ -12,10 +12,14 @@ use crate::workspace;
 pub(super) fn write(release: &Release) -> Result<()> {
     let metadata = MetadataCommand::new()
         .manifest_path(workspace::root().join("Cargo.toml"))
-        .other_options(["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"].map(String::from))
+        .other_options(
+            ["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"].map(String::from),
+        )
         .exec()
         .context("cargo metadata failed")?;
-    for (package, file) in [("sluicegate-cli", "sluicegate"), ("sluicegate-module", "sluicegate-module")] {
+    for (package, file) in
+        [("sluicegate-cli", "sluicegate"), ("sluicegate-module", "sluicegate-module")]
+    {
         let document = document(&metadata, package, &release.version)?;
         let path = release.folder.join(format!("{}.cdx.json", release.name(file)));
         fs::write(path, serde_json::to_string_pretty(&document)?)?;
@@ -47,7 +51,8 @@ fn document(metadata: &Metadata, package: &str, version: &str) -> Result<Value> 
             component
         })
         .collect();
-    let name = |id: &PackageId| reference(metadata[id].name.as_str(), &metadata[id].version.to_string());
+    let name =
+        |id: &PackageId| reference(metadata[id].name.as_str(), &metadata[id].version.to_string());
     let edges: Vec<_> = dependencies
         .iter()
         .map(|(id, to)| json!({ "ref": name(id), "dependsOn": to.iter().map(name).collect::<Vec<_>>() }))
@@ -77,7 +82,8 @@ fn reference(name: &str, version: &str) -> String {
 fn linked(metadata: &Metadata, package: &str) -> Result<BTreeMap<PackageId, Vec<PackageId>>> {
     let graph = metadata.resolve.as_ref().context("cargo metadata lists no dependencies")?;
     let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (&node.id, node)).collect();
-    let first = metadata.packages.iter().find(|it| it.name == package).context("our own package")?;
+    let first =
+        metadata.packages.iter().find(|it| it.name == package).context("our own package")?;
     let mut found = BTreeMap::new();
     let mut open = vec![first.id.clone()];
     while let Some(id) = open.pop() {
@@ -85,9 +91,10 @@ fn linked(metadata: &Metadata, package: &str) -> Result<BTreeMap<PackageId, Vec<
             continue;
         }
         let node = nodes.get(&id).context("a package without a node")?;
-        let used = node.deps.iter().filter(|it| {
-            it.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development)
-        });
+        let used = node
+            .deps
+            .iter()
+            .filter(|it| it.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development));
         let used: Vec<_> = used.map(|it| it.pkg.clone()).collect();
         open.extend(used.iter().cloned());
         found.insert(id, used);
@@ -99,7 +106,8 @@ fn linked(metadata: &Metadata, package: &str) -> Result<BTreeMap<PackageId, Vec<
 fn checksums() -> Result<BTreeMap<(String, String), String>> {
     let text = fs::read_to_string(workspace::root().join("Cargo.lock"))?;
     let lock: toml::Table = text.parse().context("Cargo.lock")?;
-    let packages = lock.get("package").and_then(|it| it.as_array()).context("Cargo.lock has no packages")?;
+    let packages =
+        lock.get("package").and_then(|it| it.as_array()).context("Cargo.lock has no packages")?;
     let field = |package: &toml::Value, name: &str| {
         package.get(name).and_then(|it| it.as_str()).map(str::to_owned)
     };

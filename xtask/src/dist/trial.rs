@@ -52,7 +52,11 @@ fn tarball(release: &Release) -> Result<()> {
         let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
         ensure!(text.contains(".TH"), "{page} is no man page");
     }
-    shell::run(Command::new("bash").arg("-n").arg(root.join("share/bash-completion/completions/sluicegate")))?;
+    shell::run(
+        Command::new("bash")
+            .arg("-n")
+            .arg(root.join("share/bash-completion/completions/sluicegate")),
+    )?;
     first_decision(&program, &mut Command::new(&program), &[])
 }
 
@@ -65,7 +69,11 @@ fn module(release: &Release) -> Result<()> {
         let socket = folder.join("socket");
         let _ = fs::remove_file(&socket);
         let mut command = Command::new(&server);
-        command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).arg("--dir").arg(&folder);
+        command
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder);
         let running = Running::start(command.arg("--loadmodule").arg(&module))?;
         let take = || {
             let mut client = Command::new("redis-cli");
@@ -80,15 +88,25 @@ fn module(release: &Release) -> Result<()> {
 fn deb(release: &Release) -> Result<()> {
     let package = release.folder.join(format!("sluicegate_{}_amd64.deb", release.version));
     let installed = shell::output(Command::new("dpkg-query").args(["--show", "sluicegate"]));
-    ensure!(installed.is_none(), "sluicegate is installed on this machine: remove the package first");
+    ensure!(
+        installed.is_none(),
+        "sluicegate is installed on this machine: remove the package first"
+    );
     let dpkg = |arguments: &[&str]| shell::run(install::as_root("dpkg").args(arguments));
     let path = package.display().to_string();
     dpkg(&["--install", &path])?;
     let result = (|| {
         let settings = Path::new("/etc/sluicegate/sluicegate.toml");
-        let unit = ["/lib/systemd/system/sluicegate.service", "/usr/lib/systemd/system/sluicegate.service"];
-        let unit = unit.iter().find_map(|path| fs::read_to_string(path).ok()).context("no systemd unit")?;
-        let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
+        let unit = [
+            "/lib/systemd/system/sluicegate.service",
+            "/usr/lib/systemd/system/sluicegate.service",
+        ];
+        let unit = unit
+            .iter()
+            .find_map(|path| fs::read_to_string(path).ok())
+            .context("no systemd unit")?;
+        let start =
+            unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
         let mut words = start.split_whitespace();
         let program = PathBuf::from(words.next().context("a program")?);
         let mut command = Command::new(&program);
@@ -108,7 +126,11 @@ fn deb(release: &Release) -> Result<()> {
     })();
     dpkg(&["--purge", "sluicegate"])?;
     result?;
-    let left = ["/usr/bin/sluicegate", "/etc/sluicegate/sluicegate.toml", "/lib/systemd/system/sluicegate.service"];
+    let left = [
+        "/usr/bin/sluicegate",
+        "/etc/sluicegate/sluicegate.toml",
+        "/lib/systemd/system/sluicegate.service",
+    ];
     let left: Vec<_> = left.into_iter().filter(|path| Path::new(path).exists()).collect();
     ensure!(left.is_empty(), "the package leaves {} behind", left.join(", "));
     Ok(())
@@ -120,7 +142,9 @@ fn wheel(release: &Release) -> Result<()> {
     let venv = release.empty("try-wheel")?.join("venv");
     shell::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
     let mut pip = Command::new(venv.join("bin/pip"));
-    shell::run(pip.args(["install", "--quiet", "--no-index", "--disable-pip-version-check"]).arg(&wheel))?;
+    shell::run(
+        pip.args(["install", "--quiet", "--no-index", "--disable-pip-version-check"]).arg(&wheel),
+    )?;
     let program = venv.join("bin/sluicegate");
     first_decision(&program, &mut Command::new(venv.join("bin/sluicegate-server")), &[])?;
     // As `uvx sluicegate-server serve` does once the wheel is published.
@@ -135,15 +159,29 @@ fn image(release: &Release) -> Result<()> {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout)?;
     let archive = release.folder.join(format!("{}.oci.tar", release.name("sluicegate")));
-    shell::run(Command::new("tar").arg("--extract").arg("--file").arg(archive).arg("--directory").arg(&layout))?;
+    shell::run(
+        Command::new("tar")
+            .arg("--extract")
+            .arg("--file")
+            .arg(archive)
+            .arg("--directory")
+            .arg(&layout),
+    )?;
     let image = format!("{}:{}", layout.display(), release.version);
     let bundle = folder.join("bundle");
-    shell::run(Command::new("umoci").args(["unpack", "--rootless", "--image", &image]).arg(&bundle))?;
+    shell::run(
+        Command::new("umoci").args(["unpack", "--rootless", "--image", &image]).arg(&bundle),
+    )?;
     let config: Value = serde_json::from_slice(&fs::read(bundle.join("config.json"))?)?;
     let process = &config["process"];
     ensure!(process["user"]["uid"] == 65532, "the image runs as {}", process["user"]);
     let words = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect()
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.as_str().map(str::to_owned))
+            .collect()
     };
     let environment = words(&process["env"]);
     let root = bundle.join("rootfs");
@@ -159,7 +197,11 @@ fn image(release: &Release) -> Result<()> {
         chroot.env_remove("SLUICEGATE_STATE_FILE");
         chroot
     };
-    ensure!(words(&process["args"]) == ["/usr/bin/sluicegate", "serve"], "the image runs {}", process["args"]);
+    ensure!(
+        words(&process["args"]) == ["/usr/bin/sluicegate", "serve"],
+        "the image runs {}",
+        process["args"]
+    );
     let refused = container().arg("serve").output()?;
     let text = String::from_utf8_lossy(&refused.stderr);
     ensure!(!refused.status.success(), "the image listens without secrets");
@@ -182,7 +224,10 @@ fn crates(release: &Release) -> Result<()> {
     let project = folder.join("first");
     fs::create_dir_all(project.join("src"))?;
     let manifest = "[package]\nname = \"first\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n";
-    fs::write(project.join("Cargo.toml"), format!("{manifest}sluicegate = \"{}\"\n{patches}", release.version))?;
+    fs::write(
+        project.join("Cargo.toml"),
+        format!("{manifest}sluicegate = \"{}\"\n{patches}", release.version),
+    )?;
     fs::copy(workspace::root().join("Cargo.lock"), project.join("Cargo.lock"))?;
     fs::write(
         project.join("src/main.rs"),
@@ -200,8 +245,18 @@ fn crates(release: &Release) -> Result<()> {
     let config = folder.join("patches.toml");
     fs::write(&config, &patches)?;
     let mut install = shell::cargo();
-    install.current_dir(&folder).arg("install").arg("--config").arg(&config).arg("--path").arg(&cli);
-    install.args(["--debug", "--root"]).arg(folder.join("root")).arg("--target-dir").arg(folder.join("target"));
+    install
+        .current_dir(&folder)
+        .arg("install")
+        .arg("--config")
+        .arg(&config)
+        .arg("--path")
+        .arg(&cli);
+    install
+        .args(["--debug", "--root"])
+        .arg(folder.join("root"))
+        .arg("--target-dir")
+        .arg(folder.join("target"));
     shell::run(&mut install)?;
     let program = folder.join("root/bin/sluicegate");
     first_decision(&program, &mut Command::new(&program), &[])
@@ -215,7 +270,9 @@ fn first_decision(program: &Path, server: &mut Command, variables: &[(&str, &str
     if !server.get_args().any(|word| word == "serve") {
         server.arg("serve");
     }
-    server.args(["--listen", &address, "--http", "off", "--grpc", "off"]).envs(variables.iter().copied());
+    server
+        .args(["--listen", &address, "--http", "off", "--grpc", "off"])
+        .envs(variables.iter().copied());
     let running = Running::start(server)?;
     let password = variables.iter().find(|(name, _)| *name == "SLUICEGATE_REQUIREPASS");
     let take = || {
@@ -263,10 +320,12 @@ impl Drop for Running {
 
 /// The newest symbol of glibc that the file needs must be that of 2.17.
 fn only_old_glibc(file: &Path) -> Result<()> {
-    let symbols = shell::output(Command::new("objdump").arg("-T").arg(file)).context("objdump failed")?;
-    let versions = symbols.split("GLIBC_2.").skip(1).filter_map(|rest| {
-        rest.split(|it: char| !it.is_ascii_digit()).next()?.parse::<u32>().ok()
-    });
+    let symbols =
+        shell::output(Command::new("objdump").arg("-T").arg(file)).context("objdump failed")?;
+    let versions = symbols
+        .split("GLIBC_2.")
+        .skip(1)
+        .filter_map(|rest| rest.split(|it: char| !it.is_ascii_digit()).next()?.parse::<u32>().ok());
     let newest = versions.max().context("the file needs no symbol of glibc")?;
     ensure!(newest <= 17, "{} needs glibc 2.{newest}", file.display());
     Ok(())
@@ -274,10 +333,19 @@ fn only_old_glibc(file: &Path) -> Result<()> {
 
 fn unpack(archive: &Path, folder: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
-    shell::run(tar.arg("--extract").arg("--gzip").arg("--file").arg(archive).arg("--directory").arg(folder))
+    shell::run(
+        tar.arg("--extract")
+            .arg("--gzip")
+            .arg("--file")
+            .arg(archive)
+            .arg("--directory")
+            .arg(folder),
+    )
 }
 
 fn find(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
     let mut found = fs::read_dir(folder)?.filter_map(|entry| entry.ok().map(|it| it.path()));
-    found.find(|path| fits(&super::file_name(path))).with_context(|| format!("no such file in {}", folder.display()))
+    found
+        .find(|path| fits(&super::file_name(path)))
+        .with_context(|| format!("no such file in {}", folder.display()))
 }

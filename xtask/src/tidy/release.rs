@@ -22,7 +22,8 @@ pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -
 /// `tags`: those of this commit, one a line.
 fn faults(version: &str, changelog: &str, tags: &str) -> Vec<String> {
     let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let released = sections.iter().find(|it| **it != "Unreleased").and_then(|it| it.split(' ').next());
+    let released =
+        sections.iter().find(|it| **it != "Unreleased").and_then(|it| it.split(' ').next());
     let mut faults = Vec::new();
     if sections.first() != Some(&"Unreleased") && released != Some(version) {
         faults.push(format!(
@@ -32,7 +33,9 @@ fn faults(version: &str, changelog: &str, tags: &str) -> Vec<String> {
     }
     for tag in tags.lines() {
         if tag.strip_prefix('v') != Some(version) {
-            faults.push(format!("this commit is tagged `{tag}`: expected `v{version}`, the version in Cargo.toml"));
+            faults.push(format!(
+                "this commit is tagged `{tag}`: expected `v{version}`, the version in Cargo.toml"
+            ));
         }
         if released != Some(version) {
             faults.push(format!("this commit is tagged `{tag}`, and CHANGELOG.md has no section `## {version} - DATE`"));
@@ -56,8 +59,14 @@ mod tests {
         let stale = faults("0.2.0", "## 0.1.0 - 2026-12-01\n", "");
         assert!(stale[0].contains("expected `## Unreleased` or `## 0.2.0 - DATE`"), "{stale:?}");
         let tag = faults("0.1.0", "## 0.1.0 - 2026-12-01\n", "v0.2.0");
-        assert_eq!(tag, ["this commit is tagged `v0.2.0`: expected `v0.1.0`, the version in Cargo.toml"]);
+        assert_eq!(
+            tag,
+            ["this commit is tagged `v0.2.0`: expected `v0.1.0`, the version in Cargo.toml"]
+        );
         let unwritten = faults("0.1.0", "## Unreleased\n", "v0.1.0");
-        assert_eq!(unwritten, ["this commit is tagged `v0.1.0`, and CHANGELOG.md has no section `## 0.1.0 - DATE`"]);
+        assert_eq!(
+            unwritten,
+            ["this commit is tagged `v0.1.0`, and CHANGELOG.md has no section `## 0.1.0 - DATE`"]
+        );
     }
 }

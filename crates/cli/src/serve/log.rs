@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
-use tracing_subscriber::{Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::{usage::any_of, values::closest};
 
@@ -59,7 +61,9 @@ fn filter(text: &str) -> Result<Targets, String> {
             None => format!("expected {levels}"),
         });
     }
-    text.parse().map_err(|_| format!("expected {levels}, or levels per module: `info,sluicegate_redis=debug`"))
+    text.parse().map_err(|_| {
+        format!("expected {levels}, or levels per module: `info,sluicegate_redis=debug`")
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,11 @@ pub(crate) struct ExposedPort {
 ///
 /// # Errors
 /// With `require_secrets`, other machines can reach a port without a secret.
-pub(crate) fn check(ports: &[ExposedPort], requirepass: bool, require_secrets: bool) -> io::Result<()> {
+pub(crate) fn check(
+    ports: &[ExposedPort],
+    requirepass: bool,
+    require_secrets: bool,
+) -> io::Result<()> {
     let open: Vec<_> = ports.iter().filter(|it| !it.has_secret).collect();
     let exposed: Vec<_> = open.iter().filter(|it| !it.address.ip().is_loopback()).collect();
     if !exposed.is_empty() {
