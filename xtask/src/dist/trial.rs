@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::TcpListener,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -286,13 +287,15 @@ fn first_decision(program: &Path, server: &mut Command, variables: &[(&str, &str
     Ok(())
 }
 
-/// A server, killed when it is dropped.
+/// A server, killed with its children when it is dropped.
 struct Running(Child);
 
 impl Running {
     fn start(command: &mut Command) -> Result<Self> {
         shell::announce(&shell::command_line(command));
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        // A group of its own, because uvx runs the server as its child.
+        let command = command.process_group(0);
         command.spawn().map(Self).with_context(|| format!("cannot start {command:?}"))
     }
 
@@ -313,7 +316,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.0.wait();
     }
 }

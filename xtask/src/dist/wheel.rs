@@ -1,6 +1,6 @@
 //! The wheel `sluicegate-server`: the program, for `pip install` and `uvx`.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use anyhow::Result;
 
@@ -25,7 +25,9 @@ pub(super) fn package(release: &Release) -> Result<()> {
     let scripts = folder.join(format!("{name}.data/scripts"));
 
     archive::copy(&release.built.program, &scripts.join("sluicegate"))?;
-    fs::write(scripts.join("sluicegate-server"), ALIAS)?;
+    let alias = scripts.join("sluicegate-server");
+    fs::write(&alias, ALIAS)?;
+    fs::set_permissions(&alias, fs::Permissions::from_mode(0o755))?;
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         archive::copy(&workspace::root().join(licence), &info.join("licenses").join(licence))?;
     }
