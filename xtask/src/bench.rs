@@ -48,14 +48,23 @@ pub(crate) fn command(package: &str, name: &str, arguments: &[&str]) -> Command 
 fn program() -> Command {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
-    command.args(["build", "--release", "--locked", "-p", "sluicegate-cli"]);
+    command.args(["build", "--profile", "production", "--locked", "-p", "sluicegate-cli"]);
     command
 }
 
 fn comparison(name: &str, arguments: &[&str]) -> Command {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
-    command.args(["run", "--release", "--locked", "-p", "sluicegate-bench", "--", name]);
+    command.args([
+        "run",
+        "--profile",
+        "production",
+        "--locked",
+        "-p",
+        "sluicegate-bench",
+        "--",
+        name,
+    ]);
     command.args(arguments);
     command
 }

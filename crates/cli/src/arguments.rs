@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use sluicegate_core::{Limit, Policy, PolicyError};
 
-use crate::{connection::Connection, serve::Serve, simulate::Simulate, values};
+use crate::{connection::Connection, generate, serve::Serve, simulate::Simulate, values};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +62,27 @@ pub(crate) enum Command {
     /// Check a Redis or Valkey store, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
+    /// Check whether a server is ready, by its HTTP port: exit status 0 if it is, 1 if not
+    Health {
+        /// Address of the server's HTTP port, without TLS
+        #[arg(
+            env = "SLUICEGATE_HTTP",
+            value_name = "ADDRESS:PORT",
+            default_value = "127.0.0.1:8080"
+        )]
+        address: values::ListenAddress,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Shell that reads them
+        shell: generate::Shell,
+    },
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    ManPages {
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Print version, commit, date and target of this program
     Version,
 }

@@ -6,6 +6,8 @@ mod connection;
 mod exit_status;
 mod explain;
 mod format;
+mod generate;
+mod health;
 mod key_commands;
 mod percent;
 mod redis;
@@ -75,6 +77,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::simulate(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
+        Command::Health { address } => return health::check(&address),
+        Command::Completions { shell } => {
+            generate::completions(shell, &mut definition(Arguments::command()))
+        }
+        Command::ManPages { folder } => {
+            generate::man_pages(definition(Arguments::command()), &folder)?
+        }
         Command::Version => version::print()?,
     }
     Ok(ExitCode::SUCCESS)

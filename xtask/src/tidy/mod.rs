@@ -10,6 +10,7 @@ pub(crate) mod links;
 mod machine_paths;
 mod manifests;
 mod packages;
+mod release;
 mod rust_style;
 mod scenarios;
 mod sizes;
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Result<()> {
     circles::check(&files, &mut findings);
     packages::check(&root, &mut findings)?;
     versions::check(&metadata, &mut findings);
+    release::check(&metadata, &root, &mut findings)?;
     licences::check(&metadata, &root, &mut findings)?;
     rust_style::check(&files, &mut findings);
     sizes::check(&files, &mut findings);

@@ -32,17 +32,17 @@ pub(crate) fn folder() -> io::Result<PathBuf> {
 /// Our server, built from the current code.
 pub(crate) fn ours() -> io::Result<PathBuf> {
     let target = target()?;
-    let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-cli"]);
+    let mut build = cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-cli"]);
     run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
-    Ok(target.join("release/sluicegate"))
+    Ok(target.join("production/sluicegate"))
 }
 
 /// Our module, built from the current code.
 pub(crate) fn module() -> io::Result<PathBuf> {
     let target = target()?;
-    let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-module"]);
+    let mut build = cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-module"]);
     run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
-    Ok(target.join("release/libsluicegate_module.so"))
+    Ok(target.join("production/libsluicegate_module.so"))
 }
 
 /// redis-cell, as a module that Redis loads. Cargo does not build the `cdylib` of a dependency; therefore the package

@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::{usage::any_of, values::closest};
 
@@ -20,7 +22,7 @@ pub(super) struct Log {
         default_value = "info",
         value_parser = filter
     )]
-    log_level: String,
+    log_level: Targets,
     /// Format of the log, which is written to standard error
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: Format,
@@ -37,18 +39,17 @@ enum Format {
 impl Log {
     /// Everything that is logged from now on is written.
     pub(super) fn start(&self) {
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(&self.log_level))
-            .with_writer(io::stderr);
-        match self.log_format {
-            Format::Text => builder.with_ansi(io::stderr().is_terminal()).init(),
-            Format::Json => builder.json().flatten_event(true).init(),
-        }
+        let layer = fmt::layer().with_writer(io::stderr);
+        let layer = match self.log_format {
+            Format::Text => layer.with_ansi(io::stderr().is_terminal()).boxed(),
+            Format::Json => layer.json().flatten_event(true).boxed(),
+        };
+        tracing_subscriber::registry().with(self.log_level.clone()).with(layer).init();
     }
 }
 
 /// A level, or levels per module. Any other word is the name of a module to the filter: it accepts misspellings.
-fn filter(text: &str) -> Result<String, String> {
+fn filter(text: &str) -> Result<Targets, String> {
     let levels = any_of(&LEVELS[..5]);
     for directive in text.split(',') {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
@@ -60,12 +61,9 @@ fn filter(text: &str) -> Result<String, String> {
             None => format!("expected {levels}"),
         });
     }
-    match EnvFilter::try_new(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => {
-            Err(format!("expected {levels}, or levels per module: `info,sluicegate_redis=debug`"))
-        }
-    }
+    text.parse().map_err(|_| {
+        format!("expected {levels}, or levels per module: `info,sluicegate_redis=debug`")
+    })
 }
 
 #[cfg(test)]
@@ -77,7 +75,7 @@ mod tests {
         for text in
             ["info", "DEBUG", "off", "warn,sluicegate_redis=debug", "sluicegate_server=trace"]
         {
-            assert_eq!(filter(text).as_deref(), Ok(text));
+            assert!(filter(text).is_ok(), "{text}");
         }
         for (text, expected) in [
             ("inof", "did you mean `info`?"),
@@ -85,7 +83,7 @@ mod tests {
             ("", "expected error, warn, info, debug or trace"),
             ("a=b=c=loud", "expected error, warn, info, debug or trace"),
         ] {
-            assert_eq!(filter(text), Err(expected.to_owned()), "{text}");
+            assert_eq!(filter(text).unwrap_err(), expected, "{text}");
         }
     }
 }

@@ -62,6 +62,9 @@ struct Listeners {
     /// Password that Redis clients must send (`AUTH`)
     #[arg(long, value_name = "PASSWORD", value_parser = values::secret)]
     requirepass: Option<String>,
+    /// Do not start if a port beyond loopback has no password, token or client certificates
+    #[arg(long, value_parser = values::switch)]
+    require_secrets: bool,
 }
 
 #[derive(Args, Debug)]
@@ -139,12 +142,13 @@ impl Serve {
             listener.0.as_ref().map(|listener| address(name, listener)).transpose()
         };
         let mut config = Config::default();
-        let Listeners { listen, http, grpc, unix, unix_permissions, requirepass } = self.listeners;
+        let Listeners { listen, http, grpc, unix, unix_permissions, .. } = self.listeners;
         config.resp.address = address("listen", &listen)?;
         config.http.address = optional("http", &http)?;
         config.envoy.address = optional("grpc", &grpc)?;
         (config.resp.unix, config.resp.unix_permissions) = (unix, unix_permissions);
-        config.resp.password = requirepass;
+        config.resp.password = self.listeners.requirepass;
+        config.require_secrets = self.listeners.require_secrets;
         self.tls.apply(&mut config);
         self.http.apply(&mut config);
         self.envoy.apply(&mut config.envoy);

@@ -5,6 +5,7 @@ mod config;
 mod documents;
 #[cfg(target_os = "linux")]
 mod envoy;
+mod health;
 mod logs;
 mod mistakes;
 #[cfg(unix)]

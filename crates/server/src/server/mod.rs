@@ -94,7 +94,7 @@ impl Server {
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = file_descriptors::prepare(&config, workers);
         let exposed = exposed_ports(&registrations, &listeners.addresses);
-        exposure::warn(&exposed, config.resp.password.is_some());
+        exposure::check(&exposed, config.resp.password.is_some(), config.require_secrets)?;
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
         let addresses = listeners.addresses.clone();

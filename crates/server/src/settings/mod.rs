@@ -36,6 +36,9 @@ pub struct Config {
     pub dashboard: DashboardMode,
     /// How long clients may take.
     pub timeouts: TimeoutConfig,
+    /// Whether the server starts only if every port beyond loopback has a secret: a password, a token or client
+    /// certificates. Default: no, it warns.
+    pub require_secrets: bool,
     /// Most clients at a time; further ones are rejected. Default: 10 000.
     pub max_clients: usize,
     /// Bytes that the server may buffer for all clients together: unread input, request bodies and
@@ -261,6 +264,7 @@ impl Default for Config {
             store: None,
             fallback_denial: FallbackDenial::default(),
             rules: Vec::new(),
+            require_secrets: false,
             test_clock: false,
         }
     }

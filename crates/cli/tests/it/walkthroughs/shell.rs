@@ -229,7 +229,7 @@ pub(super) fn build_axum() {
 /// Programs that a page installs or builds: here they are there already.
 fn install(programs: &Path, clone: &Path, ports: &Ports) {
     fs::create_dir_all(programs).unwrap();
-    fs::create_dir_all(clone.join("target/dist")).unwrap();
+    fs::create_dir_all(clone.join("target/release")).unwrap();
     let program = env!("CARGO_BIN_EXE_sluicegate");
     let built = target().join("debug");
     let built = built.display();
@@ -237,7 +237,7 @@ fn install(programs: &Path, clone: &Path, ports: &Ports) {
     let cargo = format!(
         "#!/bin/sh\ncase \"$*\" in\n\
          'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\
-         'xtask dist') ln -sf '{built}/libsluicegate_module.so' target/dist/sluicegate.so;;\n\
+         'build --release --locked -p sluicegate-module') ln -sf '{built}/libsluicegate_module.so' target/release/;;\n\
          'run --release --quiet -p sluicegate-tower --example '*)\n\
          example='{built}'/examples/$7; shift 7; exec \"$example\" \"$@\";;\n\
          *) echo \"not expected in a page: cargo $*\" >&2; exit 1;;\nesac\n"

@@ -1,0 +1,27 @@
+//! Completions for shells and man pages, from the definition of the command line.
+
+use std::{fs, io, path::Path};
+
+use clap::{Command, ValueEnum};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub(crate) fn completions(shell: Shell, definition: &mut Command) {
+    let generator = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    clap_complete::generate(generator, definition, "sluicegate", &mut io::stdout().lock());
+}
+
+/// One page for the program, and one for each of its commands.
+pub(crate) fn man_pages(definition: Command, folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)?;
+    Ok(clap_mangen::generate_to(definition, folder)?)
+}

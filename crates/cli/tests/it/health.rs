@@ -1,0 +1,80 @@
+//! `health`, `completions`, and servers that start only with secrets.
+
+use sluicegate_testing::Folder;
+
+use crate::{
+    run::{output, run},
+    server::Server,
+};
+
+#[test]
+fn health_server_ready_exits_0() {
+    let server = Server::start(&[]);
+    assert_eq!(output(&["health", &server.http], ""), "ready\n");
+}
+
+#[test]
+fn health_store_unavailable_exits_1_with_the_reason() {
+    // Nothing listens on port 1.
+    let server = Server::start(&["--store", "redis://127.0.0.1:1", "--on-error", "deny"]);
+    // The breaker opens at the first failures.
+    let ended = sluicegate_testing::eventually("the server is not ready", || {
+        let ended = run(&["health", &server.http], "");
+        if ended.code == Some(1) { Ok(ended) } else { Err(ended) }
+    });
+    assert!(ended.out.starts_with("not ready (503): "), "{ended:?}");
+}
+
+#[test]
+fn health_no_server_exits_2_and_names_the_address() {
+    let ended = run(&["health", "127.0.0.1:1"], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.err.starts_with("error: the server at 127.0.0.1:1 does not answer: "),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn health_port_of_another_protocol_exits_2() {
+    let server = Server::start(&[]);
+    let ended = run(&["health", server.address.trim_start_matches("resp://")], "");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
+fn completions_list_the_commands() {
+    for (shell, line) in [
+        ("bash", "complete -F _sluicegate"),
+        ("zsh", "#compdef sluicegate"),
+        ("fish", "complete -c sluicegate"),
+    ] {
+        let text = output(&["completions", shell], "");
+        assert!(text.contains(line) && text.contains("simulate"), "{shell}: {text}");
+    }
+}
+
+#[test]
+fn man_pages_describe_every_command() {
+    let folder = Folder::new();
+    output(&["man-pages", folder.path().to_str().unwrap()], "");
+    for (page, text) in
+        [("sluicegate.1", "exact to the microsecond"), ("sluicegate-serve.1", "max\\-clients")]
+    {
+        let page = std::fs::read_to_string(folder.path().join(page)).expect(page);
+        assert!(page.contains(text), "{page}");
+    }
+}
+
+#[test]
+fn serve_require_secrets_without_one_does_not_start() {
+    let open = ["serve", "--listen", "0.0.0.0:0", "--http", "off", "--grpc", "off"];
+    let ended = run(&[&open[..], &["--require-secrets"]].concat(), "");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended.err.contains("listening beyond loopback without a secret: resp at 0.0.0.0:"),
+        "{ended:?}"
+    );
+    drop(Server::start(&["--require-secrets"]));
+}

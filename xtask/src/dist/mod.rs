@@ -1,0 +1,147 @@
+//! `cargo xtask dist`: builds everything that a release consists of into `target/dist`, and prints what it made.
+//!
+//! Each part is a file of this folder. The files of one commit are the same bytes wherever they are built with the
+//! same versions of Rust and of the tools in `install`: times come from the commit, and paths are remapped.
+
+mod archive;
+mod build;
+mod crates;
+mod debian;
+mod image;
+mod sbom;
+mod trial;
+mod wheel;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::{install, shell, workspace};
+
+/// A part of a release, in the order in which the parts are built.
+const PARTS: [(&str, fn(&Release) -> Result<()>); 7] = [
+    ("tarball", archive::tarball),
+    ("module", archive::module),
+    ("deb", debian::package),
+    ("wheel", wheel::package),
+    ("image", image::archive),
+    ("sbom", sbom::write),
+    ("crates", crates::package),
+];
+
+/// What all parts need.
+struct Release {
+    version: String,
+    /// Seconds since 1970 of the commit: the time of every file in an archive.
+    epoch: String,
+    /// `target/dist`.
+    folder: PathBuf,
+    /// For what is unpacked and put together.
+    scratch: PathBuf,
+    built: build::Built,
+    tools: install::ReleaseTools,
+}
+
+impl Release {
+    /// The name of a file, with version and platform: `sluicegate-0.1.0-x86_64-linux`.
+    fn name(&self, what: &str) -> String {
+        format!("{what}-{}-{}", self.version, build::PLATFORM)
+    }
+
+    /// An empty folder to put files together in.
+    fn empty(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.scratch.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+/// Builds the parts of these names, or all of them without names. With `--try`, installs each one and makes a first
+/// decision with it.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().partition(|it| it.starts_with('-'));
+    if let Some(flag) = flags.iter().find(|it| **it != "--try") {
+        bail!("unknown option `{flag}`: expected `--try`");
+    }
+    let known = PARTS.map(|(name, _)| name);
+    if let Some(name) = names.iter().find(|it| !known.contains(it)) {
+        bail!("unknown part `{name}`: expected {}", known.join(", "));
+    }
+    let tools = install::release_tools()?;
+    let release = release(tools)?;
+    let chosen = |name: &str| names.is_empty() || names.contains(&name);
+    for (name, part) in PARTS.into_iter().filter(|(name, _)| chosen(name)) {
+        shell::announce(&format!("dist: {name}"));
+        part(&release).with_context(|| format!("part `{name}` of the release"))?;
+    }
+    summarize(&release)?;
+    if flags.contains(&"--try") {
+        trial::run(&release, chosen)?;
+    }
+    Ok(())
+}
+
+fn release(tools: install::ReleaseTools) -> Result<Release> {
+    let metadata = workspace::metadata()?;
+    let version = metadata.workspace_packages().first().context("a package")?.version.to_string();
+    let epoch = git(&["log", "-1", "--format=%ct"])?;
+    // Where the manifest of the Debian package looks for its files, too.
+    let target = workspace::root().join("target");
+    let (folder, scratch) = (target.join("dist"), target.join("dist-scratch"));
+    fs::create_dir_all(&folder).context("cannot create target/dist")?;
+    let built = build::run(&target, &tools, &epoch)?;
+    Ok(Release { version, epoch, folder, scratch, built, tools })
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    let mut git = Command::new("git");
+    let output = shell::output(git.current_dir(workspace::root()).args(arguments));
+    output.with_context(|| {
+        format!("git {} failed: a release is built from a clone", arguments.join(" "))
+    })
+}
+
+/// Writes the checksums of all files in `target/dist`, and prints what there is.
+fn summarize(release: &Release) -> Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&release.folder)? {
+        let path = entry?.path();
+        if path.is_file() && path.file_name().is_some_and(|name| name != "SHA256SUMS") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut sums = String::new();
+    for path in &files {
+        let name = file_name(path);
+        let bytes = fs::read(path)?;
+        let _ = writeln!(sums, "{}  {name}", hex(&Sha256::digest(&bytes)));
+        println!("{:>9.1} KiB  {name}", bytes.len() as f64 / 1024.0);
+    }
+    fs::write(release.folder.join("SHA256SUMS"), sums)?;
+    println!("{}, with SHA256SUMS", release.folder.display());
+    Ok(())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

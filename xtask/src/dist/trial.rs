@@ -1,0 +1,354 @@
+//! `cargo xtask dist --try`: installs each part of a release as a user would, and makes a first decision with it.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::Release;
+use crate::{install, shell, workspace};
+
+/// How long a server may take until it answers.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+const POLICY: &str = "gcra:30/1m:burst=16";
+/// The line that `sluicegate take user7 gcra:30/1m:burst=16` prints first.
+const ALLOWED: &str = "allowed";
+
+type Trial = fn(&Release) -> Result<()>;
+
+const TRIALS: [(&str, Trial); 6] = [
+    ("tarball", tarball),
+    ("module", module),
+    ("deb", deb),
+    ("wheel", wheel),
+    ("image", image),
+    ("crates", crates),
+];
+
+pub(super) fn run(release: &Release, chosen: impl Fn(&str) -> bool) -> Result<()> {
+    for (name, trial) in TRIALS.into_iter().filter(|(name, _)| chosen(name)) {
+        shell::announce(&format!("dist --try: {name}"));
+        trial(release).with_context(|| format!("trial of `{name}`"))?;
+        println!("{name}: installed, and made a first decision");
+    }
+    Ok(())
+}
+
+fn tarball(release: &Release) -> Result<()> {
+    let folder = release.empty("try-tarball")?;
+    unpack(&release.folder.join(format!("{}.tar.gz", release.name("sluicegate"))), &folder)?;
+    let root = folder.join(release.name("sluicegate"));
+    let program = root.join("bin/sluicegate");
+    only_old_glibc(&program)?;
+    for page in ["share/man/man1/sluicegate.1", "share/man/man1/sluicegate-serve.1"] {
+        let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
+        ensure!(text.contains(".TH"), "{page} is no man page");
+    }
+    shell::run(
+        Command::new("bash")
+            .arg("-n")
+            .arg(root.join("share/bash-completion/completions/sluicegate")),
+    )?;
+    first_decision(&program, &mut Command::new(&program), &[])
+}
+
+fn module(release: &Release) -> Result<()> {
+    let folder = release.empty("try-module")?;
+    unpack(&release.folder.join(format!("{}.tar.gz", release.name("sluicegate-module"))), &folder)?;
+    let module = folder.join(release.name("sluicegate-module")).join("sluicegate.so");
+    only_old_glibc(&module)?;
+    for server in [PathBuf::from("redis-server"), install::valkey_server()?] {
+        let socket = folder.join("socket");
+        let _ = fs::remove_file(&socket);
+        let mut command = Command::new(&server);
+        command
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder);
+        let running = Running::start(command.arg("--loadmodule").arg(&module))?;
+        let take = || {
+            let mut client = Command::new("redis-cli");
+            shell::output(client.arg("-s").arg(&socket).args(["SG.TAKE", "user7", POLICY]))
+        };
+        let reply = running.until(take).with_context(|| server.display().to_string())?;
+        ensure!(reply.starts_with("1\n16\n15\n"), "{} replied {reply:?}", server.display());
+    }
+    Ok(())
+}
+
+fn deb(release: &Release) -> Result<()> {
+    let package = release.folder.join(format!("sluicegate_{}_amd64.deb", release.version));
+    let installed = shell::output(Command::new("dpkg-query").args(["--show", "sluicegate"]));
+    ensure!(
+        installed.is_none(),
+        "sluicegate is installed on this machine: remove the package first"
+    );
+    let dpkg = |arguments: &[&str]| shell::run(install::as_root("dpkg").args(arguments));
+    let path = package.display().to_string();
+    dpkg(&["--install", &path])?;
+    let result = (|| {
+        let settings = Path::new("/etc/sluicegate/sluicegate.toml");
+        let unit = [
+            "/lib/systemd/system/sluicegate.service",
+            "/usr/lib/systemd/system/sluicegate.service",
+        ];
+        let unit = unit
+            .iter()
+            .find_map(|path| fs::read_to_string(path).ok())
+            .context("no systemd unit")?;
+        let start =
+            unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
+        let mut words = start.split_whitespace();
+        let program = PathBuf::from(words.next().context("a program")?);
+        let mut command = Command::new(&program);
+        let state = release.empty("try-deb")?.join("state");
+        // systemd would make the folder of the state file.
+        command.args(words).env("SLUICEGATE_STATE_FILE", state);
+        first_decision(&program, &mut command, &[])?;
+
+        // An upgrade keeps the settings that the administrator changed.
+        let changed = fs::read_to_string(settings)? + "# a change\n";
+        let copy = release.scratch.join("try-deb/changed.toml");
+        fs::write(&copy, &changed)?;
+        shell::run(install::as_root("cp").arg(&copy).arg(settings))?;
+        dpkg(&["--install", "--force-confold", &path])?;
+        ensure!(fs::read_to_string(settings)? == changed, "an upgrade replaced the settings");
+        shell::run(Command::new(&program).arg("version").stdout(Stdio::null()))
+    })();
+    dpkg(&["--purge", "sluicegate"])?;
+    result?;
+    let left = [
+        "/usr/bin/sluicegate",
+        "/etc/sluicegate/sluicegate.toml",
+        "/lib/systemd/system/sluicegate.service",
+    ];
+    let left: Vec<_> = left.into_iter().filter(|path| Path::new(path).exists()).collect();
+    ensure!(left.is_empty(), "the package leaves {} behind", left.join(", "));
+    Ok(())
+}
+
+fn wheel(release: &Release) -> Result<()> {
+    let prefix = format!("sluicegate_server-{}", release.version);
+    let wheel = find(&release.folder, |name| name.starts_with(&prefix) && name.ends_with(".whl"))?;
+    let venv = release.empty("try-wheel")?.join("venv");
+    shell::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/pip"));
+    shell::run(
+        pip.args(["install", "--quiet", "--no-index", "--disable-pip-version-check"]).arg(&wheel),
+    )?;
+    let program = venv.join("bin/sluicegate");
+    first_decision(&program, &mut Command::new(venv.join("bin/sluicegate-server")), &[])?;
+    // As `uvx sluicegate-server serve` does once the wheel is published.
+    let mut uvx = Command::new(release.tools.program("uvx"));
+    uvx.args(["--quiet", "--offline", "--no-cache", "--from"]).arg(&wheel).arg("sluicegate-server");
+    first_decision(&program, &mut uvx, &[])
+}
+
+/// Runs the image's program in its root file system, as its user and with its variables, without a daemon.
+fn image(release: &Release) -> Result<()> {
+    let folder = release.empty("try-image")?;
+    let layout = folder.join("layout");
+    fs::create_dir_all(&layout)?;
+    let archive = release.folder.join(format!("{}.oci.tar", release.name("sluicegate")));
+    shell::run(
+        Command::new("tar")
+            .arg("--extract")
+            .arg("--file")
+            .arg(archive)
+            .arg("--directory")
+            .arg(&layout),
+    )?;
+    let image = format!("{}:{}", layout.display(), release.version);
+    let bundle = folder.join("bundle");
+    shell::run(
+        Command::new("umoci").args(["unpack", "--rootless", "--image", &image]).arg(&bundle),
+    )?;
+    let config: Value = serde_json::from_slice(&fs::read(bundle.join("config.json"))?)?;
+    let process = &config["process"];
+    ensure!(process["user"]["uid"] == 65532, "the image runs as {}", process["user"]);
+    let words = |value: &Value| -> Vec<String> {
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.as_str().map(str::to_owned))
+            .collect()
+    };
+    let environment = words(&process["env"]);
+    let root = bundle.join("rootfs");
+    let program = release.built.program.clone();
+    let container = || {
+        let mut chroot = install::as_root("chroot");
+        chroot.arg("--userspec=65532:65532").arg(&root).arg("/usr/bin/sluicegate");
+        for pair in &environment {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            chroot.env(name, value);
+        }
+        chroot
+    };
+    let (program_words, command) = (words(&process["args"]), super::image::COMMAND);
+    ensure!(
+        program_words[0] == "/usr/bin/sluicegate" && program_words[1..] == command,
+        "the image runs {}",
+        process["args"]
+    );
+    let refused = container().arg("serve").output()?;
+    let text = String::from_utf8_lossy(&refused.stderr);
+    ensure!(!refused.status.success(), "the image listens without secrets");
+    ensure!(text.contains("without a secret"), "the image refuses with {text:?}");
+    let secrets = [("SLUICEGATE_REQUIREPASS", "a password"), ("SLUICEGATE_HTTP_TOKEN", "a token")];
+    first_decision(&program, &mut container(), &secrets)
+}
+
+/// Builds a program that uses the library, from the packed crates alone, and the command line as `cargo install` does.
+fn crates(release: &Release) -> Result<()> {
+    let folder = release.empty("try-crates")?;
+    let mut patches = String::from("[patch.crates-io]\n");
+    for entry in fs::read_dir(release.folder.join("crates"))? {
+        let path = entry?.path();
+        unpack(&path, &folder)?;
+        let stem = super::file_name(&path.with_extension(""));
+        let name = stem.trim_end_matches(&format!("-{}", release.version)).to_owned();
+        patches += &format!("{name} = {{ path = {:?} }}\n", folder.join(&stem));
+    }
+    let project = folder.join("first");
+    fs::create_dir_all(project.join("src"))?;
+    let manifest = "[package]\nname = \"first\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n";
+    fs::write(
+        project.join("Cargo.toml"),
+        format!("{manifest}sluicegate = \"{}\"\n{patches}", release.version),
+    )?;
+    fs::copy(workspace::root().join("Cargo.lock"), project.join("Cargo.lock"))?;
+    fs::write(
+        project.join("src/main.rs"),
+        "fn main() -> Result<(), Box<dyn std::error::Error>> {\n    \
+         let limiter = sluicegate::Limiter::single(\"gcra:30/1m:burst=16\".parse::<sluicegate::Policy>()?);\n    \
+         println!(\"{}\", if limiter.check().is_ok() { \"allowed\" } else { \"denied\" });\n    Ok(())\n}\n",
+    )?;
+    let mut run = shell::cargo();
+    run.current_dir(&project).args(["run", "--quiet", "--target-dir"]).arg(folder.join("target"));
+    let output = run.stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(text.trim() == ALLOWED, "the library's first decision is {text:?}");
+
+    let cli = folder.join(format!("sluicegate-cli-{}", release.version));
+    let config = folder.join("patches.toml");
+    fs::write(&config, &patches)?;
+    let mut install = shell::cargo();
+    install
+        .current_dir(&folder)
+        .arg("install")
+        .arg("--config")
+        .arg(&config)
+        .arg("--path")
+        .arg(&cli);
+    install
+        .args(["--debug", "--root"])
+        .arg(folder.join("root"))
+        .arg("--target-dir")
+        .arg(folder.join("target"));
+    shell::run(&mut install)?;
+    let program = folder.join("root/bin/sluicegate");
+    first_decision(&program, &mut Command::new(&program), &[])
+}
+
+/// Starts `server serve` on free ports, and takes a unit with the client `program`.
+fn first_decision(program: &Path, server: &mut Command, variables: &[(&str, &str)]) -> Result<()> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let address = format!("127.0.0.1:{port}");
+    // The unit file's command line says `serve` itself.
+    if !server.get_args().any(|word| word == "serve") {
+        server.arg("serve");
+    }
+    server
+        .args(["--listen", &address, "--http", "off", "--grpc", "off"])
+        .envs(variables.iter().copied());
+    let running = Running::start(server)?;
+    let password = variables.iter().find(|(name, _)| *name == "SLUICEGATE_REQUIREPASS");
+    let take = || {
+        let mut take = Command::new(program);
+        take.args(["take", "user7", POLICY, "--server", &address]);
+        take.envs(password.map(|(_, password)| ("SLUICEGATE_PASSWORD", *password)));
+        shell::output(&mut take)
+    };
+    let reply = running.until(take)?;
+    ensure!(reply.starts_with(ALLOWED), "the first decision is {reply:?}");
+    Ok(())
+}
+
+/// A server, killed with its children when it is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        shell::announce(&shell::command_line(command));
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        // A group of its own, because uvx runs the server as its child.
+        let command = command.process_group(0);
+        command.spawn().map(Self).with_context(|| format!("cannot start {command:?}"))
+    }
+
+    /// Asks until there is an answer.
+    fn until<T>(&self, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
+        let started = Instant::now();
+        loop {
+            if let Some(answer) = ask() {
+                return Ok(answer);
+            }
+            if started.elapsed() > DEADLINE {
+                bail!("no answer within {} seconds", DEADLINE.as_secs());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// The newest symbol of glibc that the file needs must be that of 2.17.
+fn only_old_glibc(file: &Path) -> Result<()> {
+    let symbols =
+        shell::output(Command::new("objdump").arg("-T").arg(file)).context("objdump failed")?;
+    let versions = symbols
+        .split("GLIBC_2.")
+        .skip(1)
+        .filter_map(|rest| rest.split(|it: char| !it.is_ascii_digit()).next()?.parse::<u32>().ok());
+    let newest = versions.max().context("the file needs no symbol of glibc")?;
+    ensure!(newest <= 17, "{} needs glibc 2.{newest}", file.display());
+    Ok(())
+}
+
+fn unpack(archive: &Path, folder: &Path) -> Result<()> {
+    let mut tar = Command::new("tar");
+    shell::run(
+        tar.arg("--extract")
+            .arg("--gzip")
+            .arg("--file")
+            .arg(archive)
+            .arg("--directory")
+            .arg(folder),
+    )
+}
+
+fn find(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let mut found = fs::read_dir(folder)?.filter_map(|entry| entry.ok().map(|it| it.path()));
+    found
+        .find(|path| fits(&super::file_name(path)))
+        .with_context(|| format!("no such file in {}", folder.display()))
+}
