@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-use crate::{usage::any_of, values::closest};
+use crate::values::closest;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
@@ -49,7 +49,7 @@ impl Log {
 
 /// A level, or levels per module. Any other word is the name of a module to the filter: it accepts misspellings.
 fn filter(text: &str) -> Result<String, String> {
-    let levels = any_of(&LEVELS[..5]);
+    let levels = sluicegate_core::any_of(&LEVELS[..5]);
     for directive in text.split(',') {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
         if LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
