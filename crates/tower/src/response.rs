@@ -31,7 +31,7 @@ impl<S, R> Shared<S, R> {
         R: RejectionHandler<C>,
     {
         let denied = denied.as_ref();
-        let mut response = self.refuse.refuse(&Rejection { head, policy, denied });
+        let mut response = self.handler.respond(&Rejection { head, policy, denied });
         if let Some(denied) = denied {
             HeaderStyle::write_retry_after(denied, response.headers_mut());
             self.settings.headers.write(policy.inner(), denied, response.headers_mut());

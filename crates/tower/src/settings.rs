@@ -34,7 +34,7 @@ pub(crate) enum Cost {
 pub(crate) struct Shared<S, R> {
     pub(crate) store: Arc<S>,
     pub(crate) settings: Settings,
-    pub(crate) refuse: Arc<R>,
+    pub(crate) handler: Arc<R>,
 }
 
 /// The next step of a request after the first answer.
