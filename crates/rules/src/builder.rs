@@ -37,7 +37,6 @@ pub(crate) struct RuleSetBuilder {
     /// Names of policies, valid or not, with the source and the line of each.
     defined: AHashMap<Box<str>, (usize, usize)>,
     pub(crate) rules: Vec<Rule>,
-    native: Vec<usize>,
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
@@ -94,13 +93,6 @@ impl RuleSetBuilder {
             None => String::new(),
         };
         format!("duplicate {what} {}: first defined in line {line}{file}", quoted(name))
-    }
-
-    /// Adds a rule that is found by its conditions.
-    pub(crate) fn add_native(&mut self, rule: Rule, node: &Node) -> Result<(), Fault> {
-        let at = self.add(rule, node)?;
-        self.native.push(at);
-        Ok(())
     }
 
     /// Adds a rule, and returns its index.
@@ -189,7 +181,8 @@ impl RuleSetBuilder {
 
     /// The rules that were added, compiled.
     pub(crate) fn build(self) -> RuleSet {
-        let native = || self.native.iter().map(|at| (*at, &self.rules[*at]));
+        // Those in the format of envoyproxy/ratelimit are found in their trees.
+        let native = || self.rules.iter().enumerate().filter(|(_, rule)| rule.envoy.is_none());
         let index = Index::of(native().map(|(_, rule)| &rule.conditions));
         let is_from_client =
             |it: &&Attribute| matches!(it, Attribute::Header(_) | Attribute::Query(_));

@@ -93,7 +93,7 @@ impl<'s> ExampleRunner<'s> {
         let all = self.matches(&example.request);
         let matches = || all.iter().flatten();
         let charges = || matches().flat_map(|it| &it.charges);
-        let rules = matches().map(|it| it.rule.name.to_string()).collect();
+        let rules: Vec<_> = matches().map(|it| it.rule.name.to_string()).collect();
         let policies = charges().map(|it| it.policy.to_string()).collect();
         let keys = charges().map(|it| String::from_utf8_lossy(&it.key).into_owned()).collect();
         // An example may give a policy by name, or in any spelling.
@@ -103,12 +103,11 @@ impl<'s> ExampleRunner<'s> {
             policy.map_or_else(|_| text.clone(), |policy| policy.to_string())
         };
         let expected = example.policies.as_ref().map(|all| all.iter().map(canonical).collect());
-        let comparisons: [(&str, &Option<Vec<String>>, Vec<String>); 3] = [
+        for (what, expected, found) in [
             ("rules", &example.rules, rules),
             ("policy", &expected, policies),
             ("key", &example.keys, keys),
-        ];
-        for (what, expected, found) in comparisons {
+        ] {
             if let Some(expected) = expected.as_ref().filter(|expected| **expected != found) {
                 let (expected, found) = (list(expected), list(&found));
                 self.faults.push(format!("{what}: expected {expected}, found {found}"));

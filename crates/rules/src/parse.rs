@@ -84,7 +84,7 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     for node in rules.and_then(|rules| builder.note(rules)).unwrap_or_default() {
         let rule = native::read(node, builder);
         if let Some(rule) = builder.note(rule) {
-            let added = builder.add_native(rule, node);
+            let added = builder.add(rule, node);
             builder.note(added);
         }
     }

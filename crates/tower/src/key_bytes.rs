@@ -90,7 +90,7 @@ pub(crate) fn push_missing(key: &mut Bytes) {
 }
 
 /// Instead of a part that is missing.
-pub(crate) const MISSING: &[u8] = b"-,";
+const MISSING: &[u8] = b"-,";
 
 /// Adds bytes as a netstring: `5:login,`.
 #[inline]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::{OnError, Policy, PreparedPolicy, wait::peeks_first};
+use sluicegate_core::{OnError, Policy, PreparedPolicy};
 use sluicegate_headers::{PathOptions, RateLimitHeaders, Readings};
 
 use crate::{Head, key_bytes};
@@ -30,10 +30,6 @@ pub(crate) struct Named {
     pub(crate) start: Box<[u8]>,
     /// A unique number, not 0.
     pub(crate) number: u64,
-    /// Whether a waiting request makes a reservation, in arrival order.
-    pub(crate) reserves: bool,
-    /// Whether a waiting request peeks before it takes.
-    pub(crate) peeks: bool,
 }
 
 /// The next number.
@@ -63,8 +59,6 @@ impl NamedPolicy {
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.policy().can_reserve(),
-            peeks: !policy.policy().can_reserve() && peeks_first(policy.policy()),
             name: name.into(),
             policy,
             fields,

@@ -10,7 +10,12 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::store::Virtual;
 
 /// The response to the second request, or to one while the store is unavailable.
-async fn rejected<R>(handler: R, content_type: &str, unavailable: bool, cost: u32) -> Response<String>
+async fn rejected<R>(
+    handler: R,
+    content_type: &str,
+    unavailable: bool,
+    cost: u32,
+) -> Response<String>
 where
     R: RejectionHandler<String> + Send + Sync + 'static,
 {
