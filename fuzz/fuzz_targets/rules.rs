@@ -1,7 +1,9 @@
-//! Any bytes at all, read as a rules file: see `sluicegate_rules::fuzz::check_rules` for what must
-//! hold.
+//! Any bytes, read as a rules file: see `check_rules` for what must hold.
 #![no_main]
+
+#[path = "../../crates/rules/tests/it/check.rs"]
+mod check;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| sluicegate_rules::fuzz::check_rules(data));
+fuzz_target!(|data: &[u8]| check::check_rules(data));

@@ -97,8 +97,8 @@ fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Resul
     for example in loaded.rules.examples() {
         let faults = loaded.rules.run_example(example);
         let word = if faults.is_empty() { "ok  " } else { "FAIL" };
-        let file = loaded.file(example.source());
-        writeln!(out, "{word} {} ({file}line {})", example.name(), example.line())?;
+        let file = loaded.file(example.source);
+        writeln!(out, "{word} {} ({file}line {})", example.name, example.line)?;
         for fault in &faults {
             writeln!(out, "       {fault}")?;
         }

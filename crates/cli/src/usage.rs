@@ -109,7 +109,7 @@ impl Origins<'_> {
                 };
                 let expected = match closest(&value, valid.iter().map(String::as_str)) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("expected {}", any_of(&valid)),
+                    None => format!("expected {}", sluicegate_core::any_of(&valid)),
                 };
                 self.wrong(&argument, &value, &expected)
             }
@@ -209,16 +209,6 @@ fn usage(error: &Error) -> String {
             format!("\nusage: {}", usage.trim().trim_start_matches("Usage: "))
         }
         _ => String::new(),
-    }
-}
-
-/// `a`, `a or b`, `a, b or c`.
-pub(crate) fn any_of<T: AsRef<str>>(words: &[T]) -> String {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    match words.split_last() {
-        None => String::new(),
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
     }
 }
 

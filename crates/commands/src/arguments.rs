@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Timestamp, closest};
+use sluicegate_core::{Timestamp, any_of, closest};
 
 use crate::{
     CommandError,
@@ -199,11 +199,8 @@ impl OptionReader {
         if self.known.contains(&OptionName::Cost) && units("COST", option, 0).is_ok() {
             return format!("did you mean `COST {}`?", quote(option));
         }
-        match *names.as_slice() {
-            [] => "expected none".to_owned(),
-            [one] => format!("expected {one}"),
-            [ref first @ .., last] => format!("expected {} or {last}", first.join(", ")),
-        }
+        let names = if names.is_empty() { "none".to_owned() } else { any_of(&names) };
+        format!("expected {names}")
     }
 }
 

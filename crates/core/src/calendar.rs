@@ -3,7 +3,10 @@
 //! The rules of the IANA time zone database are compiled in (`jiff`'s bundled copy), so every
 //! machine that runs the same version gives the same answer.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use jiff::{Span, Zoned, civil::Weekday, tz::TimeZone};
 
@@ -57,6 +60,13 @@ pub(crate) struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
     name: Box<str>,
+}
+
+/// Zones of one name are equal: all are of the bundled database.
+impl Hash for Calendar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.unit, &self.name).hash(state);
+    }
 }
 
 impl Calendar {

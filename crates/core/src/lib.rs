@@ -64,7 +64,7 @@ pub use period::parse as parse_period;
 pub use policy::{Policy, builder};
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
 pub use share::Share;
-pub use spelling::closest;
+pub use spelling::{any_of, closest, one_of};
 pub use store::{AsStore, KeyedOperation, KeyedTake, MultiKeyOperation, ReadEntry, Store};
 pub use store_error::{StateFault, StoreError};
 pub use store_status::{NodeHealth, RemoteStatus, RoundTrips, StoreStatus, TableUsage};

@@ -1,4 +1,4 @@
-//! Which known word a misspelled one was probably meant to be, for "did you mean" in errors.
+//! Hints in errors: the known word that a misspelled one probably means, and lists of the expected words.
 
 /// Longer words are never compared, which bounds the work.
 const MAX_LENGTH: usize = 64;
@@ -29,6 +29,26 @@ pub fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         (edits <= (other.len() / 3).clamp(1, 2)).then_some((edits, *known))
     });
     near.min_by_key(|(edits, _)| *edits).map(|(_, known)| known)
+}
+
+/// `a, b or c`; empty without words.
+#[must_use]
+pub fn any_of<T: AsRef<str>>(words: &[T]) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// As [`any_of`], with each word in backquotes.
+///
+/// ```
+/// assert_eq!(sluicegate_core::one_of(&["a", "b", "c"]), "`a`, `b` or `c`");
+/// ```
+#[must_use]
+pub fn one_of(words: &[&str]) -> String {
+    any_of(&words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>())
 }
 
 /// In lower case, without `-`, `_` and spaces.

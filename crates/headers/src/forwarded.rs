@@ -1,7 +1,7 @@
 //! The address of a client behind trusted proxies, from `X-Forwarded-For` or `Forwarded` (RFC 7239).
 //!
-//! Each proxy appends the address that it saw. Only as many entries are read, from the last, as there are
-//! trusted proxies: a client writes whatever it likes before them.
+//! Each proxy appends the address that it saw. One entry for each trusted proxy is read, from the last, because clients
+//! choose the entries before those.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,13 +16,13 @@ pub enum AddressList {
 
 impl AddressList {
     /// The address that the farthest of `proxies` trusted proxies saw, from all `lines` of the header, in
-    /// order. If there are fewer entries, or one is no address, it is the farthest address before that one;
+    /// order. If there are fewer entries, or one is not an address, it is the farthest address before that one;
     /// `None` if there is none. An IPv4 address mapped into IPv6 is that IPv4 address.
     ///
     /// ```
     /// use sluicegate_headers::AddressList;
     ///
-    /// let lines = [&b"8.8.8.8, 192.0.2.7"[..], b"10.0.0.2"]; // a lie, the client, and the first proxy
+    /// let lines = [&b"8.8.8.8, 192.0.2.7"[..], b"10.0.0.2"]; // forged, the client, and the first proxy
     /// let client = AddressList::XForwardedFor.client(lines, 2);
     /// assert_eq!(client, Some("192.0.2.7".parse()?));
     /// # Ok::<(), std::net::AddrParseError>(())
@@ -43,7 +43,7 @@ impl AddressList {
         let mut rest = Some(line);
         std::iter::from_fn(move || {
             let line = rest?;
-            // From the end, because others wrote what is further to the front, and may leave quotes open.
+            // From the end, because clients choose the start and may leave quotes open.
             let mut quoted = false;
             for (at, &byte) in line.iter().enumerate().rev() {
                 match byte {
@@ -69,7 +69,7 @@ impl AddressList {
     }
 }
 
-/// The text without the quotes around it; `None` where one of them is missing.
+/// The text without the quotes around it; `None` if one of them is missing.
 fn unquoted(text: &[u8]) -> Option<&[u8]> {
     match text.strip_prefix(b"\"") {
         Some(rest) => rest.strip_suffix(b"\""),
@@ -100,7 +100,7 @@ fn address(entry: &str) -> Option<IpAddr> {
     .map(|address| address.to_canonical())
 }
 
-/// Whether it is a port: digits, or a name that hides it (`_x`).
+/// Whether it is a port: digits, or a name instead (`_x`).
 fn is_port(port: &str) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match port.strip_prefix('_') {
@@ -111,30 +111,19 @@ fn is_port(port: &str) -> bool {
 
 /// The value of `for=` in an element of `Forwarded`, with its quotes.
 fn for_of(element: &[u8]) -> Option<&[u8]> {
-    let mut quoted = false;
-    let mut start = 0;
-    for end in 0..=element.len() {
-        match element.get(end) {
-            Some(b'"') if !is_escaped(element, end) => quoted = !quoted,
-            Some(b';') if !quoted => {}
-            Some(_) => continue,
-            None => {}
-        }
-        if element.get(end) == Some(&b'"') {
-            continue;
-        }
-        let pair = &element[start..end];
-        if let Some(at) = pair.iter().position(|&byte| byte == b'=')
-            && pair[..at].trim_ascii().eq_ignore_ascii_case(b"for")
-        {
-            return Some(&pair[at + 1..]);
-        }
-        start = end + 1;
-    }
-    None
+    let (mut quoted, mut next) = (false, 0);
+    let mut pairs = element.split(|&byte| {
+        quoted ^= byte == b'"' && !is_escaped(element, next);
+        next += 1;
+        byte == b';' && !quoted
+    });
+    pairs.find_map(|pair| {
+        let at = pair.iter().position(|&byte| byte == b'=')?;
+        pair[..at].trim_ascii().eq_ignore_ascii_case(b"for").then_some(&pair[at + 1..])
+    })
 }
 
-/// Whether the byte at `at` is behind an odd number of backslashes.
+/// Whether an odd number of backslashes precedes the byte at `at`.
 fn is_escaped(bytes: &[u8], at: usize) -> bool {
     bytes[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
@@ -217,10 +206,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands before them, the entries of trusted proxies decide.
+        /// Only the entries of trusted proxies count.
         #[test]
-        fn client_does_not_depend_on_what_stands_before(
-            lie in "[ -~]{0,40}",
+        fn client_entries_before_those_of_proxies_are_ignored(
+            forged in "[ -~]{0,40}",
             saw in prop::collection::vec(any::<IpAddr>(), 1..4),
             split in any::<bool>(),
         ) {
@@ -232,11 +221,11 @@ mod tests {
                 }).collect(),
             };
             for list in [AddressList::XForwardedFor, AddressList::Forwarded] {
-                let mut lines = vec![lie.clone()];
+                let mut lines = vec![forged.clone()];
                 if split {
                     lines.extend(listed(list));
                 } else {
-                    lines = vec![format!("{lie},{}", listed(list).join(", "))];
+                    lines = vec![format!("{forged},{}", listed(list).join(", "))];
                 }
                 let lines = lines.iter().map(String::as_bytes);
                 prop_assert_eq!(list.client(lines, saw.len()), Some(saw[0].to_canonical()));

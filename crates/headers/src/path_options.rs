@@ -1,18 +1,18 @@
-//! Which paths a rule or a route takes for one, beyond their spelling.
+//! Differences between paths, beyond their spelling, that a rule or a route ignores.
 
 use std::{borrow::Cow, fmt};
 
 use crate::canonical_path;
 
-/// Differences between paths that a rule or a route ignores. By default it ignores none: RFC 3986 tells such
-/// paths apart, and applications differ.
+/// Differences between paths that a rule or a route ignores. By default it ignores none: such paths are different in
+/// RFC 3986, and applications differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathOptions {
     /// `case: insensitive`: the case of ASCII letters.
     pub ignore_case: bool,
     /// `trailing-slash: ignore`: a slash at the end.
     pub ignore_trailing_slash: bool,
-    /// `parameters: strip`: what follows a `;` in a segment.
+    /// `parameters: strip`: in a segment, a `;` and everything after it.
     pub strip_parameters: bool,
 }
 
@@ -23,7 +23,7 @@ impl PathOptions {
         !self.ignore_case && !self.ignore_trailing_slash && !self.strip_parameters
     }
 
-    /// A canonical path without the differences that are ignored.
+    /// A canonical path without the ignored differences.
     #[must_use]
     pub fn apply(self, path: &str) -> Cow<'_, str> {
         let mut path = Cow::Borrowed(path);
@@ -45,7 +45,7 @@ impl PathOptions {
     }
 }
 
-/// In words, in parentheses; nothing where all differences count.
+/// In words, in parentheses; empty if all differences count.
 impl fmt::Display for PathOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apply_ignores_only_what_it_is_told_to() {
+    fn apply_ignores_only_the_given_differences() {
         let [case, slash, parameters] =
             [(true, false, false), (false, true, false), (false, false, true)].map(
                 |(ignore_case, ignore_trailing_slash, strip_parameters)| PathOptions {

@@ -1,10 +1,10 @@
-//! The body of a denial: a problem (RFC 9457) of the types that the draft registers.
+//! The body of a rejection: a problem document (RFC 9457) of the types that the draft registers.
 
 use std::fmt;
 
 use sluicegate_core::{Decision, Retry};
 
-use crate::{Fields, retry_after};
+use crate::{RateLimitHeaders, retry_after};
 
 /// Reason of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Problem {
         self.parts().1
     }
 
-    /// What it is, for people.
+    /// Its title, for humans.
     #[must_use]
     pub const fn title(self) -> &'static str {
         self.parts().2
@@ -70,12 +70,12 @@ impl Problem {
 ///
 /// ```
 /// use sluicegate_core::{Operation, Policy, Timestamp, apply};
-/// use sluicegate_headers::{Fields, problem};
+/// use sluicegate_headers::{RateLimitHeaders, problem};
 ///
 /// let policy: Policy = "fixed-window:1/60s".parse()?;
 /// let never = apply(&policy, &mut None, Timestamp::EPOCH, Operation::Take(2))?;
 /// assert_eq!(
-///     problem(&Fields::new("login", &policy), &never),
+///     problem(&RateLimitHeaders::new("login", &policy), &never),
 ///     concat!(
 ///         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
 ///         r#""title":"Too many requests","status":429,"#,
@@ -86,9 +86,9 @@ impl Problem {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn problem(fields: &Fields, denied: &Decision) -> String {
+pub fn problem(headers: &RateLimitHeaders, denied: &Decision) -> String {
     let members = Problem::QuotaExceeded.members();
-    let (detail, name) = (Detail::of(denied), fields.quoted_name(denied));
+    let (detail, name) = (Detail::of(denied), headers.quoted_name(denied));
     format!(r#"{{{members},"detail":"{detail}","violated-policies":[{name}]}}"#)
 }
 
@@ -116,7 +116,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// That of a denial.
+    /// The detail of a denial.
     #[must_use]
     pub fn of(denied: &Decision) -> Self {
         if denied.retry() == Some(Retry::Never) {

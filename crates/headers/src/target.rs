@@ -1,12 +1,11 @@
 //! How servers read the target of a request: its path and its query.
 //!
-//! Servers differ in what they make of unusual spellings: whether `%2F` and `\` separate segments, whether
-//! `#` ends the path, whether `//x` names a host, what `..` removes. A limiter in front of them cannot know
-//! which one answers, so [`Readings`] holds each path that a common server delivers. Nearly all targets are
-//! plain and have one reading, which borrows.
+//! Servers read unusual spellings differently: whether `%2F` and `\` separate segments, whether `#` ends the path,
+//! whether `//x` names a host, what `..` removes. A limiter does not know the server behind it. Therefore [`Readings`]
+//! contains each path that a common server delivers. Nearly all targets are plain and have one reading, which borrows.
 //!
-//! A path in a reading is canonical: an escape stands only for a byte that needs one, in capital letters,
-//! so that two spellings of one path are equal bytes. Reading a canonical path again changes nothing.
+//! A path in a reading is canonical: only bytes that need an escape have one, in capital letters. Therefore two spellings
+//! of one path are equal bytes. Reading a canonical path again changes nothing.
 
 use std::borrow::Cow;
 
@@ -19,27 +18,27 @@ pub struct Reading<'t> {
     pub query: Cow<'t, str>,
 }
 
-/// Everything that servers make of a target.
+/// All readings of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readings<'t> {
     /// The reading of RFC 3986: an escaped slash is data, repeated slashes are one, `.` and `..` are
     /// removed, and `#` ends the target.
     pub first: Reading<'t>,
-    /// What differs from it; `None` for nearly every target.
+    /// Different readings; `None` for nearly every target.
     pub others: Option<Box<Others<'t>>>,
 }
 
-/// What servers make of a target besides the first reading.
+/// Readings of a target that differ from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others<'t> {
     /// Different readings by other servers, up to ten.
     pub readings: Vec<Reading<'t>>,
-    /// The path as sent, with its repeated slashes and dots; `None` where one of the readings equals it.
-    /// A server that resolves nothing delivers it.
+    /// The path as sent, with its repeated slashes and dots; `None` if one of the readings equals it. Servers that
+    /// resolve nothing deliver it.
     pub as_sent: Option<Reading<'t>>,
 }
 
-/// What a kind of server does with a target, as flags.
+/// How a kind of server reads a target, as flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Server(u8);
 
@@ -50,15 +49,15 @@ impl Server {
     const SLASH: Self = Self(2);
     /// `\` is a slash, and `%5C` is one where `%2F` is.
     const BACKSLASH: Self = Self(4);
-    /// Slashes at the start announce a host.
+    /// A host follows several slashes at the start.
     const HOST: Self = Self(8);
-    /// Repeated slashes become one before `..` is resolved, rather than after it.
+    /// Repeated slashes become one before `..` is resolved, instead of after it.
     const MERGE: Self = Self(16);
     /// A `.` or `..` at the end leaves no slash at the end.
     const CLEAN: Self = Self(32);
     /// Nothing is resolved: dots and repeated slashes stay.
     const AS_SENT: Self = Self(64);
-    /// The target is decoded before it is read, as behind a server that passes on what it has decoded.
+    /// The target is decoded before it is read, as behind a server that forwards decoded targets.
     const TWICE: Self = Self(128);
 
     const fn and(self, other: Self) -> Self {
@@ -99,7 +98,7 @@ const OTHERS: [Server; 10] = [
 ];
 
 impl<'t> Readings<'t> {
-    /// All readings of a target as it came: a path with a query, or the absolute form with a host.
+    /// All readings of a target as sent: a path with a query, or the absolute form with a host.
     ///
     /// ```
     /// use sluicegate_headers::Readings;
@@ -119,7 +118,7 @@ impl<'t> Readings<'t> {
         }
     }
 
-    /// Every reading but that of the path as sent.
+    /// Every reading except for that of the path as sent.
     pub fn all(&self) -> impl Iterator<Item = &Reading<'t>> {
         let others = self.others.iter().flat_map(|others| &others.readings);
         std::iter::once(&self.first).chain(others)
@@ -127,7 +126,7 @@ impl<'t> Readings<'t> {
 
     #[cold]
     fn unusual(target: &'t str) -> Self {
-        // Browsers and Python drop these before they read anything; others keep them as data.
+        // Browsers and Python remove these first; others keep them as data.
         let is_blank = |char: char| matches!(char, '\t' | '\r' | '\n');
         let trimmed = target.trim_matches(|char: char| char <= ' ');
         let clean = match trimmed.contains(is_blank) {
@@ -174,21 +173,20 @@ impl<'t> Reading<'t> {
             _ => target,
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let twice = server.has(Server::TWICE).then(|| decoded(path.as_bytes()));
-        let path = match &twice {
-            Some(text) => {
-                // The second server finds these in what the first has decoded; C strings end at a zero.
-                let end = text.iter().position(|byte| b"?#\0".contains(byte));
-                &text[..end.unwrap_or(text.len())]
+        let path = match server.has(Server::TWICE) {
+            true => {
+                // The second server finds these in the decoded text; C strings end at a zero.
+                let decoded = unescaped(path.as_bytes()).map(|(byte, _)| byte);
+                Cow::Owned(decoded.take_while(|byte| !b"?#\0".contains(byte)).collect())
             }
-            None => path.as_bytes(),
+            false => Cow::Borrowed(path.as_bytes()),
         };
-        let path = resolved(server, &separated(server, without_host(server, path)));
+        let path = resolved(server, &separated(server, without_host(server, &path)));
         Self { path: Cow::Owned(path), query: Cow::Borrowed(query) }
     }
 }
 
-/// `path` in the canonical form of the first reading, host and query aside.
+/// `path` in the canonical form of the first reading, without recognizing a host or a query.
 #[must_use]
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
     match plain(path) {
@@ -197,7 +195,7 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Path and query of a target that all servers read alike; `None` for any other.
+/// Path and query of a target that all servers read equally; `None` for any other.
 fn plain(target: &str) -> Option<(&str, &str)> {
     let bytes = target.as_bytes();
     let mut before = 0;
@@ -230,25 +228,25 @@ const DOT: u8 = 2;
 const QUERY: u8 = 3;
 const ODD: u8 = 4;
 
-/// What a byte may mean in a path.
+/// The meaning of each byte in a path.
 const CLASS: [u8; 256] = {
-    let (mut class, mut byte) = ([PLAIN; 256], 0);
-    while byte < 256 {
-        if byte <= 0x20 || byte >= 0x7f {
-            class[byte] = ODD;
+    let (mut class, mut byte) = ([PLAIN; 256], 0_u8);
+    loop {
+        class[byte as usize] = match byte {
+            b'/' => SLASH,
+            b'.' => DOT,
+            b'?' => QUERY,
+            b'#' | b'%' | b'\\' | ..=b' ' | 0x7f.. => ODD,
+            _ => PLAIN,
+        };
+        if byte == u8::MAX {
+            break class;
         }
         byte += 1;
     }
-    class[b'/' as usize] = SLASH;
-    class[b'.' as usize] = DOT;
-    class[b'?' as usize] = QUERY;
-    class[b'#' as usize] = ODD;
-    class[b'%' as usize] = ODD;
-    class[b'\\' as usize] = ODD;
-    class
 };
 
-/// The path without a scheme and a host before it.
+/// The path without the scheme and the host before it.
 fn without_host(server: Server, path: &[u8]) -> &[u8] {
     let is_slash = |byte: u8| byte == b'/' || byte == b'\\' && server.has(Server::BACKSLASH);
     let slashes = |path: &[u8]| path.iter().take_while(|&&byte| is_slash(byte)).count();
@@ -259,10 +257,9 @@ fn without_host(server: Server, path: &[u8]) -> &[u8] {
     };
     let count = slashes(rest);
     let skipped = match (scheme.is_empty(), server.has(Server::HOST)) {
-        // `http://host/path`, for everybody.
+        // `http://host/path`, for all servers.
         (false, false) if rest.starts_with(b"//") => 2,
-        // `//host/path`, and with any number of slashes; `http:/host/path` where the server has another
-        // scheme.
+        // `//host/path`, and with any number of slashes; `http:/host/path` if the server has another scheme.
         (_, true) if count >= 2 => count,
         (false, true) if count == 1 && server.has(Server::SLASH) => count,
         // `http:/path` and `http:path`.
@@ -273,7 +270,7 @@ fn without_host(server: Server, path: &[u8]) -> &[u8] {
     behind_host(rest).map_or(&[], |at| &rest[at..])
 }
 
-/// How long the scheme is that `path` begins with, without its colon.
+/// Length of the scheme at the start of `path`, without its colon.
 fn scheme(path: &[u8]) -> Option<usize> {
     let length = path
         .iter()
@@ -283,7 +280,7 @@ fn scheme(path: &[u8]) -> Option<usize> {
     (named && path.get(length) == Some(&b':')).then_some(length)
 }
 
-/// Whether a path may stand behind this scheme without a slash between them.
+/// Whether a path may follow this scheme without a slash.
 fn is_web(scheme: &[u8]) -> bool {
     ["http", "https", "ws", "wss"].iter().any(|web| web.as_bytes().eq_ignore_ascii_case(scheme))
 }
@@ -292,13 +289,7 @@ fn is_web(scheme: &[u8]) -> bool {
 fn separated(server: Server, path: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut out = String::with_capacity(path.len() + 8);
-    let mut rest = path;
-    while let [first, behind @ ..] = rest {
-        let (byte, escaped) = match escape(rest) {
-            Some(byte) => (byte, true),
-            None => (*first, false),
-        };
-        rest = if escaped { &rest[3..] } else { behind };
+    for (byte, escaped) in unescaped(path) {
         let decodes = !escaped || server.has(Server::SLASH);
         let separates = byte == b'/' || byte == b'\\' && server.has(Server::BACKSLASH);
         if separates && decodes {
@@ -314,7 +305,7 @@ fn separated(server: Server, path: &[u8]) -> String {
     out
 }
 
-/// The path with dots and repeated slashes resolved as the server does.
+/// The path with dots and repeated slashes resolved as by the server.
 fn resolved(server: Server, path: &str) -> String {
     let path = path.strip_prefix('/').unwrap_or(path);
     if server.has(Server::AS_SENT) {
@@ -349,30 +340,19 @@ fn resolved(server: Server, path: &str) -> String {
     out
 }
 
-/// The byte that `text` begins with an escape of.
-fn escape(text: &[u8]) -> Option<u8> {
-    let [b'%', high, low, ..] = text else { return None };
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    Some(16 * digit(high)? + digit(low)?)
-}
-
-/// `text` with every escape undone.
-fn decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
+/// The bytes of `text`, with `%XX` as one byte, and whether each was escaped. Any other `%` is a byte like others.
+pub fn unescaped(text: &[u8]) -> impl Iterator<Item = (u8, bool)> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
     let mut rest = text;
-    while let [first, behind @ ..] = rest {
-        match escape(rest) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &rest[3..];
-            }
-            None => {
-                out.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    out
+    std::iter::from_fn(move || {
+        let (&first, after) = rest.split_first()?;
+        let digits = after.split_first_chunk().filter(|_| first == b'%');
+        let escaped = digits
+            .and_then(|([high, low], after)| Some((16 * digit(*high)? + digit(*low)?, after)));
+        let (byte, after) = escaped.unwrap_or((first, after));
+        rest = after;
+        Some((byte, escaped.is_some()))
+    })
 }
 
 #[cfg(test)]

@@ -2,10 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use sluicegate_core::closest;
+use sluicegate_core::{closest, one_of};
 use sluicegate_headers::PathOptions;
-
-use crate::tree::one_of;
 
 /// A property of a request: what a rule matches, builds keys from, or takes a cost from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +80,19 @@ impl Attribute {
                 Self::of_family(family, name)?
             }
         })
+    }
+
+    /// The path without the differences that `options` ignore.
+    pub(crate) const fn path(options: PathOptions) -> Self {
+        if options.is_strict() { Self::Path } else { Self::LoosePath(options) }
+    }
+
+    /// The differences between paths that it ignores.
+    pub(crate) fn path_options(&self) -> PathOptions {
+        match self {
+            Self::LoosePath(options) => *options,
+            _ => PathOptions::default(),
+        }
     }
 
     /// Whether clients choose its value freely: a header, or a query parameter.

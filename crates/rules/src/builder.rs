@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
-use sluicegate_core::{Policy, closest};
+use sluicegate_core::{Policy, closest, one_of};
 
 use crate::{
     attribute::Attribute,
@@ -14,8 +14,8 @@ use crate::{
     example::Example,
     index::Index,
     rule::Rule,
-    set::RuleSet,
-    tree::{Entry, Kind, Node, one_of},
+    set::{RuleSet, sorted},
+    tree::{Entry, Kind, Node},
 };
 
 /// Maximum number of rules.
@@ -37,7 +37,6 @@ pub(crate) struct RuleSetBuilder {
     /// Names of policies, valid or not, with the source and the line of each.
     defined: AHashMap<Box<str>, (usize, usize)>,
     pub(crate) rules: Vec<Rule>,
-    native: Vec<usize>,
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
@@ -46,30 +45,16 @@ pub(crate) struct RuleSetBuilder {
     pub(crate) trusted_headers: AHashSet<Box<str>>,
     conditions: AHashMap<String, Arc<Condition>>,
     /// The index of the current source, and the names of all.
-    source: usize,
+    pub(crate) source: usize,
     sources: Vec<String>,
-    faults: Vec<(usize, Fault)>,
+    /// Errors so far, each with the index of its source.
+    pub(crate) faults: Vec<(usize, Fault)>,
 }
 
 impl RuleSetBuilder {
     /// A builder for sources of these names.
-    pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
-        Self { sources: names.collect(), ..Self::default() }
-    }
-
-    /// Attributes everything that follows to the source of this index.
-    pub(crate) const fn begin_source(&mut self, index: usize) {
-        self.source = index;
-    }
-
-    /// The index of the current source.
-    pub(crate) const fn source(&self) -> usize {
-        self.source
-    }
-
-    /// Returns the errors so far, each with the index of its source.
-    pub(crate) fn take_faults(&mut self) -> Vec<(usize, Fault)> {
-        std::mem::take(&mut self.faults)
+    pub(crate) fn new(sources: Vec<String>) -> Self {
+        Self { sources, ..Self::default() }
     }
 
     /// Records the error, if any, so that the rest is checked as well.
@@ -91,8 +76,7 @@ impl RuleSetBuilder {
         check_name(&entry.key, "policy").map_err(fault)?;
         let here = (self.source, entry.at.line);
         if let Some(first) = self.defined.get(&*entry.key) {
-            let (shown, first) = (quoted(&entry.key), self.line_of(*first));
-            return Err(fault(format!("duplicate policy {shown}: first defined in {first}")));
+            return Err(fault(self.duplicate("policy", &entry.key, *first)));
         }
         self.defined.insert((*entry.key).into(), here);
         let text = entry.value.text("policy")?;
@@ -101,20 +85,14 @@ impl RuleSetBuilder {
         Ok(())
     }
 
-    /// A line of a source, with the name of the source unless it is the current one.
-    fn line_of(&self, (source, line): (usize, usize)) -> String {
-        match self.sources.get(source).filter(|_| source != self.source) {
-            Some(name) if name.is_empty() => format!("line {line} of another file"),
-            Some(name) => format!("line {line} of {name}"),
-            None => format!("line {line}"),
-        }
-    }
-
-    /// Adds a rule that is found by its conditions.
-    pub(crate) fn add_native(&mut self, rule: Rule, node: &Node) -> Result<(), Fault> {
-        let at = self.add(rule, node)?;
-        self.native.push(at);
-        Ok(())
+    /// The error for a name that was defined before, in a line of a source.
+    fn duplicate(&self, what: &str, name: &str, (source, line): (usize, usize)) -> String {
+        let file = match self.sources.get(source).filter(|_| source != self.source) {
+            Some(name) if name.is_empty() => " of another file".to_owned(),
+            Some(name) => format!(" of {name}"),
+            None => String::new(),
+        };
+        format!("duplicate {what} {}: first defined in line {line}{file}", quoted(name))
     }
 
     /// Adds a rule, and returns its index.
@@ -124,9 +102,7 @@ impl RuleSetBuilder {
         }
         if rule.envoy.is_none() {
             if let Some(first) = self.taken.get(&rule.name) {
-                let (shown, first) = (quoted(&rule.name), self.line_of(*first));
-                let message = format!("duplicate rule {shown}: first defined in {first}");
-                return Err(node.fault(message));
+                return Err(node.fault(self.duplicate("rule", &rule.name, *first)));
             }
             self.taken.insert(rule.name.clone(), (self.source, rule.line));
         }
@@ -158,17 +134,17 @@ impl RuleSetBuilder {
     /// The index of the policy of a rule, which gives its name or its text.
     pub(crate) fn policy(&mut self, node: &Node) -> Result<usize, Fault> {
         let text = node.text("policy")?;
-        if let Some(index) = self.names.get(text.strip_prefix('@').unwrap_or(text)) {
+        let name = text.strip_prefix('@').unwrap_or(text);
+        if let Some(index) = self.names.get(name) {
             return Ok(*index);
         }
-        if self.defined.contains_key(text.strip_prefix('@').unwrap_or(text)) {
+        if self.defined.contains_key(name) {
             return Ok(0); // It is invalid, and its error is recorded.
         }
         if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);
         }
-        let mut known: Vec<&str> = self.names.keys().map(|name| &**name).collect();
-        known.sort_unstable();
+        let mut known = sorted(&self.names);
         let expected = match closest(text, &known) {
             Some(similar) => format!("did you mean `{similar}`?"),
             None => {
@@ -205,7 +181,8 @@ impl RuleSetBuilder {
 
     /// The rules that were added, compiled.
     pub(crate) fn build(self) -> RuleSet {
-        let native = || self.native.iter().map(|at| (*at, &self.rules[*at]));
+        // Those in the format of envoyproxy/ratelimit are found in their trees.
+        let native = || self.rules.iter().enumerate().filter(|(_, rule)| rule.envoy.is_none());
         let index = Index::of(native().map(|(_, rule)| &rule.conditions));
         let is_from_client =
             |it: &&Attribute| matches!(it, Attribute::Header(_) | Attribute::Query(_));

@@ -68,7 +68,7 @@ impl CompiledRules {
         let (mut parts, mut conditions) = (AHashMap::new(), AHashMap::new());
         for (position, (at, rule)) in rules.enumerate() {
             let simple = simple_charge(rule);
-            let part = simple.as_ref().and_then(|it| it.part);
+            let part = simple.and_then(|(level, ..)| level.parts.first());
             let part = part.map(|part| share(part, part, &mut parts, &mut all.parts));
             let mut others = rule.conditions.0.iter().enumerate();
             let mut other = || others.find(|(at, _)| Some(*at) != known(position));
@@ -80,12 +80,12 @@ impl CompiledRules {
                 }
                 (Some(_), Some(_)) => None,
             };
-            let policy = simple.as_ref().filter(|_| part != Some(None)).map(|it| it.policy);
+            let policy = simple.filter(|_| part != Some(None)).map(|(_, policy, _)| policy);
             all.rules.push(CompiledRule {
                 name: Arc::clone(&rule.name),
-                prefix: simple.as_ref().map(|it| it.prefix.clone()).unwrap_or_default(),
+                prefix: simple.map(|(level, ..)| level.prefix.clone()).unwrap_or_default(),
                 rule: u32::try_from(at).unwrap_or(u32::MAX),
-                cost: simple.as_ref().map_or(1, |it| it.cost),
+                cost: simple.map_or(1, |(.., cost)| cost),
                 policy: policy.unwrap_or(NONE),
                 part: part.flatten().unwrap_or(NONE),
                 condition: condition.unwrap_or(SEVERAL),
@@ -184,31 +184,19 @@ impl<'s> MatchedRule<'s> {
     }
 }
 
-/// A charge of one key under one policy.
-struct SimpleCharge<'r> {
-    prefix: &'r Bytes,
-    part: Option<&'r KeyPart>,
-    policy: u16,
-    cost: u32,
-}
-
-/// The charge of a rule that does the same with every request; `None` for any other rule.
-fn simple_charge(rule: &Rule) -> Option<SimpleCharge<'_>> {
+/// The level, the policy and the cost of a rule that charges one key under one policy and does the same with every
+/// request; `None` for any other rule.
+fn simple_charge(rule: &Rule) -> Option<(&Level, u16, u32)> {
     let settings = &rule.settings;
     let [level @ Level { name: None, shared: None, overrides: None, .. }] = &rule.levels[..] else {
         return None;
     };
-    let limits = settings.treatment.unwrap_or_default() == Treatment::Limit;
-    let shadow = settings.shadow.unwrap_or(false);
-    if !limits || shadow || settings.on_error.is_some() || rule.overrides.is_some() {
+    // Only the rule has the pattern that captures a part of the path.
+    let is_simple = level.parts.len() <= 1 && !level.parts.iter().any(KeyPart::is_capture);
+    let limits = rule.treatment() == Treatment::Limit && !rule.is_shadow();
+    if !is_simple || !limits || settings.on_error.is_some() || rule.overrides.is_some() {
         return None;
     }
-    let part = match &level.parts[..] {
-        [] => None,
-        // Only the rule has the pattern that captures a part of the path.
-        [part] if !part.is_capture() => Some(part),
-        _ => return None,
-    };
     let cost = match &settings.cost {
         None => 1,
         Some(Cost::Units(units)) => *units,
@@ -216,7 +204,7 @@ fn simple_charge(rule: &Rule) -> Option<SimpleCharge<'_>> {
     };
     let policy = level.policy.or(settings.policy)?;
     let policy = u16::try_from(policy).ok().filter(|policy| *policy < NONE)?;
-    Some(SimpleCharge { prefix: &level.prefix, part, policy, cost })
+    Some((level, policy, cost))
 }
 
 #[cfg(test)]

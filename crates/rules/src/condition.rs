@@ -54,11 +54,8 @@ impl Conditions {
 
     /// The differences between paths that these conditions ignore.
     pub(crate) fn path_options(&self) -> PathOptions {
-        let options = self.0.iter().find_map(|condition| match condition.attribute {
-            Attribute::LoosePath(options) => Some(options),
-            _ => None,
-        });
-        options.unwrap_or_default()
+        let mut options = self.0.iter().map(|condition| condition.attribute.path_options());
+        options.find(|options| !options.is_strict()).unwrap_or_default()
     }
 
     /// All path patterns.
@@ -78,7 +75,7 @@ impl Condition {
 
     fn passes(&self, request: &Request<'_>) -> bool {
         if self.attribute == Attribute::Client {
-            let Some(address) = request.client() else { return false };
+            let Some(address) = request.client else { return false };
             let bits = bits(address);
             return self.tests.iter().any(|test| match test {
                 Test::Network(network) => network.holds(bits),
@@ -111,31 +108,24 @@ impl fmt::Display for Condition {
                     let word = if self.not { "absent" } else { "present" };
                     return write!(formatter, "{} is {word}", self.attribute);
                 }
-                Test::Glob(glob) => glob.text().to_owned(),
+                Test::Glob(glob) => glob.text.to_string(),
                 Test::Network(network) => network.to_string(),
-                Test::Path(pattern) => pattern.text().to_owned(),
+                Test::Path(pattern) => pattern.text.to_string(),
             });
         }
         let more = values.len().saturating_sub(8);
         values.truncate(8);
         let word = match (self.not, values.len()) {
+            (false, 1) if self.attribute == Attribute::Client => "is in",
             (false, 1) => "is",
             (false, _) => "is one of",
             (true, 1) => "is not",
             (true, _) => "is none of",
         };
-        let verb = if self.attribute == Attribute::Client && !self.not && values.len() == 1 {
-            "is in"
-        } else {
-            word
-        };
-        write!(formatter, "{} {verb} {}", self.attribute, values.join(", "))?;
+        write!(formatter, "{} {word} {}", self.attribute, values.join(", "))?;
         if more > 0 {
             write!(formatter, " and {more} more")?;
         }
-        match self.attribute {
-            Attribute::LoosePath(options) => options.fmt(formatter),
-            _ => Ok(()),
-        }
+        self.attribute.path_options().fmt(formatter)
     }
 }

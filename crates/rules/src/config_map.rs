@@ -13,7 +13,7 @@ const ENDINGS: [&str; 3] = [".yaml", ".yml", ".toml"];
 
 /// The rules files in a manifest, with their positions in `text`, and the errors of others.
 /// `None` for a tree that is not a `ConfigMap`.
-pub(crate) fn files(tree: &Node, text: &str) -> Option<(Vec<Node>, Vec<Fault>)> {
+pub(crate) fn files(tree: &Node, text: &str) -> Option<Vec<Result<Node, Fault>>> {
     let Kind::Map(fields) = &tree.kind else { return None };
     let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
     field("apiVersion")?;
@@ -23,23 +23,17 @@ pub(crate) fn files(tree: &Node, text: &str) -> Option<(Vec<Node>, Vec<Fault>)> 
     }
     let entries = match field("data").map(|data| data.value.map("data")) {
         Some(Ok(entries)) => entries,
-        Some(Err(fault)) => return Some((Vec::new(), vec![fault])),
+        Some(Err(fault)) => return Some(vec![Err(fault)]),
         None => &[],
     };
     let is_file = |entry: &&Entry| ENDINGS.iter().any(|ending| entry.key.ends_with(ending));
-    let (mut trees, mut faults) = (Vec::new(), Vec::new());
-    for entry in entries.iter().filter(is_file) {
-        match file(entry, text) {
-            Ok(tree) => trees.push(tree),
-            Err(fault) => faults.push(fault),
-        }
-    }
-    if trees.is_empty() && faults.is_empty() {
+    let mut files: Vec<_> = entries.iter().filter(is_file).map(|entry| file(entry, text)).collect();
+    if files.is_empty() {
         let message =
             "invalid ConfigMap: expected a file under `data` that ends in .yaml, .yml or .toml";
-        faults.push(tree.fault(message));
+        files.push(Err(tree.fault(message)));
     }
-    Some((trees, faults))
+    Some(files)
 }
 
 fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {

@@ -41,49 +41,36 @@ impl RuleSet {
 
     fn describe(&self, rule: &Rule) -> RuleDescription {
         let mut description = RuleDescription {
-            source: rule.source(),
-            line: rule.line(),
+            source: rule.source,
+            line: rule.line,
             name: rule.name().to_owned(),
             lines: Vec::new(),
             policies: Vec::new(),
         };
-        match rule.envoy() {
-            Some(_) => description
-                .lines
-                .push(("applies", "to descriptors at this position of the tree".into())),
-            None => description.lines.push(("applies", applies(&rule.conditions))),
-        }
-        description
-            .lines
-            .extend(self.warnings(rule).into_iter().map(|warning| ("warning", warning)));
-        for level in rule.levels() {
+        let lines = &mut description.lines;
+        lines.push((
+            "applies",
+            match rule.envoy() {
+                Some(_) => "to descriptors at this position of the tree".into(),
+                None => applies(&rule.conditions),
+            },
+        ));
+        lines.extend(self.warnings(rule).into_iter().map(|warning| ("warning", warning)));
+        for level in &rule.levels {
             description.lines.push(("key", key(level)));
-            let needed: Vec<_> = level
-                .parts()
-                .iter()
-                .filter(|part| !part.is_optional())
-                .map(ToString::to_string)
-                .collect();
+            let needed = level.parts.iter().filter(|part| !part.optional);
+            let needed: Vec<_> = needed.map(ToString::to_string).collect();
             if !needed.is_empty() {
-                description
-                    .lines
-                    .push(("skipped", format!("for requests without {}", needed.join(" or "))));
+                let skipped = format!("for requests without {}", needed.join(" or "));
+                description.lines.push(("skipped", skipped));
             }
-            if let Some(policy) = level.policy {
-                self.policy_line(policy, &mut description);
-            }
+            self.policy_line(level.policy, &mut description);
             self.overrides(&level.overrides, &mut description);
         }
-        match rule.treatment() {
-            Treatment::Unlimited => {
-                description.lines.push(("does", "allows, without counting".into()))
-            }
-            Treatment::Block => description.lines.push(("does", "denies".into())),
-            Treatment::Limit => {}
+        if let Some(treatment) = in_words(rule.treatment()) {
+            description.lines.push(("does", treatment.into()));
         }
-        if let Some(policy) = rule.settings.policy {
-            self.policy_line(policy, &mut description);
-        }
+        self.policy_line(rule.settings.policy, &mut description);
         let rest = Settings { policy: None, treatment: None, ..rule.settings.clone() };
         let rest = self.settings(&rest, &mut description.policies);
         if !rest.is_empty() {
@@ -97,12 +84,18 @@ impl RuleSet {
         description
     }
 
-    fn policy_line(&self, index: usize, description: &mut RuleDescription) {
-        let policy = self.policies[index].clone();
-        description.lines.push(("policy", policy.to_string()));
-        if !description.policies.contains(&policy) {
-            description.policies.push(policy);
+    /// The policy with this index in words. It is added to `policies` if it is new.
+    fn policy_in_words(&self, index: Option<usize>, policies: &mut Vec<Policy>) -> Option<String> {
+        let policy = &self.policies[index?];
+        if !policies.contains(policy) {
+            policies.push(policy.clone());
         }
+        Some(policy.to_string())
+    }
+
+    fn policy_line(&self, index: Option<usize>, description: &mut RuleDescription) {
+        let policy = self.policy_in_words(index, &mut description.policies);
+        description.lines.extend(policy.map(|policy| ("policy", policy)));
     }
 
     fn overrides(&self, overrides: &Option<Box<Overrides>>, description: &mut RuleDescription) {
@@ -112,56 +105,39 @@ impl RuleSet {
             let what = self.settings(settings, &mut description.policies);
             description.lines.push(("override", format!("{}: {what}", applies(conditions))));
         }
-        if let Some(more) =
-            overrides.settings.len().checked_sub(MAX_OVERRIDES).filter(|more| *more > 0)
-        {
+        let more = overrides.settings.len().saturating_sub(MAX_OVERRIDES);
+        if more > 0 {
             description.lines.push(("override", format!("and {more} more")));
         }
     }
 
     fn settings(&self, settings: &Settings, policies: &mut Vec<Policy>) -> String {
-        let mut words = Vec::new();
-        match settings.treatment {
-            Some(Treatment::Unlimited) => words.push("allows, without counting".to_owned()),
-            Some(Treatment::Block) => words.push("denies".to_owned()),
-            Some(Treatment::Limit) | None => {}
-        }
-        if let Some(policy) = settings.policy.map(|index| &self.policies[index]) {
-            words.push(policy.to_string());
-            if !policies.contains(policy) {
-                policies.push(policy.clone());
-            }
-        }
-        match &settings.cost {
-            Some(Cost::Units(units)) => words.push(format!("cost {units}")),
-            Some(Cost::Of { attribute, min, default }) => {
-                words.push(format!(
-                    "cost from {attribute} (at least {min}; {default} if it is missing or not a number)"
-                ));
-            }
-            None => {}
-        }
-        match settings.shadow {
-            Some(true) => words.push("counted, never enforced".to_owned()),
-            Some(false) => words.push("enforced".to_owned()),
-            None => {}
-        }
-        match settings.on_error {
-            Some(OnError::Allow) => words.push("allowed while the store is unavailable".to_owned()),
-            Some(OnError::Deny) => words.push("denied while the store is unavailable".to_owned()),
-            Some(OnError::Local(share)) => {
-                let share = match share.is_all() {
-                    true => "the limit".to_owned(),
-                    false => format!("{share} of the limit"),
-                };
-                words.push(format!(
-                    "decided by each server alone under {share} while the store is unavailable"
-                ));
+        let treatment = settings.treatment.and_then(in_words).map(ToOwned::to_owned);
+        let policy = self.policy_in_words(settings.policy, policies);
+        let cost = settings.cost.as_ref().map(|cost| match cost {
+            Cost::Units(units) => format!("cost {units}"),
+            Cost::Of { attribute, min, default } => format!(
+                "cost from {attribute} (at least {min}; {default} if it is missing or not a number)"
+            ),
+        });
+        let shadow = settings.shadow.map(|shadow| match shadow {
+            true => "counted, never enforced".to_owned(),
+            false => "enforced".to_owned(),
+        });
+        let on_error = settings.on_error.and_then(|on_error| match on_error {
+            OnError::Allow => Some("allowed while the store is unavailable".to_owned()),
+            OnError::Deny => Some("denied while the store is unavailable".to_owned()),
+            OnError::Local(share) => {
+                let part = if share.is_all() { String::new() } else { format!("{share} of ") };
+                Some(format!(
+                    "decided by each server alone under {part}the limit while the store is unavailable"
+                ))
             }
             // Rules cannot set any other.
-            Some(_) | None => {}
-        }
-        words.join(", ")
+            _ => None,
+        });
+        let words = [treatment, policy, cost, shadow, on_error];
+        words.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -197,9 +173,9 @@ impl RuleSet {
                 advice(attribute)
             ));
         }
-        let parts = rule.levels.iter().flat_map(|level| level.parts());
+        let parts = rule.levels.iter().flat_map(|level| &level.parts);
         let mut keys: Vec<(&Attribute, bool)> = parts
-            .filter_map(|part| Some((part.attribute().filter(settable)?, part.is_optional())))
+            .filter_map(|part| Some((part.attribute().filter(settable)?, part.optional)))
             .collect();
         keys.sort_by_key(|(attribute, optional)| (attribute.to_string(), *optional));
         keys.dedup_by_key(|(attribute, _)| *attribute);
@@ -218,6 +194,14 @@ impl RuleSet {
             );
         }
         warnings
+    }
+}
+
+fn in_words(treatment: Treatment) -> Option<&'static str> {
+    match treatment {
+        Treatment::Unlimited => Some("allows, without counting"),
+        Treatment::Block => Some("denies"),
+        Treatment::Limit => None,
     }
 }
 

@@ -34,41 +34,24 @@ impl Unit {
     /// Its name, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-
-    /// The period in a policy string.
-    const fn period(self) -> &'static str {
-        match self {
-            Self::Second => "1s",
-            Self::Minute => "1m",
-            Self::Hour => "1h",
-            Self::Day => "1d",
-            Self::Week => "1w",
-            Self::Month => "30d",
-            Self::Year => "365d",
-        }
+        self.name_and_seconds().0
     }
 
     /// Its length in seconds.
     #[must_use]
     pub const fn seconds(self) -> u32 {
+        self.name_and_seconds().1
+    }
+
+    const fn name_and_seconds(self) -> (&'static str, u32) {
         match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 604_800,
-            Self::Month => 2_592_000,
-            Self::Year => 31_536_000,
+            Self::Second => ("second", 1),
+            Self::Minute => ("minute", 60),
+            Self::Hour => ("hour", 3_600),
+            Self::Day => ("day", 86_400),
+            Self::Week => ("week", 604_800),
+            Self::Month => ("month", 2_592_000),
+            Self::Year => ("year", 31_536_000),
         }
     }
 }
@@ -130,7 +113,7 @@ pub struct Descriptor<'r> {
 /// The policy of a number of requests per unit: windows aligned to the clock that count denied requests as well.
 /// `None` for zero requests.
 pub(crate) fn window(requests: u32, unit: Unit) -> Option<sluicegate_core::Policy> {
-    let text = format!("fixed-window:{requests}/{}:align=clock:count=all", unit.period());
+    let text = format!("fixed-window:{requests}/{}s:align=clock:count=all", unit.seconds());
     text.parse().ok()
 }
 

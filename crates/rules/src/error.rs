@@ -4,13 +4,16 @@ use std::fmt;
 
 /// An invalid rules file: the position, the invalid value, and what is expected.
 ///
-/// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`RulesError::excerpt`] shows
-/// the position.
+/// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`excerpt`](Self::excerpt) shows the position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct RulesError {
-    at: Position,
-    message: String,
-    excerpt: String,
+    /// Position of the invalid value.
+    pub at: Position,
+    /// The invalid value, and what is expected.
+    pub message: String,
+    /// The line, and below it a mark at the position, each followed by a line feed; empty if there is no such line.
+    pub excerpt: String,
 }
 
 /// Position in a text: line and column, both from 1, the column in characters. Zero if it is unknown.
@@ -55,31 +58,6 @@ impl Fault {
     pub(crate) fn in_text(self, text: &str) -> RulesError {
         let excerpt = excerpt(text, self.at);
         RulesError { at: self.at, message: self.message, excerpt }
-    }
-}
-
-impl RulesError {
-    /// An error about a whole text.
-    pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self { at: Position::default(), message: message.into(), excerpt: String::new() }
-    }
-
-    /// Position of the invalid value.
-    #[must_use]
-    pub const fn at(&self) -> Position {
-        self.at
-    }
-
-    /// The invalid value, and what is expected.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// The line, and below it a mark at the position, each followed by a line feed; empty if there is no such line.
-    #[must_use]
-    pub fn excerpt(&self) -> &str {
-        &self.excerpt
     }
 }
 
@@ -132,7 +110,7 @@ mod tests {
     fn excerpt_marks_the_position() {
         let error = Fault::new(Position { line: 2, column: 5 }, "wrong").in_text("a\nbö: c\n");
         assert_eq!(error.to_string(), "line 2, column 5: wrong");
-        assert_eq!(error.excerpt(), "2 | bö: c\n  |     ^\n");
-        assert_eq!(Fault::new(Position { line: 9, column: 1 }, "x").in_text("a").excerpt(), "");
+        assert_eq!(error.excerpt, "2 | bö: c\n  |     ^\n");
+        assert_eq!(Fault::new(Position { line: 9, column: 1 }, "x").in_text("a").excerpt, "");
     }
 }

@@ -23,17 +23,14 @@ pub(crate) fn escape(value: &[u8], key: &mut Vec<u8>) {
 
 /// Whether a byte needs no escape.
 const PLAIN: [bool; 256] = {
-    let (mut plain, mut byte) = ([true; 256], 0);
-    while byte < 256 {
-        plain[byte] = byte > 0x20 && byte != 0x7f;
+    let (mut plain, mut byte) = ([true; 256], 0_u8);
+    loop {
+        plain[byte as usize] = !matches!(byte, 0..=b' ' | 0x7f | b'%' | b'|' | b'{' | b'}' | b'=');
+        if byte == u8::MAX {
+            break plain;
+        }
         byte += 1;
     }
-    let (marks, mut at) = (b"%|{}=", 0);
-    while at < marks.len() {
-        plain[marks[at] as usize] = false;
-        at += 1;
-    }
-    plain
 };
 
 /// Escaped values of one request, because many rules may build keys from the same long value, for each reading

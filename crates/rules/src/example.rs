@@ -23,10 +23,14 @@ const SPANS: [(&str, u64); 7] = [
 
 /// An example of requests with their expected results.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Example {
-    pub(crate) name: String,
-    pub(crate) source: usize,
-    pub(crate) line: usize,
+    /// Its name.
+    pub name: String,
+    /// Index of its source.
+    pub source: usize,
+    /// First line in its source.
+    pub line: usize,
     pub(crate) request: ExampleRequest,
     /// Expected names of the rules that match, in order.
     pub(crate) rules: Option<Vec<String>>,
@@ -37,22 +41,10 @@ pub struct Example {
 }
 
 impl Example {
-    /// Its name.
+    /// Number of requests in it.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Index of its source.
-    #[must_use]
-    pub const fn source(&self) -> usize {
-        self.source
-    }
-
-    /// First line in its source.
-    #[must_use]
-    pub const fn line(&self) -> usize {
-        self.line
+    pub fn requests(&self) -> u64 {
+        self.steps.iter().map(|step| u64::from(step.times)).sum()
     }
 }
 
@@ -95,8 +87,7 @@ pub(crate) struct Expect {
 pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let mut fields = Fields::of(node, "a test")?;
     let name = fields.require("name")?.text("name")?.to_string();
-    let request = request(&mut fields)?;
-    let Some(request) = request else {
+    let Some(request) = request(&mut fields)? else {
         return Err(node.fault(
             "missing field `request` in a test: expected it, or `domain` and `descriptors`",
         ));
@@ -105,7 +96,7 @@ pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let policies = texts(&mut fields, "policy")?;
     let keys = texts(&mut fields, "key")?;
     let expect = expect(&mut fields)?;
-    let steps = fields.take("steps").map(|steps| {
+    let steps = fields.read("steps", |steps| {
         let mut at = Duration::ZERO;
         let read = steps.list("steps")?.iter().map(|node| {
             let step = read_step(node, at)?;
@@ -116,36 +107,27 @@ pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     });
     fields.finish()?;
     let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, request: None, expect };
-    let steps = steps.transpose()?.unwrap_or_else(|| vec![first]);
+    let steps = steps?.unwrap_or_else(|| vec![first]);
     Ok(Example { name, source, line: node.at.line, request, rules, policies, keys, steps })
 }
 
 fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
     let mut fields = Fields::of(node, "a step")?;
-    let at = match fields.take("at") {
-        Some(at) => {
-            let at_time = duration(at, "at")?;
-            if at_time < before {
-                return Err(at.fault(format!(
-                    "invalid at {}: expected a time not before that of the step above",
-                    at.described()
-                )));
-            }
-            at_time
-        }
-        None => before,
-    };
-    let times = fields.take("times").map(|node| {
-        let times = node.number("times", 1)?;
-        if times > MAX_TIMES {
-            return Err(node.fault(format!("invalid times `{times}`: expected 1 to {MAX_TIMES}")));
-        }
-        Ok(times)
-    });
-    let times = times.transpose()?.unwrap_or(1);
+    let at = fields.read("at", |node| match duration(node, "at")? {
+        at if at >= before => Ok(at),
+        _ => Err(node.fault(format!(
+            "invalid at {}: expected a time not before that of the step above",
+            node.described()
+        ))),
+    })?;
+    let times = fields.read("times", |node| match node.number("times", 1)? {
+        times @ ..=MAX_TIMES => Ok(times),
+        times => Err(node.fault(format!("invalid times `{times}`: expected 1 to {MAX_TIMES}"))),
+    })?;
     let request = request(&mut fields)?;
     let expect = expect(&mut fields)?;
     fields.finish()?;
+    let (at, times) = (at.unwrap_or(before), times.unwrap_or(1));
     Ok(Step { line: node.at.line, at, times, request, expect })
 }
 
@@ -160,7 +142,7 @@ fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
             Ok(Some(ExampleRequest::Envoy {
                 domain: domain.text("domain")?.to_string(),
                 descriptors: read.collect::<Result<_, _>>()?,
-                hits: hits.map(|it| it.number("hits", 0)).transpose()?.unwrap_or(1),
+                hits: hits.map_or(Ok(1), |it| it.number("hits", 0))?,
             }))
         }
         (None, None, None) => Ok(None),
@@ -172,28 +154,18 @@ fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
 
 fn http(node: &Node) -> Result<ExampleRequest, Fault> {
     let mut fields = Fields::of(node, "a request")?;
-    let mut text = |name: &'static str, default: &str| match fields.take(name) {
-        Some(node) => node.text(name).map(ToString::to_string),
-        None => Ok(default.to_owned()),
-    };
-    let (method, target) = (text("method", "GET")?, text("path", "/")?);
-    let headers = fields.take("headers").map(|node| pairs(node, "headers")).transpose()?;
-    let client = fields.take("client").map(|node| {
+    let method = fields.text("method")?.map_or("GET", |method| method).to_owned();
+    let target = fields.text("path")?.map_or("/", |path| path).to_owned();
+    let headers = fields.read("headers", |node| pairs(node, "headers"))?.unwrap_or_default();
+    let client = fields.read("client", |node| {
         let text = node.text("client")?;
         text.parse().map_err(|_| {
-            node.fault(format!(
-                "invalid client {}: expected an address such as `203.0.113.7`",
-                quoted(text)
-            ))
+            let shown = quoted(text);
+            node.fault(format!("invalid client {shown}: expected an address such as `203.0.113.7`"))
         })
     });
     fields.finish()?;
-    Ok(ExampleRequest::Http {
-        method,
-        target,
-        headers: headers.unwrap_or_default(),
-        client: client.transpose()?,
-    })
+    Ok(ExampleRequest::Http { method, target, headers, client: client? })
 }
 
 fn pairs(node: &Node, what: &str) -> Result<Vec<(String, String)>, Fault> {
@@ -208,13 +180,13 @@ fn value(node: &Node) -> Result<String, Fault> {
 }
 
 fn texts(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
-    let Some(node) = fields.take(name) else { return Ok(None) };
-    let texts = node.one_or_many().iter().map(|it| Ok(it.text(name)?.to_string()));
-    texts.collect::<Result<_, _>>().map(Some)
+    fields.read(name, |node| {
+        node.one_or_many().iter().map(|it| Ok(it.text(name)?.to_string())).collect()
+    })
 }
 
 fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
-    let allowed = fields.take("expect").map(|node| match &node.kind {
+    let allowed = fields.read("expect", |node| match &node.kind {
         Kind::Scalar { text, .. } if **text == *"allow" => Ok(true),
         Kind::Scalar { text, .. } if **text == *"deny" => Ok(false),
         _ => {
@@ -223,13 +195,10 @@ fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
         }
     });
     Ok(Expect {
-        allowed: allowed.transpose()?,
-        rule: fields.take("rule").map(|it| it.text("rule")).transpose()?.map(ToString::to_string),
-        remaining: fields.take("remaining").map(|it| it.number("remaining", 0)).transpose()?,
-        retry_after: fields
-            .take("retry_after")
-            .map(|it| duration(it, "retry_after"))
-            .transpose()?,
+        allowed: allowed?,
+        rule: fields.text("rule")?.map(ToString::to_string),
+        remaining: fields.number("remaining", 0)?,
+        retry_after: fields.read("retry_after", |it| duration(it, "retry_after"))?,
     })
 }
 

@@ -42,7 +42,7 @@ impl ExampleResult {
                 let level = level.map(|level| format!("/{level}")).unwrap_or_default();
                 Self {
                     allowed: outcome.allowed,
-                    rule: Some(format!("{}{level}", found.rule.name())),
+                    rule: Some(format!("{}{level}", found.rule.name)),
                     remaining: Some(decision.remaining),
                     retry: decision.retry(),
                 }
@@ -69,11 +69,10 @@ impl RuleSet {
             let now = Timestamp::EPOCH + START + step.at;
             for turn in 1..=step.times {
                 let result = runner.decide(request, now);
-                let position = if step.times > 1 {
-                    format!("step {} (line {}), request {turn}", number + 1, step.line)
-                } else {
-                    format!("step {} (line {})", number + 1, step.line)
-                };
+                let mut position = format!("step {} (line {})", number + 1, step.line);
+                if step.times > 1 {
+                    position += &format!(", request {turn}");
+                }
                 if !runner.compare(&step.expect, &result, &position) {
                     break;
                 }
@@ -94,30 +93,24 @@ impl<'s> ExampleRunner<'s> {
         let all = self.matches(&example.request);
         let matches = || all.iter().flatten();
         let charges = || matches().flat_map(|it| &it.charges);
-        let rules: Vec<_> = matches().map(|it| it.rule.name().to_owned()).collect();
-        let policies: Vec<_> = charges().map(|it| it.policy.to_string()).collect();
-        let keys: Vec<_> =
-            charges().map(|it| String::from_utf8_lossy(&it.key).into_owned()).collect();
+        let rules: Vec<_> = matches().map(|it| it.rule.name.to_string()).collect();
+        let policies = charges().map(|it| it.policy.to_string()).collect();
+        let keys = charges().map(|it| String::from_utf8_lossy(&it.key).into_owned()).collect();
         // An example may give a policy by name, or in any spelling.
         let canonical = |text: &String| {
             let named = self.rules.policy(text.strip_prefix('@').unwrap_or(text));
             let policy = named.cloned().map(Ok).unwrap_or_else(|| text.parse());
             policy.map_or_else(|_| text.clone(), |policy| policy.to_string())
         };
-        let expected: Option<Vec<_>> =
-            example.policies.as_ref().map(|all| all.iter().map(canonical).collect());
+        let expected = example.policies.as_ref().map(|all| all.iter().map(canonical).collect());
         for (what, expected, found) in [
             ("rules", &example.rules, rules),
             ("policy", &expected, policies),
             ("key", &example.keys, keys),
         ] {
-            if expected.as_ref().is_some_and(|expected| *expected != found) {
-                let expected = expected.as_deref().unwrap_or_default();
-                self.faults.push(format!(
-                    "{what}: expected {}, found {}",
-                    list(expected),
-                    list(&found)
-                ));
+            if let Some(expected) = expected.as_ref().filter(|expected| **expected != found) {
+                let (expected, found) = (list(expected), list(&found));
+                self.faults.push(format!("{what}: expected {expected}, found {found}"));
             }
         }
     }
@@ -216,37 +209,25 @@ impl<'s> ExampleRunner<'s> {
     /// Whether the result is as expected.
     fn compare(&mut self, expect: &Expect, found: &ExampleResult, position: &str) -> bool {
         let before = self.faults.len();
-        let word = |allowed| if allowed { "allow" } else { "deny" };
-        if expect.allowed.is_some_and(|allowed| allowed != found.allowed) {
-            let by = found.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
-            let expected = word(!found.allowed);
-            self.faults.push(format!(
-                "{position}: expected {expected}, found {}{by}",
-                word(found.allowed)
-            ));
-        }
-        if let Some(rule) = &expect.rule
-            && found.rule.as_deref() != Some(rule)
-        {
-            let found = found.rule.as_deref().unwrap_or("none");
-            self.faults.push(format!("{position}: expected rule {rule}, found {found}"));
-        }
-        if let Some(remaining) = expect.remaining
-            && found.remaining != Some(remaining)
-        {
-            let found = found.remaining.map_or("none".to_owned(), |it| it.to_string());
-            self.faults.push(format!("{position}: expected remaining {remaining}, found {found}"));
-        }
-        if let Some(expected) = expect.retry_after
-            && found.retry != Some(Retry::After(expected))
-        {
-            let found = match found.retry {
-                None => "none".to_owned(),
-                Some(Retry::Never) => "never".to_owned(),
-                Some(Retry::After(span)) => format!("{span:?}"),
-            };
-            self.faults
-                .push(format!("{position}: expected retry_after {expected:?}, found {found}"));
+        let word = |allowed| if allowed { "allow" } else { "deny" }.to_owned();
+        let by = found.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
+        let retry = found.retry.map(|retry| match retry {
+            Retry::Never => "never".to_owned(),
+            Retry::After(span) => format!("{span:?}"),
+        });
+        let remaining = |it: Option<u32>| it.map(|it| it.to_string());
+        let expected_retry = expect.retry_after.map(|it| format!("{it:?}"));
+        for (what, expected, found, by) in [
+            ("", expect.allowed.map(word), Some(word(found.allowed)), &*by),
+            ("rule ", expect.rule.clone(), found.rule.clone(), ""),
+            ("remaining ", remaining(expect.remaining), remaining(found.remaining), ""),
+            ("retry_after ", expected_retry, retry, ""),
+        ] {
+            if expected.is_some() && expected != found {
+                let [expected, found] = [expected, found].map(|it| it.unwrap_or("none".to_owned()));
+                self.faults
+                    .push(format!("{position}: expected {what}{expected}, found {found}{by}"));
+            }
         }
         self.faults.len() == before
     }

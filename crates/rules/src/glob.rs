@@ -1,13 +1,12 @@
 //! Patterns in which `*` matches any bytes, also none, and `\` escapes the next byte.
 
-use std::fmt;
-
 use memchr::memmem;
 
 /// A pattern: literal pieces with any bytes between them.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Glob {
-    text: Box<str>,
+    /// The pattern as written.
+    pub(crate) text: Box<str>,
     /// The pieces before, between and after the stars: at least one, some may be empty.
     pieces: Box<[Box<[u8]>]>,
 }
@@ -30,11 +29,6 @@ impl Glob {
     pub(crate) fn stars(text: &str) -> Self {
         let pieces = text.split('*').map(|piece| piece.as_bytes().into()).collect();
         Self { text: text.into(), pieces }
-    }
-
-    /// The pattern as written.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
     }
 
     /// The only value that it matches, if it has no star.
@@ -74,12 +68,6 @@ impl Glob {
             value = &value[at + piece.len()..];
         }
         true
-    }
-}
-
-impl fmt::Debug for Glob {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Glob({})", self.text)
     }
 }
 

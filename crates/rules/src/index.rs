@@ -54,7 +54,7 @@ struct AttributeIndex {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum IndexKey {
     Exact(Attribute, Bytes),
-    Path(Attribute, String),
+    Path(Attribute, Box<str>),
     Network(String),
     Prefix(Attribute, Bytes),
     Suffix(Attribute, Bytes),
@@ -103,7 +103,7 @@ impl Index {
             }
         }
         if !self.networks.is_empty()
-            && let Some(address) = request.client()
+            && let Some(address) = request.client
         {
             self.networks.find(&bits(address), |items| found.extend_from_slice(items));
         }
@@ -132,10 +132,9 @@ fn is_implied_by_lookup(condition: &Condition) -> bool {
         Test::Network(_) => true,
         Test::Glob(glob) => glob.is_one_sided(),
         // The lookup ignores segments after `**`.
-        Test::Path(pattern) => pattern
-            .segments()
-            .split_last()
-            .is_none_or(|(_, before)| !before.contains(&Segment::Any)),
+        Test::Path(pattern) => {
+            pattern.segments.split_last().is_none_or(|(_, before)| !before.contains(&Segment::Any))
+        }
     })
 }
 
@@ -149,7 +148,7 @@ fn index_keys(condition: &Condition) -> Vec<IndexKey> {
     let tests = condition.tests.iter().map(|test| match test {
         Test::Present => IndexKey::Present(attribute()),
         Test::Network(network) => IndexKey::Network(network.to_string()),
-        Test::Path(pattern) => IndexKey::Path(attribute(), pattern.text().to_owned()),
+        Test::Path(pattern) => IndexKey::Path(attribute(), pattern.text.clone()),
         Test::Glob(glob) if !glob.prefix().is_empty() => {
             IndexKey::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
         }
@@ -208,15 +207,10 @@ impl IndexBuilder {
     }
 
     fn paths(&mut self, attribute: &Attribute) -> &mut Paths {
-        let Attribute::LoosePath(options) = attribute else {
-            return self.index.paths.get_or_insert_default();
-        };
-        let all = &mut self.index.loose_paths;
-        let at = all.iter().position(|(it, _)| it == options).unwrap_or(all.len());
-        if at == all.len() {
-            all.push((*options, Paths::default()));
+        match attribute {
+            Attribute::LoosePath(options) => entry(&mut self.index.loose_paths, options),
+            _ => self.index.paths.get_or_insert_default(),
         }
-        &mut all[at].1
     }
 
     fn ends(&mut self, attribute: Attribute) -> &mut Ends {
@@ -224,12 +218,7 @@ impl IndexBuilder {
     }
 
     fn index_of(&mut self, attribute: &Attribute) -> &mut AttributeIndex {
-        let attributes = &mut self.index.attributes;
-        let at = attributes.iter().position(|(it, _)| it == attribute).unwrap_or(attributes.len());
-        if at == attributes.len() {
-            attributes.push((attribute.clone(), AttributeIndex::default()));
-        }
-        &mut attributes[at].1
+        entry(&mut self.index.attributes, attribute)
     }
 
     fn build(mut self) -> Index {
@@ -241,6 +230,15 @@ impl IndexBuilder {
         self.index.networks = PrefixIndex::of(self.networks);
         self.index
     }
+}
+
+/// The value of `key`, which is added if it is missing.
+fn entry<'a, K: PartialEq + Clone, V: Default>(all: &'a mut Vec<(K, V)>, key: &K) -> &'a mut V {
+    let at = all.iter().position(|(it, _)| it == key).unwrap_or(all.len());
+    if at == all.len() {
+        all.push((key.clone(), V::default()));
+    }
+    &mut all[at].1
 }
 
 impl AttributeIndex {
@@ -281,7 +279,7 @@ struct PathNode {
 impl Paths {
     fn add(&mut self, pattern: &PathPattern, item: u32) {
         let mut node = self;
-        for segment in pattern.segments() {
+        for segment in &pattern.segments {
             if *segment == Segment::Any {
                 return node.any.push(item);
             }
@@ -316,14 +314,7 @@ impl PathNode {
         match segment {
             Segment::Any | Segment::One(_) => self.one.get_or_insert_default(),
             Segment::Literal(text) => self.literals.entry(text.as_bytes()),
-            Segment::Glob(glob) => {
-                let known = self.globs.iter().position(|(it, _)| it == glob);
-                let at = known.unwrap_or(self.globs.len());
-                if known.is_none() {
-                    self.globs.push((glob.clone(), Paths::default()));
-                }
-                &mut self.globs[at].1
-            }
+            Segment::Glob(glob) => entry(&mut self.globs, glob),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! `%`, `|`, `{`, `}`, `=`, spaces and controls are escaped as `%XX`; a lone `%` is a part that the request does not
 //! have. Braces only occur where a Redis cluster must keep keys in one slot.
 
-use std::{borrow::Cow, fmt, net::IpAddr};
+use std::{borrow::Cow, fmt};
 
 use sluicegate_headers::PathOptions;
 
@@ -19,10 +19,10 @@ use crate::{
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeyPart {
+pub(crate) struct KeyPart {
     source: KeySource,
     /// Whether all requests without this part share a key; otherwise the rule does not apply to them.
-    optional: bool,
+    pub(crate) optional: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +67,6 @@ impl KeyPart {
         Ok(Self { source, optional })
     }
 
-    /// Whether the rule applies to requests without this part.
-    #[must_use]
-    pub const fn is_optional(&self) -> bool {
-        self.optional
-    }
-
     pub(crate) const fn attribute(&self) -> Option<&Attribute> {
         match &self.source {
             KeySource::Attribute(attribute) => Some(attribute),
@@ -82,8 +76,8 @@ impl KeyPart {
 
     /// Ignores the differences between paths in `options`.
     pub(crate) fn ignore(&mut self, options: PathOptions) {
-        if self.source == KeySource::Attribute(Attribute::Path) && !options.is_strict() {
-            self.source = KeySource::Attribute(Attribute::LoosePath(options));
+        if self.source == KeySource::Attribute(Attribute::Path) {
+            self.source = KeySource::Attribute(Attribute::path(options));
         }
     }
 
@@ -105,7 +99,7 @@ impl KeyPart {
                 capture(name).map(|value| escape(value.as_bytes(), key))
             }
             KeySource::Attribute(attribute) => {
-                request.value(attribute).map(|value| match (request.long_values(), value) {
+                request.value(attribute).map(|value| match (request.long_values, value) {
                     (Some(known), Cow::Borrowed(value))
                         if value.len() >= LongValues::MIN_LENGTH =>
                     {
@@ -114,9 +108,9 @@ impl KeyPart {
                     (_, value) => escape(&value, key),
                 })
             }
-            KeySource::Client(ipv4, ipv6) => request.client().map(|address| {
+            KeySource::Client(ipv4, ipv6) => request.client.map(|address| {
                 let length = if address.is_ipv4() { *ipv4 } else { *ipv6 };
-                key.extend(client(address, length).into_bytes());
+                key.extend(Network::around(address, length).to_string().into_bytes());
             }),
         };
         if found.is_none() {
@@ -124,11 +118,6 @@ impl KeyPart {
         }
         found.is_some() || self.optional
     }
-}
-
-/// An address, or its network of that prefix length.
-fn client(address: IpAddr, bits: u8) -> String {
-    Network::around(address, bits).to_string()
 }
 
 impl fmt::Display for KeyPart {

@@ -18,7 +18,6 @@ mod escape;
 mod evaluation;
 mod example;
 mod example_runner;
-pub mod fuzz;
 mod glob;
 mod index;
 mod inline_map;
@@ -47,9 +46,8 @@ pub use evaluation::{
     MatchOutcome, RuleEvent, RuleOperation, RuleOutcome, is_over_limit,
 };
 pub use example::Example;
-pub use key::KeyPart;
 pub use request::{Headers, Request};
-pub use rule::{Charge, Charges, Cost, Level, Match, Rule, Treatment};
+pub use rule::{Charge, Charges, Match, Rule, Treatment};
 pub use set::{Matches, RuleSet};
 pub use sluicegate_headers::PathOptions;
 pub use source::{Format, Source};

@@ -30,17 +30,14 @@ type Levels = SmallVec<[Level; 1]>;
 pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fault> {
     let mut fields = Fields::of(node, "a rule")?;
     let rule_name = named(fields.require("name")?, "rule")?;
-    let conditions = fields.take("match").map(|it| conditions(it, builder)).transpose()?;
-    let conditions = conditions.unwrap_or_default();
+    let conditions = fields.read("match", |it| conditions(it, builder))?.unwrap_or_default();
     let settings = settings(&mut fields, builder)?;
     let stop = fields.boolean("stop")?.unwrap_or(false);
     let spread = fields.boolean("spread")?.unwrap_or(false);
-    let state = fields.take("state").map(|it| named(it, "state")).transpose()?;
-    let state = state.unwrap_or(rule_name);
+    let state = fields.read("state", |it| named(it, "state"))?.unwrap_or(rule_name);
     let key = fields.take("key");
     let levels_node = fields.take("levels");
-    let overrides =
-        fields.take("overrides").map(|it| overrides(it, builder)).transpose()?.flatten();
+    let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
     fields.finish()?;
 
     let mut levels = match (levels_node, key) {
@@ -141,15 +138,13 @@ fn read_levels(
         let mut fields = Fields::of(item, "a level")?;
         let name_node = fields.require("name")?;
         let name = named(name_node, "level")?;
-        if levels.iter().any(|level| level.name() == Some(name)) {
+        if levels.iter().any(|level| level.name.as_deref() == Some(name)) {
             return Err(name_node
                 .fault(format!("duplicate level {}: expected each name once", quoted(name))));
         }
-        let parts =
-            fields.take("key").map(|it| parts(it, builder)).transpose()?.unwrap_or_default();
+        let parts = fields.read("key", |it| parts(it, builder))?.unwrap_or_default();
         let policy = builder.policy(fields.require("policy")?)?;
-        let overrides = fields.take("overrides").map(|it| overrides(it, builder)).transpose()?;
-        let overrides = overrides.flatten();
+        let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
         if overrides
             .iter()
             .flat_map(|it| &it.settings)
@@ -171,19 +166,15 @@ fn read_levels(
         });
     }
     // A cluster keeps keys with the same hash tag on one node: the tag contains the parts that all levels share.
-    let shared =
-        levels.iter().map(|level| &level.parts).fold(None, |shared: Option<usize>, parts| {
-            let first = &levels[0].parts;
-            let same = parts.iter().zip(first).take_while(|(a, b)| a == b).count();
-            Some(shared.map_or(same, |shared| shared.min(same)))
-        });
+    let first = &levels[0].parts;
+    let same = |level: &Level| level.parts.iter().zip(first).take_while(|(a, b)| a == b).count();
+    let shared = levels.iter().map(same).min().unwrap_or(0);
     for level in &mut levels {
         let name = level.name.as_deref().unwrap_or_default();
         if spread {
             level.prefix = Bytes::from_vec(format!("rule:{state}:{name}").into_bytes());
         } else {
-            let start = format!("rule:{state}").into_bytes();
-            level.shared = Some((start.into(), shared.unwrap_or(0)));
+            level.shared = Some((format!("rule:{state}").into_bytes().into(), shared));
             level.prefix = Bytes::from_vec(format!(":{name}").into_bytes());
         }
     }
@@ -213,8 +204,5 @@ fn parts(node: &Node, builder: &mut RuleSetBuilder) -> Result<SmallVec<[KeyPart;
 fn named<'n>(node: &'n Node, what: &str) -> Result<&'n str, Fault> {
     let text = node.text(&format!("name of a {what}"))?;
     check_name(text, what).map_err(|message| node.fault(message))?;
-    match &node.kind {
-        Kind::Scalar { text, .. } => Ok(text),
-        Kind::Null | Kind::List(_) | Kind::Map(_) => Ok(""),
-    }
+    Ok(text)
 }

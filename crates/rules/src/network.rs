@@ -67,10 +67,6 @@ impl Network {
     pub(crate) fn holds(&self, (ipv6, bits): Bits) -> bool {
         self.ipv6 == ipv6 && bits & mask(self.length) == self.bits
     }
-
-    const fn is_one_address(&self) -> bool {
-        self.length == if self.ipv6 { 128 } else { 32 }
-    }
 }
 
 const fn mask(length: u8) -> u128 {
@@ -122,7 +118,8 @@ impl fmt::Display for Network {
             let bits = u32::try_from(self.bits >> 96).unwrap_or_default();
             write!(formatter, "{}", Ipv4Addr::from_bits(bits))?;
         }
-        if self.is_one_address() { Ok(()) } else { write!(formatter, "/{}", self.length) }
+        let most = if self.ipv6 { 128 } else { 32 };
+        if self.length == most { Ok(()) } else { write!(formatter, "/{}", self.length) }
     }
 }
 

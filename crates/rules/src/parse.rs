@@ -3,7 +3,7 @@
 use crate::{
     builder::RuleSetBuilder,
     config_map, envoy,
-    error::{Fault, RulesError},
+    error::{Fault, Position, RulesError},
     example, native,
     set::RuleSet,
     source::{Format, Source},
@@ -18,69 +18,49 @@ impl RuleSet {
     /// # Errors
     /// [`RulesError`], with the position and what is expected there.
     pub fn parse(text: &str, format: Format) -> Result<Self, RulesError> {
-        Self::parse_all([(text, format)]).map_err(|(_, error)| error)
+        Self::check(&[Source { name: "", text, format }])
+            .map_err(|mut errors| errors.swap_remove(0).1)
     }
 
-    /// Parses the rules of several texts as one set. Each may have a `domain`. A policy may be named in one and
-    /// used in another.
-    ///
-    /// # Errors
-    /// [`RulesError`], with the index of the text that contains it.
-    pub fn parse_all<'t>(
-        texts: impl IntoIterator<Item = (&'t str, Format)>,
-    ) -> Result<Self, (usize, RulesError)> {
-        let source = |(text, format)| Source { name: "", text, format };
-        Self::check(&texts.into_iter().map(source).collect::<Vec<_>>())
-            .map_err(|errors| errors.into_iter().next().unwrap_or((0, RulesError::whole(""))))
-    }
-
-    /// Like [`parse_all`](Self::parse_all), but returns all errors of all sources.
+    /// Parses the rules in all `sources` as one set. Each may have a `domain`. A policy may be named in one and used in
+    /// another.
     ///
     /// # Errors
     /// At least one [`RulesError`], each with the index of its source, in the order of their
     /// positions. At most 100 are collected.
     pub fn check(sources: &[Source<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
-        read(sources)
-    }
-}
-
-/// The set of all rules in `sources`, or all errors in them, each with the index of its source.
-fn read(sources: &[Source<'_>]) -> Result<RuleSet, Vec<(usize, RulesError)>> {
-    let mut builder = RuleSetBuilder::new(sources.iter().map(|source| source.name.to_owned()));
-    let mut trees = Vec::with_capacity(sources.len());
-    let mut broken = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        match tree(source.text, source.format) {
-            Ok(tree) => match config_map::files(&tree, source.text) {
+        let names = sources.iter().map(|source| source.name.to_owned());
+        let mut builder = RuleSetBuilder::new(names.collect());
+        let mut trees = Vec::with_capacity(sources.len());
+        for (index, source) in sources.iter().enumerate() {
+            builder.source = index;
+            let tree = tree(source.text, source.format);
+            let Some(tree) = builder.note(tree) else { continue };
+            match config_map::files(&tree, source.text) {
                 None => trees.push((index, tree)),
-                Some((files, faults)) => {
-                    trees.extend(files.into_iter().map(|tree| (index, tree)));
-                    let faults = faults.into_iter();
-                    broken.extend(faults.map(|fault| (index, fault.in_text(source.text))));
+                Some(files) => {
+                    let files = files.into_iter().filter_map(|file| builder.note(file));
+                    trees.extend(files.map(|tree| (index, tree)));
                 }
-            },
-            Err(error) => broken.push((index, error)),
+            }
         }
+        // A rule may use a policy that is defined in another source.
+        for read in [policies, rules] {
+            for (index, tree) in &trees {
+                builder.source = *index;
+                let result = read(tree, &mut builder);
+                builder.note(result);
+            }
+        }
+        if builder.faults.is_empty() {
+            return Ok(builder.build());
+        }
+        let in_text = |(index, fault): (usize, Fault)| (index, fault.in_text(sources[index].text));
+        let mut errors: Vec<_> = builder.faults.into_iter().map(in_text).collect();
+        errors.sort_by_key(|(index, error)| (*index, error.at));
+        errors.dedup();
+        Err(errors)
     }
-    // A rule may use a policy that is defined in another source.
-    for (index, tree) in &trees {
-        builder.begin_source(*index);
-        let result = policies(tree, &mut builder);
-        builder.note(result);
-    }
-    for (index, tree) in &trees {
-        builder.begin_source(*index);
-        let result = rules(tree, &mut builder);
-        builder.note(result);
-    }
-    let faults = builder.take_faults().into_iter();
-    broken.extend(faults.map(|(index, fault)| (index, fault.in_text(sources[index].text))));
-    if broken.is_empty() {
-        return Ok(builder.build());
-    }
-    broken.sort_by_key(|(index, error)| (*index, error.at()));
-    broken.dedup();
-    Err(broken)
 }
 
 fn policies(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
@@ -104,7 +84,7 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     for node in rules.and_then(|rules| builder.note(rules)).unwrap_or_default() {
         let rule = native::read(node, builder);
         if let Some(rule) = builder.note(rule) {
-            let added = builder.add_native(rule, node);
+            let added = builder.add(rule, node);
             builder.note(added);
         }
     }
@@ -120,7 +100,7 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     builder.note(read);
     let tests = fields.take("tests").map(|tests| tests.list("tests"));
     for node in tests.and_then(|tests| builder.note(tests)).unwrap_or_default() {
-        let example = example::read(node, builder.source());
+        let example = example::read(node, builder.source);
         if let Some(example) = builder.note(example) {
             builder.examples.push(example);
         }
@@ -134,58 +114,48 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     fields.finish()
 }
 
-fn tree(text: &str, format: Format) -> Result<Node, RulesError> {
+fn tree(text: &str, format: Format) -> Result<Node, Fault> {
     if text.len() > MAX_BYTES {
         let length = text.len();
         let message = format!("invalid rules file of {length} bytes: expected at most {MAX_BYTES}");
-        return Err(RulesError::whole(message));
+        return Err(Fault::new(Position::default(), message));
     }
     let tree = match format {
-        Format::Yaml => yaml::parse(text),
-        Format::Toml => toml_text::parse(text),
+        Format::Yaml => yaml::parse(text)?,
+        Format::Toml => toml_text::parse(text)?,
     };
-    let checked =
-        tree.and_then(|tree| if is_empty(&tree) { Err(nothing(&tree)) } else { Ok(tree) });
-    checked.map_err(|fault| fault.in_text(text))
+    match &tree.kind {
+        // An empty file may be half-written.
+        Kind::Null => Err(tree.fault(NOTHING)),
+        Kind::Map(entries) if entries.is_empty() => Err(tree.fault(NOTHING)),
+        Kind::Map(_) | Kind::Scalar { .. } | Kind::List(_) => Ok(tree),
+    }
 }
+
+const NOTHING: &str = "empty rules file: expected rules; use `rules: []` for none";
 
 /// The error for other files that users mistake for rules files.
 fn manifest(tree: &Node) -> Result<(), Fault> {
     match &tree.kind {
         Kind::Map(entries) => {
             let field = |name: &str| entries.iter().find(|entry| *entry.key == *name);
-            match (field("apiVersion"), field("kind")) {
-                (Some(_), Some(kind)) => Err(kind.value.fault(format!(
-                    "invalid rules file: {} is a Kubernetes manifest; expected a rules file or a \
-                     `ConfigMap` of them",
-                    kind.value.described()
-                ))),
-                _ => Ok(()),
-            }
+            let Some((_, kind)) = field("apiVersion").zip(field("kind")) else { return Ok(()) };
+            Err(kind.value.fault(format!(
+                "invalid rules file: {} is a Kubernetes manifest; expected a rules file or a \
+                 `ConfigMap` of them",
+                kind.value.described()
+            )))
         }
         Kind::List(items) => {
             let Some(Node { kind: Kind::Map(entries), .. }) = items.first() else { return Ok(()) };
-            if entries.iter().any(|entry| *entry.key == *"max_value") {
-                return Err(tree.fault(
-                    "invalid rules file: expected a map, found a list of limits in the format of \
-                     limitador; write them as `rules`, as docs/coming-from.md shows",
-                ));
+            if !entries.iter().any(|entry| *entry.key == *"max_value") {
+                return Ok(());
             }
-            Ok(())
+            Err(tree.fault(
+                "invalid rules file: expected a map, found a list of limits in the format of \
+                 limitador; write them as `rules`, as docs/coming-from.md shows",
+            ))
         }
         Kind::Null | Kind::Scalar { .. } => Ok(()),
     }
-}
-
-fn is_empty(tree: &Node) -> bool {
-    match &tree.kind {
-        Kind::Null => true,
-        Kind::Map(entries) => entries.is_empty(),
-        Kind::Scalar { .. } | Kind::List(_) => false,
-    }
-}
-
-/// The error for an empty file, which may be half-written.
-fn nothing(tree: &Node) -> Fault {
-    tree.fault("empty rules file: expected rules; use `rules: []` for none")
 }

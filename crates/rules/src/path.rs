@@ -10,10 +10,10 @@ pub(crate) const MAX_SEGMENTS: usize = 32;
 /// A path pattern, in segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathPattern {
-    text: Box<str>,
+    pub(crate) text: Box<str>,
     /// The only path that it matches, if it has no wildcard.
-    literal: Option<Box<str>>,
-    segments: Box<[Segment]>,
+    pub(crate) literal: Option<Box<str>>,
+    pub(crate) segments: Box<[Segment]>,
 }
 
 /// A segment of a pattern.
@@ -41,35 +41,23 @@ impl Segment {
 impl PathPattern {
     /// Parses a pattern.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!(
-                "invalid path {}: expected one that begins with `/`",
-                quoted(text)
-            ));
-        };
-        Self::of(text, rest.split('/').map(segment).collect::<Result<_, _>>()?)
+        Self::of(text, segment)
     }
 
     /// The pattern that matches only `text`, in which stars and braces are literal.
     pub(crate) fn exactly(text: &str) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!(
-                "invalid path {}: expected one that begins with `/`",
-                quoted(text)
-            ));
-        };
-        Self::of(text, rest.split('/').map(|it| Segment::Literal(it.into())).collect())
+        Self::of(text, |it| Ok(Segment::Literal(it.into())))
     }
 
-    fn of(text: &str, segments: Vec<Segment>) -> Result<Self, String> {
+    fn of(text: &str, segment: impl Fn(&str) -> Result<Segment, String>) -> Result<Self, String> {
+        let fault = |expected: &str| format!("invalid path {}: expected {expected}", quoted(text));
+        let rest = text.strip_prefix('/').ok_or_else(|| fault("one that begins with `/`"))?;
+        let segments = rest.split('/').map(segment).collect::<Result<Vec<_>, _>>()?;
         if segments.len() > MAX_SEGMENTS {
-            return Err(format!(
-                "invalid path {}: expected at most {MAX_SEGMENTS} segments",
-                quoted(text)
-            ));
+            return Err(fault(&format!("at most {MAX_SEGMENTS} segments")));
         }
         if segments.iter().filter(|segment| **segment == Segment::Any).count() > 2 {
-            return Err(format!("invalid path {}: expected `**` at most twice", quoted(text)));
+            return Err(fault("`**` at most twice"));
         }
         let literal = segments.iter().all(|it| matches!(it, Segment::Literal(_)));
         // A literal pattern may contain an escaped star. Its path is compared without the escapes.
@@ -77,11 +65,7 @@ impl PathPattern {
         let path = format!("/{}", path.join("/"));
         let canonical = canonical_path(&path);
         if literal && *canonical != *path {
-            return Err(format!(
-                "invalid path {}: expected {}, as servers read it",
-                quoted(text),
-                quoted(&canonical)
-            ));
+            return Err(fault(&format!("{}, as servers read it", quoted(&canonical))));
         }
         // A segment that no path in canonical form contains could never match.
         for segment in segments.iter().filter_map(Segment::literal).filter(|it| !it.is_empty()) {
@@ -119,26 +103,13 @@ impl PathPattern {
             for segment in &mut segments {
                 match segment {
                     Segment::Literal(text) => text.make_ascii_lowercase(),
-                    Segment::Glob(glob) => *glob = Glob::new(&glob.text().to_ascii_lowercase()),
+                    Segment::Glob(glob) => *glob = Glob::new(&glob.text.to_ascii_lowercase()),
                     Segment::One(_) | Segment::Any => {}
                 }
             }
         }
         let literal = self.literal.map(|it| options.apply(&it).into());
         Ok(Self { text: self.text, literal, segments: segments.into() })
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub(crate) fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
-    /// The only path that it matches, if it has no wildcard.
-    pub(crate) fn literal(&self) -> Option<&str> {
-        self.literal.as_deref()
     }
 
     /// The names of its captures.
@@ -150,7 +121,7 @@ impl PathPattern {
     }
 
     pub(crate) fn matches(&self, path: &str) -> bool {
-        self.literal().map_or_else(|| self.walk(path, None).is_some(), |it| it == path)
+        self.literal.as_deref().map_or_else(|| self.walk(path, None).is_some(), |it| it == path)
     }
 
     /// The segment of `path` that `{name}` captures, if the pattern matches.

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, cell::OnceCell};
 
-use ahash::RandomState;
+use ahash::AHashMap;
+use sluicegate_headers::unescaped;
 
 /// A query, parsed when a rule first needs one of its parameters, and once: a client chooses how many there
 /// are, and rules look up many names in each reading of the target.
@@ -11,23 +12,8 @@ pub(crate) struct Query<'r> {
     parameters: OnceCell<Parameters>,
 }
 
-/// Parameters by name.
-struct Parameters {
-    hasher: RandomState,
-    /// Names and values, decoded.
-    bytes: Vec<u8>,
-    /// In the order of their names' hashes; those of one name in the order of the query.
-    pairs: Vec<Pair>,
-}
-
-/// A parameter: its name in `bytes[start..middle]`, its value in `bytes[middle..end]`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Pair {
-    hash: u64,
-    start: usize,
-    middle: usize,
-    end: usize,
-}
+/// Values by name, both decoded; those of one name in the order of the query.
+type Parameters = AHashMap<Vec<u8>, Vec<Vec<u8>>>;
 
 impl<'r> Query<'r> {
     pub(crate) const fn new(text: Cow<'r, str>) -> Self {
@@ -51,77 +37,38 @@ impl<'r> Query<'r> {
     }
 
     fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        self.parameters.get_or_init(|| Parameters::of(&self.text)).values(name.as_bytes())
+        let values = self.parameters.get_or_init(|| parameters(&self.text)).get(name.as_bytes());
+        values.into_iter().flatten().map(|value| &**value).inspect(|_| work::add(1))
     }
 }
 
-impl Parameters {
-    fn of(query: &str) -> Self {
-        work::add(query.len());
-        let mut all = Self {
-            hasher: RandomState::new(),
-            bytes: Vec::with_capacity(query.len()),
-            pairs: Vec::new(),
-        };
-        for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let start = all.bytes.len();
-            decode(name, &mut all.bytes);
-            all.add(start, value);
-            // A rule may spell the name of the parameter as clients do.
-            if name.contains(['%', '+']) {
-                let start = all.bytes.len();
-                all.bytes.extend_from_slice(name.as_bytes());
-                all.add(start, value);
-            }
+fn parameters(query: &str) -> Parameters {
+    work::add(query.len());
+    let mut all = Parameters::new();
+    let mut add = |name: Vec<u8>, value| {
+        // A rule cannot ask for an empty name.
+        if !name.is_empty() {
+            all.entry(name).or_default().push(decoded(value));
         }
-        all.pairs.sort_unstable();
-        all
-    }
-
-    /// Adds `value` under the name that begins at `start`. A rule cannot ask for an empty name.
-    fn add(&mut self, start: usize, value: &str) {
-        let middle = self.bytes.len();
-        if start < middle {
-            decode(value, &mut self.bytes);
-            let hash = self.hasher.hash_one(&self.bytes[start..middle]);
-            self.pairs.push(Pair { hash, start, middle, end: self.bytes.len() });
+    };
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        add(decoded(name), value);
+        // A rule may spell the name of the parameter as clients do.
+        if name.contains(['%', '+']) {
+            add(name.into(), value);
         }
     }
-
-    /// The values of the parameter `name`, in the order of the query.
-    fn values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let hash = self.hasher.hash_one(name);
-        let first = self.pairs.partition_point(|pair| pair.hash < hash);
-        let same = self.pairs[first..].iter().take_while(move |pair| pair.hash == hash);
-        same.inspect(|_| work::add(1))
-            .filter(move |pair| self.bytes[pair.start..pair.middle] == *name)
-            .map(|pair| &self.bytes[pair.middle..pair.end])
-    }
+    all
 }
 
-/// Appends a part of a query, decoded: `+` is a blank, `%` escapes are bytes.
-fn decode(text: &str, out: &mut Vec<u8>) {
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'%' | b'+')) {
-        let (plain, special) = rest.split_at(at);
-        out.extend_from_slice(plain);
-        let (byte, length) = match escape(special) {
-            Some(byte) => (byte, 3),
-            None if special[0] == b'+' => (b' ', 1),
-            None => (b'%', 1),
-        };
-        out.push(byte);
-        rest = &special[length..];
-    }
-    out.extend_from_slice(rest);
-}
-
-/// The byte whose `%XX` escape `text` starts with.
-fn escape(text: &[u8]) -> Option<u8> {
-    let [b'%', high, low, ..] = text else { return None };
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    Some(16 * digit(high)? + digit(low)?)
+/// A part of a query, decoded: `+` is a blank, `%` escapes are bytes.
+fn decoded(text: &str) -> Vec<u8> {
+    let decoded = unescaped(text.as_bytes()).map(|byte| match byte {
+        (b'+', false) => b' ',
+        (byte, _) => byte,
+    });
+    decoded.collect()
 }
 
 /// Counts bytes parsed or escaped and parameters compared, in tests.

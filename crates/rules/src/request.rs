@@ -84,9 +84,9 @@ pub struct Request<'r> {
     /// Further readings of the target.
     others: Option<Rc<Others<'r>>>,
     /// Results for long values, if there are several readings or the path is long.
-    long_values: Option<&'r LongValues>,
+    pub(crate) long_values: Option<&'r LongValues>,
     headers: &'r dyn Headers,
-    client: Option<IpAddr>,
+    pub(crate) client: Option<IpAddr>,
     domain: Option<&'r str>,
     entries: &'r [(&'r str, &'r str)],
 }
@@ -184,12 +184,6 @@ impl<'r> Request<'r> {
         Self { client: Some(address.to_canonical()), ..self }
     }
 
-    /// Adds the entries of a descriptor.
-    #[must_use]
-    pub fn with_entries(self, entries: &'r [(&'r str, &'r str)]) -> Self {
-        Self { entries, ..self }
-    }
-
     /// Readings of the target after the first.
     pub(crate) fn others(&self) -> Option<&Others<'r>> {
         self.others.as_deref()
@@ -231,10 +225,6 @@ impl<'r> Request<'r> {
         }
     }
 
-    pub(crate) const fn long_values(&self) -> Option<&LongValues> {
-        self.long_values
-    }
-
     /// Whether its path is long enough to cache results for it.
     pub(crate) fn has_long_path(&self) -> bool {
         self.path().len() >= LongValues::MIN_LENGTH
@@ -257,10 +247,6 @@ impl<'r> Request<'r> {
     #[must_use]
     pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) const fn client(&self) -> Option<IpAddr> {
-        self.client
     }
 
     /// The value of an attribute, if the request has it.

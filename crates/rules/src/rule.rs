@@ -31,7 +31,7 @@ pub enum Treatment {
 
 /// Cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cost {
+pub(crate) enum Cost {
     /// A number of units.
     Units(u32),
     /// The whole number in an attribute.
@@ -83,7 +83,8 @@ impl Overrides {
 
 /// A key of a rule, with its policy. A hierarchy has several levels, any other rule one.
 #[derive(Clone, Debug)]
-pub struct Level {
+pub(crate) struct Level {
+    /// Its name, if the rule is a hierarchy.
     pub(crate) name: Option<Box<str>>,
     /// Start of its keys.
     pub(crate) prefix: Bytes,
@@ -95,18 +96,6 @@ pub struct Level {
 }
 
 impl Level {
-    /// Its name, if the rule is a hierarchy.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    /// The parts of its keys.
-    #[must_use]
-    pub fn parts(&self) -> &[KeyPart] {
-        &self.parts
-    }
-
     fn key(&self, request: &Request<'_>, conditions: &Conditions) -> Option<Vec<u8>> {
         let mut key = Vec::with_capacity(48);
         let mut parts = self.parts.iter();
@@ -133,14 +122,17 @@ impl Level {
 
 /// A rule. Keys include its name, not its policies: a policy can change while its keys are in use.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Rule {
     pub(crate) name: Arc<str>,
-    /// Position in the files.
-    pub(crate) source: usize,
-    pub(crate) line: usize,
+    /// Index of its source.
+    pub source: usize,
+    /// First line in its source.
+    pub line: usize,
     pub(crate) conditions: Conditions,
     pub(crate) settings: Settings,
     pub(crate) overrides: Option<Box<Overrides>>,
+    /// Its keys: one, several for a hierarchy, none if it never limits.
     pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) stop: bool,
     /// Whether it uses the domain or an entry of a descriptor: only such rules apply to Envoy's descriptors.
@@ -154,24 +146,6 @@ impl Rule {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Index of its source.
-    #[must_use]
-    pub const fn source(&self) -> usize {
-        self.source
-    }
-
-    /// First line in its source.
-    #[must_use]
-    pub const fn line(&self) -> usize {
-        self.line
-    }
-
-    /// Its keys: one, several for a hierarchy, none if it never limits.
-    #[must_use]
-    pub fn levels(&self) -> &[Level] {
-        &self.levels
     }
 
     /// Settings of a limit in the format of envoyproxy/ratelimit.
@@ -229,7 +203,7 @@ impl Rule {
             let policy = own.or(over).and_then(|it| it.policy);
             let index = policy.or(level.policy).or(self.settings.policy)?;
             found.charges.push(Charge {
-                level: level.name(),
+                level: level.name.as_deref(),
                 key,
                 policy: Cow::Borrowed(policies.get(index)?),
                 index: Some(index),

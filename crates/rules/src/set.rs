@@ -76,9 +76,7 @@ impl RuleSet {
     /// The names of all named policies, sorted.
     #[must_use]
     pub fn policy_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.names.keys().map(|name| &**name).collect();
-        names.sort_unstable();
-        names
+        sorted(&self.names)
     }
 
     /// All policies referenced by rules, for preparation: a [`Charge`](crate::Charge) has an index into these.
@@ -106,12 +104,6 @@ impl RuleSet {
     #[must_use]
     pub fn examples(&self) -> &[Example] {
         &self.examples
-    }
-
-    /// Whether there are limits in the format of envoyproxy/ratelimit for `domain`.
-    #[must_use]
-    pub fn has_domain(&self, domain: &str) -> bool {
-        self.domains.contains_key(domain)
     }
 
     /// The rules that apply to `request`, in file order. The request passes if all of them allow it. Rules after one
@@ -211,15 +203,14 @@ impl RuleSet {
         descriptors: &[Descriptor<'_>],
         mut found: impl FnMut(&Matches<'_>),
     ) -> Vec<Matches<'_>> {
-        let tree = self.domains.get(domain);
+        let tree = self.domains.get_key_value(domain);
         let mut all: Vec<Matches<'_>> = Vec::with_capacity(descriptors.len());
         let mut replaced: Vec<&str> = Vec::new();
         for descriptor in descriptors {
             // Filled in place, to avoid a copy.
             all.push(Matches::new());
             let Some(matches) = all.last_mut() else { continue };
-            if let Some((name, tree)) =
-                self.domains.get_key_value(domain).filter(|_| tree.is_some())
+            if let Some((name, tree)) = tree
                 && let Some(limit) = tree.find(name, descriptor, &self.rules, &self.policies)
             {
                 let replaces = limit.rule.envoy().map(|it| &it.replaces);
@@ -242,4 +233,11 @@ impl RuleSet {
         }
         all
     }
+}
+
+/// Names of policies, sorted.
+pub(crate) fn sorted(names: &AHashMap<Box<str>, usize>) -> Vec<&str> {
+    let mut names: Vec<&str> = names.keys().map(|name| &**name).collect();
+    names.sort_unstable();
+    names
 }

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use sluicegate_core::closest;
+use sluicegate_core::{closest, one_of};
 
 use crate::error::{Fault, Position, quoted};
 
@@ -105,8 +105,8 @@ impl Node {
     /// `true` or `false`.
     pub(crate) fn boolean(&self, what: &str) -> Result<bool, Fault> {
         match &self.kind {
-            Kind::Scalar { text, plain: true } if is_word(text, "true") => Ok(true),
-            Kind::Scalar { text, plain: true } if is_word(text, "false") => Ok(false),
+            Kind::Scalar { text, plain: true } if TRUE.contains(&&**text) => Ok(true),
+            Kind::Scalar { text, plain: true } if FALSE.contains(&&**text) => Ok(false),
             _ => {
                 let shown = self.described();
                 Err(self.fault(format!("invalid {what} {shown}: expected `true` or `false`")))
@@ -131,12 +131,9 @@ impl Node {
     }
 }
 
-fn is_word(text: &str, word: &str) -> bool {
-    text == word
-        || text.len() == word.len()
-            && (text == word.to_ascii_uppercase()
-                || text.as_bytes()[0].is_ascii_uppercase() && text[1..] == word[1..])
-}
+/// Spellings of booleans in YAML 1.2.
+const TRUE: [&str; 3] = ["true", "True", "TRUE"];
+const FALSE: [&str; 3] = ["false", "False", "FALSE"];
 
 /// The fields of a map by name. A field that no reader takes is an error.
 #[derive(Debug)]
@@ -165,8 +162,25 @@ impl<'n> Fields<'n> {
         entry.map_or(self.at, |entry| entry.at)
     }
 
+    /// The value of the field `name` as `read` reads it, if it is given.
+    pub(crate) fn read<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&'n Node) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        self.take(name).map(read).transpose()
+    }
+
     pub(crate) fn boolean(&mut self, name: &'static str) -> Result<Option<bool>, Fault> {
-        self.take(name).map(|node| node.boolean(name)).transpose()
+        self.read(name, |node| node.boolean(name))
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str) -> Result<Option<&'n Rc<str>>, Fault> {
+        self.read(name, |node| node.text(name))
+    }
+
+    pub(crate) fn number(&mut self, name: &'static str, least: u32) -> Result<Option<u32>, Fault> {
+        self.read(name, |node| node.number(name, least))
     }
 
     /// The value of the field `name`; an error if it is missing or null.
@@ -191,14 +205,5 @@ pub(crate) fn expected(word: &str, known: &[&str]) -> String {
     match closest(word, known) {
         Some(similar) => format!("did you mean `{similar}`?"),
         None => format!("expected {}", one_of(known)),
-    }
-}
-
-/// `a`, `b` or `c`, each in backquotes.
-pub(crate) fn one_of(words: &[&str]) -> String {
-    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
-    match words.as_slice() {
-        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
-        _ => words.concat(),
     }
 }

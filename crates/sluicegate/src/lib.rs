@@ -114,6 +114,11 @@ pub use sluicegate_core::{
 pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 pub use wait::{Jitter, WaitOptions};
 
+/// The program of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 /// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]

@@ -31,7 +31,7 @@ pub async fn serve(
         .by(ClientAddress::peer().found_by(|it| it.get::<TcpConnectInfo>()?.remote_addr()))
         .by(KeyPart::own(|head| head.header("x-caller").map(str::to_owned)))
         .by(KeyPart::path())
-        .refuse(Grpc);
+        .on_rejection(Grpc);
     let (_reporter, health) = tonic_health::server::health_reporter();
     Ok(Server::builder().layer(layer).add_service(health).serve_with_incoming(incoming).await?)
 }

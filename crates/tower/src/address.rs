@@ -1,7 +1,7 @@
 //! The address of a client, from the connection and from headers of trusted proxies.
 
 use std::{
-    fmt::Write,
+    io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::Deref,
 };
@@ -11,7 +11,7 @@ use sluicegate_headers::AddressList;
 
 use crate::{
     Head,
-    key_bytes::{Bytes, push_missing, push_short, push_written},
+    key_bytes::{Bytes, push, push_missing, push_short},
 };
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -37,35 +37,11 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress {
-    peer: Peer,
+    /// Finds the peer's address.
+    peer: fn(&Extensions) -> Option<SocketAddr>,
     proxies: Proxies,
     v4_prefix: u8,
     v6_prefix: u8,
-}
-
-/// The source of the peer's address.
-#[derive(Clone, Copy, Debug)]
-enum Peer {
-    In(for<'a> fn(&'a Extensions) -> Option<&'a SocketAddr>),
-    By(fn(&Extensions) -> Option<SocketAddr>),
-}
-
-impl Peer {
-    /// The address. `found` holds it if it is computed.
-    #[inline(always)]
-    fn of<'a>(
-        self,
-        extensions: &'a Extensions,
-        found: &'a mut Option<SocketAddr>,
-    ) -> Option<&'a SocketAddr> {
-        match self {
-            Self::In(find) => find(extensions),
-            Self::By(find) => {
-                *found = find(extensions);
-                found.as_ref()
-            }
-        }
-    }
 }
 
 /// The number of trusted proxies, and the header that they write.
@@ -82,7 +58,7 @@ impl ClientAddress {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            peer: Peer::In(|extensions| extensions.get::<SocketAddr>()),
+            peer: |extensions| extensions.get().copied(),
             proxies: Proxies::None,
             v4_prefix: 32,
             v6_prefix: 64,
@@ -107,16 +83,15 @@ impl ClientAddress {
 
     /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
-    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
-        self.peer = Peer::In(|extensions| extensions.get::<T>().map(|it| &**it));
-        self
+    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(self) -> Self {
+        self.found_by(|extensions| extensions.get::<T>().map(|it| **it))
     }
 
     /// Reads the peer's address with a function; for tonic
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
-        self.peer = Peer::By(peer);
+        self.peer = peer;
         self
     }
 
@@ -131,12 +106,12 @@ impl ClientAddress {
     /// The full address of the client, if it has one.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
-        self.behind(self.peer.of(head.extensions, &mut None), head)
+        self.behind((self.peer)(head.extensions), head)
     }
 
     /// The address of the client behind this peer.
     #[inline(never)]
-    fn behind(&self, peer: Option<&SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
+    fn behind(&self, peer: Option<SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
         let peer = peer.map(|it| it.ip().to_canonical());
         let (list, name, proxies) = match self.proxies {
             Proxies::None => return peer,
@@ -157,8 +132,7 @@ impl ClientAddress {
     /// The network of the client, if it has an address.
     #[inline(always)]
     pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
-        let mut found = None;
-        let peer = self.peer.of(head.extensions, &mut found);
+        let peer = (self.peer)(head.extensions);
         // The fast path for most peers.
         let address = match (self.proxies, peer) {
             (Proxies::None, Some(SocketAddr::V4(peer))) => IpAddr::V4(*peer.ip()),
@@ -214,17 +188,21 @@ impl Network {
     #[inline(never)]
     fn push(self, key: &mut Bytes) {
         let Self { start, prefix, is_v4 } = self;
-        push_written(key, |to| {
-            let mut text = Text(to);
-            #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
-            let start = if is_v4 {
-                Ipv4Addr::from(start as u32).into()
-            } else {
-                IpAddr::from(Ipv6Addr::from(start))
-            };
-            write!(text, "{start}").ok()?;
-            if prefix == 128 { Some(()) } else { write!(text, "/{prefix}").ok() }
-        });
+        #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
+        let start = if is_v4 {
+            IpAddr::from(Ipv4Addr::from(start as u32))
+        } else {
+            IpAddr::from(Ipv6Addr::from(start))
+        };
+        let mut text = [0; 48];
+        let mut free = &mut text[..];
+        let written = match prefix {
+            128 => write!(free, "{start}"),
+            _ => write!(free, "{start}/{prefix}"),
+        };
+        written.expect("an address and a prefix have at most 43 bytes");
+        let length = free.len();
+        push(&text[..48 - length], key);
     }
 }
 
@@ -279,16 +257,6 @@ static OCTETS: [u64; 256] = {
     }
     octets
 };
-
-/// Writes text to a key.
-struct Text<'a>(&'a mut Bytes);
-
-impl Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests;

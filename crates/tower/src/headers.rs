@@ -1,10 +1,10 @@
 //! Rate limit headers of responses.
 
-use http::{HeaderMap, header::RETRY_AFTER};
+use http::HeaderMap;
 use sluicegate_core::Decision;
 use sluicegate_headers::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
-    retry_after, seconds,
+    seconds,
 };
 
 use crate::rules::Named;
@@ -39,13 +39,6 @@ impl HeaderStyle {
                 headers.entry(X_RATELIMIT_RESET).or_insert(reset.into());
             }
             Self::None => {}
-        }
-    }
-
-    /// Writes `Retry-After` for a denial.
-    pub(crate) fn write_retry_after(decision: &Decision, headers: &mut HeaderMap) {
-        if let Some(seconds) = retry_after(decision) {
-            headers.insert(RETRY_AFTER, seconds.into());
         }
     }
 }

@@ -8,7 +8,7 @@ use sluicegate_headers::canonical_path;
 use crate::{
     ClientAddress, Head,
     address::{Network, push_network},
-    key_bytes::{Bytes, push, push_missing, push_written},
+    key_bytes::{Bytes, push, push_missing},
     rules::Named,
 };
 
@@ -125,8 +125,8 @@ enum Kind {
     Own(Arc<OwnPart>),
 }
 
-/// Writes the part, or nothing if there is none.
-type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) -> Option<()> + Send + Sync;
+/// Adds the part to a key.
+type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) + Send + Sync;
 
 impl KeyPart {
     /// The value of a header, such as a token or an account. Requests with several different values share one key,
@@ -165,9 +165,9 @@ impl KeyPart {
         F: Fn(&Head<'_>) -> Option<T> + Send + Sync + 'static,
         T: AsRef<[u8]>,
     {
-        Self(Kind::Own(Arc::new(move |head, to| {
-            to.extend_from_slice(find(head)?.as_ref());
-            Some(())
+        Self(Kind::Own(Arc::new(move |head, key| match find(head) {
+            Some(value) => push(value.as_ref(), key),
+            None => push_missing(key),
         })))
     }
 
@@ -186,7 +186,7 @@ impl KeyPart {
             Kind::Method => Some(head.method.as_str().as_bytes()),
             Kind::Path => return push(canonical_path(head.path()).as_bytes(), key),
             Kind::ClientAddress(address) => return address.push(head, key),
-            Kind::Own(own) => return push_written(key, |to| own(head, to)),
+            Kind::Own(own) => return own(head, key),
         };
         match value {
             Some(bytes) => push(bytes, key),

@@ -65,19 +65,6 @@ impl Bytes {
         self.heap.is_empty().then_some(free)
     }
 
-    /// Shortens the key to `length` bytes.
-    fn truncate(&mut self, length: usize) {
-        // The bytes stay in the vector, unless it is empty.
-        if self.heap.is_empty() || length == 0 {
-            self.length = self.length.min(length);
-        }
-        self.heap.truncate(length);
-    }
-
-    fn as_mut(&mut self) -> &mut [u8] {
-        if self.heap.is_empty() { &mut self.inline[..self.length] } else { &mut self.heap }
-    }
-
     #[cold]
     fn extend_heap(&mut self, bytes: &[u8]) {
         if self.heap.is_empty() {
@@ -103,7 +90,7 @@ pub(crate) fn push_missing(key: &mut Bytes) {
 }
 
 /// Instead of a part that is missing.
-pub(crate) const MISSING: &[u8] = b"-,";
+const MISSING: &[u8] = b"-,";
 
 /// Adds bytes as a netstring: `5:login,`.
 #[inline]
@@ -133,32 +120,4 @@ pub(crate) fn push_short(halves: [u64; 2], length: u8, key: &mut Bytes) {
     free[digits + 8..digits + 16].copy_from_slice(&high);
     free[digits + count] = b',';
     key.length += digits + count + 1;
-}
-
-/// Adds the bytes that `write` writes, after space for a length of one digit, which most have.
-#[inline]
-pub(crate) fn push_written(key: &mut Bytes, write: impl FnOnce(&mut Bytes) -> Option<()>) {
-    let before = key.len();
-    key.extend_from_slice(b"0:");
-    let start = key.len();
-    if write(key).is_none() {
-        key.truncate(before);
-        return push_missing(key);
-    }
-    let length = key.len() - start;
-    match u8::try_from(length) {
-        Ok(digit @ ..10) => key.as_mut()[before] = b'0' + digit,
-        Ok(two @ ..100) => {
-            key.push(b'0');
-            let bytes = key.as_mut();
-            bytes.copy_within(start..start + length, start + 1);
-            bytes[before..=start].copy_from_slice(&[b'0' + two / 10, b'0' + two % 10, b':']);
-        }
-        _ => {
-            let written = key[start..].to_vec();
-            key.truncate(before);
-            return push(&written, key);
-        }
-    }
-    key.push(b',');
 }

@@ -13,7 +13,7 @@ use crate::{
 /// A layer that limits the requests to a service.
 ///
 /// All requests share one count, unless [`by`](Self::by) sets a key. A denied request does not reach the
-/// service: the response is 429 with a problem document (RFC 9457), or set by [`refuse`](Self::refuse). While
+/// service: the response is 429 with a problem document (RFC 9457), or set by [`on_rejection`](Self::on_rejection). While
 /// the store is unavailable, every request gets 503, or passes with
 /// [`allow_on_error`](Self::allow_on_error).
 ///
@@ -46,7 +46,7 @@ use crate::{
 pub struct RateLimitLayer<S, R = ProblemJson> {
     store: Arc<S>,
     settings: Settings,
-    refuse: Arc<R>,
+    handler: Arc<R>,
 }
 
 impl<S: Store> RateLimitLayer<S> {
@@ -65,7 +65,7 @@ impl<S: Store> RateLimitLayer<S> {
             allow_on_error: false,
             observe: None,
         };
-        Self { store: Arc::new(store), settings, refuse: Arc::new(ProblemJson) }
+        Self { store: Arc::new(store), settings, handler: Arc::new(ProblemJson) }
     }
 }
 
@@ -107,23 +107,25 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// Sets the response to rejected requests: [`Grpc`](crate::Grpc), or a function.
+    /// Sets the response to rejected requests: [`Grpc`](crate::Grpc), a function, or any other
+    /// [`RejectionHandler`](crate::RejectionHandler).
     ///
     /// ```
     /// use http::Response;
-    /// # use sluicegate_tower::RateLimitLayer;
+    /// use sluicegate_tower::{RateLimitLayer, Rejection};
     /// # let limiter = sluicegate::LocalLimiter::new();
     /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
-    /// let layer = RateLimitLayer::new(limiter, policy).refuse(|refusal: &sluicegate_tower::Rejection<'_>| {
+    ///
+    /// let layer = RateLimitLayer::new(limiter, policy).on_rejection(|rejection: &Rejection<'_>| {
     ///     let mut response = Response::new("slow down\n".to_owned());
-    ///     *response.status_mut() = refusal.status();
+    ///     *response.status_mut() = rejection.status();
     ///     response
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn refuse<R2>(self, refuse: R2) -> RateLimitLayer<S, R2> {
-        RateLimitLayer { store: self.store, settings: self.settings, refuse: Arc::new(refuse) }
+    pub fn on_rejection<R2>(self, handler: R2) -> RateLimitLayer<S, R2> {
+        RateLimitLayer { store: self.store, settings: self.settings, handler: Arc::new(handler) }
     }
 
     /// Delays a request that would pass within `max_wait`, and denies others immediately. Needs tokio's timer.
@@ -163,8 +165,8 @@ impl<S, R, T> Layer<T> for RateLimitLayer<S, R> {
     type Service = RateLimit<T, S, R>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        let Self { store, settings, refuse } = self.clone();
-        RateLimit { inner, shared: Arc::new(Shared { store, settings, refuse }) }
+        let Self { store, settings, handler } = self.clone();
+        RateLimit { inner, shared: Arc::new(Shared { store, settings, handler }) }
     }
 }
 
@@ -174,7 +176,7 @@ impl<S, R> Clone for RateLimitLayer<S, R> {
         Self {
             store: Arc::clone(&self.store),
             settings: self.settings.clone(),
-            refuse: Arc::clone(&self.refuse),
+            handler: Arc::clone(&self.handler),
         }
     }
 }

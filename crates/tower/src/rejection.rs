@@ -15,12 +15,12 @@ use crate::{Head, NamedPolicy};
 /// `Retry-After` and the rate limit headers.
 pub trait RejectionHandler<B> {
     /// The response to a rejected request.
-    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B>;
+    fn respond(&self, rejection: &Rejection<'_>) -> Response<B>;
 }
 
 impl<B, F: Fn(&Rejection<'_>) -> Response<B>> RejectionHandler<B> for F {
-    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
-        self(refusal)
+    fn respond(&self, rejection: &Rejection<'_>) -> Response<B> {
+        self(rejection)
     }
 }
 
@@ -60,12 +60,12 @@ impl Rejection<'_> {
 pub struct ProblemJson;
 
 impl<B: From<String>> RejectionHandler<B> for ProblemJson {
-    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
-        if refusal.head.is_grpc() {
-            return grpc(refusal, B::from(String::new()));
+    fn respond(&self, rejection: &Rejection<'_>) -> Response<B> {
+        if rejection.head.is_grpc() {
+            return grpc(rejection, B::from(String::new()));
         }
-        let mut response = Response::new(B::from(refusal.problem()));
-        *response.status_mut() = refusal.status();
+        let mut response = Response::new(B::from(rejection.problem()));
+        *response.status_mut() = rejection.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::MEDIA_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -79,8 +79,8 @@ impl<B: From<String>> RejectionHandler<B> for ProblemJson {
 pub struct Grpc;
 
 impl<B: Default> RejectionHandler<B> for Grpc {
-    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
-        grpc(refusal, B::default())
+    fn respond(&self, rejection: &Rejection<'_>) -> Response<B> {
+        grpc(rejection, B::default())
     }
 }
 
@@ -91,11 +91,11 @@ const RESOURCE_EXHAUSTED: u16 = 8;
 const UNAVAILABLE: u16 = 14;
 
 /// Trailers alone, which come as headers.
-fn grpc<B>(refusal: &Rejection<'_>, empty: B) -> Response<B> {
+fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let (status, message, retry) = match refusal.denied.map(Decision::retry) {
+    let (status, message, retry) = match rejection.denied.map(Decision::retry) {
         None => (UNAVAILABLE, Problem::ReducedCapacity.title(), None),
         Some(retry) => (RESOURCE_EXHAUSTED, Problem::QuotaExceeded.title(), retry),
     };

@@ -1,7 +1,8 @@
 //! Responses: rate limit headers, and rejections.
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, header::RETRY_AFTER};
 use sluicegate_core::Decision;
+use sluicegate_headers::retry_after;
 
 use crate::{Head, HeaderStyle, NamedPolicy, Rejection, RejectionHandler, settings::Shared};
 
@@ -31,10 +32,13 @@ impl<S, R> Shared<S, R> {
         R: RejectionHandler<C>,
     {
         let denied = denied.as_ref();
-        let mut response = self.refuse.refuse(&Rejection { head, policy, denied });
+        let mut response = self.handler.respond(&Rejection { head, policy, denied });
         if let Some(denied) = denied {
-            HeaderStyle::write_retry_after(denied, response.headers_mut());
-            self.settings.headers.write(policy.inner(), denied, response.headers_mut());
+            let headers = response.headers_mut();
+            if let Some(seconds) = retry_after(denied) {
+                headers.insert(RETRY_AFTER, seconds.into());
+            }
+            self.settings.headers.write(policy.inner(), denied, headers);
         }
         response
     }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::{OnError, Policy, PreparedPolicy, wait::peeks_first};
-use sluicegate_headers::{Fields, PathOptions, Readings};
+use sluicegate_core::{OnError, Policy, PreparedPolicy};
+use sluicegate_headers::{PathOptions, RateLimitHeaders, Readings};
 
 use crate::{Head, key_bytes};
 
@@ -25,15 +25,11 @@ pub(crate) struct Named {
     pub(crate) name: Box<str>,
     pub(crate) policy: PreparedPolicy,
     /// Its response headers.
-    pub(crate) fields: Fields,
+    pub(crate) fields: RateLimitHeaders,
     /// The start of keys.
     pub(crate) start: Box<[u8]>,
     /// A unique number, not 0.
     pub(crate) number: u64,
-    /// Whether a waiting request makes a reservation, in arrival order.
-    pub(crate) reserves: bool,
-    /// Whether a waiting request peeks before it takes.
-    pub(crate) peeks: bool,
 }
 
 /// The next number.
@@ -59,12 +55,10 @@ impl NamedPolicy {
     /// ```
     #[must_use]
     pub fn prepared(name: &str, policy: PreparedPolicy) -> Self {
-        let fields = Fields::new(name, policy.policy());
+        let fields = RateLimitHeaders::new(name, policy.policy());
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.policy().can_reserve(),
-            peeks: !policy.policy().can_reserve() && peeks_first(policy.policy()),
             name: name.into(),
             policy,
             fields,

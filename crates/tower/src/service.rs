@@ -10,7 +10,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use sluicegate_core::{Answer, Store};
+use sluicegate_core::{Answer, Store, wait::peeks_first};
 use tower_service::Service;
 
 use crate::{
@@ -113,7 +113,8 @@ impl<S, R> Shared<S, R> {
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
         // Only a waiter peeks before it takes.
-        if settings.max_wait.is_some() && policy.inner().peeks {
+        let (waits, limits) = (settings.max_wait.is_some(), policy.policy());
+        if waits && !limits.can_reserve() && peeks_first(limits) {
             return CallState::waits(policy, key, cost, None);
         }
         let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {

@@ -7,7 +7,7 @@ use sluicegate_core::{
     wait::{WaitRequest, Waiter},
 };
 
-use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules, rules::Named};
+use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules};
 
 /// The settings of a layer, except for the response to rejected requests.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) enum Cost {
 pub(crate) struct Shared<S, R> {
     pub(crate) store: Arc<S>,
     pub(crate) settings: Settings,
-    pub(crate) refuse: Arc<R>,
+    pub(crate) handler: Arc<R>,
 }
 
 /// The next step of a request after the first answer.
@@ -56,37 +56,12 @@ impl Settings {
         }
     }
 
-    /// Passes a decision or an error to the observer.
-    #[inline(always)]
-    pub(crate) fn observe<E: std::error::Error>(
-        &self,
-        policy: &Named,
-        result: Result<Decision, &E>,
-    ) {
-        if let Some(observe) = &self.observe {
-            let result = result.map_err(|error| error as &dyn std::error::Error);
-            self.call_observer(&**observe, policy, result);
-        }
-    }
-
-    // A function of its own, because the observer needs the decision in memory.
-    #[inline(never)]
-    fn call_observer(
-        &self,
-        observe: &Observe,
-        policy: &Named,
-        result: Result<Decision, &dyn std::error::Error>,
-    ) {
-        let result = result.as_ref().map_err(|error| *error);
-        observe(&Event { policy: &policy.name, result, shadow: self.shadow });
-    }
-
     /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
     /// first operation of its [waiter](Self::waiter).
     #[inline]
     pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation {
         match self.max_wait {
-            Some(max_wait) if policy.inner().reserves && !self.shadow => {
+            Some(max_wait) if policy.policy().can_reserve() && !self.shadow => {
                 Operation::Reserve { cost, max_wait }
             }
             _ => Operation::Take(cost),
@@ -123,11 +98,23 @@ impl Settings {
         match answer.outcome {
             Outcome::Allow { delay } => !delay.is_zero(),
             Outcome::Deny { retry: Retry::After(wait) } => {
-                (!policy.inner().reserves || answer.source == Source::Fallback)
-                    && self.max_wait.is_some_and(|max_wait| wait <= max_wait)
+                self.max_wait.is_some_and(|max_wait| wait <= max_wait)
+                    && (!policy.policy().can_reserve() || answer.source == Source::Fallback)
             }
             Outcome::Deny { retry: Retry::Never } => false,
         }
+    }
+
+    // A function of its own, because the observer needs the decision in memory.
+    #[inline(never)]
+    fn call_observer(
+        &self,
+        observe: &Observe,
+        policy: &NamedPolicy,
+        result: Result<Decision, &dyn std::error::Error>,
+    ) {
+        let result = result.as_ref().map_err(|error| *error);
+        observe(&Event { policy: policy.name(), result, shadow: self.shadow });
     }
 
     /// Whether a request passes after its last result, which the observer gets.
@@ -137,7 +124,11 @@ impl Settings {
         policy: &NamedPolicy,
         result: Result<Answer, &E>,
     ) -> bool {
-        self.observe(policy.inner(), result.map(|answer| answer.decision));
+        if let Some(observe) = &self.observe {
+            let result = result.map(|answer| answer.decision);
+            let result = result.map_err(|error| error as &dyn std::error::Error);
+            self.call_observer(&**observe, policy, result);
+        }
         self.shadow || result.map_or(self.allow_on_error, |answer| answer.allowed())
     }
 

@@ -7,7 +7,7 @@ use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::{usage::any_of, values::closest};
+use crate::values::closest;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
@@ -50,7 +50,7 @@ impl Log {
 
 /// A level, or levels per module. Any other word is the name of a module to the filter: it accepts misspellings.
 fn filter(text: &str) -> Result<Targets, String> {
-    let levels = any_of(&LEVELS[..5]);
+    let levels = sluicegate_core::any_of(&LEVELS[..5]);
     for directive in text.split(',') {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
         if LEVELS.contains(&level.to_ascii_lowercase().as_str()) {

@@ -30,7 +30,7 @@ const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
 
 /// Where windows begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Align {
     /// With the first request after the last window.
     First,
@@ -58,14 +58,14 @@ pub enum Window {
 }
 
 /// `N` units a window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: u32,
     kind: WindowKind,
     count_all: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WindowKind {
     Span { period: u64, align: Align },
     Calendar(Calendar),

@@ -66,7 +66,7 @@ impl GcraName {
 }
 
 /// `N` units per period `P`, at most `burst` at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     name: GcraName,
     limit: u32,

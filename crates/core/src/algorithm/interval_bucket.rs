@@ -24,7 +24,7 @@ use crate::{
 const CODE: u8 = 5;
 
 /// `A` tokens each interval `I`, at most `B` in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntervalBucket {
     amount: u32,
     interval: u64,

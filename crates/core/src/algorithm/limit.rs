@@ -30,7 +30,7 @@ macro_rules! algorithms {
     ($d:tt $($(#[$doc:meta])* $name:ident,)*) => {
         /// One algorithm with its parameters. Values are checked on construction, so a `Limit` that exists is
         /// valid.
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Limit { $($(#[$doc])* $name($name),)* }
 
         /// State of a key for one limit. `None` is a limit that was never used, or has recovered.

@@ -26,7 +26,7 @@ const NAME: &str = "sliding-counter";
 const CODE: u8 = 9;
 
 /// `N` units in a sliding window of `P`, by estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     limit: u32,
     period: u64,

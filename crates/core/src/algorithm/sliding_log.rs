@@ -30,7 +30,7 @@ const CODE: u8 = 8;
 const MAX_KEEP: u32 = 1 << 20;
 
 /// `N` units in any interval of `P`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     limit: u32,
     period: u64,
@@ -42,7 +42,7 @@ pub struct SlidingLog {
 }
 
 /// Events that are kept for a later rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Keep {
     period: u64,
     units: u32,

@@ -3,8 +3,8 @@
 use crate::{
     algorithm::{ALGORITHMS, Limit},
     parameters, period,
-    spelling::{closest, plain},
-    text::{did_you_mean, one_of},
+    spelling::{closest, one_of, plain},
+    text::did_you_mean,
 };
 
 /// What stands between a number of requests and its period, in the limits of other tools.

@@ -32,7 +32,7 @@ use crate::{
 /// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Policy(Arc<[Limit]>);
 
 impl Policy {

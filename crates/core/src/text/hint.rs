@@ -1,6 +1,6 @@
 //! What was probably meant by an option that is not one, and how hints are worded.
 
-use crate::spelling::closest;
+use crate::spelling::{closest, one_of};
 
 /// What is expected in place of `name`, which is not an option of an algorithm with the options
 /// `known`.
@@ -35,13 +35,4 @@ pub(super) fn example(option: &str) -> &'static str {
 
 pub(crate) fn did_you_mean(words: &[&str]) -> String {
     format!("did you mean {}?", one_of(words))
-}
-
-/// `a`, `b` or `c`, each in backquotes.
-pub(crate) fn one_of(words: &[&str]) -> String {
-    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
-    match words.as_slice() {
-        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
-        _ => words.concat(),
-    }
 }

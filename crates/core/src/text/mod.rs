@@ -8,7 +8,7 @@ mod write;
 
 pub use self::error::{MAX_LIMITS, PolicyError};
 pub(crate) use self::{
-    hint::{did_you_mean, one_of},
+    hint::did_you_mean,
     limit::{LimitText, Part, Place, TextError},
     write::{write_option, write_rate},
 };

@@ -1,5 +1,7 @@
 //! The text form of a policy: what is written reads back, what is wrong is told.
 
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 use sluicegate_core::Policy;
 
@@ -38,6 +40,19 @@ fn the_canonical_form_is_the_shortest() {
         assert_eq!(policy.to_string(), canonical);
         assert_eq!(canonical.parse(), Ok(policy));
     }
+}
+
+#[test]
+fn policy_hash_is_equal_for_equal_policies() {
+    let set: HashSet<Policy> = [
+        "gcra:30/60s:burst=16,fixed-window:5/day:tz=europe/paris",
+        "gcra:30/1m:burst=16,fixed-window:5/day:tz=Europe/Paris",
+        "gcra:30/1m:burst=17,fixed-window:5/day:tz=Europe/Paris",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect();
+    assert_eq!(set.len(), 2);
 }
 
 proptest! {

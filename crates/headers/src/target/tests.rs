@@ -2,7 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// All paths that a target is read as.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    unescaped(text).map(|(byte, _)| byte).collect()
+}
+
+/// The paths of all readings of a target.
 fn paths(target: &str) -> Vec<String> {
     Readings::of(target).all().map(|it| it.path.clone().into_owned()).collect()
 }

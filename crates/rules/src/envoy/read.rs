@@ -1,6 +1,7 @@
 //! Reads `domain` and `descriptors`, in the format of envoyproxy/ratelimit.
 
 use ahash::AHashMap;
+use sluicegate_core::one_of;
 use smallvec::SmallVec;
 
 use super::{
@@ -15,7 +16,7 @@ use crate::{
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
-    tree::{Fields, Kind, Node, expected, one_of},
+    tree::{Fields, Kind, Node, expected},
 };
 
 pub(crate) fn read(
@@ -65,8 +66,7 @@ impl Reader<'_> {
         if key.is_empty() {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
-        let value = fields.take("value").map(|value| value.text("value")).transpose()?;
-        let value = value.filter(|value| !value.is_empty());
+        let value = fields.text("value")?.filter(|value| !value.is_empty());
         let path = match value {
             Some(value) => format!("{path}.{key}_{value}"),
             None => format!("{path}.{key}"),
@@ -124,7 +124,7 @@ impl Reader<'_> {
         let metadata = fields.take("metadata").map(metadata);
         // These two are extensions of the format.
         let policy = fields.take("policy");
-        let on_error = fields.take("on_error").map(on_error).transpose()?;
+        let on_error = fields.read("on_error", on_error)?;
 
         let mut settings = Settings { shadow, on_error, ..Settings::default() };
         let mut envoy =
@@ -156,13 +156,9 @@ fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     let mut fields = Fields::of(node, "rate_limit")?;
     let unlimited = fields.boolean("unlimited")?.unwrap_or(false);
     let unit = fields.take("unit");
-    let requests = fields.take("requests_per_unit");
-    let given = requests.is_some();
-    let requests = requests.map(|it| it.number("requests_per_unit", 0)).transpose()?.unwrap_or(0);
-    if let Some(name) = fields.take("name") {
-        let name = name.text("name")?;
-        envoy.name = (!name.is_empty()).then(|| (**name).into());
-    }
+    let requests = fields.number("requests_per_unit", 0)?;
+    let name = fields.text("name")?.filter(|name| !name.is_empty());
+    envoy.name = name.map(|name| (**name).into());
     let replaces = fields.take("replaces");
     fields.finish()?;
     for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
@@ -198,9 +194,9 @@ fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     let found = found.ok_or_else(|| {
         unit.fault(format!("unknown unit {}: {}", quoted(text), expected(text, &names)))
     })?;
-    envoy.rate = Some((requests, found));
-    envoy.lacks_requests = !given;
-    Ok(if requests == 0 { Treatment::Block } else { Treatment::Limit })
+    envoy.rate = Some((requests.unwrap_or(0), found));
+    envoy.lacks_requests = requests.is_none();
+    Ok(if requests.unwrap_or(0) == 0 { Treatment::Block } else { Treatment::Limit })
 }
 
 fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule {

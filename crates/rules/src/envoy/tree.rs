@@ -46,7 +46,7 @@ pub(crate) struct Wildcard {
 
 impl Wildcard {
     fn pattern(&self) -> Option<&str> {
-        self.value.as_ref().map(Glob::text)
+        self.value.as_ref().map(|glob| &*glob.text)
     }
 
     fn matches(&self, key: &str, value: &str) -> bool {
@@ -195,7 +195,7 @@ fn key(domain: &str, entries: &[(&str, &str)], path: &[EntryMatch<'_>]) -> Vec<u
             // The `%` distinguishes the pattern from an equal value.
             Some(EntryMatch::Wildcard(Wildcard { value: Some(glob), share: true, .. })) => {
                 key.push(b'%');
-                escape(glob.text().as_bytes(), &mut key);
+                escape(glob.text.as_bytes(), &mut key);
             }
             _ => escape(value.as_bytes(), &mut key),
         }

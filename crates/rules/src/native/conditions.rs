@@ -1,5 +1,6 @@
 //! Reads `match`, the conditions of a rule.
 
+use sluicegate_core::one_of;
 use sluicegate_headers::PathOptions;
 
 use crate::{
@@ -69,14 +70,8 @@ pub(super) fn condition(
     };
     match &*entry.key {
         "is" => condition.exactly(&entry.value)?,
-        "not" => {
-            condition.not = true;
-            condition.values(&entry.value)?;
-        }
-        "present" => {
-            condition.not = !entry.value.boolean("present")?;
-            condition.tests.push(Test::Present);
-        }
+        "not" => condition.not(&entry.value)?,
+        "present" => condition.present(&entry.value)?,
         _ => return Err(Fault::new(entry.at, HOW)),
     }
     Ok(condition)
@@ -93,21 +88,14 @@ fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
         strip_parameters: choice(&mut fields, "parameters", ["keep", "strip"])?,
     };
     fields.finish()?;
-    let strict = options.is_strict();
-    let attribute = if strict { Attribute::Path } else { Attribute::LoosePath(options) };
+    let attribute = Attribute::path(options);
     builder.uses(&attribute, node)?;
     let mut condition = Condition::about(attribute);
     match (is, matches, not, present) {
         (Some(is), None, None, None) => condition.exactly(is)?,
         (None, Some(matches), None, None) => condition.values(matches)?,
-        (None, None, Some(not), None) => {
-            condition.not = true;
-            condition.values(not)?;
-        }
-        (None, None, None, Some(present)) => {
-            condition.not = !present.boolean("present")?;
-            condition.tests.push(Test::Present);
-        }
+        (None, None, Some(not), None) => condition.not(not)?,
+        (None, None, None, Some(present)) => condition.present(present)?,
         _ => {
             return Err(node.fault(
                 "invalid path: expected one of `is: PATH` (exactly, `*` too), \
@@ -122,14 +110,9 @@ fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
 fn choice(fields: &mut Fields<'_>, name: &'static str, values: [&str; 2]) -> Result<bool, Fault> {
     let Some(node) = fields.take(name) else { return Ok(false) };
     let text = node.text(name)?;
-    match values.iter().position(|value| **value == **text) {
-        Some(at) => Ok(at == 1),
-        None => {
-            let [first, second] = values;
-            let shown = quoted(text);
-            Err(node.fault(format!("invalid {name} {shown}: expected `{first}` or `{second}`")))
-        }
-    }
+    values.iter().position(|value| **value == **text).map(|at| at == 1).ok_or_else(|| {
+        node.fault(format!("invalid {name} {}: expected {}", quoted(text), one_of(&values)))
+    })
 }
 
 const HOW: &str = "invalid map as a value: expected one of `is: VALUE` (exactly, `*` too), \
@@ -138,6 +121,17 @@ const HOW: &str = "invalid map as a value: expected one of `is: VALUE` (exactly,
 impl Condition {
     fn about(attribute: Attribute) -> Self {
         Self { attribute, not: false, literals: Default::default(), tests: Vec::new() }
+    }
+
+    fn present(&mut self, node: &Node) -> Result<(), Fault> {
+        self.not = !node.boolean("present")?;
+        self.tests.push(Test::Present);
+        Ok(())
+    }
+
+    fn not(&mut self, node: &Node) -> Result<(), Fault> {
+        self.not = true;
+        self.values(node)
     }
 
     fn values(&mut self, node: &Node) -> Result<(), Fault> {
@@ -158,27 +152,24 @@ impl Condition {
                     return Err(format!("invalid method {}: {expected}", quoted(text)));
                 }
                 if let Some(method) = misspelt_method(text) {
-                    let meant =
-                        format!("did you mean `{method}`? Write `{{is: {text}}}` for another");
-                    return Err(format!("unknown method {}: {meant}", quoted(text)));
+                    let shown = quoted(text);
+                    return Err(format!(
+                        "unknown method {shown}: did you mean `{method}`? Write `{{is: {text}}}` for another"
+                    ));
                 }
-                self.literals.insert(Bytes::from_vec(text.to_ascii_uppercase().into_bytes()));
+                self.literal(text.to_ascii_uppercase().as_bytes());
             }
             Attribute::Path | Attribute::LoosePath(_) => {
-                let pattern = PathPattern::new(text)?.under(self.path_options())?;
-                match pattern.literal() {
-                    Some(literal) => {
-                        self.literals.insert(Bytes::from_slice(literal.as_bytes()));
-                    }
+                let pattern = PathPattern::new(text)?.under(self.attribute.path_options())?;
+                match &pattern.literal {
+                    Some(literal) => self.literal(literal.as_bytes()),
                     None => self.tests.push(Test::Path(pattern)),
                 }
             }
             _ => {
                 let glob = Glob::new(text);
                 match glob.literal() {
-                    Some(literal) => {
-                        self.literals.insert(Bytes::from_slice(literal));
-                    }
+                    Some(literal) => self.literal(literal),
                     None => self.tests.push(Test::Glob(glob)),
                 }
             }
@@ -194,22 +185,19 @@ impl Condition {
         for item in items(node)? {
             let text = item.text("value")?;
             if matches!(self.attribute, Attribute::Path | Attribute::LoosePath(_)) {
-                let literal =
-                    PathPattern::exactly(text).and_then(|it| it.under(self.path_options()));
-                let literal = literal.map_err(|message| item.fault(message))?;
-                self.literals.extend(literal.literal().map(|it| Bytes::from_slice(it.as_bytes())));
+                let options = self.attribute.path_options();
+                let path = PathPattern::exactly(text).and_then(|it| it.under(options));
+                let path = path.map_err(|message| item.fault(message))?;
+                self.literal(path.literal.as_deref().unwrap_or_default().as_bytes());
             } else {
-                self.literals.insert(Bytes::from_slice(text.as_bytes()));
+                self.literal(text.as_bytes());
             }
         }
         Ok(())
     }
 
-    fn path_options(&self) -> PathOptions {
-        match self.attribute {
-            Attribute::LoosePath(options) => options,
-            _ => PathOptions::default(),
-        }
+    fn literal(&mut self, value: &[u8]) {
+        self.literals.insert(Bytes::from_slice(value));
     }
 }
 

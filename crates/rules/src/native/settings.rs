@@ -1,16 +1,16 @@
 //! Reads settings of rules and overrides.
 
-use sluicegate_core::{OnError, Share};
+use sluicegate_core::{OnError, Share, one_of};
 use smallvec::smallvec;
 
 use super::conditions::{condition, conditions};
 use crate::{
     attribute::{self, Attribute, KNOWN},
     builder::RuleSetBuilder,
-    condition::{Condition, Conditions},
+    condition::Conditions,
     error::{Fault, quoted},
     rule::{Cost, Overrides, Settings, Treatment},
-    tree::{Fields, Kind, Node, one_of},
+    tree::{Fields, Kind, Node},
 };
 
 /// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
@@ -37,9 +37,9 @@ pub(super) fn settings(
     Ok(Settings {
         treatment,
         policy: policy.map(|node| builder.policy(node)).transpose()?,
-        cost: fields.take("cost").map(|node| cost(node, builder)).transpose()?,
+        cost: fields.read("cost", |node| cost(node, builder))?,
         shadow: fields.boolean("shadow")?,
-        on_error: fields.take("on_error").map(on_error).transpose()?,
+        on_error: fields.read("on_error", on_error)?,
     })
 }
 
@@ -49,14 +49,11 @@ fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
         let from = fields.require("from")?;
         let text = from.text("from")?;
         let Some(attribute) = Attribute::named(text) else {
-            return Err(from.fault(format!(
-                "invalid from {}: {}",
-                quoted(text),
-                attribute::expected(text)
-            )));
+            let (shown, expected) = (quoted(text), attribute::expected(text));
+            return Err(from.fault(format!("invalid from {shown}: {expected}")));
         };
-        let min = fields.take("min").map(|it| it.number("min", 0)).transpose()?.unwrap_or(1);
-        let default = fields.take("default").map(|it| it.number("default", min)).transpose()?;
+        let min = fields.number("min", 0)?.unwrap_or(1);
+        let default = fields.number("default", min)?;
         fields.finish()?;
         return cost_of(attribute, min, default, from, builder);
     }
@@ -124,18 +121,15 @@ pub(super) fn overrides(
                 let attribute = Attribute::named(name)
                     .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
                     .ok_or_else(|| {
-                        by.fault(format!(
-                            "unknown attribute {}: {}",
-                            quoted(name),
-                            attribute::expected(name)
-                        ))
+                        let (shown, expected) = (quoted(name), attribute::expected(name));
+                        by.fault(format!("unknown attribute {shown}: {expected}"))
                     })?;
                 for entry in fields.require("values")?.map("values")? {
                     let value = Node {
                         at: entry.at,
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
                     };
-                    let condition: Condition = condition(attribute.clone(), &value, builder)?;
+                    let condition = condition(attribute.clone(), &value, builder)?;
                     let conditions = Conditions(smallvec![builder.share(condition)]);
                     all.push((conditions, value_settings(&entry.value, builder)?));
                 }
@@ -156,23 +150,16 @@ pub(super) fn overrides(
 
 /// The settings for one value of `by`: `unlimited`, `block`, a policy, or a map.
 fn value_settings(node: &Node, builder: &mut RuleSetBuilder) -> Result<Settings, Fault> {
-    let treatment = match &node.kind {
+    let (treatment, policy) = match &node.kind {
         Kind::Map(_) => {
             let mut fields = Fields::of(node, "an override")?;
             let settings = settings(&mut fields, builder)?;
             fields.finish()?;
             return Ok(settings);
         }
-        Kind::Scalar { text, .. } if **text == *"unlimited" => Treatment::Unlimited,
-        Kind::Scalar { text, .. } if **text == *"block" => Treatment::Block,
-        _ => {
-            let policy = Some(builder.policy(node)?);
-            return Ok(Settings {
-                treatment: Some(Treatment::Limit),
-                policy,
-                ..Settings::default()
-            });
-        }
+        Kind::Scalar { text, .. } if **text == *"unlimited" => (Treatment::Unlimited, None),
+        Kind::Scalar { text, .. } if **text == *"block" => (Treatment::Block, None),
+        _ => (Treatment::Limit, Some(builder.policy(node)?)),
     };
-    Ok(Settings { treatment: Some(treatment), ..Settings::default() })
+    Ok(Settings { treatment: Some(treatment), policy, ..Settings::default() })
 }

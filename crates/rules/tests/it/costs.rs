@@ -61,6 +61,6 @@ fn cost_from_header_minimum_and_default_are_settings() {
         ),
     ] {
         let error = RuleSet::parse(&with(form), Format::Yaml).map(|_| ()).unwrap_err();
-        assert!(error.message().starts_with(expected), "{form}: {error}");
+        assert!(error.message.starts_with(expected), "{form}: {error}");
     }
 }

@@ -11,9 +11,9 @@ fn root() -> PathBuf {
 /// Parses a text, runs the examples in it, and returns their number.
 fn check(name: &str, text: &str, format: Format) -> usize {
     let rules = RuleSet::parse(text, format)
-        .unwrap_or_else(|error| panic!("{name}: {error}\n{}", error.excerpt()));
+        .unwrap_or_else(|error| panic!("{name}: {error}\n{}", error.excerpt));
     for example in rules.examples() {
-        assert_eq!(rules.run_example(example), [""; 0], "{name}: {}", example.name());
+        assert_eq!(rules.run_example(example), [""; 0], "{name}: {}", example.name);
     }
     rules.described().for_each(|it| assert!(!it.lines.is_empty(), "{name}: {}", it.name));
     rules.examples().len()

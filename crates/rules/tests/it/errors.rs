@@ -309,7 +309,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         let (column, message) = rest.split_once(": ").unwrap();
         let expected = format!("line {line}, column {column}: {message}");
         let fits = error.to_string() == expected;
-        if !fits || !error.excerpt().contains('^') {
+        if !fits || !error.excerpt.contains('^') {
             wrong.push(format!("{text}\n  found    {error}\n  expected {expected}"));
         }
     }
@@ -323,7 +323,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
     let toml = "[[rules]]\nname = 'a'\npolicy = \"gcra:1/0s\"\n";
     let error = RuleSet::parse(toml, Format::Toml).unwrap_err();
     assert_eq!(error.to_string(), "line 3, column 18: invalid period `0s`: expected 1ms to 366d");
-    assert_eq!(error.excerpt(), "3 | policy = \"gcra:1/0s\"\n  |                  ^\n");
+    assert_eq!(error.excerpt, "3 | policy = \"gcra:1/0s\"\n  |                  ^\n");
     let error = RuleSet::parse("a = ", Format::Toml).unwrap_err();
     assert!(error.to_string().starts_with("line 1, column 5: invalid TOML: "), "{error}");
 }
@@ -430,6 +430,6 @@ data:
     let valid = manifest("free").replace("100/60", "100/60s").replace("polcy", "policy");
     let rules = RuleSet::parse(&valid, Format::Yaml).unwrap();
     assert_eq!(rules.policy_names(), ["free", "gold"]);
-    let lines: Vec<_> = rules.rules().iter().map(|rule| (rule.name(), rule.line())).collect();
+    let lines: Vec<_> = rules.rules().iter().map(|rule| (rule.name(), rule.line)).collect();
     assert_eq!(lines, [("login", 9), ("q", 16)]);
 }

@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use sluicegate_rules::{Format, RuleSet, fuzz::check_rules};
+use sluicegate_rules::{Format, RuleSet};
+
+use crate::check::check_rules;
 
 /// Number of mutations; `cargo xtask soak` sets more.
 const MUTATIONS: &str = "SLUICEGATE_MUTATIONS";
@@ -128,7 +130,7 @@ fn check_rules_mutated_file_takes_bounded_memory() {
 /// Asserts that a text is invalid, with an error that contains `expected`.
 fn assert_invalid(text: &str, expected: &str) {
     let error = RuleSet::parse(text, Format::Yaml).map(|_| ()).unwrap_err();
-    assert!(error.message().contains(expected), "{error}");
+    assert!(error.message.contains(expected), "{error}");
 }
 
 #[test]

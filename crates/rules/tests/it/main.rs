@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod check;
 mod costs;
 mod documents;
 mod envoy;
@@ -18,8 +19,7 @@ use sluicegate_rules::{Descriptor, Format, Match, Request, RuleSet};
 
 /// Parses YAML.
 fn rules(text: &str) -> RuleSet {
-    RuleSet::parse(text, Format::Yaml)
-        .unwrap_or_else(|error| panic!("{error}\n{}", error.excerpt()))
+    RuleSet::parse(text, Format::Yaml).unwrap_or_else(|error| panic!("{error}\n{}", error.excerpt))
 }
 
 /// Charges as `RULE KEY POLICY`, with `shadow` in front of shadow rules.

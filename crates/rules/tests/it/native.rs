@@ -1,7 +1,7 @@
 //! Sluicegate's own format.
 
 use sluicegate_core::OnError;
-use sluicegate_rules::{Format, Request, RuleSet};
+use sluicegate_rules::{Format, Request, RuleSet, Source};
 
 use super::{charges, descriptors, get, rules};
 
@@ -227,7 +227,7 @@ policy = "gcra:1/1s"
     let rules = RuleSet::parse(text, Format::Toml).unwrap();
     let found = get(&rules, "/b", &[("x-plan", "gold")], "192.0.2.1");
     assert_eq!(found, ["b rule:b|192.0.2.1 gcra:100/1s", "a rule:a gcra:1/1s"]);
-    assert_eq!(rules.rules()[0].line(), 5);
+    assert_eq!(rules.rules()[0].line, 5);
 }
 
 #[test]
@@ -244,24 +244,26 @@ rules:
 }
 
 #[test]
-fn parse_all_several_files_are_one_set() {
-    let texts = [
+fn check_several_files_are_one_set() {
+    let sources = [
         ("rules: [{name: a, policy: gold}]", Format::Yaml),
         ("[policies]\ngold = 'gcra:7/1s'", Format::Toml),
         (
             "domain: web\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1}}]",
             Format::Yaml,
         ),
-    ];
-    let rules = RuleSet::parse_all(texts).unwrap();
+    ]
+    .map(|(text, format)| Source { name: "", text, format });
+    let rules = RuleSet::check(&sources).unwrap();
     assert_eq!(rules.policy("gold").unwrap().to_string(), "gcra:7/1s");
     assert_eq!(rules.policy_names(), ["gold"]);
     assert_eq!(get(&rules, "/", &[], "192.0.2.1"), ["a rule:a gcra:7/1s"]);
-    assert!(rules.has_domain("web"));
-
-    let (index, error) = RuleSet::parse_all([texts[0], texts[1], texts[1]]).unwrap_err();
     assert_eq!(
-        (index, error.message()),
-        (2, "duplicate policy `gold`: first defined in line 2 of another file")
+        descriptors(&rules, "web", &[&[("a", "b")]]),
+        [["web.a envoy:web|a=b fixed-window:1/1s:align=clock:count=all"]]
     );
+
+    let errors = RuleSet::check(&[sources[0], sources[1], sources[1]]).unwrap_err();
+    let errors: Vec<_> = errors.iter().map(|(index, error)| (*index, &*error.message)).collect();
+    assert_eq!(errors, [(2, "duplicate policy `gold`: first defined in line 2 of another file")]);
 }

@@ -239,7 +239,7 @@ fn path_options_invalid_are_errors() {
     ] {
         let text = format!("rules: [{{name: a, match: {{path: {path}}}, block: true}}]");
         let error = RuleSet::parse(&text, Format::Yaml).map(|_| ()).unwrap_err();
-        assert!(error.message().starts_with(expected), "{path}: {error}");
+        assert!(error.message.starts_with(expected), "{path}: {error}");
     }
     let toml = "
 [[rules]]

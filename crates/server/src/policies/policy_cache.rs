@@ -9,7 +9,7 @@ use std::{cell::OnceCell, rc::Rc, sync::Arc};
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
 use sluicegate_core::{Policy, PreparedPolicy};
-use sluicegate_headers::Fields;
+use sluicegate_headers::RateLimitHeaders;
 
 use crate::policies::rule_store::{RuleSnapshot, RuleStore};
 
@@ -57,7 +57,7 @@ struct CachedPolicy {
     policy: PreparedPolicy,
     /// Its name in the rules, if a request used that.
     name: Option<Box<str>>,
-    fields: OnceCell<Rc<Fields>>,
+    fields: OnceCell<Rc<RateLimitHeaders>>,
 }
 
 impl PolicyCache {
@@ -129,12 +129,12 @@ impl PolicyCache {
         &self.cached(id).policy
     }
 
-    /// Fields of HTTP responses about the policy that was found.
+    /// RateLimitHeaders of HTTP responses about the policy that was found.
     #[inline]
-    pub(crate) fn fields(&self, id: PolicyId) -> &Rc<Fields> {
+    pub(crate) fn fields(&self, id: PolicyId) -> &Rc<RateLimitHeaders> {
         let cached = self.cached(id);
         let name = cached.name.as_deref().unwrap_or(NAME);
-        cached.fields.get_or_init(|| Rc::new(Fields::new(name, cached.policy.policy())))
+        cached.fields.get_or_init(|| Rc::new(RateLimitHeaders::new(name, cached.policy.policy())))
     }
 
     #[inline]

@@ -34,7 +34,7 @@ fn peer_address_is_network_without_port_and_zone() {
 }
 
 #[test]
-fn networks_are_as_large_as_told() {
+fn prefixes_set_the_size_of_networks() {
     for (v4, v6, of_v4, of_v6) in [
         (24, 56, "192.0.2.0/24", "2001:db8:1::/56"),
         (0, 0, "0.0.0.0/0", "::/0"),
@@ -120,7 +120,7 @@ fn forwarded_is_read_from_its_end() {
 }
 
 #[test]
-fn each_address_is_written_as_it_is_told() {
+fn text_of_v4_equals_display() {
     for octet in 0..=255 {
         for other in [0, 9, 10, 99, 100, 255] {
             for octets in [[octet, other, 1, 22], [other, octet, 100, 0], [3, 50, octet, other]] {

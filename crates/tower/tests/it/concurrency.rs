@@ -41,7 +41,7 @@ async fn admits_exactly<S: Store + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_tasks_on_one_key_admit_exactly_the_burst() {
+async fn layer_many_tasks_on_one_key_admit_the_burst() {
     let named = || policy("gcra:100/1d");
     admits_exactly(LocalLimiter::new(), named(), 64, 100).await;
     admits_exactly(Arc::new(Limiter::in_memory()), named(), 64, 100).await;

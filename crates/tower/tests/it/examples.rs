@@ -37,7 +37,7 @@ async fn exchange(address: SocketAddr, line: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn routes_of_axum_are_protected() {
+async fn layer_on_axum_protects_routes() {
     let redis = Server::start(Engine::Redis70);
     for limiter in [Limiter::in_memory(), limiter(&redis).await] {
         let app = axum_example::app(limiter).unwrap();

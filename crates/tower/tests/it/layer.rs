@@ -93,7 +93,7 @@ async fn layer_denied_request_does_not_reach_service() {
 }
 
 #[tokio::test]
-async fn networks_are_counted_apart_and_a_spoofed_entry_is_of_no_use() {
+async fn layer_client_address_counts_networks_and_ignores_forged_entries() {
     let by = |layer: RateLimitLayer<Arc<Virtual>>| layer.by(ClientAddress::x_forwarded_for(1));
     for (store, _, service) in layers(policy("gcra:1/1h"), by) {
         let request = |entries: &str| {
@@ -136,7 +136,7 @@ async fn layer_requests_without_key_share_one_count() {
 }
 
 #[tokio::test]
-async fn routes_have_policies_of_their_own() {
+async fn routes_each_has_its_own_policy() {
     let named = |name: &str, text: &str| NamedPolicy::new(name, policy(text));
     let routes = Routes::new()
         .unlimited("/health")
@@ -198,7 +198,7 @@ fn lines(response: &Response<String>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn responses_tell_what_is_left() {
+async fn layer_response_has_headers_of_its_style() {
     let named = NamedPolicy::new("api", policy("gcra:2/1h"));
     let denied = ["cache-control: no-store", "content-type: application/problem+json"];
     for (headers, passed, refused) in [
@@ -227,7 +227,7 @@ async fn responses_tell_what_is_left() {
 }
 
 #[tokio::test]
-async fn layers_within_layers_say_both() {
+async fn layer_within_layer_adds_its_headers() {
     for headers in [HeaderStyle::Ietf, HeaderStyle::XRateLimit] {
         let store = Arc::new(Virtual::new(true));
         let layer = |name, text| {
@@ -276,7 +276,7 @@ async fn layer_shadow_observes_and_passes() {
 }
 
 #[tokio::test]
-async fn without_the_store_all_or_none_pass() {
+async fn layer_unavailable_store_rejects_or_allows_all() {
     for (allow, expected) in [(false, 503), (true, 200)] {
         let errors = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&errors);

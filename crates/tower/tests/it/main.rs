@@ -5,7 +5,7 @@
 mod concurrency;
 mod examples;
 mod layer;
-mod refusals;
+mod rejections;
 mod server;
 mod store;
 mod waiting;

@@ -155,7 +155,7 @@ async fn wait_cancelled_request_releases_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_the_service_is_held_while_a_request_waits() {
+async fn wait_request_holds_no_capacity_of_the_service() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
         // One place in the service, for all.

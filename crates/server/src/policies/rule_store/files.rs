@@ -81,7 +81,7 @@ impl Files {
         });
         RuleSet::check(&sources.collect::<Vec<_>>()).map_err(|errors| {
             let texts = errors.into_iter().map(|(index, error)| {
-                let (name, excerpt) = (&names[index], error.excerpt());
+                let (name, excerpt) = (&names[index], &error.excerpt);
                 let gap = if excerpt.is_empty() { "" } else { "\n" };
                 format!("{name}: {error}{gap}{}", excerpt.trim_end())
             });

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
-use sluicegate_headers::Fields;
+use sluicegate_headers::RateLimitHeaders;
 
 use super::{
     key_request::{self, KeyRequest, TakeManyRequest},
@@ -87,7 +87,7 @@ fn respond(
     worker: &HttpWorker,
     key: &[u8],
     Answer { decision, source }: Answer,
-    (policy, fields): (&Policy, &Fields),
+    (policy, fields): (&Policy, &RateLimitHeaders),
     (style, verb): (HttpHeaders, Verb),
 ) -> Reply {
     worker.stats().decided(source, &decision);

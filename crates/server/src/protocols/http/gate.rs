@@ -12,7 +12,7 @@ use hyper::{
     http::request::Parts,
 };
 use sluicegate_core::Timestamp;
-use sluicegate_headers::Fields;
+use sluicegate_headers::RateLimitHeaders;
 use sluicegate_rules::{Headers, Match, Request, RuleOperation, RuleOutcome};
 
 use super::{
@@ -97,7 +97,7 @@ fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),
     };
-    let fields = Fields::new(&name, &charge.policy);
+    let fields = RateLimitHeaders::new(&name, &charge.policy);
     let style = worker.context.settings.headers;
     let data = DecisionReply::new(worker, decision, bound.source, &fields, style);
     if outcome.allowed { reply::pass(Some(&data)) } else { reply::decision(&data) }

@@ -9,8 +9,8 @@ use hyper::{
 use serde::Serialize;
 use sluicegate_core::{Decision, Retry, Source};
 use sluicegate_headers::{
-    Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
-    X_RATELIMIT_RESET, retry_after, seconds,
+    Detail, Problem, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
+    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, retry_after, seconds,
 };
 use smallvec::SmallVec;
 
@@ -31,7 +31,7 @@ pub(super) struct DecisionReply<'a> {
     pub(super) decision: &'a Decision,
     /// The source, if the response names it.
     pub(super) source: Option<&'static str>,
-    pub(super) fields: &'a Fields,
+    pub(super) fields: &'a RateLimitHeaders,
     pub(super) style: HttpHeaders,
     /// The status of a denial that was decided because the store is unavailable.
     pub(super) fallback: Option<FallbackDenial>,
@@ -46,7 +46,7 @@ impl<'a> DecisionReply<'a> {
         worker: &HttpWorker,
         decision: &'a Decision,
         source: Source,
-        fields: &'a Fields,
+        fields: &'a RateLimitHeaders,
         style: HttpHeaders,
     ) -> Self {
         Self {

@@ -4,12 +4,12 @@ use sluicegate_core::{Operation, Timestamp, apply};
 
 use super::*;
 
-fn fields(policy: &str) -> Fields {
-    Fields::new("p", &policy.parse().unwrap())
+fn headers(policy: &str) -> RateLimitHeaders {
+    RateLimitHeaders::new("p", &policy.parse().unwrap())
 }
 
 #[test]
-fn policies_are_told_with_their_quota_and_window() {
+fn policy_has_quota_and_window() {
     for (policy, text) in [
         ("gcra:30/60s", r#""p";q=30;w=60"#),
         ("gcra:30/60s:burst=16", r#""p";q=30;w=60"#),
@@ -25,21 +25,24 @@ fn policies_are_told_with_their_quota_and_window() {
         ("sliding-counter:4294967295/366d", r#""p";q=4294967295;w=31622400"#),
         ("gcra:10/1s,sliding-log:1000/1h", r#""p-1";q=10;w=1, "p-2";q=1000;w=3600"#),
     ] {
-        assert_eq!(fields(policy).policy(), text, "{policy}");
+        assert_eq!(headers(policy).policy(), text, "{policy}");
     }
 }
 
 #[test]
-fn any_name_makes_a_field() {
+fn new_any_name_makes_a_header() {
     let policy = "gcra:1/1s".parse().unwrap();
-    assert_eq!(Fields::new("a\"b\\c\nd\u{e9}", &policy).policy(), r#""a\"b\\c?d?";q=1;w=1"#);
-    assert_eq!(Fields::new("", &policy).policy(), r#""";q=1;w=1"#);
+    assert_eq!(
+        RateLimitHeaders::new("a\"b\\c\nd\u{e9}", &policy).policy(),
+        r#""a\"b\\c?d?";q=1;w=1"#
+    );
+    assert_eq!(RateLimitHeaders::new("", &policy).policy(), r#""";q=1;w=1"#);
 }
 
 #[test]
-fn what_remains_is_told_of_the_limit_that_binds() {
+fn rate_limit_names_the_binding_limit() {
     let policy: Policy = "gcra:10/1s,sliding-log:12/1h".parse().unwrap();
-    let (fields, mut entry) = (Fields::new("p", &policy), None);
+    let (fields, mut entry) = (RateLimitHeaders::new("p", &policy), None);
     let mut take = |cost| {
         let operation = Operation::Take(cost);
         fields.rate_limit(&apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap())
@@ -61,7 +64,7 @@ fn after(policy: &str, takes: &[(u64, Operation)]) -> Option<u64> {
 }
 
 #[test]
-fn more_after_is_the_time_of_one_more_unit() {
+fn rate_limit_after_is_the_time_of_one_more_unit() {
     use Operation::{Charge, Peek, Take};
     let bucket = "token-bucket:10/10s:burst=25:refill=interval";
     for (policy, takes, expected) in [
@@ -84,7 +87,7 @@ fn more_after_is_the_time_of_one_more_unit() {
 }
 
 #[test]
-fn more_after_is_enough_and_a_second_less_is_not() {
+fn rate_limit_after_is_enough_and_tight() {
     for policy in [
         "gcra:7/60s",
         "gcra:7/60s:burst=20",

@@ -1,4 +1,4 @@
-//! What is answered in place of the service.
+//! Responses to rejected requests.
 
 use http::{Request, Response};
 use sluicegate_core::Policy;
@@ -9,22 +9,27 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::store::Virtual;
 
-/// What is answered to the second request, or while the store is away.
-async fn refused<R>(refuse: R, content_type: &str, away: bool, cost: u32) -> Response<String>
+/// The response to the second request, or to one while the store is unavailable.
+async fn rejected<R>(
+    handler: R,
+    content_type: &str,
+    unavailable: bool,
+    cost: u32,
+) -> Response<String>
 where
     R: RejectionHandler<String> + Send + Sync + 'static,
 {
     let store = std::sync::Arc::new(Virtual::new(true));
     let policy: Policy = "gcra:1/1m".parse().unwrap();
     let layer =
-        RateLimitLayer::new(store.clone(), NamedPolicy::new("calls", policy)).refuse(refuse);
+        RateLimitLayer::new(store.clone(), NamedPolicy::new("calls", policy)).on_rejection(handler);
     let service = layer.cost_by(move |head| if head.path() == "/" { 1 } else { cost }).layer(
         service_fn(async |_: Request<()>| {
             Ok::<_, std::convert::Infallible>(Response::new("done".to_owned()))
         }),
     );
     assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
-    store.set_away(away);
+    store.set_away(unavailable);
     let request = Request::get("/x").header("content-type", content_type).body(()).unwrap();
     service.oneshot(request).await.unwrap()
 }
@@ -51,7 +56,7 @@ async fn rejection_problem_has_reason_and_retry() {
             r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Rate limit unavailable","status":503}"##,
         ),
     ] {
-        let response = refused(ProblemJson, "text/plain", away, cost).await;
+        let response = rejected(ProblemJson, "text/plain", away, cost).await;
         assert_eq!((response.status().as_u16(), response.body().as_str()), (status, body));
         assert_eq!(response.headers()["content-type"], "application/problem+json");
     }
@@ -66,31 +71,31 @@ async fn rejection_of_grpc_call_has_grpc_status() {
         ("application/grpc-web", false),
         ("application/grpcx", false),
     ] {
-        let response = refused(ProblemJson, content_type, false, 1).await;
+        let response = rejected(ProblemJson, content_type, false, 1).await;
         assert_eq!(response.headers().contains_key("grpc-status"), is_grpc, "{content_type}");
     }
     for (away, cost, status, pushback) in
         [(false, 1, "8", Some("60000")), (false, 2, "8", Some("-1")), (true, 1, "14", None)]
     {
-        let response = refused(Grpc, "application/grpc", away, cost).await;
+        let response = rejected(Grpc, "application/grpc", away, cost).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "application/grpc");
         assert_eq!(response.headers()["grpc-status"], status);
-        let told = response.headers().get("grpc-retry-pushback-ms");
-        assert_eq!(told.map(|it| it.to_str().unwrap()), pushback);
+        let retry = response.headers().get("grpc-retry-pushback-ms");
+        assert_eq!(retry.map(|it| it.to_str().unwrap()), pushback);
         assert_eq!(response.body(), "");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejection_function_gets_retry_after_added() {
-    let slow_down = |refusal: &Rejection<'_>| {
+    let slow_down = |rejection: &Rejection<'_>| {
         let mut response =
-            Response::new(format!("{} {}", refusal.policy.name(), refusal.head.path()));
+            Response::new(format!("{} {}", rejection.policy.name(), rejection.head.path()));
         *response.status_mut() = http::StatusCode::from_u16(420).unwrap();
         response
     };
-    let response = refused(slow_down, "text/plain", false, 1).await;
+    let response = rejected(slow_down, "text/plain", false, 1).await;
     assert_eq!((response.status().as_u16(), response.body().as_str()), (420, "calls /x"));
     assert_eq!(response.headers()["retry-after"], "60");
 }

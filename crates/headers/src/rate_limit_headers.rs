@@ -4,23 +4,22 @@ use http::HeaderValue;
 use sluicegate_core::{Decision, Limit, Policy};
 use smallvec::SmallVec;
 
-use crate::{GREATEST, retry_after, seconds};
+use crate::{MAX_INTEGER, retry_after, seconds};
 
-/// A policy with its name, as the fields of a response tell it. Made once, and kept.
+/// The headers of responses about one named policy. Create them once.
 ///
-/// A policy of several limits is told as several, `name-1`, `name-2` and so on in the order in which they
-/// are written.
+/// The limits of a policy with several are named `name-1`, `name-2` and so on, in the order written.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct RateLimitHeaders {
     policy: Policy,
-    /// The whole of `RateLimit-Policy`.
+    /// The value of `RateLimit-Policy`.
     header: HeaderValue,
     /// The name of each limit, in quotes.
     names: Vec<String>,
 }
 
-impl Fields {
-    /// The fields of `policy` under a name: printable ASCII; any other character is told as `?`.
+impl RateLimitHeaders {
+    /// The headers of `policy` under a name in printable ASCII; any other character becomes `?`.
     #[must_use]
     pub fn new(name: &str, policy: &Policy) -> Self {
         let limits = policy.limits();
@@ -31,7 +30,7 @@ impl Fields {
         let names: Vec<_> = (0..limits.len()).map(name_of).collect();
         let item = |(name, limit): (&String, &Limit)| {
             let (quota, window) = limit.quota();
-            // A window of no whole number of seconds is left out, rather than told wrong.
+            // Only whole seconds can be written.
             match window.filter(|window| window.subsec_nanos() == 0) {
                 Some(window) => format!("{name};q={quota};w={}", window.as_secs()),
                 None => format!("{name};q={quota}"),
@@ -41,18 +40,17 @@ impl Fields {
         Self { header: value(items.join(", ").as_bytes()), names, policy: policy.clone() }
     }
 
-    /// The value of `RateLimit-Policy`: of each limit its name, `q` units, and the `w` seconds in which
-    /// they come, where that is a whole number.
+    /// The value of `RateLimit-Policy`: the name of each limit, its quota of `q` units, and its window of `w` seconds if
+    /// that is a whole number.
     ///
-    /// A limit of the gcra family is told as written, `N` units in `P`; but where its burst is larger, as
-    /// the burst in the time that it takes to come back.
+    /// The quota of the gcra family is `N` units in `P`, or the burst, if that is larger, in the time in which it recovers.
     #[must_use]
     pub fn policy(&self) -> &HeaderValue {
         &self.header
     }
 
-    /// The value of `RateLimit`: of the limit that binds its name, the `r` units that remain, and after how
-    /// many seconds `t` there are more, where that is known.
+    /// The value of `RateLimit`: the name of the binding limit, the `r` remaining units, and the `t` seconds until more
+    /// are available, if that is known.
     #[must_use]
     pub fn rate_limit(&self, decision: &Decision) -> HeaderValue {
         let mut text = SmallVec::<[u8; 96]>::new();
@@ -67,21 +65,21 @@ impl Fields {
         };
         if let Some(seconds) = after {
             text.extend_from_slice(b";t=");
-            text.extend_from_slice(number.format(seconds.min(GREATEST)).as_bytes());
+            text.extend_from_slice(number.format(seconds.min(MAX_INTEGER)).as_bytes());
         }
         value(&text)
     }
 
-    /// The name of the limit that binds, in quotes: a string of structured fields, and of JSON too.
+    /// The name of the binding limit in quotes: a string of structured fields, and of JSON.
     #[must_use]
     pub fn quoted_name(&self, decision: &Decision) -> &str {
         self.names.get(decision.binding).map_or("\"\"", String::as_str)
     }
 }
 
-/// Copied at its exact length: a text that has room behind it would be kept with a count of its owners.
+/// Copied at its exact length: text with spare capacity would get a count of its owners.
 fn value(text: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(text).expect("fields are printable ASCII")
+    HeaderValue::from_bytes(text).expect("headers are printable ASCII")
 }
 
 /// A string of structured fields.
@@ -97,8 +95,7 @@ fn quoted(name: &str) -> String {
     text + "\""
 }
 
-/// Whole seconds until more is available than now; `None` where all is available, and where the decision does
-/// not determine it.
+/// Whole seconds until more units are available; `None` if all are available, or if the decision does not determine it.
 fn more_after(policy: &Policy, decision: &Decision) -> Option<u64> {
     // Of several limits, `reset_after` is that of the slowest, and not of the binding one.
     let [limit] = policy.limits() else { return None };
