@@ -92,6 +92,7 @@ impl Steps {
         self.step(&name, || shell::run(command));
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the summary tells how long a step took")]
     fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
         let started = Instant::now();
         let result = step();

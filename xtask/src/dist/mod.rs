@@ -24,8 +24,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{install, shell, workspace};
 
-/// A part of a release, in the order in which the parts are built.
-const PARTS: [(&str, fn(&Release) -> Result<()>); 7] = [
+type Part = fn(&Release) -> Result<()>;
+
+/// The parts of a release, in the order in which the parts are built.
+const PARTS: [(&str, Part); 7] = [
     ("tarball", archive::tarball),
     ("module", archive::module),
     ("deb", debian::package),
