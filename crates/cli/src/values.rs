@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use sluicegate_core::parse_period;
+use sluicegate_core::{as_micros, parse_period};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The longest duration, that of a policy's period.
@@ -138,7 +138,7 @@ fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, St
         return Ok(span);
     }
     if found.is_some() || (min, max) != (Duration::ZERO, MAX_SPAN) && !unit.is_empty() {
-        let (min, max) = (shown(min), shown(max));
+        let [min, max] = [min, max].map(|bound| sluicegate_plot::span(as_micros(bound)));
         return Err(format!("expected a duration from {min} to {max}"));
     }
     if digits > 0 && unit.is_empty() {
@@ -168,18 +168,6 @@ pub(crate) fn denial_cache(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::ZERO, HOUR)
 }
 
-/// A bound of a duration.
-fn shown(span: Duration) -> String {
-    match (span.as_secs(), span.as_millis()) {
-        (0, 0) => "0".to_owned(),
-        (0, millis) => format!("{millis}ms"),
-        (seconds, _) if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
-        (seconds, _) if seconds % 3_600 == 0 => format!("{}h", seconds / 3_600),
-        (seconds, _) if seconds % 60 == 0 => format!("{}m", seconds / 60),
-        (seconds, _) => format!("{seconds}s"),
-    }
-}
-
 /// The period of a policy.
 fn period(text: &str) -> Option<Duration> {
     let period = parse_period(text).map(Duration::from_micros);
@@ -200,7 +188,7 @@ impl FromStr for ListenAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
         let is_port = |text: &str| text.parse::<u16>().is_ok();
-        let Some((host, port)) = text.rsplit_once(':') else {
+        let Some((host, port_text)) = text.rsplit_once(':') else {
             return Err(if is_port(text) {
                 format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
             } else if is_host(text) {
@@ -209,10 +197,9 @@ impl FromStr for ListenAddress {
                 EXPECTED.to_owned()
             });
         };
-        let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = match port.parse::<u16>() {
-            Ok(port) if digits => port,
-            _ if digits => return Err("expected a port from 0 to 65535".to_owned()),
+        let port = match port_text.parse::<u16>() {
+            Ok(port) if is_digits(port_text) => port,
+            _ if is_digits(port_text) => return Err("expected a port from 0 to 65535".to_owned()),
             _ => return Err(EXPECTED.to_owned()),
         };
         if host.is_empty() {

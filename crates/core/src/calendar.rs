@@ -38,6 +38,16 @@ impl CalendarUnit {
         }
     }
 
+    /// Days of the shortest and of the longest one.
+    pub(crate) const fn days(self) -> (u64, u64) {
+        match self {
+            Self::Day => (1, 1),
+            Self::Week => (7, 7),
+            Self::Month => (28, 31),
+            Self::Year => (365, 366),
+        }
+    }
+
     fn span(self) -> Span {
         match self {
             Self::Day => Span::new().days(1),

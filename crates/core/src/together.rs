@@ -91,36 +91,38 @@ impl Joint {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn take_together(parts: &mut [Part<'_>], now: Timestamp) -> Option<Joint> {
-    let mut keys = keys(parts, now);
-    let outcomes = outcomes(&keys);
-    let each = keys.iter_mut().enumerate().map(|(index, (key, cost))| {
-        match (&outcomes, *cost) {
-            (_, 0) => {}
-            (Some(_), cost) => {
-                key.charge(cost);
-            }
-            (None, cost) => key.note_denial(cost),
+    decide(parts, now, |key, cost, allowed| match (cost, allowed) {
+        (0, _) => {}
+        (_, true) => {
+            key.charge(cost);
         }
-        stands(key, *cost, outcomes.as_ref().map(|outcomes| outcomes[index]))
-    });
-    let each = each.collect();
-    Joint::of(each)
+        (_, false) => key.note_denial(cost),
+    })
 }
 
 /// What [`take_together`] would answer, storing nothing: a denial as if it was not recorded.
 pub fn peek_together(parts: &mut [Part<'_>], now: Timestamp) -> Option<Joint> {
-    let keys = keys(parts, now);
+    decide(parts, now, |_, _, _| {})
+}
+
+/// The decision on all keys. `store` is called for each, with its cost and whether all are allowed.
+fn decide(
+    parts: &mut [Part<'_>],
+    now: Timestamp,
+    store: impl Fn(&mut Key<'_>, u32, bool),
+) -> Option<Joint> {
+    let key = |part| {
+        let Part { policy, entry, cost }: &mut Part<'_> = part;
+        (Key::new(policy, entry, now), *cost)
+    };
+    let mut keys: Vec<_> = parts.iter_mut().map(key).collect();
     let outcomes = outcomes(&keys);
-    let each = keys.iter().enumerate().map(|(index, (key, cost))| {
+    let each = keys.iter_mut().enumerate().map(|(index, (key, cost))| {
+        store(key, *cost, outcomes.is_some());
         stands(key, *cost, outcomes.as_ref().map(|outcomes| outcomes[index]))
     });
     let each = each.collect();
     Joint::of(each)
-}
-
-fn keys<'a>(parts: &'a mut [Part<'_>], now: Timestamp) -> Vec<(Key<'a>, u32)> {
-    let key = |part: &'a mut Part<'_>| (Key::new(part.policy, part.entry, now), part.cost);
-    parts.iter_mut().map(key).collect()
 }
 
 /// What each key would be told, if every one allows.

@@ -16,6 +16,49 @@ use crate::{
 /// The longest time that a state may take to drain: 2^50 µs, 35 years.
 pub(super) const MAX_DRAIN: u64 = 1 << 50;
 
+/// The parameters of a limit of any algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parameters {
+    /// `N`: units per period.
+    pub(crate) limit: u32,
+    /// `P`; the longest one where periods differ.
+    pub(crate) period: Duration,
+    /// Units that an idle key admits at once.
+    pub(crate) capacity: u32,
+    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 without a bucket.
+    pub(crate) bucket_size: u32,
+    /// Whether a request may take more than is available, and later ones pay for it.
+    pub(crate) borrow: bool,
+    /// Whether denied requests are recorded too.
+    pub(crate) count_all: bool,
+    /// Whether it can tell when a request will be admitted, so that `reserve` works.
+    pub(crate) can_reserve: bool,
+    /// Whether admitted requests are delayed, one behind the other.
+    pub(crate) is_queue: bool,
+    /// Whether the state grows with every request, up to the limit.
+    pub(crate) keeps_log: bool,
+    /// Unit of the calendar that is its period.
+    pub(crate) calendar_unit: Option<CalendarUnit>,
+}
+
+impl Parameters {
+    /// Those of `limit` units per `period`, without any option.
+    pub(super) const fn new(limit: u32, period: Duration) -> Self {
+        Self {
+            limit,
+            period,
+            capacity: limit,
+            bucket_size: 0,
+            borrow: false,
+            count_all: false,
+            can_reserve: false,
+            is_queue: false,
+            keeps_log: false,
+            calendar_unit: None,
+        }
+    }
+}
+
 /// One algorithm with its parameters, and what it does with the state of a key.
 ///
 /// The state `None` is a key that was never used, which is the same as one that has recovered. Functions that
@@ -35,49 +78,8 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     // Parameters
 
-    /// `N`: units per period.
-    fn limit(&self) -> u32;
-
-    /// `P`; the longest one where periods differ.
-    fn period(&self) -> Duration;
-
-    /// Units that an idle key admits at once.
-    fn capacity(&self) -> u32;
-
-    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 without a bucket.
-    fn bucket_size(&self) -> u32 {
-        0
-    }
-
-    /// Whether a request may take more than is available, and later ones pay for it.
-    fn borrow(&self) -> bool {
-        false
-    }
-
-    /// Whether denied requests are recorded too.
-    fn count_all(&self) -> bool {
-        false
-    }
-
-    /// Whether it can tell when a request will be admitted, so that `reserve` works.
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
-    /// Whether admitted requests are delayed, one behind the other.
-    fn is_queue(&self) -> bool {
-        false
-    }
-
-    /// Whether the state grows with every request, up to the limit.
-    fn keeps_log(&self) -> bool {
-        false
-    }
-
-    /// Unit of the calendar that is its period.
-    fn calendar_unit(&self) -> Option<CalendarUnit> {
-        None
-    }
+    /// Its parameters, as far as all algorithms have them.
+    fn parameters(&self) -> Parameters;
 
     /// Whether both decide alike, names and defaults aside.
     fn decides_like(&self, other: &Self) -> bool {
@@ -86,7 +88,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// Whether both have the same period around `now`.
     fn has_period_of(&self, other: &Self, _now: Timestamp) -> bool {
-        self.period() == other.period()
+        self.parameters().period == other.parameters().period
     }
 
     // Policy string; `Display` writes it
@@ -181,7 +183,8 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// Quota and window as the `RateLimit-Policy` header states them.
     fn quota(&self) -> (u32, Option<Duration>) {
-        (self.limit(), Some(self.period()))
+        let Parameters { limit, period, .. } = self.parameters();
+        (limit, Some(period))
     }
 
     /// Time until more units are available than after `decision`, if the decision determines it. Something is

@@ -9,7 +9,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, not_after, units};
+use super::api::{Algorithm, Parameters, not_after, units};
 use crate::{
     bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
@@ -133,12 +133,6 @@ impl FixedWindow {
         (start, self.end(start))
     }
 
-    /// Whether denied requests count too.
-    #[must_use]
-    pub const fn count_all(&self) -> bool {
-        self.count_all
-    }
-
     /// Takes `cost` units (not 0) in a window in which `used` are used: what
     /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep windows in a
     /// form of their own. [`decision`](Self::decision) makes a [`Decision`] of it.
@@ -187,20 +181,31 @@ impl FixedWindow {
         }
     }
 
+    const fn calendar_unit(&self) -> Option<CalendarUnit> {
+        match &self.kind {
+            WindowKind::Span { .. } => None,
+            WindowKind::Calendar(calendar) => Some(calendar.unit()),
+        }
+    }
+
+    /// The length of the longest window.
+    fn period(&self) -> Duration {
+        Duration::from_micros(match &self.kind {
+            WindowKind::Span { period, .. } => *period,
+            WindowKind::Calendar(calendar) => calendar.unit().days().1 * DAY,
+        })
+    }
+
     /// The length of the shortest window. Where clocks are set forward, a day has fewer than 24 hours: 22 at
     /// least, at one station in Antarctica.
     fn shortest(&self) -> u64 {
-        let calendar = match &self.kind {
-            WindowKind::Span { period, .. } => return *period,
-            WindowKind::Calendar(calendar) => calendar,
-        };
-        let days = match calendar.unit() {
-            CalendarUnit::Day => 1,
-            CalendarUnit::Week => 7,
-            CalendarUnit::Month => 28,
-            CalendarUnit::Year => 365,
-        };
-        days * DAY - if calendar.zone() == Calendar::UTC { 0 } else { 2 * HOUR }
+        match &self.kind {
+            WindowKind::Span { period, .. } => *period,
+            WindowKind::Calendar(calendar) => {
+                let lost = if calendar.zone() == Calendar::UTC { 0 } else { 2 * HOUR };
+                calendar.unit().days().0 * DAY - lost
+            }
+        }
     }
 
     /// The window of `state`, if it is still open at `now`.
@@ -233,35 +238,11 @@ impl Algorithm for FixedWindow {
     const OTHER_WORDS: &'static [&'static str] = &["fixedwindowcounter"];
     const CODES: &'static [u8] = &[CODE_SPAN, CODE_CALENDAR];
 
-    fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    fn period(&self) -> Duration {
-        let days = match &self.kind {
-            WindowKind::Span { period, .. } => return Duration::from_micros(*period),
-            WindowKind::Calendar(calendar) => match calendar.unit() {
-                CalendarUnit::Day => 1,
-                CalendarUnit::Week => 7,
-                CalendarUnit::Month => 31,
-                CalendarUnit::Year => 366,
-            },
-        };
-        Duration::from_micros(days * DAY)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.limit
-    }
-
-    fn count_all(&self) -> bool {
-        self.count_all
-    }
-
-    fn calendar_unit(&self) -> Option<CalendarUnit> {
-        match &self.kind {
-            WindowKind::Span { .. } => None,
-            WindowKind::Calendar(calendar) => Some(calendar.unit()),
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            count_all: self.count_all,
+            calendar_unit: self.calendar_unit(),
+            ..Parameters::new(self.limit, self.period())
         }
     }
 
@@ -402,7 +383,7 @@ impl Algorithm for FixedWindow {
 
     fn quota(&self) -> (u32, Option<Duration>) {
         let varies = matches!(self.calendar_unit(), Some(CalendarUnit::Month | CalendarUnit::Year));
-        (self.limit, (!varies).then(|| Algorithm::period(self)))
+        (self.limit, (!varies).then(|| self.period()))
     }
 
     fn more_after(&self, decision: &Decision) -> Option<Duration> {

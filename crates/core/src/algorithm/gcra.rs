@@ -16,7 +16,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, MAX_DRAIN, narrow, units};
+use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, units};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
@@ -223,6 +223,10 @@ impl Gcra {
         Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
     }
 
+    fn is_queue(&self) -> bool {
+        self.name == GcraName::LeakyQueue
+    }
+
     /// Whether a debt is one that requests may run up, without charges and borrowing: it then
     /// drains in the time that a full burst takes.
     #[must_use]
@@ -290,33 +294,17 @@ impl Algorithm for Gcra {
     ];
     const CODES: &'static [u8] = &[1, 2, 3, 4];
 
-    fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_micros(self.period)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.burst
-    }
-
-    fn bucket_size(&self) -> u32 {
+    fn parameters(&self) -> Parameters {
         // A queue sends one by one, and so does a bucket of one.
-        if self.is_queue() || self.burst == 1 { 0 } else { self.burst }
-    }
-
-    fn borrow(&self) -> bool {
-        self.borrow
-    }
-
-    fn can_reserve(&self) -> bool {
-        true
-    }
-
-    fn is_queue(&self) -> bool {
-        self.name == GcraName::LeakyQueue
+        let one_by_one = self.is_queue() || self.burst == 1;
+        Parameters {
+            capacity: self.burst,
+            bucket_size: if one_by_one { 0 } else { self.burst },
+            borrow: self.borrow,
+            can_reserve: true,
+            is_queue: self.is_queue(),
+            ..Parameters::new(self.limit, self.period())
+        }
     }
 
     fn decides_like(&self, other: &Self) -> bool {

@@ -9,7 +9,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, MAX_DRAIN, narrow, not_after, units};
+use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, not_after, units};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
@@ -61,28 +61,8 @@ impl IntervalBucket {
         Ok(Self { amount, interval, burst, borrow })
     }
 
-    /// `A`: tokens a step.
-    #[must_use]
-    pub const fn limit(&self) -> u32 {
-        self.amount
-    }
-
-    /// `I`: from one step to the next.
-    #[must_use]
-    pub const fn period(&self) -> Duration {
+    const fn period(&self) -> Duration {
         Duration::from_micros(self.interval)
-    }
-
-    /// `B`: tokens in a full bucket.
-    #[must_use]
-    pub const fn burst(&self) -> u32 {
-        self.burst
-    }
-
-    /// Whether a request may take more than is there, later ones paying for it.
-    #[must_use]
-    pub const fn borrow(&self) -> bool {
-        self.borrow
     }
 
     /// The state with all steps up to `now` done.
@@ -123,24 +103,13 @@ impl Algorithm for IntervalBucket {
         &[("token-bucket", &["borrow", "burst", "refill"])];
     const CODES: &'static [u8] = &[CODE];
 
-    fn limit(&self) -> u32 {
-        self.amount
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_micros(self.interval)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.burst
-    }
-
-    fn bucket_size(&self) -> u32 {
-        self.burst
-    }
-
-    fn borrow(&self) -> bool {
-        self.borrow
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            capacity: self.burst,
+            bucket_size: self.burst,
+            borrow: self.borrow,
+            ..Parameters::new(self.amount, self.period())
+        }
     }
 
     fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {

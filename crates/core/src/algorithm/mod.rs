@@ -1,8 +1,8 @@
-//! The algorithms, one file each.
+//! The algorithms, one file each, and [`Limit`]: one limit of any of them.
 //!
-//! A file holds all of its algorithm ([`Algorithm`](api::Algorithm)): the parameters, the policy string, the bytes of
-//! its state, the decision, what a new policy makes of an old state, and its bounds in numbers and in words.
-//! Everything else asks [`Limit`].
+//! A file holds all of its algorithm ([`Algorithm`]): the parameters, the policy string, the bytes of its state, the
+//! decision, what a new policy makes of an old state, and its bounds in numbers and in words. Everything else calls
+//! [`Limit`].
 
 mod api;
 mod event_log;
@@ -10,19 +10,361 @@ mod events;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
-mod limit;
 mod sliding_counter;
 mod sliding_log;
 
-pub(crate) use self::{
-    fixed_window::State as WindowState,
-    limit::{ALGORITHMS, State},
-};
+use std::{fmt, time::Duration};
+
+use self::api::{Algorithm, Parameters};
+pub(crate) use self::fixed_window::State as WindowState;
 pub use self::{
     fixed_window::{Align, FixedWindow, Window, WindowTake},
     gcra::{Gcra, GcraName, GcraTake},
     interval_bucket::IntervalBucket,
-    limit::Limit,
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
 };
+use crate::{
+    bytes::{Head, Reader, StateError, Writer},
+    calendar::CalendarUnit,
+    decision::{Decision, Retry},
+    describe::Description,
+    parameters::LimitError,
+    share::Share,
+    text::{LimitText, TextError},
+    time::Timestamp,
+};
+
+/// What a policy string needs to know of an algorithm.
+pub(crate) struct AlgorithmText {
+    pub(crate) names: &'static [(&'static str, &'static [&'static str])],
+    pub(crate) other_words: &'static [&'static str],
+    pub(crate) parse: fn(&LimitText<'_>) -> Result<Option<Limit>, TextError>,
+}
+
+/// Makes [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the
+/// macros that this one makes can have parameters.
+macro_rules! algorithms {
+    ($d:tt $($(#[$doc:meta])* $name:ident,)*) => {
+        /// One algorithm with its parameters. Values are checked on construction, so a `Limit` that exists is
+        /// valid.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Limit { $($(#[$doc])* $name($name),)* }
+
+        /// State of a key for one limit. `None` is a limit that was never used, or has recovered.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub(crate) enum State { #[default] None, $($name(<$name as Algorithm>::State),)* }
+
+        $(impl From<$name> for Limit {
+            fn from(limit: $name) -> Self { Self::$name(limit) }
+        })*
+
+        /// All algorithms, in the order in which errors list their names.
+        pub(crate) const ALGORITHMS: &[AlgorithmText] = &[$(AlgorithmText {
+            names: $name::NAMES, other_words: $name::OTHER_WORDS, parse: |text| Ok($name::parse(text)?.map(Limit::from)),
+        },)*];
+
+        /// Calls a function of the algorithm with the state that belongs to it.
+        macro_rules! ask {
+            ($d limit:expr, $d state:expr, |$d algorithm:ident, $d own:ident| $d body:expr) => {
+                match $d limit { $(Limit::$name($d algorithm) => {
+                    let $d own = if let State::$name(own) = $d state { Some(own) } else { None };
+                    $d body
+                })* }
+            };
+        }
+
+        /// Lets the algorithm replace the state that belongs to it.
+        macro_rules! change {
+            ($d limit:expr, $d state:expr, |$d algorithm:ident, $d own:ident| $d body:expr) => {
+                match $d limit { $(Limit::$name($d algorithm) => {
+                    let mut own = match std::mem::take($d state) {
+                        State::$name(own) => Some(own),
+                        _ => None,
+                    };
+                    let $d own = &mut own;
+                    $d body;
+                    *$d state = own.map_or(State::None, State::$name);
+                })* }
+            };
+        }
+
+        /// Calls a function with two limits of the same algorithm; otherwise evaluates `else`.
+        macro_rules! both {
+            ($d a:expr, $d b:expr, |$d left:ident, $d right:ident| $d body:expr, else $d other:expr) => {
+                match ($d a, $d b) {
+                    $((Limit::$name($d left), Limit::$name($d right)) => $d body.into(),)*
+                    _ => $d other,
+                }
+            };
+        }
+
+        impl State {
+            /// Bytes that it keeps elsewhere.
+            pub(crate) fn heap_size(&self) -> usize {
+                match self { Self::None => 0, $(Self::$name(state) => $name::heap_size(state),)* }
+            }
+
+            /// A copy whose cost does not depend on the size of a log.
+            pub(crate) fn share(&mut self) -> Self {
+                match self {
+                    Self::None => Self::None,
+                    $(Self::$name(state) => Self::$name($name::share_state(state)),)*
+                }
+            }
+
+            /// Bytes by which a log makes the byte form longer than that of no state.
+            pub(crate) fn log_len(&self) -> usize {
+                match self { Self::None => 0, $(Self::$name(state) => $name::log_len(state),)* }
+            }
+        }
+
+        impl Limit {
+            /// Number of algorithms.
+            pub const COUNT: usize = ALGORITHMS.len();
+
+            /// Index of its algorithm, below [`COUNT`](Self::COUNT), in the order in which errors list them.
+            #[must_use]
+            pub const fn index(&self) -> usize {
+                enum Index { $($name,)* }
+                match self { $(Self::$name(_) => Index::$name as usize,)* }
+            }
+
+            /// Flags that may be set beside a code of the byte form; `None` for an unknown code.
+            pub(crate) fn flags(code: u8) -> Option<u8> {
+                $(if $name::CODES.contains(&code) { return Some($name::flags(code)); })*
+                None
+            }
+
+            /// Reads what [`encode`](Self::encode) wrote, from behind its head.
+            pub(crate) fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, State), StateError> {
+                $(if $name::CODES.contains(&head.code) {
+                    let (limit, state) = $name::decode(head, input)?;
+                    return Ok((Self::$name(limit), state.map_or(State::None, State::$name)));
+                })*
+                Err(StateError::Damaged("a limit is of no known algorithm"))
+            }
+
+            /// What `state`, written under `old`, becomes under this limit.
+            pub(crate) fn migrate(&self, old: &Self, state: State, now: Timestamp) -> State {
+                match (self, old, state) {
+                    (_, _, State::None) => State::None,
+                    $((Self::$name(new), Self::$name(old), State::$name(state)) => {
+                        new.migrate(old, state, now).map_or(State::None, State::$name)
+                    })*
+                    (new, old, state) => new.with_used(now, old.used(&state, now)),
+                }
+            }
+        }
+    };
+}
+
+algorithms! { $
+    /// `gcra`, `token-bucket`, `leaky-bucket`, `leaky-queue`.
+    Gcra,
+    /// `token-bucket` with `refill=interval`.
+    IntervalBucket,
+    /// `fixed-window`.
+    FixedWindow,
+    /// `sliding-log`.
+    SlidingLog,
+    /// `sliding-counter`.
+    SlidingCounter,
+}
+
+/// Calls a function of the algorithm that needs no state.
+macro_rules! of {
+    ($limit:expr, |$algorithm:ident| $body:expr) => {
+        ask!($limit, &State::None, |$algorithm, _own| $body)
+    };
+}
+
+impl Limit {
+    /// The names of all algorithms in policy strings.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let names = ALGORITHMS.iter().flat_map(|it| it.names).map(|&(name, _)| name);
+        // The forms of a token bucket are two algorithms.
+        let is_first = |&(at, name): &(usize, &str)| {
+            !ALGORITHMS.iter().flat_map(|it| it.names).take(at).any(|(other, _)| *other == name)
+        };
+        names.enumerate().filter(is_first).map(|(_, name)| name)
+    }
+
+    #[inline]
+    fn parameters(&self) -> Parameters {
+        of!(self, |limit| limit.parameters())
+    }
+
+    /// Rate: `N` units per period `P`. A period of the calendar is given as its longest: a month is 31 days, a
+    /// year 366.
+    #[must_use]
+    pub fn rate(&self) -> (u32, Duration) {
+        let parameters = self.parameters();
+        (parameters.limit, parameters.period)
+    }
+
+    /// Unit of the calendar that is its period, if it has one.
+    #[must_use]
+    pub fn calendar_unit(&self) -> Option<CalendarUnit> {
+        self.parameters().calendar_unit
+    }
+
+    /// Units that an idle key admits at once: `B`, or `N` for windows and logs.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.parameters().capacity
+    }
+
+    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 for windows, logs, queues,
+    /// and buckets of one unit that are refilled continuously.
+    #[must_use]
+    pub fn bucket_size(&self) -> u32 {
+        self.parameters().bucket_size
+    }
+
+    /// Whether a request may take more than is available, and later ones pay for it (`borrow`).
+    #[must_use]
+    pub fn borrow(&self) -> bool {
+        self.parameters().borrow
+    }
+
+    /// Whether denied requests are recorded too (`count=all`).
+    #[must_use]
+    pub fn count_all(&self) -> bool {
+        self.parameters().count_all
+    }
+
+    /// Whether it can tell when a request will be admitted:
+    /// [`Operation::Reserve`](crate::Operation::Reserve) needs that of every limit.
+    #[must_use]
+    pub fn can_reserve(&self) -> bool {
+        self.parameters().can_reserve
+    }
+
+    /// Whether admitted requests are delayed, one behind the other (`leaky-queue`).
+    #[must_use]
+    pub fn is_queue(&self) -> bool {
+        self.parameters().is_queue
+    }
+
+    /// Whether the state of a key grows with every request, up to the limit.
+    #[must_use]
+    pub fn keeps_log(&self) -> bool {
+        self.parameters().keeps_log
+    }
+
+    /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With
+    /// `borrow`, what the last request borrows comes on top; charges are not counted.
+    #[must_use]
+    pub fn max_admitted(&self, micros: u64) -> u128 {
+        of!(self, |limit| limit.max_admitted(micros))
+    }
+
+    /// Upper bound on the units that leave a queue in any interval of `micros` microseconds; `None` if it is not
+    /// a queue.
+    #[must_use]
+    pub fn max_sent(&self, micros: u64) -> Option<u128> {
+        of!(self, |limit| limit.max_sent(micros))
+    }
+
+    /// Quota and window for the `RateLimit-Policy` header: the rate as written, or where a burst is larger than
+    /// `N`, the burst in the time that it takes to refill. `None` where windows differ in length, or have no
+    /// whole number of microseconds.
+    #[must_use]
+    pub fn quota(&self) -> (u32, Option<Duration>) {
+        of!(self, |limit| limit.quota())
+    }
+
+    /// Time until more units are available than after `decision`, which this limit alone made; `None` where all
+    /// are available, and where the decision does not determine it.
+    #[must_use]
+    pub fn more_after(&self, decision: &Decision) -> Option<Duration> {
+        if decision.reset_after.is_zero() {
+            return None;
+        }
+        of!(self, |limit| limit.more_after(decision))
+    }
+
+    /// What it allows, in words.
+    #[must_use]
+    pub fn describe(&self) -> Description {
+        of!(self, |limit| limit.describe())
+    }
+
+    /// That share of the limit, or the whole where no valid limit is as small.
+    #[must_use]
+    pub fn share(&self, share: Share) -> Self {
+        of!(self, |limit| limit.share(share).map(Self::from))
+            .unwrap_or_else(|_: LimitError| self.clone())
+    }
+
+    /// Whether both decide alike: the same algorithm and parameters, names and defaults aside.
+    pub(crate) fn decides_like(&self, other: &Self) -> bool {
+        both!(self, other, |a, b| a.decides_like(b), else false)
+    }
+
+    pub(crate) fn is_same_algorithm(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// Whether both have the same period, as a duration. Periods of the calendar are as long as the window
+    /// around `now` is.
+    pub(crate) fn has_period_of(&self, other: &Self, now: Timestamp) -> bool {
+        both!(self, other, |a, b| a.has_period_of(b, now), else false)
+    }
+
+    /// This limit for reading a state that was written under `old` without migrating it.
+    pub(crate) fn reader(&self, old: &Self) -> Option<Self> {
+        both!(self, old, |new, old| new.reader(old).map(Self::from), else None)
+    }
+
+    pub(crate) fn encode(&self, state: &State, out: &mut Writer) {
+        ask!(self, state, |limit, own| limit.encode(own, out));
+    }
+
+    pub(crate) fn wait(&self, state: &State, now: Timestamp, cost: u32) -> Retry {
+        ask!(self, state, |limit, own| limit.wait(own, now, cost))
+    }
+
+    pub(crate) fn remaining(&self, state: &State, now: Timestamp) -> u32 {
+        ask!(self, state, |limit, own| limit.remaining(own, now))
+    }
+
+    pub(crate) fn reset_after(&self, state: &State, now: Timestamp) -> u64 {
+        ask!(self, state, |limit, own| limit.reset_after(own, now))
+    }
+
+    pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {
+        ask!(self, state, |limit, own| limit.lifetime(own, now))
+    }
+
+    pub(crate) fn delay(&self, state: &State, now: Timestamp) -> u64 {
+        ask!(self, state, |limit, own| limit.delay(own, now))
+    }
+
+    pub(crate) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        ask!(self, state, |limit, own| limit.used(own, now))
+    }
+
+    pub(crate) fn charge(&self, state: &mut State, now: Timestamp, cost: u32) {
+        change!(self, state, |limit, own| limit.charge(own, now, cost));
+    }
+
+    pub(crate) fn refund(&self, state: &mut State, now: Timestamp, cost: u32) {
+        change!(self, state, |limit, own| limit.refund(own, now, cost));
+    }
+
+    pub(crate) fn with_used(&self, now: Timestamp, used: u64) -> State {
+        let mut state = State::None;
+        change!(self, &mut state, |limit, own| *own = limit.with_used(now, used));
+        state
+    }
+}
+
+/// The canonical policy string: the largest unit that divides the period, defaults left out, options in
+/// alphabetical order.
+impl fmt::Display for Limit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        of!(self, |limit| limit.fmt(formatter))
+    }
+}

@@ -10,7 +10,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, narrow, units};
+use super::api::{Algorithm, Parameters, narrow, units};
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
@@ -51,24 +51,6 @@ impl SlidingCounter {
         let limit = check_units("limit", limit)?;
         let period = check_period("period", period)?;
         Ok(Self { limit, period, count_all })
-    }
-
-    /// `N`: units a window.
-    #[must_use]
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// `P`: 1 ms ..= 366 days.
-    #[must_use]
-    pub const fn period(&self) -> Duration {
-        Duration::from_micros(self.period)
-    }
-
-    /// Whether denied requests count too.
-    #[must_use]
-    pub const fn count_all(&self) -> bool {
-        self.count_all
     }
 
     /// The counts as of the window that contains `now`.
@@ -114,20 +96,9 @@ impl Algorithm for SlidingCounter {
         &["slidingwindow", "movingwindow", "slidingwindowcounter"];
     const CODES: &'static [u8] = &[CODE];
 
-    fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_micros(self.period)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.limit
-    }
-
-    fn count_all(&self) -> bool {
-        self.count_all
+    fn parameters(&self) -> Parameters {
+        let parameters = Parameters::new(self.limit, Duration::from_micros(self.period));
+        Parameters { count_all: self.count_all, ..parameters }
     }
 
     fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
@@ -240,7 +211,7 @@ impl Algorithm for SlidingCounter {
     }
 
     fn share(&self, share: Share) -> Result<Self, LimitError> {
-        share.window(self.limit, self.period(), |units, period| {
+        share.window(self.limit, self.parameters().period, |units, period| {
             Self::new(units, period, self.count_all)
         })
     }

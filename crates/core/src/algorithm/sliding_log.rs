@@ -8,7 +8,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    api::{Algorithm, not_after, units},
+    api::{Algorithm, Parameters, not_after, units},
     event_log::{Event, EventLog},
 };
 use crate::{
@@ -112,8 +112,7 @@ impl SlidingLog {
     }
 
     /// How many units are kept for a later rule, where that is not the default.
-    #[must_use]
-    pub fn keep_max(&self) -> Option<u32> {
+    fn keep_max(&self) -> Option<u32> {
         let keep = self.keep?;
         (keep.units != default_keep(self.limit, self.period, keep.period)).then_some(keep.units)
     }
@@ -177,24 +176,12 @@ impl Algorithm for SlidingLog {
         &["slidingwindow", "movingwindow", "slidingwindowlog"];
     const CODES: &'static [u8] = &[CODE];
 
-    fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_micros(self.period)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.limit
-    }
-
-    fn count_all(&self) -> bool {
-        self.count_all
-    }
-
-    fn keeps_log(&self) -> bool {
-        true
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            count_all: self.count_all,
+            keeps_log: true,
+            ..Parameters::new(self.limit, self.period())
+        }
     }
 
     fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {

@@ -1,6 +1,6 @@
 //! Policies made by calls instead of from text: an option that an algorithm does not have does not compile.
 
-use std::time::Duration;
+use std::{marker::PhantomData, time::Duration};
 
 use super::Policy;
 use crate::{
@@ -16,19 +16,16 @@ use crate::{
 /// A limit of `N` units that lacks its period.
 #[must_use]
 #[derive(Clone, Debug)]
-pub struct WithoutPeriod<O> {
-    limit: u32,
-    options: O,
-}
+pub struct WithoutPeriod<K>(LimitBuilder<K>);
 
-impl<O> WithoutPeriod<O> {
-    const fn new(limit: u32, options: O) -> Self {
-        Self { limit, options }
+impl<K> WithoutPeriod<K> {
+    const fn new(limit: u32) -> Self {
+        Self(LimitBuilder { options: Options::new(limit), kind: PhantomData })
     }
 
     /// Sets the period: whole microseconds, 1 ms to 366 days.
-    pub fn per(self, period: Duration) -> LimitBuilder<O> {
-        LimitBuilder { limit: self.limit, period, options: self.options }
+    pub fn per(self, period: Duration) -> LimitBuilder<K> {
+        self.0.with(|it| it.period = period)
     }
 }
 
@@ -36,12 +33,12 @@ impl WithoutPeriod<FixedWindowOptions> {
     /// Sets a period of the calendar, from one local midnight to a later one; in UTC, unless
     /// [`time_zone`](LimitBuilder::time_zone) sets another zone.
     pub fn per_calendar(self, unit: CalendarUnit) -> LimitBuilder<CalendarWindowOptions> {
-        let options = CalendarWindowOptions { unit, zone: "UTC".to_owned(), count_all: false };
-        LimitBuilder { limit: self.limit, period: Duration::ZERO, options }
+        let options = Options { unit, ..self.0.options };
+        LimitBuilder { options, kind: PhantomData }
     }
 }
 
-/// A limit with its period and options `O`. [`build`](Self::build) checks all values.
+/// A limit with its period and options, which are those of the algorithm `K`. [`build`](Self::build) checks all values.
 ///
 /// Each algorithm has its own options. A queue, for example, cannot lend units:
 ///
@@ -53,71 +50,123 @@ impl WithoutPeriod<FixedWindowOptions> {
 /// ```
 #[must_use]
 #[derive(Clone, Debug)]
-pub struct LimitBuilder<O> {
+pub struct LimitBuilder<K> {
+    options: Options,
+    kind: PhantomData<K>,
+}
+
+/// The options of all algorithms; each reads its own.
+#[derive(Clone, Debug)]
+pub struct Options {
     limit: u32,
     period: Duration,
-    options: O,
-}
-
-/// Options of `gcra`.
-#[derive(Clone, Debug)]
-pub struct GcraOptions(Bucket);
-
-/// Options of `token-bucket`.
-#[derive(Clone, Debug)]
-pub struct TokenBucketOptions(Bucket, Refill);
-
-/// Options of `leaky-bucket`.
-#[derive(Clone, Debug)]
-pub struct LeakyBucketOptions(Bucket);
-
-/// Options of `leaky-queue`.
-#[derive(Clone, Debug)]
-pub struct LeakyQueueOptions(Bucket);
-
-#[derive(Clone, Debug)]
-struct Bucket {
     size: Option<u32>,
     borrow: bool,
-}
-
-impl Bucket {
-    const DEFAULT: Self = Self { size: None, borrow: false };
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Refill {
-    Continuous,
-    Interval,
-}
-
-/// Options of `fixed-window` with a period of constant length.
-#[derive(Clone, Debug)]
-pub struct FixedWindowOptions {
+    refill_by_interval: bool,
     align: Align,
-    count_all: bool,
-}
-
-/// Options of `fixed-window` with a period of the calendar.
-#[derive(Clone, Debug)]
-pub struct CalendarWindowOptions {
     unit: CalendarUnit,
-    zone: String,
-    count_all: bool,
-}
-
-/// Options of `sliding-log`.
-#[derive(Clone, Debug)]
-pub struct SlidingLogOptions {
+    /// UTC if not set.
+    zone: Option<String>,
     count_all: bool,
     keep: Option<Duration>,
     keep_max: Option<u32>,
 }
 
-/// Options of `sliding-counter`.
-#[derive(Clone, Debug)]
-pub struct SlidingCounterOptions {
-    count_all: bool,
+impl Options {
+    const fn new(limit: u32) -> Self {
+        Self {
+            limit,
+            period: Duration::ZERO,
+            size: None,
+            borrow: false,
+            refill_by_interval: false,
+            align: Align::First,
+            unit: CalendarUnit::Day,
+            zone: None,
+            count_all: false,
+            keep: None,
+            keep_max: None,
+        }
+    }
+
+    fn gcra(&self, name: GcraName) -> Result<Limit, LimitError> {
+        Gcra::new(name, self.limit, self.period, self.size, self.borrow).map(Limit::from)
+    }
+
+    fn token_bucket(&self) -> Result<Limit, LimitError> {
+        if !self.refill_by_interval {
+            return self.gcra(GcraName::TokenBucket);
+        }
+        IntervalBucket::new(self.limit, self.period, self.size, self.borrow).map(Limit::from)
+    }
+
+    fn window(&self, window: &Window) -> Result<Limit, LimitError> {
+        FixedWindow::new(self.limit, window, self.count_all).map(Limit::from)
+    }
+
+    fn calendar_window(&self) -> Result<Limit, LimitError> {
+        let zone = self.zone.clone().unwrap_or_else(|| "UTC".to_owned());
+        self.window(&Window::Calendar { unit: self.unit, zone })
+    }
+
+    fn sliding_log(&self) -> Result<Limit, LimitError> {
+        let Self { limit, period, count_all, keep, keep_max, .. } = *self;
+        SlidingLog::new(limit, period, count_all, keep, keep_max).map(Limit::from)
+    }
+}
+
+/// An algorithm that a builder makes a limit of.
+pub trait LimitKind {
+    #[doc(hidden)]
+    fn limit(options: &Options) -> Result<Limit, LimitError>;
+}
+
+/// An algorithm with the option `burst`.
+pub trait HasBurst: LimitKind {}
+
+/// An algorithm with the option `capacity`.
+pub trait HasCapacity: LimitKind {}
+
+/// An algorithm with the option `borrow`.
+pub trait HasBorrow: LimitKind {}
+
+/// An algorithm with the option `count`.
+pub trait HasCount: LimitKind {}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident: $($has:ident)* => $limit:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name;
+
+        impl LimitKind for $name {
+            fn limit(options: &Options) -> Result<Limit, LimitError> {
+                let limit: fn(&Options) -> Result<Limit, LimitError> = $limit;
+                limit(options)
+            }
+        }
+
+        $(impl $has for $name {})*
+    )*};
+}
+
+kinds! {
+    /// `gcra`.
+    GcraOptions: HasBurst HasBorrow => |it| it.gcra(GcraName::Gcra);
+    /// `token-bucket`.
+    TokenBucketOptions: HasBurst HasBorrow => Options::token_bucket;
+    /// `leaky-bucket`.
+    LeakyBucketOptions: HasCapacity HasBorrow => |it| it.gcra(GcraName::LeakyBucket);
+    /// `leaky-queue`.
+    LeakyQueueOptions: HasCapacity => |it| it.gcra(GcraName::LeakyQueue);
+    /// `fixed-window` with a period of constant length.
+    FixedWindowOptions: HasCount => |it| it.window(&Window::Span { period: it.period, align: it.align });
+    /// `fixed-window` with a period of the calendar.
+    CalendarWindowOptions: HasCount => Options::calendar_window;
+    /// `sliding-log`.
+    SlidingLogOptions: HasCount => Options::sliding_log;
+    /// `sliding-counter`.
+    SlidingCounterOptions: HasCount => |it| SlidingCounter::new(it.limit, it.period, it.count_all).map(Limit::from);
 }
 
 impl Policy {
@@ -136,23 +185,23 @@ impl Policy {
     /// # Ok::<(), sluicegate_core::PolicyError>(())
     /// ```
     pub const fn gcra(limit: u32) -> WithoutPeriod<GcraOptions> {
-        WithoutPeriod::new(limit, GcraOptions(Bucket::DEFAULT))
+        WithoutPeriod::new(limit)
     }
 
     /// A bucket that holds [`burst`](LimitBuilder::burst) tokens when full, refilled with `limit` tokens per period.
     pub const fn token_bucket(limit: u32) -> WithoutPeriod<TokenBucketOptions> {
-        WithoutPeriod::new(limit, TokenBucketOptions(Bucket::DEFAULT, Refill::Continuous))
+        WithoutPeriod::new(limit)
     }
 
     /// A bucket that holds [`capacity`](LimitBuilder::capacity) units and leaks `limit` units per period. It delays
     /// no request.
     pub const fn leaky_bucket(limit: u32) -> WithoutPeriod<LeakyBucketOptions> {
-        WithoutPeriod::new(limit, LeakyBucketOptions(Bucket::DEFAULT))
+        WithoutPeriod::new(limit)
     }
 
     /// A queue of [`capacity`](LimitBuilder::capacity) units that releases one unit each `period / limit`.
     pub const fn leaky_queue(limit: u32) -> WithoutPeriod<LeakyQueueOptions> {
-        WithoutPeriod::new(limit, LeakyQueueOptions(Bucket::DEFAULT))
+        WithoutPeriod::new(limit)
     }
 
     /// `limit` units per window. A window starts with its first request, unless
@@ -166,138 +215,90 @@ impl Policy {
     /// # Ok::<(), sluicegate_core::PolicyError>(())
     /// ```
     pub const fn fixed_window(limit: u32) -> WithoutPeriod<FixedWindowOptions> {
-        WithoutPeriod::new(limit, FixedWindowOptions { align: Align::First, count_all: false })
+        WithoutPeriod::new(limit)
     }
 
     /// `limit` units in any interval of one period, exactly: the time of each request is stored.
     pub const fn sliding_log(limit: u32) -> WithoutPeriod<SlidingLogOptions> {
-        let options = SlidingLogOptions { count_all: false, keep: None, keep_max: None };
-        WithoutPeriod::new(limit, options)
+        WithoutPeriod::new(limit)
     }
 
     /// `limit` units in a sliding window of one period, estimated from two counts.
     pub const fn sliding_counter(limit: u32) -> WithoutPeriod<SlidingCounterOptions> {
-        WithoutPeriod::new(limit, SlidingCounterOptions { count_all: false })
+        WithoutPeriod::new(limit)
     }
 }
 
-impl LimitBuilder<GcraOptions> {
-    /// Sets the units that an idle key may take at once; `limit` if not set.
-    pub fn burst(mut self, units: u32) -> Self {
-        self.options.0.size = Some(units);
+impl<K> LimitBuilder<K> {
+    fn with(mut self, set: impl FnOnce(&mut Options)) -> Self {
+        set(&mut self.options);
         self
     }
+}
 
+impl<K: HasBurst> LimitBuilder<K> {
+    /// Sets the units that an idle key may take at once, or the tokens in a full bucket; `limit` if not set.
+    pub fn burst(self, units: u32) -> Self {
+        self.with(|it| it.size = Some(units))
+    }
+}
+
+impl<K: HasCapacity> LimitBuilder<K> {
+    /// Sets the units in a full bucket or queue; `limit` if not set.
+    pub fn capacity(self, units: u32) -> Self {
+        self.with(|it| it.size = Some(units))
+    }
+}
+
+impl<K: HasBorrow> LimitBuilder<K> {
     /// Allows a request of any cost as soon as one unit is available; later requests wait until the rest is repaid.
-    pub fn borrow(mut self) -> Self {
-        self.options.0.borrow = true;
-        self
+    pub fn borrow(self) -> Self {
+        self.with(|it| it.borrow = true)
+    }
+}
+
+impl<K: HasCount> LimitBuilder<K> {
+    /// Counts denied requests, too.
+    pub fn count_all(self) -> Self {
+        self.with(|it| it.count_all = true)
     }
 }
 
 impl LimitBuilder<TokenBucketOptions> {
-    /// Sets the tokens in a full bucket; `limit` if not set.
-    pub fn burst(mut self, tokens: u32) -> Self {
-        self.options.0.size = Some(tokens);
-        self
-    }
-
-    /// Allows a request of any cost as soon as one token is available; later requests wait until the rest is repaid.
-    pub fn borrow(mut self) -> Self {
-        self.options.0.borrow = true;
-        self
-    }
-
     /// Adds `limit` tokens at the end of each period, instead of one token each `period / limit`.
-    pub fn refill_by_interval(mut self) -> Self {
-        self.options.1 = Refill::Interval;
-        self
-    }
-}
-
-impl LimitBuilder<LeakyBucketOptions> {
-    /// Sets the units in a full bucket; `limit` if not set.
-    pub fn capacity(mut self, units: u32) -> Self {
-        self.options.0.size = Some(units);
-        self
-    }
-
-    /// Allows a request of any cost as soon as one unit is available; later requests wait until the rest is repaid.
-    pub fn borrow(mut self) -> Self {
-        self.options.0.borrow = true;
-        self
-    }
-}
-
-impl LimitBuilder<LeakyQueueOptions> {
-    /// Sets the units in a full queue; `limit` if not set.
-    pub fn capacity(mut self, units: u32) -> Self {
-        self.options.0.size = Some(units);
-        self
+    pub fn refill_by_interval(self) -> Self {
+        self.with(|it| it.refill_by_interval = true)
     }
 }
 
 impl LimitBuilder<FixedWindowOptions> {
     /// Starts windows at multiples of the period since the Unix epoch, instead of with the first request.
-    pub fn align_to_clock(mut self) -> Self {
-        self.options.align = Align::Clock;
-        self
-    }
-
-    /// Counts denied requests, too.
-    pub fn count_all(mut self) -> Self {
-        self.options.count_all = true;
-        self
+    pub fn align_to_clock(self) -> Self {
+        self.with(|it| it.align = Align::Clock)
     }
 }
 
 impl LimitBuilder<CalendarWindowOptions> {
     /// Sets the time zone of midnight: a name of the IANA database, such as `Asia/Shanghai`.
-    pub fn time_zone(mut self, name: impl Into<String>) -> Self {
-        self.options.zone = name.into();
-        self
-    }
-
-    /// Counts denied requests, too.
-    pub fn count_all(mut self) -> Self {
-        self.options.count_all = true;
-        self
+    pub fn time_zone(self, name: impl Into<String>) -> Self {
+        self.with(|it| it.zone = Some(name.into()))
     }
 }
 
 impl LimitBuilder<SlidingLogOptions> {
-    /// Records denied requests, too.
-    pub fn count_all(mut self) -> Self {
-        self.options.count_all = true;
-        self
-    }
-
     /// Keeps requests for `time` (1 ms to 366 days), for a policy with a longer period that may replace this one.
-    pub fn keep(mut self, time: Duration) -> Self {
-        self.options.keep = Some(time);
-        self
+    pub fn keep(self, time: Duration) -> Self {
+        self.with(|it| it.keep = Some(time))
     }
 
     /// Sets the maximum number of units (1 to 2^20) that [`keep`](Self::keep) stores; `limit * keep / period` if not
     /// set.
-    pub fn keep_max(mut self, units: u32) -> Self {
-        self.options.keep_max = Some(units);
-        self
+    pub fn keep_max(self, units: u32) -> Self {
+        self.with(|it| it.keep_max = Some(units))
     }
 }
 
-impl LimitBuilder<SlidingCounterOptions> {
-    /// Counts denied requests, too.
-    pub fn count_all(mut self) -> Self {
-        self.options.count_all = true;
-        self
-    }
-}
-
-impl<O> LimitBuilder<O>
-where
-    PolicyBuilder: From<Self>,
-{
+impl<K: LimitKind> LimitBuilder<K> {
     /// Adds a limit on the same key: a request passes if every limit allows it.
     ///
     /// ```
@@ -332,14 +333,6 @@ pub struct PolicyBuilder {
 }
 
 impl PolicyBuilder {
-    fn one<L: Into<Limit>>(limit: Result<L, LimitError>) -> Self {
-        Self { limits: vec![limit.map(Into::into)] }
-    }
-
-    fn gcra(name: GcraName, limit: u32, period: Duration, bucket: &Bucket) -> Self {
-        Self::one(Gcra::new(name, limit, period, bucket.size, bucket.borrow))
-    }
-
     /// Adds a limit, up to 8 in all.
     pub fn and(mut self, limit: impl Into<Self>) -> Self {
         self.limits.append(&mut limit.into().limits);
@@ -364,64 +357,8 @@ impl PolicyBuilder {
     }
 }
 
-impl From<LimitBuilder<GcraOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<GcraOptions>) -> Self {
-        let LimitBuilder { limit, period, options: GcraOptions(bucket) } = builder;
-        Self::gcra(GcraName::Gcra, limit, period, &bucket)
-    }
-}
-
-impl From<LimitBuilder<TokenBucketOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<TokenBucketOptions>) -> Self {
-        let LimitBuilder { limit, period, options: TokenBucketOptions(bucket, refill) } = builder;
-        match refill {
-            Refill::Continuous => Self::gcra(GcraName::TokenBucket, limit, period, &bucket),
-            Refill::Interval => {
-                Self::one(IntervalBucket::new(limit, period, bucket.size, bucket.borrow))
-            }
-        }
-    }
-}
-
-impl From<LimitBuilder<LeakyBucketOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<LeakyBucketOptions>) -> Self {
-        let LimitBuilder { limit, period, options: LeakyBucketOptions(bucket) } = builder;
-        Self::gcra(GcraName::LeakyBucket, limit, period, &bucket)
-    }
-}
-
-impl From<LimitBuilder<LeakyQueueOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<LeakyQueueOptions>) -> Self {
-        let LimitBuilder { limit, period, options: LeakyQueueOptions(bucket) } = builder;
-        Self::gcra(GcraName::LeakyQueue, limit, period, &bucket)
-    }
-}
-
-impl From<LimitBuilder<FixedWindowOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<FixedWindowOptions>) -> Self {
-        let LimitBuilder { limit, period, options: FixedWindowOptions { align, count_all } } =
-            builder;
-        Self::one(FixedWindow::new(limit, &Window::Span { period, align }, count_all))
-    }
-}
-
-impl From<LimitBuilder<CalendarWindowOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<CalendarWindowOptions>) -> Self {
-        let CalendarWindowOptions { unit, zone, count_all } = builder.options;
-        Self::one(FixedWindow::new(builder.limit, &Window::Calendar { unit, zone }, count_all))
-    }
-}
-
-impl From<LimitBuilder<SlidingLogOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<SlidingLogOptions>) -> Self {
-        let SlidingLogOptions { count_all, keep, keep_max } = builder.options;
-        Self::one(SlidingLog::new(builder.limit, builder.period, count_all, keep, keep_max))
-    }
-}
-
-impl From<LimitBuilder<SlidingCounterOptions>> for PolicyBuilder {
-    fn from(builder: LimitBuilder<SlidingCounterOptions>) -> Self {
-        let LimitBuilder { limit, period, options: SlidingCounterOptions { count_all } } = builder;
-        Self::one(SlidingCounter::new(limit, period, count_all))
+impl<K: LimitKind> From<LimitBuilder<K>> for PolicyBuilder {
+    fn from(builder: LimitBuilder<K>) -> Self {
+        Self { limits: vec![K::limit(&builder.options)] }
     }
 }

@@ -47,10 +47,6 @@ fn periods(limit: &Limit) -> (u64, u64) {
     const HOUR: u64 = 3_600_000_000;
     let days = |least: u64, most: u64| (24 * least * HOUR - HOUR, 24 * most * HOUR + HOUR);
     let period = match limit {
-        Limit::Gcra(it) => it.period(),
-        Limit::IntervalBucket(it) => it.period(),
-        Limit::SlidingLog(it) => it.period(),
-        Limit::SlidingCounter(it) => it.period(),
         Limit::FixedWindow(it) => match it.window() {
             Window::Span { period, .. } => period,
             Window::Calendar { unit, .. } => {
@@ -62,27 +58,18 @@ fn periods(limit: &Limit) -> (u64, u64) {
                 };
             }
         },
+        _ => limit.rate().1,
     };
     (micros(period), micros(period))
 }
 
 /// Units that the limit admits in a period.
 fn units(limit: &Limit) -> u32 {
-    match limit {
-        Limit::Gcra(it) => it.limit(),
-        Limit::IntervalBucket(it) => it.limit(),
-        Limit::SlidingLog(it) => it.limit(),
-        Limit::SlidingCounter(it) => it.limit(),
-        Limit::FixedWindow(it) => it.limit(),
-    }
+    limit.rate().0
 }
 
 fn borrows(limit: &Limit) -> bool {
-    match limit {
-        Limit::Gcra(it) => it.borrow(),
-        Limit::IntervalBucket(it) => it.borrow(),
-        _ => false,
-    }
+    limit.borrow()
 }
 
 /// The most that a take may cost so that no debt saturates: a limit forgives what would take longer
@@ -106,7 +93,7 @@ fn bound(limit: &Limit, span: u64, last: u32) -> u128 {
     let half_open = span / period + 1;
     match limit {
         Limit::Gcra(it) => u128::from(it.burst()) + span * n / period + borrowed,
-        Limit::IntervalBucket(it) => u128::from(it.burst()) + n * half_open + borrowed,
+        Limit::IntervalBucket(_) => u128::from(limit.capacity()) + n * half_open + borrowed,
         Limit::SlidingLog(_) => n * half_open,
         Limit::SlidingCounter(_) => 2 * n * half_open,
         // That many windows begin in it, and one was open before.
@@ -262,8 +249,8 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
             Some((cost, u64::try_from(apart).unwrap()))
         }
         // A small bucket overflows between two refills: what it then holds is its rate.
-        Limit::IntervalBucket(it) => {
-            let most = n.min(it.burst());
+        Limit::IntervalBucket(_) => {
+            let most = n.min(limit.capacity());
             let cost = any_of(most, random);
             Some((cost, each(most / cost)))
         }
