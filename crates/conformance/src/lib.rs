@@ -1,22 +1,22 @@
 //! The conformance kit: every store must answer as `sluicegate_core::apply`, to the microsecond.
 //!
-//! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_together`] with a
+//! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_multi_key`] with a
 //! [`StoreSubject`]; everything else implements [`Subject`] for a small adapter. The same histories compare the core
 //! with a second, naive implementation (the [`oracle`]).
 
 mod history;
+mod multi_key;
 pub mod oracle;
 mod rules;
 mod store_subject;
 mod subject;
-mod together;
 mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
+pub use multi_key::{MultiKeySubject, MultiKeyTake, check_multi_key};
 pub use rules::{ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules};
 pub use store_subject::StoreSubject;
 pub use subject::{Answer, CoreSubject, Invocation, OracleSubject, Subject, check_keys, compare};
-pub use together::{JointSubject, JointTake, check_together};
 pub use trace::{cases, check_case, check_script, check_traces};
 pub use wire::ask_over_the_wire;

@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use sluicegate_core::{
-    Applied, BoxFuture, Joint, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation,
-    PreparedPolicy, Store, Timestamp,
+    Applied, BoxFuture, KeyedOperation, KeyedTake, ManualClock, MultiKeyDecision,
+    MultiKeyOperation, PreparedPolicy, Store, Timestamp,
 };
 
-use crate::{Answer, Invocation, JointSubject, JointTake, Subject};
+use crate::{Answer, Invocation, MultiKeySubject, MultiKeyTake, Subject};
 
 /// Runs a future to its end.
 type BlockOn = Box<dyn Fn(BoxFuture<'_, ()>)>;
@@ -60,8 +60,12 @@ impl<S: Store> Subject for StoreSubject<S> {
     }
 }
 
-impl<S: Store> JointSubject for StoreSubject<S> {
-    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+impl<S: Store> MultiKeySubject for StoreSubject<S> {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
         self.clock.set(now);
         let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
         let takes = takes.iter().zip(&policies);

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::{decision::Decision, together::Joint};
+use crate::{decision::Decision, multi_key::MultiKeyDecision};
 
 /// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,20 +56,20 @@ impl Deref for Answer {
     }
 }
 
-/// A decision on several keys, and its source. Dereferences to the [`Joint`].
+/// A decision on several keys, and its source. Dereferences to the [`MultiKeyDecision`].
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiKeyAnswer {
     /// The decision.
-    pub joint: Joint,
+    pub joint: MultiKeyDecision,
     /// Its source; that of the binding key if the keys were taken one after the other.
     pub source: Source,
 }
 
 impl Deref for MultiKeyAnswer {
-    type Target = Joint;
+    type Target = MultiKeyDecision;
 
-    fn deref(&self) -> &Joint {
+    fn deref(&self) -> &MultiKeyDecision {
         &self.joint
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Gcra, Limit, State},
-    carry::{Seen, carry, see},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
+    migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
     time::{Timestamp, as_micros},
 };
@@ -90,24 +90,26 @@ pub(crate) struct Key<'a> {
     policy: &'a Policy,
     now: Timestamp,
     /// What each limit reads of the entry, where that was written under another policy; else nothing.
-    seen: Vec<Seen>,
+    migrated: Vec<MigratedState>,
     entry: &'a mut Option<Entry>,
 }
 
 impl<'a> Key<'a> {
     pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
         let other = entry.as_ref().filter(|entry| !entry.policy.same_rule(policy));
-        let seen = other.map_or_else(Vec::new, |entry| see(entry, policy, now));
-        Self { policy, now, seen, entry }
+        let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
+        Self { policy, now, migrated, entry }
     }
 
     /// Each limit with its state.
     fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
         let states = self.entry.as_ref().map_or(&[] as &[State], |entry| &entry.states);
-        self.policy.limits().iter().enumerate().map(move |(at, limit)| match self.seen.get(at) {
-            None => (limit, states.get(at).unwrap_or(&State::None)),
-            Some(Seen::State(state)) => (limit, state),
-            Some(Seen::Log(reader, index)) => (reader, &states[*index]),
+        self.policy.limits().iter().enumerate().map(move |(at, limit)| {
+            match self.migrated.get(at) {
+                None => (limit, states.get(at).unwrap_or(&State::None)),
+                Some(MigratedState::State(state)) => (limit, state),
+                Some(MigratedState::Log(reader, index)) => (reader, &states[*index]),
+            }
         })
     }
 
@@ -115,10 +117,10 @@ impl<'a> Key<'a> {
     fn store(&mut self, change: impl Fn(&Limit, &mut State)) -> &Self {
         let mut kept = match self.entry.take() {
             None => Entry::unused(self.policy),
-            Some(entry) if self.seen.is_empty() => entry,
-            Some(entry) => carry(entry, self.policy, self.now),
+            Some(entry) if self.migrated.is_empty() => entry,
+            Some(entry) => migrate(entry, self.policy, self.now),
         };
-        self.seen.clear();
+        self.migrated.clear();
         for (limit, state) in self.policy.limits().iter().zip(&mut kept.states) {
             change(limit, state);
         }
@@ -152,7 +154,7 @@ impl<'a> Key<'a> {
                     limit.charge(state, now, cost);
                 }
             });
-        } else if !self.seen.is_empty() {
+        } else if !self.migrated.is_empty() {
             self.store(|_, _| {});
         }
     }

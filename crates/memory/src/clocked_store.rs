@@ -141,8 +141,8 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
     ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
         let now = self.clock.now();
         let joint = match operation {
-            MultiKeyOperation::Take => self.store.take_together(takes, now),
-            MultiKeyOperation::Peek => self.store.peek_together(takes, now),
+            MultiKeyOperation::Take => self.store.take_multi_key(takes, now),
+            MultiKeyOperation::Peek => self.store.peek_multi_key(takes, now),
         };
         let answer = joint.map(|joint| MultiKeyAnswer { joint, source: Source::Store });
         Applied::Now(answer.ok_or_else(StoreError::missing_key))

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Decision, Entry, Joint, KeyedTake, Operation, Part as EntryTake, Timestamp, apply,
-    peek_together, take_together,
+    Decision, Entry, EntryTake, KeyedTake, MultiKeyDecision, Operation, Timestamp, apply,
+    peek_multi_key, take_multi_key,
 };
 
 use crate::{
@@ -51,33 +51,45 @@ impl MemoryStore {
     ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
     ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
     /// ];
-    /// let joint = store.take_together(&takes, clock.now()).expect("two keys");
+    /// let joint = store.take_multi_key(&takes, clock.now()).expect("two keys");
     /// assert!(joint.decision.allowed());
     /// assert_eq!((joint.key, joint.decision.remaining), (0, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
+    pub fn take_multi_key(
+        &self,
+        takes: &[KeyedTake<'_>],
+        now: Timestamp,
+    ) -> Option<MultiKeyDecision> {
         let _ = self.since_set_base(now);
         let takes = self.hashed(takes, now);
         loop {
-            if let Some(joint) = self.try_together(&takes, now) {
+            if let Some(joint) = self.try_multi_key(&takes, now) {
                 return joint;
             }
         }
     }
 
-    /// The decision that [`MemoryStore::take_together`] would make. Stores nothing.
-    pub fn peek_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
+    /// The decision that [`MemoryStore::take_multi_key`] would make. Stores nothing.
+    pub fn peek_multi_key(
+        &self,
+        takes: &[KeyedTake<'_>],
+        now: Timestamp,
+    ) -> Option<MultiKeyDecision> {
         let takes = self.hashed(takes, now);
         let mut locks = self.lock_all(&takes);
         let mut held = self.claim(&mut locks, &takes, vec![None; takes.len()]);
-        let joint = peek_together(&mut entry_takes(&takes, &mut held), now);
+        let joint = peek_multi_key(&mut entry_takes(&takes, &mut held), now);
         self.put_back(&mut locks, &takes, held, now);
         joint
     }
 
     /// `None` if a segment had to make space: the slots must be looked up again.
-    fn try_together(&self, takes: &[HashedTake<'_>], now: Timestamp) -> Option<Option<Joint>> {
+    fn try_multi_key(
+        &self,
+        takes: &[HashedTake<'_>],
+        now: Timestamp,
+    ) -> Option<Option<MultiKeyDecision>> {
         let mut locks = self.lock_all(takes);
         let mut indexes = vec![None; takes.len()];
         let mut full = vec![false; takes.len()];
@@ -110,7 +122,7 @@ impl MemoryStore {
         }
         full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
         let mut held = self.claim(&mut locks, takes, indexes);
-        let joint = take_together(&mut entry_takes(takes, &mut held), now);
+        let joint = take_multi_key(&mut entry_takes(takes, &mut held), now);
         self.put_back(&mut locks, takes, held, now);
         Some(joint)
     }
@@ -122,7 +134,7 @@ impl MemoryStore {
         takes: &[HashedTake<'_>],
         full: &[bool],
         now: Timestamp,
-    ) -> Option<Joint> {
+    ) -> Option<MultiKeyDecision> {
         let mut held = self.claim(locks, takes, vec![None; takes.len()]);
         let each = takes.iter().zip(&mut held).zip(full).map(|((it, held), &full)| {
             let &HashedTake { hash, ref policy, cost } = it;
@@ -134,7 +146,7 @@ impl MemoryStore {
         });
         let each: Option<Vec<Decision>> = each.collect();
         self.put_back(locks, takes, held, now);
-        Joint::of(each?)
+        MultiKeyDecision::of(each?)
     }
 
     /// Locks the segments of all keys.

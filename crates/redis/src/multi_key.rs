@@ -9,8 +9,8 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, Joint, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
-    Source, StoreError, Timestamp,
+    Answer, Decision, KeyedTake, MultiKeyAnswer, MultiKeyDecision, MultiKeyOperation, Operation,
+    Outcome, Source, StoreError, Timestamp,
 };
 
 use crate::{
@@ -43,8 +43,8 @@ impl PreparedTake<'_> {
     }
 }
 
-fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
-    Joint::of(each).ok_or_else(StoreError::missing_key)
+fn joint(each: Vec<Decision>) -> Result<MultiKeyDecision, StoreError> {
+    MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)
 }
 
 impl Inner {
@@ -113,7 +113,7 @@ impl Inner {
         stores: bool,
         at: Option<Timestamp>,
         deadline: Deadline,
-    ) -> Result<Joint, StoreError> {
+    ) -> Result<MultiKeyDecision, StoreError> {
         let Some(first) = sides.first() else { return joint(Vec::new()) };
         let command = MultiKeyCommand {
             context: &self.context,
@@ -126,7 +126,7 @@ impl Inner {
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
-    fn cached_multi_key(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
+    fn cached_multi_key(&self, sides: &[PreparedTake<'_>]) -> Option<MultiKeyDecision> {
         if !sides.iter().all(|side| side.policy.is_cached) {
             return None;
         }
@@ -141,7 +141,7 @@ impl Inner {
         let each = sides.iter().zip(known).map(|(side, known)| {
             known.map_or_else(|| side.policy.plan.unused_decision, |answer| answer.decision)
         });
-        Joint::of(each.collect())
+        MultiKeyDecision::of(each.collect())
     }
 
     /// The fallback decision. Peeks first, so that it is all or nothing too.
@@ -256,7 +256,7 @@ struct MultiKeyCommand<'a> {
 impl StoreCommand for MultiKeyCommand<'_> {
     type Answer = Vec<Decision>;
     // The state of each key may use other calendars.
-    const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
+    const CALENDARS: usize = sluicegate_core::MAX_KEYS_PER_TAKE * 2;
 
     fn command(
         &mut self,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
+    Answer, Entry, EntryTake, Operation, Retry, Timestamp, peek_multi_key, take_multi_key,
 };
 use smallvec::SmallVec;
 
@@ -193,14 +193,14 @@ impl<'s> ExampleRunner<'s> {
         let keys = requests.iter().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| Part {
+        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| EntryTake {
             policy: &request.charge.policy,
             entry,
             cost: request.cost,
         });
         let mut parts: Vec<_> = parts.collect();
         let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
-        let together = if is_take { take_together } else { peek_together };
+        let together = if is_take { take_multi_key } else { peek_multi_key };
         let decisions = together(&mut parts, now).map(|joint| joint.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));
         decisions.into_iter().map(Answer::from).collect()

@@ -299,7 +299,10 @@ impl Running {
     }
 
     /// Asks until there is an answer.
-    #[expect(clippy::disallowed_methods, reason = "a server that never answers must fail the trial")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a server that never answers must fail the trial"
+    )]
     fn until<T>(&self, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
         let started = Instant::now();
         loop {

@@ -32,7 +32,8 @@ pub(crate) fn folder() -> io::Result<PathBuf> {
 /// Our server, built from the current code.
 pub(crate) fn ours() -> io::Result<PathBuf> {
     let target = target()?;
-    let mut build = cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-cli"]);
+    let mut build =
+        cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-cli"]);
     run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
     Ok(target.join("production/sluicegate"))
 }
@@ -40,7 +41,8 @@ pub(crate) fn ours() -> io::Result<PathBuf> {
 /// Our module, built from the current code.
 pub(crate) fn module() -> io::Result<PathBuf> {
     let target = target()?;
-    let mut build = cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-module"]);
+    let mut build =
+        cargo(&["build", "--profile", "production", "--locked", "-p", "sluicegate-module"]);
     run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
     Ok(target.join("production/libsluicegate_module.so"))
 }

@@ -13,11 +13,11 @@ mod check;
 mod drift;
 mod encoding;
 mod fuzz;
+mod multi_key;
 mod policy_errors;
 mod policy_text;
 mod promises;
 mod properties;
-mod together;
 
 const KEY: &[u8] = b"user:action";
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_conformance::{
-    Shape, StoreSubject, check_histories, check_keys, check_together, check_traces,
+    Shape, StoreSubject, check_histories, check_keys, check_multi_key, check_traces,
 };
 use sluicegate_core::{
     Applied, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation, Operation, PreparedPolicy,
@@ -33,7 +33,7 @@ fn clocked_store_passes_conformance() {
     check_traces(&mut subject());
     check_keys(&mut subject());
     check_histories(&mut subject(), 51_000, 500, Shape::default());
-    check_together(&mut subject(), 52_000, 500, Shape::default());
+    check_multi_key(&mut subject(), 52_000, 500, Shape::default());
 }
 
 /// The result of an operation, which must be there.

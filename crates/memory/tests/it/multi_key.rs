@@ -2,20 +2,24 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate_conformance::{JointSubject, JointTake, Shape, check_together};
-use sluicegate_core::{Joint, KeyedTake, Operation, PreparedPolicy, Timestamp};
+use sluicegate_conformance::{MultiKeySubject, MultiKeyTake, Shape, check_multi_key};
+use sluicegate_core::{KeyedTake, MultiKeyDecision, Operation, PreparedPolicy, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
 
-impl JointSubject for InMemory {
-    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+impl MultiKeySubject for InMemory {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
         let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
         let takes = takes.iter().zip(&policies);
         let takes: Vec<_> =
             takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let peek = self.0.peek_together(&takes, now).ok_or("no key")?;
-        let joint = self.0.take_together(&takes, now).ok_or("no key")?;
+        let peek = self.0.peek_multi_key(&takes, now).ok_or("no key")?;
+        let joint = self.0.take_multi_key(&takes, now).ok_or("no key")?;
         assert_eq!(peek.decision.allowed(), joint.decision.allowed());
         Ok(joint)
     }
@@ -24,9 +28,9 @@ impl JointSubject for InMemory {
 #[test]
 fn store_random_histories_decide_as_core() {
     let keeping = || InMemory(MemoryStore::new().without_forgetting());
-    check_together(&mut keeping(), 1, 1_500, Shape::default());
+    check_multi_key(&mut keeping(), 1, 1_500, Shape::default());
     let steady = Shape { changes: false, steps_back: false, ..Shape::default() };
-    check_together(&mut InMemory(MemoryStore::new()), 50_000, 1_500, steady);
+    check_multi_key(&mut InMemory(MemoryStore::new()), 50_000, 1_500, steady);
 }
 
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
@@ -65,7 +69,7 @@ fn take_together_many_threads_admit_the_limit_and_end() {
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
                         let takes =
                             keys.each_ref().map(|key| KeyedTake { key, policy: prepared, cost: 1 });
-                        let joint = store.take_together(&takes, at(7)).unwrap();
+                        let joint = store.take_multi_key(&takes, at(7)).unwrap();
                         if joint.decision.allowed() {
                             let mut taken = which.to_vec();
                             taken.sort_unstable();
@@ -95,10 +99,10 @@ fn take_together_duplicate_key_counts_once() {
     let store = MemoryStore::new();
     let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
     let take = |key| KeyedTake { key, policy: &policy, cost: 2 };
-    let joint = store.take_together(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
+    let joint = store.take_multi_key(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
     assert!(joint.decision.allowed());
     assert_eq!(joint.each.len(), 2);
-    assert_eq!(store.take_together(&[], at(0)), None);
+    assert_eq!(store.take_multi_key(&[], at(0)), None);
 }
 
 /// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
@@ -123,7 +127,7 @@ fn take_together_full_store_denies_or_allows_all() {
             let before = store.usage().table_full;
             let takes = [b"known".as_slice(), &new];
             let takes = takes.map(|key| KeyedTake { key, policy: &prepared, cost: 1 });
-            let joint = store.take_together(&takes, at(0)).unwrap();
+            let joint = store.take_multi_key(&takes, at(0)).unwrap();
             allowed += u32::from(joint.decision.allowed());
             if store.usage().table_full > before {
                 away += 1;

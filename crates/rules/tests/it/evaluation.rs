@@ -6,8 +6,8 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, OnError, Outcome, Part, Retry, Share, Source, Timestamp, apply,
-    peek_together, take_together,
+    Answer, Decision, Entry, EntryTake, OnError, Outcome, Retry, Share, Source, Timestamp, apply,
+    peek_multi_key, take_multi_key,
 };
 use sluicegate_rules::{
     ChargeMode, ChargeSet, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
@@ -24,21 +24,21 @@ impl Entries {
         let requests: Vec<_> = set.requests().collect();
         let mut entries: Vec<_> =
             requests.iter().map(|it| self.0.remove(&it.charge.key).flatten()).collect();
-        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| Part {
+        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| EntryTake {
             policy: &request.charge.policy,
             entry,
             cost: request.cost,
         });
         let decisions = match set.mode() {
             ChargeMode::TakeTogether => {
-                take_together(&mut parts.collect::<Vec<_>>(), now).unwrap().each
+                take_multi_key(&mut parts.collect::<Vec<_>>(), now).unwrap().each
             }
             ChargeMode::PeekTogether => {
-                peek_together(&mut parts.collect::<Vec<_>>(), now).unwrap().each
+                peek_multi_key(&mut parts.collect::<Vec<_>>(), now).unwrap().each
             }
             ChargeMode::Independent => {
                 let operations = requests.iter().map(|request| set.operation(request));
-                let apply = |(part, operation): (Part<'_>, _)| {
+                let apply = |(part, operation): (EntryTake<'_>, _)| {
                     apply(part.policy, part.entry, now, operation).unwrap()
                 };
                 parts.zip(operations).map(apply).collect()

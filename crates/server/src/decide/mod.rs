@@ -8,9 +8,9 @@ mod evaluate;
 use std::sync::Arc;
 
 use sluicegate_core::{
-    Answer, Applied, Clock as _, Decision, Entry, Joint, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, ReserveError, Source,
-    StoreError, StoreStatus, Timestamp,
+    Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyDecision, MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, ReserveError,
+    Source, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_memory::SystemClock;
 use tokio::{runtime::Handle, task::yield_now};
@@ -220,7 +220,7 @@ impl Decider {
         for &KeyedTake { key, policy, cost } in takes {
             each.push(self.decide(key, policy, Operation::Peek(cost), now).await?.decision);
         }
-        let joint = Joint::of(each).ok_or_else(StoreError::missing_key)?;
+        let joint = MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)?;
         Ok(MultiKeyAnswer { joint, source: self.block_source() })
     }
 

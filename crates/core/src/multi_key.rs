@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// The most keys of one decision.
-pub const MAX_TOGETHER: usize = 8;
+pub const MAX_KEYS_PER_TAKE: usize = 8;
 
 /// One of several keys that are asked together.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct EntryTake<'a> {
     /// The policy.
     pub policy: &'a Policy,
     /// What is kept of the key.
@@ -31,7 +31,7 @@ pub struct Part<'a> {
 /// What was decided about several keys together.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joint {
+pub struct MultiKeyDecision {
     /// The decision: `remaining` is the least of all keys, `retry`, `reset_after` and `delay` the
     /// greatest; `limit` and `binding` are those of the key that binds.
     pub decision: Decision,
@@ -42,7 +42,7 @@ pub struct Joint {
     pub each: Vec<Decision>,
 }
 
-impl Joint {
+impl MultiKeyDecision {
     /// What follows from how each key stands. `None` for no key.
     #[must_use]
     pub fn of(each: Vec<Decision>) -> Option<Self> {
@@ -71,16 +71,16 @@ impl Joint {
 /// keys. `None` for no key.
 ///
 /// ```
-/// use sluicegate_core::{Part, Policy, Timestamp, take_together};
+/// use sluicegate_core::{EntryTake, Policy, Timestamp, take_multi_key};
 ///
 /// let [user, tenant]: [Policy; 2] = ["gcra:5/1m".parse()?, "fixed-window:6/1h".parse()?];
 /// let (mut anna, mut ben, mut acme) = (None, None, None);
 /// let mut take = |entry: &mut _, cost| {
 ///     let parts = &mut [
-///         Part { policy: &user, entry, cost },
-///         Part { policy: &tenant, entry: &mut acme, cost },
+///         EntryTake { policy: &user, entry, cost },
+///         EntryTake { policy: &tenant, entry: &mut acme, cost },
 ///     ];
-///     take_together(parts, Timestamp::EPOCH).expect("two keys")
+///     take_multi_key(parts, Timestamp::EPOCH).expect("two keys")
 /// };
 /// assert!(take(&mut anna, 4).decision.allowed());
 /// let denied = take(&mut anna, 2);
@@ -90,7 +90,7 @@ impl Joint {
 /// assert_eq!(take(&mut ben, 1).key, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn take_together(parts: &mut [Part<'_>], now: Timestamp) -> Option<Joint> {
+pub fn take_multi_key(parts: &mut [EntryTake<'_>], now: Timestamp) -> Option<MultiKeyDecision> {
     decide(parts, now, |key, cost, allowed| match (cost, allowed) {
         (0, _) => {}
         (_, true) => {
@@ -100,19 +100,19 @@ pub fn take_together(parts: &mut [Part<'_>], now: Timestamp) -> Option<Joint> {
     })
 }
 
-/// What [`take_together`] would answer, storing nothing: a denial as if it was not recorded.
-pub fn peek_together(parts: &mut [Part<'_>], now: Timestamp) -> Option<Joint> {
+/// What [`take_multi_key`] would answer, storing nothing: a denial as if it was not recorded.
+pub fn peek_multi_key(parts: &mut [EntryTake<'_>], now: Timestamp) -> Option<MultiKeyDecision> {
     decide(parts, now, |_, _, _| {})
 }
 
 /// The decision on all keys. `store` is called for each, with its cost and whether all are allowed.
 fn decide(
-    parts: &mut [Part<'_>],
+    parts: &mut [EntryTake<'_>],
     now: Timestamp,
     store: impl Fn(&mut Key<'_>, u32, bool),
-) -> Option<Joint> {
+) -> Option<MultiKeyDecision> {
     let key = |part| {
-        let Part { policy, entry, cost }: &mut Part<'_> = part;
+        let EntryTake { policy, entry, cost }: &mut EntryTake<'_> = part;
         (Key::new(policy, entry, now), *cost)
     };
     let mut keys: Vec<_> = parts.iter_mut().map(key).collect();
@@ -122,7 +122,7 @@ fn decide(
         stands(key, *cost, outcomes.as_ref().map(|outcomes| outcomes[index]))
     });
     let each = each.collect();
-    Joint::of(each)
+    MultiKeyDecision::of(each)
 }
 
 /// What each key would be told, if every one allows.

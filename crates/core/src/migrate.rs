@@ -1,5 +1,4 @@
-//! What a key's state becomes when the policy it was written under has changed: what was used stays
-//! used.
+//! Migration of the state of a key to another policy: usage carries over.
 
 use crate::{
     algorithm::{Limit, State},
@@ -9,31 +8,31 @@ use crate::{
 };
 
 /// What a limit reads of an entry that was written under another policy.
-pub(crate) enum Seen {
-    /// What its state is after [`carry`].
+pub(crate) enum MigratedState {
+    /// What its state is after [`migrate`].
     State(State),
     /// The log at this place of the entry, where it is: a log may be long, and is not copied to be
-    /// read. What the limit says of it after [`carry`], this one says of it as it is.
+    /// read. What the limit says of it after [`migrate`], this one says of it as it is.
     Log(Limit, usize),
 }
 
 /// What each limit of `policy` reads of `old` at `now`.
-pub(crate) fn see(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<Seen> {
+pub(crate) fn migrated_states(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<MigratedState> {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
-    let seen = policy.limits().iter().zip(sources).map(|(limit, source)| {
-        let Some(index) = source else { return Seen::State(State::None) };
+    let migrated = policy.limits().iter().zip(sources).map(|(limit, source)| {
+        let Some(index) = source else { return MigratedState::State(State::None) };
         let writer = &old.policy.limits()[index];
         match limit.reader(writer) {
-            Some(reader) => Seen::Log(reader, index),
-            None => Seen::State(limit.migrate(writer, old.states[index].clone(), now)),
+            Some(reader) => MigratedState::Log(reader, index),
+            None => MigratedState::State(limit.migrate(writer, old.states[index].clone(), now)),
         }
     });
-    seen.collect()
+    migrated.collect()
 }
 
-/// `old`, carried over to `policy` at `now`. A log is moved and not copied, and where several limits continue
+/// `old`, migrated to `policy` at `now`. A log is moved and not copied, and where several limits continue
 /// one log they share its events, because a client may change the policy with every request.
-pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
+pub(crate) fn migrate(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let mut states = crate::entry::States::new();
     for (at, (limit, source)) in policy.limits().iter().zip(&sources).enumerate() {
@@ -123,7 +122,7 @@ mod tests {
 
         /// A log that is read where it is reads as it would after it was carried over.
         #[test]
-        fn what_is_seen_is_what_is_carried(
+        fn migrated_states_read_as_after_migrate(
             (writer, reader) in (policy(), policy()),
             writes in proptest::collection::vec((time(), 1..6_u32), 0..8),
             now in time(),
@@ -133,11 +132,11 @@ mod tests {
             for (time, cost) in writes {
                 let _ = apply(&writer, &mut entry, time, Operation::Charge(cost)).expect("no reserve");
             }
-            let mut carried = entry.clone().map(|entry| carry(entry, &reader, now));
+            let mut carried = entry.clone().map(|entry| migrate(entry, &reader, now));
             let before = entry.clone();
             for operation in [Operation::Take(0), Operation::Peek(0), Operation::Peek(cost)] {
-                let seen = apply(&reader, &mut entry, now, operation);
-                prop_assert_eq!(seen, apply(&reader, &mut carried, now, operation));
+                let migrated = apply(&reader, &mut entry, now, operation);
+                prop_assert_eq!(migrated, apply(&reader, &mut carried, now, operation));
             }
             prop_assert_eq!(entry, before, "what is only read stays as it was");
         }
@@ -151,9 +150,12 @@ mod tests {
         let mut entry = None;
         let _ =
             apply(&writer, &mut entry, Timestamp::EPOCH, Operation::Take(1)).expect("no reserve");
-        let seen = see(&entry.expect("one was taken"), &reader, Timestamp::EPOCH);
-        assert_eq!(seen.len(), 8);
-        assert!(seen.iter().all(|seen| matches!(seen, Seen::Log(_, 0))), "none is a copy");
+        let migrated = migrated_states(&entry.expect("one was taken"), &reader, Timestamp::EPOCH);
+        assert_eq!(migrated.len(), 8);
+        assert!(
+            migrated.iter().all(|migrated| matches!(migrated, MigratedState::Log(_, 0))),
+            "none is a copy"
+        );
     }
 
     /// What a request costs that changes the policy does not depend on the length of the log.

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use sluicegate_conformance::{Invocation, OracleSubject, Subject};
 use sluicegate_core::{
-    Joint, Operation, Part, Policy, Timestamp, apply, peek_together, take_together,
+    EntryTake, MultiKeyDecision, Operation, Policy, Timestamp, apply, peek_multi_key,
+    take_multi_key,
 };
 
 const LIMITS: [&str; 8] = [
@@ -48,10 +49,10 @@ proptest! {
             let mut together: Vec<_> = parts
                 .iter()
                 .zip(&mut entries)
-                .map(|(policy, entry)| Part { policy, entry, cost })
+                .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = peek_together(&mut together, now).unwrap();
-            let Joint { mut decision, key, each } = take_together(&mut together, now).unwrap();
+            let peek = peek_multi_key(&mut together, now).unwrap();
+            let MultiKeyDecision { mut decision, key, each } = take_multi_key(&mut together, now).unwrap();
             prop_assert_eq!(peek.decision.allowed(), decision.allowed());
             prop_assert_eq!(each.len(), parts.len());
             // Where the limit stands that binds, among all.
@@ -76,10 +77,10 @@ proptest! {
             let mut sides: Vec<_> = parts
                 .iter()
                 .zip(&mut entries)
-                .map(|(policy, entry)| Part { policy, entry, cost })
+                .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = peek_together(&mut sides, now).unwrap();
-            let joint = take_together(&mut sides, now).unwrap();
+            let peek = peek_multi_key(&mut sides, now).unwrap();
+            let joint = take_multi_key(&mut sides, now).unwrap();
             if !joint.decision.allowed() {
                 prop_assert_eq!(&peek, &joint);
                 prop_assert_eq!(&entries, &before);
@@ -95,6 +96,6 @@ proptest! {
 
 #[test]
 fn nothing_is_decided_about_no_key() {
-    assert_eq!(take_together(&mut [], Timestamp::EPOCH), None);
-    assert_eq!(peek_together(&mut [], Timestamp::EPOCH), None);
+    assert_eq!(take_multi_key(&mut [], Timestamp::EPOCH), None);
+    assert_eq!(peek_multi_key(&mut [], Timestamp::EPOCH), None);
 }

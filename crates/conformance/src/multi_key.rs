@@ -1,30 +1,38 @@
 //! Random histories of multi-key takes, mixed with operations on single keys.
 
-use sluicegate_core::{Joint, Operation, Part, Policy, Timestamp, take_together};
+use sluicegate_core::{EntryTake, MultiKeyDecision, Operation, Policy, Timestamp, take_multi_key};
 
 use crate::{CoreSubject, Invocation, Shape, Subject, compare, history::SeededRng};
 
 /// One key of a multi-key take: the key, its policy, and the cost.
-pub type JointTake = (Vec<u8>, Policy, u32);
+pub type MultiKeyTake = (Vec<u8>, Policy, u32);
 
 /// A store under test that supports multi-key takes.
-pub trait JointSubject: Subject {
+pub trait MultiKeySubject: Subject {
     /// Takes from all of these distinct keys, or from none.
     ///
     /// # Errors
     /// A description of the failure.
-    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String>;
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String>;
 }
 
-impl JointSubject for CoreSubject {
-    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+impl MultiKeySubject for CoreSubject {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
         let mut entries: Vec<_> = takes.iter().map(|(key, ..)| self.take_entry(key)).collect();
         let mut parts: Vec<_> = takes
             .iter()
             .zip(&mut entries)
-            .map(|((_, policy, cost), entry)| Part { policy, entry, cost: *cost })
+            .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
             .collect();
-        let joint = take_together(&mut parts, now).ok_or("no key");
+        let joint = take_multi_key(&mut parts, now).ok_or("no key");
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.put_entry(key, entry);
         }
@@ -37,7 +45,7 @@ impl JointSubject for CoreSubject {
 ///
 /// # Panics
 /// At the first answer that differs.
-pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, shape: Shape) {
+pub fn check_multi_key(subject: &mut impl MultiKeySubject, seed: u64, count: u64, shape: Shape) {
     let mut core = CoreSubject::default();
     for seed in seed..seed + count {
         let draw = &mut SeededRng::new(seed);
@@ -75,9 +83,9 @@ pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, sh
                 };
                 (named(key), policy.clone(), cost)
             });
-            let takes: Vec<JointTake> = takes.collect();
-            let expected = core.take_together(&takes, at);
-            let found = subject.take_together(&takes, at);
+            let takes: Vec<MultiKeyTake> = takes.collect();
+            let expected = core.take_multi_key(&takes, at);
+            let found = subject.take_multi_key(&takes, at);
             assert_eq!(found, expected, "history {seed}, step {step}, at {at}: {takes:?}");
         }
     }
