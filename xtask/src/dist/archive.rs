@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
 
-use super::Release;
+use super::release::{Release, file_name};
 use crate::{shell, workspace};
 
 /// Files of the repository in the program's tarball: from, to.
@@ -62,7 +62,7 @@ pub(super) fn module(release: &Release) -> Result<()> {
     copy(&release.built.module, &folder.join("sluicegate.so"))?;
     for file in ["docs/module.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         let path = workspace::root().join(file);
-        copy(&path, &folder.join(super::file_name(&path)))?;
+        copy(&path, &folder.join(file_name(&path)))?;
     }
     pack(release, &folder, &name)
 }

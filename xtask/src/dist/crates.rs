@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::Release;
+use super::release::{Release, file_name};
 use crate::{shell, workspace};
 
 pub(super) fn package(release: &Release) -> Result<()> {
@@ -27,7 +27,7 @@ pub(super) fn package(release: &Release) -> Result<()> {
     for entry in fs::read_dir(target.join("package"))? {
         let path = entry?.path();
         if path.extension().is_some_and(|it| it == "crate") {
-            fs::copy(&path, folder.join(super::file_name(&path)))?;
+            fs::copy(&path, folder.join(file_name(&path)))?;
         }
     }
     Ok(())

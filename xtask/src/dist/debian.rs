@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::{Release, archive};
+use super::{archive, release::Release};
 use crate::{shell, workspace};
 
 pub(super) fn package(release: &Release) -> Result<()> {

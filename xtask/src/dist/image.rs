@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{Release, archive};
+use super::{archive, release::Release};
 use crate::shell;
 
 /// What the program needs at run time.

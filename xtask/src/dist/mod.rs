@@ -8,21 +8,18 @@ mod build;
 mod crates;
 mod debian;
 mod image;
+mod release;
 mod sbom;
 mod trial;
 mod wheel;
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fmt::Write as _, fs};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::{install, shell, workspace};
+use self::release::{Release, file_name};
+use crate::{install, shell};
 
 type Part = fn(&Release) -> Result<()>;
 
@@ -37,38 +34,6 @@ const PARTS: [(&str, Part); 7] = [
     ("crates", crates::package),
 ];
 
-/// What all parts need.
-struct Release {
-    version: String,
-    /// Seconds since 1970 of the commit: the time of every file in an archive.
-    epoch: String,
-    /// `target/dist`.
-    folder: PathBuf,
-    /// For what is unpacked and put together.
-    scratch: PathBuf,
-    built: build::Built,
-    tools: install::ReleaseTools,
-}
-
-impl Release {
-    /// The name of a file, with version and platform: `sluicegate-0.1.0-x86_64-linux`.
-    fn name(&self, what: &str) -> String {
-        format!("{what}-{}-{}", self.version, build::PLATFORM)
-    }
-
-    /// An empty folder to put files together in.
-    fn empty(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.scratch.join(name);
-        if folder.exists() {
-            fs::remove_dir_all(&folder)
-                .with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
-        Ok(folder)
-    }
-}
-
 /// Builds the parts of these names, or all of them without names. With `--try`, installs each one and makes a first
 /// decision with it.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
@@ -82,7 +47,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         bail!("unknown part `{name}`: expected {}", known.join(", "));
     }
     let tools = install::release_tools()?;
-    let release = release(tools)?;
+    let release = Release::build(tools)?;
     let chosen = |name: &str| names.is_empty() || names.contains(&name);
     for (name, part) in PARTS.into_iter().filter(|(name, _)| chosen(name)) {
         shell::announce(&format!("dist: {name}"));
@@ -93,26 +58,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         trial::run(&release, chosen)?;
     }
     Ok(())
-}
-
-fn release(tools: install::ReleaseTools) -> Result<Release> {
-    let metadata = workspace::metadata()?;
-    let version = metadata.workspace_packages().first().context("a package")?.version.to_string();
-    let epoch = git(&["log", "-1", "--format=%ct"])?;
-    // Where the manifest of the Debian package looks for its files, too.
-    let target = workspace::root().join("target");
-    let (folder, scratch) = (target.join("dist"), target.join("dist-scratch"));
-    fs::create_dir_all(&folder).context("cannot create target/dist")?;
-    let built = build::run(&target, &tools, &epoch)?;
-    Ok(Release { version, epoch, folder, scratch, built, tools })
-}
-
-fn git(arguments: &[&str]) -> Result<String> {
-    let mut git = Command::new("git");
-    let output = shell::output(git.current_dir(workspace::root()).args(arguments));
-    output.with_context(|| {
-        format!("git {} failed: a release is built from a clone", arguments.join(" "))
-    })
 }
 
 /// Writes the checksums of all files in `target/dist`, and prints what there is.
@@ -135,10 +80,6 @@ fn summarize(release: &Release) -> Result<()> {
     fs::write(release.folder.join("SHA256SUMS"), sums)?;
     println!("{}, with SHA256SUMS", release.folder.display());
     Ok(())
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn hex(bytes: &[u8]) -> String {

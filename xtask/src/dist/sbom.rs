@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 use serde_json::{Value, json};
 
-use super::Release;
+use super::release::Release;
 use crate::workspace;
 
 pub(super) fn write(release: &Release) -> Result<()> {

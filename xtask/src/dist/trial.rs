@@ -13,7 +13,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::Release;
+use super::image;
+use super::release::{Release, file_name};
 use crate::{install, shell, workspace};
 
 /// How long a server may take until it answers.
@@ -196,7 +197,7 @@ fn image(release: &Release) -> Result<()> {
         }
         chroot
     };
-    let (program_words, command) = (words(&process["args"]), super::image::COMMAND);
+    let (program_words, command) = (words(&process["args"]), image::COMMAND);
     ensure!(
         program_words[0] == "/usr/bin/sluicegate" && program_words[1..] == command,
         "the image runs {}",
@@ -217,7 +218,7 @@ fn crates(release: &Release) -> Result<()> {
     for entry in fs::read_dir(release.folder.join("crates"))? {
         let path = entry?.path();
         unpack(&path, &folder)?;
-        let stem = super::file_name(&path.with_extension(""));
+        let stem = file_name(&path.with_extension(""));
         let name = stem.trim_end_matches(&format!("-{}", release.version)).to_owned();
         patches += &format!("{name} = {{ path = {:?} }}\n", folder.join(&stem));
     }
@@ -353,6 +354,6 @@ fn unpack(archive: &Path, folder: &Path) -> Result<()> {
 fn find(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
     let mut found = fs::read_dir(folder)?.filter_map(|entry| entry.ok().map(|it| it.path()));
     found
-        .find(|path| fits(&super::file_name(path)))
+        .find(|path| fits(&file_name(path)))
         .with_context(|| format!("no such file in {}", folder.display()))
 }

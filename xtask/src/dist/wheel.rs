@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use anyhow::Result;
 
-use super::{Release, archive};
+use super::{archive, release::Release};
 use crate::{shell, workspace};
 
 /// glibc 2.17, as the program is built for.
