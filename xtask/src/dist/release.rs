@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::build;
+use super::build::{self, Platform};
 use crate::{install::ReleaseTools, shell, workspace};
 
 /// One version, built, and the tools to pack it.
@@ -20,13 +20,14 @@ pub(super) struct Release {
     pub(super) folder: PathBuf,
     /// For what is unpacked and put together.
     pub(super) scratch: PathBuf,
+    pub(super) platform: Platform,
     pub(super) built: build::Built,
     pub(super) tools: ReleaseTools,
 }
 
 impl Release {
     /// Builds the program and the module.
-    pub(super) fn build(tools: ReleaseTools) -> Result<Self> {
+    pub(super) fn build(platform: Platform, tools: ReleaseTools) -> Result<Self> {
         let metadata = workspace::metadata()?;
         let version =
             metadata.workspace_packages().first().context("a package")?.version.to_string();
@@ -35,13 +36,13 @@ impl Release {
         let target = workspace::root().join("target");
         let (folder, scratch) = (target.join("dist"), target.join("dist-scratch"));
         fs::create_dir_all(&folder).context("cannot create target/dist")?;
-        let built = build::run(&target, &tools, &epoch)?;
-        Ok(Self { version, epoch, folder, scratch, built, tools })
+        let built = build::run(&platform, &target, &tools, &epoch)?;
+        Ok(Self { version, epoch, folder, scratch, platform, built, tools })
     }
 
     /// The name of a file, with version and platform: `sluicegate-0.1.0-x86_64-linux`.
     pub(super) fn name(&self, what: &str) -> String {
-        format!("{what}-{}-{}", self.version, build::PLATFORM)
+        format!("{what}-{}-{}", self.version, self.platform.name())
     }
 
     /// An empty folder to put files together in.
