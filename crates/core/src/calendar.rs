@@ -99,7 +99,7 @@ impl Calendar {
     }
 
     /// The window `(start, end)` that contains `micros`, in microseconds since the epoch.
-    /// A start before the epoch is told as the epoch: no state is older.
+    /// A start before the epoch is returned as the epoch: no state is older.
     pub(crate) fn window(&self, micros: u64) -> (u64, u64) {
         let time = jiff::Timestamp::from_microsecond(i64::try_from(micros).unwrap_or(i64::MAX))
             .unwrap_or(jiff::Timestamp::MAX);

@@ -200,7 +200,7 @@ impl MemoryStore {
                     return decision;
                 }
             }
-            // Claimed until it is written again, so that no other request decides on it meanwhile.
+            // Claimed until it is written again, so that no other request decides on it until then.
             let found = found.map(|(index, _)| index);
             let mut entry = found.and_then(|index| {
                 let slot = locked.claim(index);

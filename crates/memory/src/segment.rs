@@ -268,7 +268,7 @@ impl<'a, T> Locked<'a, T> {
     }
 
     /// Removes the slot at `index` if `which` selects it. `which` is called again if a decision changes the state
-    /// meanwhile, and must have no side effects for a state in the slot.
+    /// during the removal, and must have no side effects for a state in the slot.
     fn take(
         &mut self,
         index: SlotIndex,

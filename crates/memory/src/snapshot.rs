@@ -86,7 +86,7 @@ pub(crate) enum Record {
 }
 
 impl MemoryStore {
-    /// Writes every key that has not recovered at `now`, and returns their number. Other threads can decide meanwhile;
+    /// Writes every key that has not recovered at `now`, and returns their number. Other threads can decide at the same time;
     /// each key is written once, as it is when its segment is reached, even if the table grows.
     ///
     /// # Errors

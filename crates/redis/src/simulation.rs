@@ -68,7 +68,7 @@ impl World {
         let world = self.clone();
         let server: VirtualServer = Box::new(move |operation| {
             let (world, (answer, heard)) = (world.clone(), oneshot::channel());
-            // It is done also where nobody waits for the answer any more.
+            // The server applies it even if the client no longer waits for the reply.
             tokio::spawn(async move {
                 sleep(world.random.micros(50, 2000)).await;
                 let cut_until = *world.cut_until[client].lock();
@@ -135,7 +135,7 @@ impl World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
     Healthy,
-    /// Clients are cut off for a while, and crash; what they sent meanwhile never arrives.
+    /// Clients are cut off for a while, and crash; what they sent since then never arrives.
     Lossy,
     /// The same, but it arrives in the end.
     Late,

@@ -35,7 +35,7 @@ pub enum GcraName {
     Gcra,
     /// `token-bucket`: holds `burst` tokens when full, refilled continuously.
     TokenBucket,
-    /// `leaky-bucket`: holds `capacity` units and leaks; a meter, which delays nobody.
+    /// `leaky-bucket`: holds `capacity` units and leaks; a meter, which delays no request.
     LeakyBucket,
     /// `leaky-queue`: holds `capacity` units, and lets one go each `T`, in order.
     LeakyQueue,

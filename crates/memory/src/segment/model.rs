@@ -44,7 +44,7 @@ fn state(used: u64) -> Tat {
 
 fn taken(slot: Slot) -> u64 {
     let (end, used) = slot.tat().window(ROUNDED);
-    assert_eq!(end, Tat::until(END, ROUNDED), "a state that somebody wrote");
+    assert_eq!(end, Tat::until(END, ROUNDED), "a state that a thread wrote");
     used
 }
 

@@ -407,7 +407,7 @@ mod tests {
                 told
             };
             assert_eq!(reported(&cache).unwrap_or(0), expected, "{rule:?}");
-            assert_eq!(reported(&cache), None, "it is told once");
+            assert_eq!(reported(&cache), None, "it is reported once");
         }
     }
 }

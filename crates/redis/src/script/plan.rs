@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(told(policy, 2, 250_001), Some([1, 5, 0, 0, 450_001, 0, 0]));
         assert_eq!(told(policy, 3, 250_001), Some([0, 5, 2, 50_001, 250_001, 0, 0]));
         assert_eq!(told(policy, 1, 900_000), Some([0, 5, 0, 500_000, 900_000, 0, 0]));
-        // Three ticks a microsecond: what is told is rounded up.
+        // Three ticks a microsecond: the reply is rounded up.
         let thirds = "token-bucket:3000000/1s:burst=1";
         assert_eq!(told(thirds, 1, 1), Some([0, 1, 0, 1, 1, 0, 0]));
     }

@@ -115,7 +115,7 @@ mod tests {
         let (resident, all) = (process.resident_bytes.unwrap(), process.virtual_bytes.unwrap());
         assert!(resident > 1 << 20 && all >= resident, "{process:?}");
         assert!(process.open_descriptors.unwrap() < process.max_descriptors.unwrap());
-        // Both counts; other tests open and close descriptors meanwhile.
+        // Both counts; other tests open and close descriptors at the same time.
         let counted = count_descriptors().await.unwrap();
         assert!(
             counted.abs_diff(process.open_descriptors.unwrap()) < 200,

@@ -167,7 +167,7 @@ mod tests {
         often.sort_by_key(|it| std::cmp::Reverse(it.1));
         assert!(often.len() >= 20);
         for (key, _) in often {
-            assert!(top.iter().any(|it| *it.key == **key), "a key that is seen often is told");
+            assert!(top.iter().any(|it| *it.key == **key), "a frequent key is listed");
         }
         let most = top.iter().map(|it| it.error).max().unwrap_or(0);
         println!("figure: of {total} seen, the error is at most {most}; {} may be", total / room);

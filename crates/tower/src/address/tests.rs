@@ -98,7 +98,7 @@ fn forwarded_is_read_from_its_end() {
         (1, &["for=8.8.8.8, For=\"192.0.2.7:80\";proto=http"], "192.0.2.7"),
         (1, &["proto=http; for = \"[2001:db8::7]:80\"; by=10.0.0.1"], "2001:db8::/64"),
         (2, &["for=8.8.8.8, for=192.0.2.7", "for=10.0.0.2"], "192.0.2.7"),
-        // Quotes that somebody left open before ours do not swallow what a proxy says.
+        // An unclosed quote of an earlier element does not hide the element of the proxy.
         (1, &["for=\"8.8.8.8, for=192.0.2.7"], "192.0.2.7"),
         (1, &["for=\"8.8.8.8, for=\"[2001:db8::7]\""], "2001:db8::/64"),
         (1, &["for=x\\, for=\"192.0.2.7\""], "192.0.2.7"),
