@@ -234,7 +234,7 @@ fn crates(release: &Release) -> Result<()> {
         project.join("src/main.rs"),
         "fn main() -> Result<(), Box<dyn std::error::Error>> {\n    \
          let limiter = sluicegate::Limiter::single(\"gcra:30/1m:burst=16\".parse::<sluicegate::Policy>()?);\n    \
-         println!(\"{}\", if limiter.check().is_ok() { \"allowed\" } else { \"denied\" });\n    Ok(())\n}\n",
+         println!(\"{}\", if limiter.check().allowed() { \"allowed\" } else { \"denied\" });\n    Ok(())\n}\n",
     )?;
     let mut run = shell::cargo();
     run.current_dir(&project).args(["run", "--quiet", "--target-dir"]).arg(folder.join("target"));
