@@ -1,6 +1,10 @@
 //! Completions for shells and man pages, from the definition of the command line.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::Path,
+};
 
 use clap::{Command, ValueEnum};
 
@@ -11,13 +15,16 @@ pub(crate) enum Shell {
     Fish,
 }
 
-pub(crate) fn completions(shell: Shell, definition: &mut Command) {
+pub(crate) fn completions(shell: Shell, definition: &mut Command) -> io::Result<()> {
     let generator = match shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
-    clap_complete::generate(generator, definition, "sluicegate", &mut io::stdout().lock());
+    // It panics if it cannot write: a pager may close the pipe.
+    let mut text = Vec::new();
+    clap_complete::generate(generator, definition, "sluicegate", &mut text);
+    io::stdout().write_all(&text)
 }
 
 /// One page for the program, and one for each of its commands.

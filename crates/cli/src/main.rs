@@ -79,7 +79,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Redis(command) => return redis::run(&command),
         Command::Health { address } => return health::check(&address),
         Command::Completions { shell } => {
-            generate::completions(shell, &mut definition(Arguments::command()))
+            generate::completions(shell, &mut definition(Arguments::command()))?;
         }
         Command::ManPages { folder } => {
             generate::man_pages(definition(Arguments::command()), &folder)?

@@ -32,11 +32,11 @@ impl MultiKeySubject for CoreSubject {
             .zip(&mut entries)
             .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
             .collect();
-        let joint = take_multi_key(&mut parts, now).ok_or("no key");
+        let taken = take_multi_key(&mut parts, now).ok_or("no key");
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.put_entry(key, entry);
         }
-        Ok(joint?)
+        Ok(taken?)
     }
 }
 

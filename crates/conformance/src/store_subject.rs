@@ -80,7 +80,7 @@ impl<S: Store> MultiKeySubject for StoreSubject<S> {
         if peek.decision.allowed() != take.decision.allowed() {
             return Err(format!("peek: {peek:?}; take: {take:?}"));
         }
-        Ok(take.joint)
+        Ok(take.multi_key)
     }
 }
 

@@ -61,7 +61,7 @@ impl Deref for Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiKeyAnswer {
     /// The decision.
-    pub joint: MultiKeyDecision,
+    pub multi_key: MultiKeyDecision,
     /// Its source; that of the binding key if the keys were taken one after the other.
     pub source: Source,
 }
@@ -70,6 +70,6 @@ impl Deref for MultiKeyAnswer {
     type Target = MultiKeyDecision;
 
     fn deref(&self) -> &MultiKeyDecision {
-        &self.joint
+        &self.multi_key
     }
 }

@@ -140,11 +140,11 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
         let now = self.clock.now();
-        let joint = match operation {
+        let taken = match operation {
             MultiKeyOperation::Take => self.store.take_multi_key(takes, now),
             MultiKeyOperation::Peek => self.store.peek_multi_key(takes, now),
         };
-        let answer = joint.map(|joint| MultiKeyAnswer { joint, source: Source::Store });
+        let answer = taken.map(|taken| MultiKeyAnswer { multi_key: taken, source: Source::Store });
         Applied::Now(answer.ok_or_else(StoreError::missing_key))
     }
 

@@ -51,9 +51,9 @@ impl MemoryStore {
     ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
     ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
     /// ];
-    /// let joint = store.take_multi_key(&takes, clock.now()).expect("two keys");
-    /// assert!(joint.decision.allowed());
-    /// assert_eq!((joint.key, joint.decision.remaining), (0, 4));
+    /// let taken = store.take_multi_key(&takes, clock.now()).expect("two keys");
+    /// assert!(taken.decision.allowed());
+    /// assert_eq!((taken.key, taken.decision.remaining), (0, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_multi_key(
@@ -64,8 +64,8 @@ impl MemoryStore {
         let _ = self.since_set_base(now);
         let takes = self.hashed(takes, now);
         loop {
-            if let Some(joint) = self.try_multi_key(&takes, now) {
-                return joint;
+            if let Some(taken) = self.try_multi_key(&takes, now) {
+                return taken;
             }
         }
     }
@@ -79,9 +79,9 @@ impl MemoryStore {
         let takes = self.hashed(takes, now);
         let mut locks = self.lock_all(&takes);
         let mut held = self.claim(&mut locks, &takes, vec![None; takes.len()]);
-        let joint = peek_multi_key(&mut entry_takes(&takes, &mut held), now);
+        let taken = peek_multi_key(&mut entry_takes(&takes, &mut held), now);
         self.put_back(&mut locks, &takes, held, now);
-        joint
+        taken
     }
 
     /// `None` if a segment had to make space: the slots must be looked up again.
@@ -122,9 +122,9 @@ impl MemoryStore {
         }
         full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
         let mut held = self.claim(&mut locks, takes, indexes);
-        let joint = take_multi_key(&mut entry_takes(takes, &mut held), now);
+        let taken = take_multi_key(&mut entry_takes(takes, &mut held), now);
         self.put_back(&mut locks, takes, held, now);
-        Some(joint)
+        Some(taken)
     }
 
     /// The decision if there is no space for some of the keys: nothing is stored.

@@ -43,7 +43,7 @@ impl PreparedTake<'_> {
     }
 }
 
-fn joint(each: Vec<Decision>) -> Result<MultiKeyDecision, StoreError> {
+fn multi_key_decision(each: Vec<Decision>) -> Result<MultiKeyDecision, StoreError> {
     MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)
 }
 
@@ -59,12 +59,12 @@ impl Inner {
         let sides = self.distinct(takes);
         let stores = operation == MultiKeyOperation::Take;
         if at.is_some() {
-            let joint = self.take_in_one_call(&sides, stores, at, deadline).await?;
-            return Ok(MultiKeyAnswer { joint, source: Source::Store });
+            let taken = self.take_in_one_call(&sides, stores, at, deadline).await?;
+            return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
         }
-        if let Some(joint) = self.cached_multi_key(&sides) {
+        if let Some(taken) = self.cached_multi_key(&sides) {
             self.context.counts.cache.one();
-            return Ok(MultiKeyAnswer { joint, source: Source::Cache });
+            return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Cache });
         }
         let slots = sides.iter().map(|side| slot(&side.key));
         let one = matches!(self.topology, Topology::One(_))
@@ -76,18 +76,18 @@ impl Inner {
         let asked: Vec<_> =
             sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
         match self.take_in_one_call(&sides, stores, None, deadline).await {
-            Ok(joint) => {
+            Ok(taken) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
-                for ((side, asked), decision) in sides.iter().zip(asked).zip(&joint.each) {
+                for ((side, asked), decision) in sides.iter().zip(asked).zip(&taken.each) {
                     // An allowed key of a denied take was not charged.
-                    let tells = joint.decision.allowed() || !decision.allowed();
+                    let tells = taken.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
                         let PreparedTake { key, policy, cost } = side;
                         self.denials.record(key, policy, *cost, asked, now, decision);
                     }
                 }
-                Ok(MultiKeyAnswer { joint, source: Source::Store })
+                Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
             }
             Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
             Err(error) => Err(error),
@@ -114,7 +114,7 @@ impl Inner {
         at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<MultiKeyDecision, StoreError> {
-        let Some(first) = sides.first() else { return joint(Vec::new()) };
+        let Some(first) = sides.first() else { return multi_key_decision(Vec::new()) };
         let command = MultiKeyCommand {
             context: &self.context,
             sides,
@@ -122,7 +122,7 @@ impl Inner {
             word: if stores { "take" } else { "peek" },
             at,
         };
-        joint(self.send(slot(&first.key), command, deadline).await?)
+        multi_key_decision(self.send(slot(&first.key), command, deadline).await?)
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
@@ -156,13 +156,13 @@ impl Inner {
                 let answer = self.fall_back(side.planned(operation(side.cost)), error.clone());
                 answer.map(|answer| answer.decision)
             });
-            joint(each.collect::<Result<_, _>>()?)
+            multi_key_decision(each.collect::<Result<_, _>>()?)
         };
-        let mut joint = all(Operation::Peek)?;
-        if stores && joint.decision.allowed() {
-            joint = all(Operation::Take)?;
+        let mut taken = all(Operation::Peek)?;
+        if stores && taken.decision.allowed() {
+            taken = all(Operation::Take)?;
         }
-        Ok(MultiKeyAnswer { joint, source: Source::Fallback })
+        Ok(MultiKeyAnswer { multi_key: taken, source: Source::Fallback })
     }
 
     /// Keys of several slots: in order, until one denies.
@@ -214,9 +214,9 @@ impl Inner {
             }
             decision => decision,
         });
-        let joint = joint(each.collect())?;
-        let source = answers.get(joint.key).map_or(Source::Store, |answer| answer.source);
-        Ok(MultiKeyAnswer { joint, source })
+        let taken = multi_key_decision(each.collect())?;
+        let source = answers.get(taken.key).map_or(Source::Store, |answer| answer.source);
+        Ok(MultiKeyAnswer { multi_key: taken, source })
     }
 
     /// Refunds charges, once, and returns the state of each key. Fallback decisions and policies that record denials

@@ -201,7 +201,7 @@ impl<'s> ExampleRunner<'s> {
         let mut parts: Vec<_> = parts.collect();
         let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
         let together = if is_take { take_multi_key } else { peek_multi_key };
-        let decisions = together(&mut parts, now).map(|joint| joint.each).unwrap_or_default();
+        let decisions = together(&mut parts, now).map(|taken| taken.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));
         decisions.into_iter().map(Answer::from).collect()
     }

@@ -13,8 +13,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::image;
-use super::release::{Release, file_name};
+use super::{
+    debian, image,
+    release::{Release, file_name},
+};
 use crate::{install, shell, workspace};
 
 /// How long a server may take until it answers.
@@ -88,54 +90,51 @@ fn module(release: &Release) -> Result<()> {
 }
 
 fn deb(release: &Release) -> Result<()> {
-    let package = release.folder.join(format!("sluicegate_{}_amd64.deb", release.version));
     let installed = shell::output(Command::new("dpkg-query").args(["--show", "sluicegate"]));
     ensure!(
         installed.is_none(),
         "sluicegate is installed on this machine: remove the package first"
     );
-    let dpkg = |arguments: &[&str]| shell::run(install::as_root("dpkg").args(arguments));
-    let path = package.display().to_string();
-    dpkg(&["--install", &path])?;
-    let result = (|| {
-        let settings = Path::new("/etc/sluicegate/sluicegate.toml");
-        let unit = [
-            "/lib/systemd/system/sluicegate.service",
-            "/usr/lib/systemd/system/sluicegate.service",
-        ];
-        let unit = unit
-            .iter()
-            .find_map(|path| fs::read_to_string(path).ok())
-            .context("no systemd unit")?;
-        let start =
-            unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
-        let mut words = start.split_whitespace();
-        let program = PathBuf::from(words.next().context("a program")?);
-        let mut command = Command::new(&program);
-        let state = release.empty("try-deb")?.join("state");
-        // systemd would make the folder of the state file.
-        command.args(words).env("SLUICEGATE_STATE_FILE", state);
-        first_decision(&program, &mut command, &[])?;
-
-        // An upgrade keeps the settings that the administrator changed.
-        let changed = fs::read_to_string(settings)? + "# a change\n";
-        let copy = release.scratch.join("try-deb/changed.toml");
-        fs::write(&copy, &changed)?;
-        shell::run(install::as_root("cp").arg(&copy).arg(settings))?;
-        dpkg(&["--install", "--force-confold", &path])?;
-        ensure!(fs::read_to_string(settings)? == changed, "an upgrade replaced the settings");
-        shell::run(Command::new(&program).arg("version").stdout(Stdio::null()))
-    })();
-    dpkg(&["--purge", "sluicegate"])?;
+    let result = install_start_and_upgrade(release);
+    shell::run(install::as_root("dpkg").args(["--purge", "sluicegate"]))?;
     result?;
-    let left = [
-        "/usr/bin/sluicegate",
-        "/etc/sluicegate/sluicegate.toml",
-        "/lib/systemd/system/sluicegate.service",
-    ];
+    let left = ["/usr/bin/sluicegate", SETTINGS, "/lib/systemd/system/sluicegate.service"];
     let left: Vec<_> = left.into_iter().filter(|path| Path::new(path).exists()).collect();
     ensure!(left.is_empty(), "the package leaves {} behind", left.join(", "));
     Ok(())
+}
+
+const SETTINGS: &str = "/etc/sluicegate/sluicegate.toml";
+
+fn install_start_and_upgrade(release: &Release) -> Result<()> {
+    let folder = release.empty("try-deb")?;
+    let dpkg = |package: &Path| shell::run(install::as_root("dpkg").arg("--install").arg(package));
+    dpkg(&debian::path(release))?;
+    let units = ["/lib", "/usr/lib"].map(|it| format!("{it}/systemd/system/sluicegate.service"));
+    let unit = units.iter().find_map(|path| fs::read_to_string(path).ok()).context("no unit")?;
+    let start =
+        unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
+    let mut words = start.split_whitespace();
+    let program = PathBuf::from(words.next().context("a program")?);
+    let mut command = Command::new(&program);
+    // systemd would make the folder of the state file.
+    command.args(words).env("SLUICEGATE_STATE_FILE", folder.join("state"));
+    first_decision(&program, &mut command, &[])?;
+
+    // An upgrade keeps the settings that the administrator changed.
+    let changed = fs::read_to_string(SETTINGS)? + "# a change\n";
+    let copy = folder.join("changed.toml");
+    fs::write(&copy, &changed)?;
+    shell::run(install::as_root("cp").arg(&copy).arg(SETTINGS))?;
+    let next = format!("{}+next", release.version);
+    let upgrade = folder.join("upgrade.deb");
+    debian::pack(release, &next, &upgrade)?;
+    dpkg(&upgrade)?;
+    let mut query = Command::new("dpkg-query");
+    let version = shell::output(query.args(["--showformat", "${Version}", "--show", "sluicegate"]));
+    ensure!(version.as_deref().is_some_and(|it| it.starts_with(&next)), "upgraded to {version:?}");
+    ensure!(fs::read_to_string(SETTINGS)? == changed, "an upgrade replaced the settings");
+    shell::run(Command::new(&program).arg("version").stdout(Stdio::null()))
 }
 
 fn wheel(release: &Release) -> Result<()> {
@@ -190,25 +189,24 @@ fn image(release: &Release) -> Result<()> {
     let program = release.built.program.clone();
     let container = || {
         let mut chroot = install::as_root("chroot");
-        chroot.arg("--userspec=65532:65532").arg(&root).arg("/usr/bin/sluicegate");
+        chroot.arg("--userspec=65532:65532").arg(&root).args(words(&process["args"]));
         for pair in &environment {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             chroot.env(name, value);
         }
         chroot
     };
-    let (program_words, command) = (words(&process["args"]), image::COMMAND);
-    ensure!(
-        program_words[0] == "/usr/bin/sluicegate" && program_words[1..] == command,
-        "the image runs {}",
-        process["args"]
-    );
-    let refused = container().arg("serve").output()?;
+    let command = [&["/usr/bin/sluicegate"][..], &image::COMMAND].concat();
+    ensure!(words(&process["args"]) == command, "the image runs {}", process["args"]);
+    let refused = container().output()?;
     let text = String::from_utf8_lossy(&refused.stderr);
     ensure!(!refused.status.success(), "the image listens without secrets");
-    ensure!(text.contains("without a secret"), "the image refuses with {text:?}");
+    ensure!(text.contains("beyond loopback have no secret"), "the image refuses with {text:?}");
     let secrets = [("SLUICEGATE_REQUIREPASS", "a password"), ("SLUICEGATE_HTTP_TOKEN", "a token")];
-    first_decision(&program, &mut container(), &secrets)
+    first_decision(&program, &mut container(), &secrets)?;
+    let state = root.join("var/lib/sluicegate");
+    ensure!(state.read_dir()?.next().is_some(), "the server keeps no files in its volume");
+    Ok(())
 }
 
 /// Builds a program that uses the library, from the packed crates alone, and the command line as `cargo install` does.

@@ -3,7 +3,7 @@
 use sluicegate_testing::Folder;
 
 use crate::{
-    run::{output, run},
+    run::{output, run, sluicegate},
     server::Server,
 };
 
@@ -72,9 +72,24 @@ fn serve_require_secrets_without_one_does_not_start() {
     let open = ["serve", "--listen", "0.0.0.0:0", "--http", "off", "--grpc", "off"];
     let ended = run(&[&open[..], &["--require-secrets"]].concat(), "");
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(
-        ended.err.contains("listening beyond loopback without a secret: resp at 0.0.0.0:"),
-        "{ended:?}"
-    );
+    let expected = "--require-secrets is set, and these ports beyond loopback have no secret: resp at 0.0.0.0:0; ";
+    assert!(ended.err.contains(expected), "{ended:?}");
     drop(Server::start(&["--require-secrets"]));
+}
+
+/// A pager that ends early closes the pipe.
+#[cfg(unix)]
+#[test]
+fn completions_closed_pipe_does_not_panic() {
+    use std::process::Stdio;
+
+    let mut child = sluicegate()
+        .args(["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }

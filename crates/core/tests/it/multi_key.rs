@@ -80,9 +80,9 @@ proptest! {
                 .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
             let peek = peek_multi_key(&mut sides, now).unwrap();
-            let joint = take_multi_key(&mut sides, now).unwrap();
-            if !joint.decision.allowed() {
-                prop_assert_eq!(&peek, &joint);
+            let taken = take_multi_key(&mut sides, now).unwrap();
+            if !taken.decision.allowed() {
+                prop_assert_eq!(&peek, &taken);
                 prop_assert_eq!(&entries, &before);
                 continue;
             }

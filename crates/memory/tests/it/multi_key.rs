@@ -19,9 +19,9 @@ impl MultiKeySubject for InMemory {
         let takes: Vec<_> =
             takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
         let peek = self.0.peek_multi_key(&takes, now).ok_or("no key")?;
-        let joint = self.0.take_multi_key(&takes, now).ok_or("no key")?;
-        assert_eq!(peek.decision.allowed(), joint.decision.allowed());
-        Ok(joint)
+        let taken = self.0.take_multi_key(&takes, now).ok_or("no key")?;
+        assert_eq!(peek.decision.allowed(), taken.decision.allowed());
+        Ok(taken)
     }
 }
 
@@ -36,7 +36,7 @@ fn store_random_histories_decide_as_core() {
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
 /// ever, and no key lets more pass than it may.
 #[test]
-fn take_together_many_threads_admit_the_limit_and_end() {
+fn take_multi_key_many_threads_admit_the_limit_and_end() {
     const KEYS: usize = 6;
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
@@ -69,8 +69,8 @@ fn take_together_many_threads_admit_the_limit_and_end() {
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
                         let takes =
                             keys.each_ref().map(|key| KeyedTake { key, policy: prepared, cost: 1 });
-                        let joint = store.take_multi_key(&takes, at(7)).unwrap();
-                        if joint.decision.allowed() {
+                        let taken = store.take_multi_key(&takes, at(7)).unwrap();
+                        if taken.decision.allowed() {
                             let mut taken = which.to_vec();
                             taken.sort_unstable();
                             taken.dedup();
@@ -95,20 +95,20 @@ fn take_together_many_threads_admit_the_limit_and_end() {
 }
 
 #[test]
-fn take_together_duplicate_key_counts_once() {
+fn take_multi_key_duplicate_key_counts_once() {
     let store = MemoryStore::new();
     let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
     let take = |key| KeyedTake { key, policy: &policy, cost: 2 };
-    let joint = store.take_multi_key(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
-    assert!(joint.decision.allowed());
-    assert_eq!(joint.each.len(), 2);
+    let taken = store.take_multi_key(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
+    assert!(taken.decision.allowed());
+    assert_eq!(taken.each.len(), 2);
     assert_eq!(store.take_multi_key(&[], at(0)), None);
 }
 
 /// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
 /// they are asked without it.
 #[test]
-fn take_together_full_store_denies_or_allows_all() {
+fn take_multi_key_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         let store = MemoryStore::bounded(0, when_full);
         let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
@@ -127,12 +127,12 @@ fn take_together_full_store_denies_or_allows_all() {
             let before = store.usage().table_full;
             let takes = [b"known".as_slice(), &new];
             let takes = takes.map(|key| KeyedTake { key, policy: &prepared, cost: 1 });
-            let joint = store.take_multi_key(&takes, at(0)).unwrap();
-            allowed += u32::from(joint.decision.allowed());
+            let taken = store.take_multi_key(&takes, at(0)).unwrap();
+            allowed += u32::from(taken.decision.allowed());
             if store.usage().table_full > before {
                 away += 1;
-                assert_eq!(joint.decision.allowed(), passes);
-                assert!(passes || joint.key == 1);
+                assert_eq!(taken.decision.allowed(), passes);
+                assert!(passes || taken.key == 1);
             }
         }
         let used = 1_000_000 - ask(b"known", Operation::Peek(0)).remaining;

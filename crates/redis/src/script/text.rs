@@ -9,12 +9,12 @@ const FAST_GCRA: &str = include_str!("../../lua/fast_gcra.lua");
 const FAST_LOG: &str = include_str!("../../lua/fast_log.lua");
 pub(super) const WIDE: &str = include_str!("../../lua/wide.lua");
 pub(super) const ENCODING: &str = include_str!("../../lua/encoding.lua");
-pub(super) const CARRY: &str = include_str!("../../lua/carry.lua");
+pub(super) const MIGRATE: &str = include_str!("../../lua/migrate.lua");
 pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
 const QUESTION: &str = include_str!("../../lua/question.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
-const TOGETHER: &str = include_str!("../../lua/together.lua");
+const MULTI_KEY: &str = include_str!("../../lua/multi_key.lua");
 
 /// In the file of an algorithm, the line before the part that only the library of functions has.
 const LIBRARY_MARK: &str = "-- [library]\n";
@@ -75,7 +75,7 @@ impl Script {
             [const { OnceLock::new() }; SCRIPTS / 2];
         let limits = policies.flat_map(Policy::limits);
         let used = limits.fold(0, |used, limit| used | 1 << limit.index());
-        SCRIPTS_MADE[used].get_or_init(|| Self::new(assemble(used, None, TOGETHER)))
+        SCRIPTS_MADE[used].get_or_init(|| Self::new(assemble(used, None, MULTI_KEY)))
     }
 
     /// The script that fails where a take would, whatever the key, and changes nothing.
@@ -108,7 +108,7 @@ fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
     parts.extend(own.iter().map(|(_, file)| self::parts(file).0));
     parts.push("others = function()");
     parts.extend(others.iter().map(|(_, file)| self::parts(file).0));
-    parts.extend(["end", CARRY, DECIDE, QUESTION, main]);
+    parts.extend(["end", MIGRATE, DECIDE, QUESTION, main]);
     for part in parts {
         compact(part, &mut text);
     }

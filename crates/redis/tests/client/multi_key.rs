@@ -99,7 +99,7 @@ async fn while_the_store_is_away_each_rule_says_how_its_key_stands() {
             .await
             .unwrap();
         assert_eq!(answer.source, Source::Fallback);
-        answer.joint
+        answer.multi_key
     };
     assert!(ask([&allow, &allow]).await.decision.allowed());
     let denied = ask([&local, &deny]).await;

@@ -65,18 +65,18 @@ impl Decider {
             .iter()
             .map(|(it, policy)| KeyedTake { key: &it.charge.key, policy, cost: it.cost })
             .collect();
-        let MultiKeyAnswer { joint, source } =
+        let MultiKeyAnswer { multi_key: taken, source } =
             self.decide_multi_key(operation, &takes, now).await?;
         let is_take = operation == MultiKeyOperation::Take;
         for KeyedTake { key, policy, cost } in takes.into_iter().filter(|_| is_take) {
             // A remote store may have taken from some keys and given that back.
-            if !joint.decision.allowed() && !self.is_local() {
+            if !taken.decision.allowed() && !self.is_local() {
                 self.queues.changed(key);
             } else {
                 self.queues.applied(key, policy.policy(), Operation::Take(cost));
             }
         }
-        Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())
+        Ok(taken.each.into_iter().map(|decision| Answer { decision, source }).collect())
     }
 }
 

@@ -220,8 +220,8 @@ impl Decider {
         for &KeyedTake { key, policy, cost } in takes {
             each.push(self.decide(key, policy, Operation::Peek(cost), now).await?.decision);
         }
-        let joint = MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)?;
-        Ok(MultiKeyAnswer { joint, source: self.block_source() })
+        let taken = MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)?;
+        Ok(MultiKeyAnswer { multi_key: taken, source: self.block_source() })
     }
 
     /// The result of `read` for the state of `key`, if it has any that has not recovered, and the time of the store.

@@ -12,47 +12,51 @@ pub(crate) struct ExposedPort {
     pub(crate) has_secret: bool,
 }
 
-/// Warns about ports that other machines can reach without a secret, and about those that a configured
-/// password (`requirepass`) does not protect.
+/// Checks that other machines can reach no port without a secret.
 ///
 /// # Errors
-/// With `require_secrets`, other machines can reach a port without a secret.
-pub(crate) fn check(
-    ports: &[ExposedPort],
-    requirepass: bool,
-    require_secrets: bool,
-) -> io::Result<()> {
-    let open: Vec<_> = ports.iter().filter(|it| !it.has_secret).collect();
-    let exposed: Vec<_> = open.iter().filter(|it| !it.address.ip().is_loopback()).collect();
-    if !exposed.is_empty() {
-        let ports: Vec<_> = exposed.iter().map(|it| shown(it)).collect();
-        if require_secrets {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "listening beyond loopback without a secret: {}; set --requirepass, --http-token or client \
-                     certificates, listen on 127.0.0.1, or allow it with --require-secrets=false",
-                    ports.join(", ")
-                ),
-            ));
-        }
-        tracing::warn!(
-            "listening beyond loopback without a secret: {}; anyone who can reach these ports can read, charge \
-             and reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1",
-            ports.join(", ")
-        );
+/// They can.
+pub(crate) fn require_secrets(ports: &[ExposedPort]) -> io::Result<()> {
+    let exposed = shown(ports.iter().filter(|it| it.is_exposed()));
+    if exposed.is_empty() {
+        return Ok(());
     }
-    if requirepass && !open.is_empty() {
-        let ports: Vec<_> = open.iter().map(|it| shown(it)).collect();
-        tracing::warn!(
-            "--requirepass protects only the RESP port; these need no secret: {}; set --http-token, \
-             require client certificates, or switch them off (--http off, --grpc off)",
-            ports.join(", ")
-        );
-    }
-    Ok(())
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "--require-secrets is set, and these ports beyond loopback have no secret: {exposed}; set --requirepass, \
+             --http-token or client certificates, listen on 127.0.0.1, or switch them off (--http off, --grpc off)"
+        ),
+    ))
 }
 
-fn shown(port: &ExposedPort) -> String {
-    format!("{} at {}", port.protocol, port.address)
+/// Warns about ports that other machines can reach without a secret, and about those that a configured
+/// password (`requirepass`) does not protect.
+pub(crate) fn warn(ports: &[ExposedPort], requirepass: bool) {
+    let exposed = shown(ports.iter().filter(|it| it.is_exposed()));
+    if !exposed.is_empty() {
+        tracing::warn!(
+            "listening beyond loopback without a secret: {exposed}; anyone who can reach these ports can read, charge \
+             and reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1"
+        );
+    }
+    let open = shown(ports.iter().filter(|it| !it.has_secret));
+    if requirepass && !open.is_empty() {
+        tracing::warn!(
+            "--requirepass protects only the RESP port; these need no secret: {open}; set --http-token, \
+             require client certificates, or switch them off (--http off, --grpc off)"
+        );
+    }
+}
+
+impl ExposedPort {
+    /// Whether other machines can reach it without a secret.
+    fn is_exposed(&self) -> bool {
+        !self.has_secret && !self.address.ip().is_loopback()
+    }
+}
+
+fn shown<'a>(ports: impl Iterator<Item = &'a ExposedPort>) -> String {
+    let ports: Vec<_> = ports.map(|it| format!("{} at {}", it.protocol, it.address)).collect();
+    ports.join(", ")
 }

@@ -21,7 +21,7 @@ use crate::{
     Config,
     budgets::buffers::BufferBudget,
     net::{
-        listen::{Accepted, Addresses, Listeners},
+        listen::{Accepted, Listeners},
         tls,
         worker::{ServedProtocol, Workers},
     },
@@ -83,6 +83,9 @@ impl Server {
             .map(|it| it.tls.as_ref().map(|files| tls::read(files, it.protocol)).transpose());
         let tls = tls.collect::<io::Result<Vec<_>>>()?;
         let ports: Vec<_> = registrations.iter().map(|it| (it.protocol, it.address)).collect();
+        if config.require_secrets {
+            exposure::require_secrets(&exposed_ports(&registrations, |it| it.address))?;
+        }
         let unix = config.resp.unix.as_deref().map(|path| (path, config.resp.unix_permissions));
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
@@ -93,8 +96,8 @@ impl Server {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = file_descriptors::prepare(&config, workers);
-        let exposed = exposed_ports(&registrations, &listeners.addresses);
-        exposure::check(&exposed, config.resp.password.is_some(), config.require_secrets)?;
+        let exposed = exposed_ports(&registrations, |it| listeners.addresses.of(it.protocol));
+        exposure::warn(&exposed, config.resp.password.is_some());
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
         let addresses = listeners.addresses.clone();
@@ -236,12 +239,15 @@ fn release_memory(buffers: &BufferBudget, workers: &Workers) {
     }
 }
 
-fn exposed_ports(registrations: &[Registration], addresses: &Addresses) -> Vec<ExposedPort> {
+fn exposed_ports(
+    registrations: &[Registration],
+    address: impl Fn(&Registration) -> Option<SocketAddr>,
+) -> Vec<ExposedPort> {
     let ports = registrations.iter().filter_map(|it| {
         let has_ca = it.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Some(ExposedPort {
             protocol: it.protocol.name,
-            address: addresses.of(it.protocol)?,
+            address: address(it)?,
             has_secret: it.has_secret || has_ca,
         })
     });
@@ -284,11 +290,8 @@ mod tests {
 
     #[tokio::test]
     async fn exposed_ports_have_a_secret_by_password_token_or_client_certificate() {
-        let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let ports = [&resp::PROTOCOL, &http::PROTOCOL, &envoy::PROTOCOL].map(|it| (it, any));
-        let listeners = Listeners::bind(&ports, None).unwrap();
         let open = |config: &Config| -> Vec<_> {
-            let exposed = exposed_ports(&registrations(config), &listeners.addresses);
+            let exposed = exposed_ports(&registrations(config), |it| it.address);
             exposed.into_iter().filter(|it| !it.has_secret).map(|it| it.protocol).collect()
         };
         let tls = |client_ca| TlsConfig { cert: "c".into(), key: "k".into(), client_ca };

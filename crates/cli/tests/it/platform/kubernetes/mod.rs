@@ -124,7 +124,7 @@ fn manifests_are_valid_and_belong_together() {
     }
 }
 
-/// The restricted Pod Security Standard, and a file system that nobody writes.
+/// The restricted Pod Security Standard, and a read-only file system.
 #[test]
 fn manifests_run_sluicegate_without_privileges() {
     let all = manifests();
