@@ -1,6 +1,6 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use sluicegate_core::{PolicyError, ReserveError, StateError};
+use sluicegate_core::{OperationError, PolicyError, StateError};
 
 use crate::{limits::MAX_KEY, quote::quote, spec::CommandSpec};
 
@@ -117,9 +117,9 @@ pub enum CommandError {
     /// A policy that is not UTF-8. Holds the offset of the first invalid byte.
     #[error("SGPOLICY invalid policy: byte {0} is not UTF-8; expected ASCII such as `gcra:30/1m`")]
     PolicyEncoding(usize),
-    /// A policy that does not support reservations.
+    /// A policy that does not support the operation.
     #[error("ERR {0}")]
-    Reserve(#[from] ReserveError),
+    Operation(#[from] OperationError),
     /// The key holds an invalid state.
     #[error("SGSTATE key `{key}` holds {error}")]
     State {

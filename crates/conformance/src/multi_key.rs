@@ -1,6 +1,8 @@
 //! Random histories of multi-key takes, mixed with operations on single keys.
 
-use sluicegate_core::{EntryTake, MultiKeyDecision, Operation, Policy, Timestamp, take_multi_key};
+use sluicegate_core::{
+    EntryTake, MultiKeyDecision, MultiKeyOperation, Operation, Policy, Timestamp, apply_multi_key,
+};
 
 use crate::{CoreSubject, Invocation, Shape, Subject, compare, history::SeededRng};
 
@@ -32,11 +34,11 @@ impl MultiKeySubject for CoreSubject {
             .zip(&mut entries)
             .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
             .collect();
-        let taken = take_multi_key(&mut parts, now).ok_or("no key");
+        let taken = apply_multi_key(MultiKeyOperation::Take, &mut parts, now);
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.put_entry(key, entry);
         }
-        Ok(taken?)
+        taken.map_err(|error| error.to_string())
     }
 }
 

@@ -6,18 +6,28 @@ use crate::{
     algorithm::{Gcra, Limit, State},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
+    look_ahead::OpenHolds,
     migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
     time::{Timestamp, as_micros},
 };
 
-/// A `reserve` under a policy that has a limit which cannot say when a later request would pass.
+/// An operation that the policy does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
-     leaky-queue"
-)]
-pub struct ReserveError;
+#[non_exhaustive]
+pub enum OperationError {
+    /// A reserve under a policy with a limit that cannot say when a later request would pass.
+    #[error(
+        "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
+         leaky-queue"
+    )]
+    Reserve,
+    /// A take, charge, refund or reserve under a policy with a `concurrency` limit.
+    #[error(
+        "invalid operation under a policy with `concurrency`: expected hold, settle, renew, peek or reset; use hold"
+    )]
+    Concurrency,
+}
 
 /// Applies `operation` to what is kept of a key, under `policy`, at `now`.
 ///
@@ -25,31 +35,29 @@ pub struct ReserveError;
 /// kept. A denied request leaves it as it was, unless the policy has changed since it was written
 /// (then it is carried over) or denied requests count (`count=all`).
 ///
+/// [`apply_hold`](crate::apply_hold) applies the operations on holds.
+///
 /// # Errors
-/// [`ReserveError`] for [`Operation::Reserve`] where a limit is of another machine than gcra; the
-/// entry is then untouched.
+/// [`OperationError`] for [`Operation::Reserve`] where a limit is of another machine than gcra, and for all that take or
+/// give back units under a policy with a `concurrency` limit; the entry is then untouched.
 pub fn apply(
     policy: &Policy,
     entry: &mut Option<Entry>,
     now: Timestamp,
     operation: Operation,
-) -> Result<Decision, ReserveError> {
-    if let Operation::Reserve { .. } = operation
-        && !policy.can_reserve()
-    {
-        return Err(ReserveError);
-    }
+) -> Result<Decision, OperationError> {
     if let Operation::Take(cost @ 1..) = operation
         && let Some(gcra) = policy.as_gcra()
-        && entry.as_ref().is_none_or(|entry| entry.policy.same_rule(policy))
+        && entry.as_ref().is_none_or(|it| it.policy.same_rule(policy) && it.ledger().is_none())
         && let Some(decision) = take_of_one(gcra, policy, entry, now, cost)
     {
         return Ok(decision);
     }
+    policy.check_operation(operation)?;
     if operation == Operation::Reset {
         *entry = None;
     }
-    let mut key = Key::new(policy, entry, now);
+    let mut key = Key::new(policy, entry, now, operation.stores());
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
             key.answer()
@@ -63,6 +71,21 @@ pub fn apply(
         }
         Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
     })
+}
+
+impl Policy {
+    /// Checks that the policy supports `operation`.
+    ///
+    /// # Errors
+    /// [`OperationError`]: it does not.
+    pub fn check_operation(&self, operation: Operation) -> Result<(), OperationError> {
+        match operation {
+            Operation::Peek(_) | Operation::Reset => Ok(()),
+            _ if self.counts_holds() => Err(OperationError::Concurrency),
+            Operation::Reserve { .. } if !self.can_reserve() => Err(OperationError::Reserve),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The everyday case, several times faster: a take under one limit of the gcra family.
@@ -87,23 +110,52 @@ fn take_of_one(
 
 /// A key under the policy of a request.
 pub(crate) struct Key<'a> {
-    policy: &'a Policy,
-    now: Timestamp,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Timestamp,
+    /// The entry after its holds expired, for an operation that stores nothing; else `entry` is that.
+    expired: Option<Entry>,
     /// What each limit reads of the entry, where that was written under another policy; else nothing.
     migrated: Vec<MigratedState>,
     entry: &'a mut Option<Entry>,
 }
 
 impl<'a> Key<'a> {
-    pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
-        let other = entry.as_ref().filter(|entry| !entry.policy.same_rule(policy));
+    /// The key for an operation, which may store the entry or not.
+    pub(crate) fn new(
+        policy: &'a Policy,
+        entry: &'a mut Option<Entry>,
+        now: Timestamp,
+        stores: bool,
+    ) -> Self {
+        let mut expired = None;
+        if let Some(kept) = entry.as_ref()
+            && kept.ledger().is_some_and(|ledger| ledger.has_expired(now))
+        {
+            if stores {
+                *entry = entry.take().and_then(|kept| kept.after_expiries(now));
+            } else {
+                expired = kept.clone().after_expiries(now).or_else(|| Some(Entry::unused(policy)));
+            }
+        }
+        let other = expired.as_ref().or(entry.as_ref());
+        let other = other.filter(|entry| !entry.policy.same_rule(policy));
         let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
-        Self { policy, now, migrated, entry }
+        Self { policy, now, expired, migrated, entry }
+    }
+
+    /// What is kept of the key, after the expired holds.
+    pub(crate) fn entry(&self) -> Option<&Entry> {
+        self.expired.as_ref().or(self.entry.as_ref())
+    }
+
+    /// The open holds of the key.
+    fn holds(&self) -> OpenHolds<'_> {
+        OpenHolds(self.entry().and_then(Entry::ledger))
     }
 
     /// Each limit with its state.
     fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
-        let states = self.entry.as_ref().map_or(&[] as &[State], |entry| &entry.states);
+        let states = self.entry().map_or(&[] as &[State], |entry| &entry.states);
         self.policy.limits().iter().enumerate().map(move |(at, limit)| {
             match self.migrated.get(at) {
                 None => (limit, states.get(at).unwrap_or(&State::None)),
@@ -113,18 +165,31 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// Changes the state of every limit and keeps the outcome.
+    /// Changes the state of every limit and keeps the outcome. The operation stores the entry.
     fn store(&mut self, change: impl Fn(&Limit, &mut State)) -> &Self {
+        self.store_entry(|entry| {
+            for (limit, state) in entry.policy.limits().iter().zip(&mut entry.states) {
+                change(limit, state);
+            }
+        })
+    }
+
+    /// Changes the entry, after it was migrated to the policy, and keeps the outcome. A policy of only `concurrency`
+    /// limits leaves the policy of the entry as it is.
+    pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
+        let keeps_policy =
+            |entry: &Entry| self.policy.is_concurrency() && !entry.policy.is_concurrency();
         let mut kept = match self.entry.take() {
             None => Entry::unused(self.policy),
-            Some(entry) if self.migrated.is_empty() => entry,
+            Some(entry) if self.migrated.is_empty() || keeps_policy(&entry) => entry,
             Some(entry) => migrate(entry, self.policy, self.now),
         };
-        self.migrated.clear();
-        for (limit, state) in self.policy.limits().iter().zip(&mut kept.states) {
-            change(limit, state);
+        let keeps_policy = keeps_policy(&kept);
+        if !keeps_policy {
+            self.migrated.clear();
+            kept.policy = self.policy.clone();
         }
-        kept.policy = self.policy.clone();
+        change(&mut kept);
         *self.entry = (!kept.is_unused()).then_some(kept);
         self
     }
@@ -169,7 +234,8 @@ impl<'a> Key<'a> {
 
     /// After which time every limit would pass `cost`.
     pub(crate) fn wait(&self, cost: u32) -> Retry {
-        let waits = self.limits().map(|(limit, state)| limit.wait(state, self.now, cost));
+        let holds = self.holds();
+        let waits = self.limits().map(|(limit, state)| holds.wait(limit, state, self.now, cost));
         waits.max().unwrap_or(Retry::NOW)
     }
 
@@ -179,14 +245,14 @@ impl<'a> Key<'a> {
     }
 
     fn reserve(&mut self, cost: u32, max_wait: u64) -> Decision {
-        let now = self.now;
+        let (now, holds) = (self.now, self.holds());
         // What each limit asks the caller to wait: until it would pass and, in a queue, until
         // those before it have gone.
         let needs = |(limit, state): (&Limit, &State)| {
             if cost > limit.capacity() {
                 return Retry::Never;
             }
-            limit.wait(state, now, cost).max(Retry::after_micros(limit.delay(state, now)))
+            holds.wait(limit, state, now, cost).max(Retry::after_micros(limit.delay(state, now)))
         };
         let needed = self.limits().map(needs).max().unwrap_or(Retry::NOW);
         match needed {
@@ -203,7 +269,7 @@ impl<'a> Key<'a> {
                 };
                 let waits = self.limits().map(|limit| less(needs(limit)));
                 let binding = first_greatest(waits);
-                self.told(Outcome::Deny { retry: less(needed) }, binding)
+                self.decision_of(Outcome::Deny { retry: less(needed) }, binding)
             }
         }
     }
@@ -215,20 +281,31 @@ impl<'a> Key<'a> {
 
     /// `outcome` of a request of `cost`, with the key as it stands.
     pub(crate) fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
+        let holds = self.holds();
         let binding = match outcome {
-            Outcome::Allow { .. } => first_greatest(
-                self.limits().map(|(limit, state)| u32::MAX - limit.remaining(state, self.now)),
-            ),
+            Outcome::Allow { .. } => self.least_remaining(),
             Outcome::Deny { .. } => first_greatest(
-                self.limits().map(|(limit, state)| limit.wait(state, self.now, cost)),
+                self.limits().map(|(limit, state)| holds.wait(limit, state, self.now, cost)),
             ),
         };
-        self.told(outcome, binding)
+        self.decision_of(outcome, binding)
     }
 
-    fn told(&self, outcome: Outcome, binding: usize) -> Decision {
-        let remaining = self.limits().map(|(limit, state)| limit.remaining(state, self.now)).min();
-        let reset = self.limits().map(|(limit, state)| limit.reset_after(state, self.now)).max();
+    /// The index of the limit with the least remaining.
+    pub(crate) fn least_remaining(&self) -> usize {
+        let (holds, now) = (self.holds(), self.now);
+        first_greatest(
+            self.limits().map(|(limit, state)| u32::MAX - holds.remaining(limit, state, now)),
+        )
+    }
+
+    /// `outcome`, which the limit at `binding` determined, with the key as it stands.
+    pub(crate) fn decision_of(&self, outcome: Outcome, binding: usize) -> Decision {
+        let (holds, now) = (self.holds(), self.now);
+        let limits = || self.limits();
+        let remaining = limits().map(|(limit, state)| holds.remaining(limit, state, now)).min();
+        let reset = limits().map(|(limit, state)| holds.reset_after(limit, state, now)).max();
+        let reset = reset.max(Some(holds.all_expired(now)));
         Decision {
             outcome,
             limit: self.policy.limits().get(binding).map_or(0, Limit::capacity),

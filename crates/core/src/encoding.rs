@@ -10,12 +10,15 @@ use crate::{
     algorithm::{Limit, State},
     bytes::{FLAGS, Head, Reader, StateError, Writer},
     entry::{Entry, States},
+    ledger::Ledger,
     policy::Policy,
     text::MAX_LIMITS,
 };
 
-/// The version of the byte form that is written.
-const VERSION: u8 = 2;
+/// The version of the byte form of an entry with open holds, or with a limit that counts them.
+const VERSION: u8 = 3;
+/// The version of all other entries, which older versions of the code read too.
+const WITHOUT_HOLDS: u8 = 2;
 /// Versions to come end here, so that a value whose first byte is a letter, a digit or a tab is known
 /// to be of another program.
 const LAST_VERSION: u8 = 7;
@@ -41,28 +44,36 @@ impl Entry {
     /// ```
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::with_capacity(24));
-        out.uint(VERSION.into(), 1);
-        out.uint(self.states.len() as u64, 1);
+        let mut out = self.head();
         for (limit, state) in self.limits() {
             limit.encode(state, &mut out);
         }
+        if let Some(ledger) = self.ledger() {
+            ledger.encode(&mut out);
+        }
         out.0
+    }
+
+    /// The version and the number of limits.
+    fn head(&self) -> Writer {
+        let has_holds = self.ledger().is_some() || self.policy.counts_holds();
+        let mut out = Writer(Vec::with_capacity(24));
+        out.uint(if has_holds { VERSION } else { WITHOUT_HOLDS }.into(), 1);
+        out.uint(self.policy.limits().len() as u64, 1);
+        out
     }
 
     /// How many bytes [`encode`](Self::encode) makes, which it does not make.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let mut logs = 0;
-        let mut out = Writer(Vec::with_capacity(24));
-        out.uint(VERSION.into(), 1);
-        out.uint(self.states.len() as u64, 1);
+        let mut out = self.head();
         for (limit, state) in self.limits() {
             let log = state.log_len();
             limit.encode(if log > 0 { &State::None } else { state }, &mut out);
             logs += log;
         }
-        out.0.len() + logs
+        out.0.len() + logs + self.ledger().map_or(0, Ledger::encoded_len)
     }
 
     /// The entry that `bytes` say.
@@ -88,6 +99,9 @@ impl Entry {
             let (limit, state) = read_limit(&mut input, version == WIDE)?;
             limits.push(limit);
             states.push(state);
+        }
+        if version == VERSION && !input.0.is_empty() {
+            states.push(State::Holds(Box::new(Ledger::decode(&mut input)?)));
         }
         if !input.0.is_empty() {
             return Err(StateError::Damaged("it goes on after its end"));

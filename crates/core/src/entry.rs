@@ -6,6 +6,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{
     algorithm::{Limit, State, WindowState},
+    ledger::Ledger,
+    look_ahead::OpenHolds,
     policy::Policy,
     time::Timestamp,
 };
@@ -31,7 +33,7 @@ pub(crate) type States = SmallVec<[State; 1]>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub(crate) policy: Policy,
-    /// As many as the policy has limits.
+    /// As many as the policy has limits; behind them [`State::Holds`], if holds are open.
     pub(crate) states: States,
 }
 
@@ -50,12 +52,13 @@ impl Entry {
 
     /// Each limit of the policy with what is in use of it at `now`, in the order written.
     pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
+        let holds = OpenHolds(self.ledger());
         self.limits().map(move |(limit, state)| {
-            let reset_after = Duration::from_micros(limit.reset_after(state, now));
+            let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
             let usage = Usage {
-                used: limit.used(state, now),
-                remaining: limit.remaining(state, now),
-                reset_after,
+                used: limit.used(state, now) + holds.held(limit),
+                remaining: holds.remaining(limit, state, now),
+                reset_after: Duration::from_micros(reset_after),
             };
             (limit, usage)
         })
@@ -67,8 +70,13 @@ impl Entry {
     /// rule (`keep`).
     #[must_use]
     pub fn lifetime(&self, now: Timestamp) -> Duration {
-        let micros = self.limits().map(|(limit, state)| limit.lifetime(state, now)).max();
-        Duration::from_micros(micros.unwrap_or(0))
+        let holds = OpenHolds(self.ledger());
+        if self.ledger().is_some_and(|ledger| ledger.has_expired(now)) {
+            return self.clone().after_expiries(now).map_or(Duration::ZERO, |it| it.lifetime(now));
+        }
+        let lifetime = |(limit, state)| holds.lifetime(limit, state, now);
+        let micros = self.limits().map(lifetime).max().unwrap_or(0);
+        Duration::from_micros(micros.max(holds.all_expired(now)))
     }
 
     /// The entry of a key that owes `debt` ticks at `now`, under a policy of one limit of the gcra
@@ -90,12 +98,13 @@ impl Entry {
         self.states.push(state.map_or(State::None, State::Gcra));
     }
 
-    /// The ticks that the key owes at `now`, under a policy of one limit of the gcra family.
+    /// The ticks that the key owes at `now`, under a policy of one limit of the gcra family and without open holds.
     #[must_use]
     pub fn debt(&self, now: Timestamp) -> Option<u128> {
         let gcra = self.policy.as_gcra()?;
-        match self.states.first() {
-            Some(State::Gcra(state)) => Some(gcra.debt(Some(state), now)),
+        match &self.states[..] {
+            [State::Gcra(state)] => Some(gcra.debt(Some(state), now)),
+            [_, State::Holds(_)] => None,
             _ => Some(0),
         }
     }
@@ -110,7 +119,7 @@ impl Entry {
         Some(Self { policy: policy.clone(), states: smallvec![state] })
     }
 
-    /// When the window of the key began, and the units used in it, under a policy of one fixed window.
+    /// When the window of the key began, and the units used in it, under a policy of one fixed window and without open holds.
     #[must_use]
     pub fn window(&self) -> Option<(Timestamp, u64)> {
         match &self.states[..] {
@@ -125,6 +134,13 @@ impl Entry {
     #[must_use]
     pub fn under(self, policy: &Policy) -> Self {
         if self.policy == *policy { Self { policy: policy.clone(), ..self } } else { self }
+    }
+
+    /// Whether a hold of that id is open at `now`.
+    #[must_use]
+    pub fn has_open_hold(&self, id: &[u8], now: Timestamp) -> bool {
+        let open = self.ledger().and_then(|ledger| ledger.find(id));
+        open.is_some_and(|(_, hold)| hold.expires > now.as_micros())
     }
 
     /// Whether it grows with every request, up to its limit: a log does.
@@ -142,6 +158,43 @@ impl Entry {
 
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
         self.policy.limits().iter().zip(&self.states)
+    }
+
+    /// The open holds, if there are any. Some may have expired: [`Entry::after_expiries`].
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        match self.states.last() {
+            Some(State::Holds(ledger)) => Some(ledger),
+            _ => None,
+        }
+    }
+
+    /// Changes the open holds.
+    pub(crate) fn change_ledger<R>(&mut self, change: impl FnOnce(&mut Ledger) -> R) -> R {
+        if self.ledger().is_none() {
+            self.states.push(State::Holds(Box::default()));
+        }
+        let Some(State::Holds(ledger)) = self.states.last_mut() else { unreachable!() };
+        let changed = change(ledger);
+        if ledger.is_empty() {
+            self.states.pop();
+        }
+        changed
+    }
+
+    /// The entry once the holds that have expired at `now` are charged; `None` if nothing is left in use. Each is
+    /// charged at the time at which it expired.
+    pub(crate) fn after_expiries(mut self, now: Timestamp) -> Option<Self> {
+        for (at, units) in self.change_ledger(|ledger| ledger.remove_expired(now)) {
+            self.charge(Timestamp::saturating_from_micros(at), units);
+        }
+        (!self.is_unused()).then_some(self)
+    }
+
+    /// Charges `units`, at least 1, to every limit of its policy.
+    pub(crate) fn charge(&mut self, at: Timestamp, units: u32) {
+        for (limit, state) in self.policy.limits().iter().zip(&mut self.states) {
+            limit.charge(state, at, units);
+        }
     }
 
     pub(crate) fn is_unused(&self) -> bool {

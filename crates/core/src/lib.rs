@@ -31,7 +31,10 @@ mod decision;
 mod describe;
 mod encoding;
 mod entry;
+mod holds;
 pub mod human;
+mod ledger;
+mod look_ahead;
 mod manual_clock;
 mod migrate;
 mod multi_key;
@@ -51,16 +54,19 @@ pub mod wait;
 pub use algorithm::*;
 pub use answer::{Answer, MultiKeyAnswer, Source};
 pub use applied::{Applied, AppliedFuture, BoxFuture};
-pub use apply::{ReserveError, apply};
+pub use apply::{OperationError, apply};
 pub use bytes::StateError;
 pub use calendar::CalendarUnit;
 pub use counters::Counters;
 pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
 pub use entry::{Entry, Usage};
+pub use holds::{HoldError, HoldOperation, apply_hold};
+pub use ledger::{MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{
-    EntryTake, MAX_KEYS_PER_TAKE, MultiKeyDecision, peek_multi_key, take_multi_key,
+    EntryTake, MAX_KEYS_PER_TAKE, MultiKeyDecision, MultiKeyError, MultiKeyOperation,
+    apply_multi_key,
 };
 pub use parameters::LimitError;
 pub use period::parse as parse_period;
@@ -68,7 +74,7 @@ pub use policy::{Policy, builder};
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
 pub use share::Share;
 pub use spelling::{any_of, closest, one_of};
-pub use store::{AsStore, KeyedOperation, KeyedTake, MultiKeyOperation, ReadEntry, Store};
+pub use store::{AsStore, KeyedOperation, KeyedTake, ReadEntry, Store};
 pub use store_error::{StateFault, StoreError};
 pub use store_status::{NodeHealth, RemoteStatus, RoundTrips, StoreStatus, TableUsage};
 pub use text::{MAX_LIMITS, PolicyError};

@@ -45,16 +45,20 @@ pub(crate) fn migrate(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry 
         let state = if again { state.share() } else { std::mem::take(state) };
         states.push(limit.migrate(&old.policy.limits()[index], state, now));
     }
+    // Holds do not depend on the policy.
+    if let Some(holds @ State::Holds(_)) = old.states.pop() {
+        states.push(holds);
+    }
     Entry { policy: policy.clone(), states }
 }
 
-/// Which old limit each new one continues.
+/// Which old limit each new one continues. Those that have no state take no part.
 fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usize>> {
     let mut sources = vec![None; new.len()];
-    let mut taken = vec![false; old.len()];
+    let mut taken: Vec<_> = old.iter().map(Limit::counts_holds).collect();
     let mut pass = |fits: &dyn Fn(&Limit, &Limit) -> bool| {
         for (limit, source) in new.iter().zip(&mut sources) {
-            if source.is_none() {
+            if source.is_none() && !limit.counts_holds() {
                 let free = |&index: &usize| !taken[index] && fits(&old[index], limit);
                 *source = (0..old.len()).find(free);
                 if let Some(index) = *source {
@@ -74,10 +78,13 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
             *source = longest;
         }
     }
-    if old.len() == new.len() {
+    let stateful = |limits: &[Limit]| limits.iter().filter(|it| !it.counts_holds()).count();
+    if stateful(old) == stateful(new) {
         let mut left = (0..old.len()).filter(|&index| !taken[index]);
-        for source in sources.iter_mut().filter(|source| source.is_none()) {
-            *source = left.next();
+        for (limit, source) in new.iter().zip(&mut sources) {
+            if source.is_none() && !limit.counts_holds() {
+                *source = left.next();
+            }
         }
     }
     sources

@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use crate::{
-    apply::{Key, first_greatest},
-    decision::{Decision, Outcome, Retry},
+    apply::{Key, OperationError, first_greatest},
+    decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
+    holds::{HoldError, HoldOperation},
     policy::Policy,
     time::Timestamp,
 };
@@ -26,6 +27,23 @@ pub struct EntryTake<'a> {
     pub entry: &'a mut Option<Entry>,
     /// Units asked for: `0..=u32::MAX`. Of 0 it always allows, and nothing is stored.
     pub cost: u32,
+}
+
+/// What is done with several keys together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiKeyOperation<'a> {
+    /// Take from all of them or from none.
+    Take,
+    /// Return what `Take` or `Hold` would return, and store nothing: a denial as if it was not recorded.
+    Peek,
+    /// Hold units of all of them or of none, under one id. A key in which the id is open is allowed, and does not change.
+    /// Each key is settled by itself.
+    Hold {
+        /// The id; see [`HoldOperation`].
+        id: &'a [u8],
+        /// How long the holds are open; see [`HoldOperation::Hold`].
+        ttl: Option<Duration>,
+    },
 }
 
 /// What was decided about several keys together.
@@ -67,11 +85,25 @@ impl MultiKeyDecision {
     }
 }
 
-/// Takes from several keys at `now`: from all of them or from none. The entries must be of different
-/// keys. `None` for no key.
+/// An operation on several keys that is invalid, or that a policy does not support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MultiKeyError {
+    /// There is no key.
+    #[error("missing key: expected at least one")]
+    MissingKey,
+    /// A policy does not support a take.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// A policy does not support the hold, or it is invalid.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+}
+
+/// Applies `operation` to several keys at `now`. The entries must be of different keys.
 ///
 /// ```
-/// use sluicegate_core::{EntryTake, Policy, Timestamp, take_multi_key};
+/// use sluicegate_core::{EntryTake, MultiKeyOperation, Policy, Timestamp, apply_multi_key};
 ///
 /// let [user, tenant]: [Policy; 2] = ["gcra:5/1m".parse()?, "fixed-window:6/1h".parse()?];
 /// let (mut anna, mut ben, mut acme) = (None, None, None);
@@ -80,7 +112,7 @@ impl MultiKeyDecision {
 ///         EntryTake { policy: &user, entry, cost },
 ///         EntryTake { policy: &tenant, entry: &mut acme, cost },
 ///     ];
-///     take_multi_key(parts, Timestamp::EPOCH).expect("two keys")
+///     apply_multi_key(MultiKeyOperation::Take, parts, Timestamp::EPOCH).expect("two keys")
 /// };
 /// assert!(take(&mut anna, 4).decision.allowed());
 /// let denied = take(&mut anna, 2);
@@ -90,58 +122,88 @@ impl MultiKeyDecision {
 /// assert_eq!(take(&mut ben, 1).key, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn take_multi_key(parts: &mut [EntryTake<'_>], now: Timestamp) -> Option<MultiKeyDecision> {
-    decide(parts, now, |key, cost, allowed| match (cost, allowed) {
-        (0, _) => {}
-        (_, true) => {
-            key.charge(cost);
-        }
-        (_, false) => key.note_denial(cost),
-    })
-}
-
-/// What [`take_multi_key`] would answer, storing nothing: a denial as if it was not recorded.
-pub fn peek_multi_key(parts: &mut [EntryTake<'_>], now: Timestamp) -> Option<MultiKeyDecision> {
-    decide(parts, now, |_, _, _| {})
-}
-
-/// The decision on all keys. `store` is called for each, with its cost and whether all are allowed.
-fn decide(
+///
+/// # Errors
+/// [`MultiKeyError`]: there is no key, or a policy does not support the operation. Nothing is changed.
+pub fn apply_multi_key(
+    operation: MultiKeyOperation<'_>,
     parts: &mut [EntryTake<'_>],
     now: Timestamp,
-    store: impl Fn(&mut Key<'_>, u32, bool),
-) -> Option<MultiKeyDecision> {
-    let key = |part| {
-        let EntryTake { policy, entry, cost }: &mut EntryTake<'_> = part;
-        (Key::new(policy, entry, now), *cost)
-    };
-    let mut keys: Vec<_> = parts.iter_mut().map(key).collect();
-    let outcomes = outcomes(&keys);
-    let each = keys.iter_mut().enumerate().map(|(index, (key, cost))| {
-        store(key, *cost, outcomes.is_some());
-        stands(key, *cost, outcomes.as_ref().map(|outcomes| outcomes[index]))
+) -> Result<MultiKeyDecision, MultiKeyError> {
+    let ttls = parts.iter().map(|part| check(operation, part)).collect::<Result<Vec<_>, _>>()?;
+    let mut parts: Vec<_> = parts.iter_mut().map(|part| Part::new(part, now, operation)).collect();
+    let outcomes = outcomes(&parts);
+    if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
+        let asking = parts.iter().filter(|part| part.asks);
+        asking.map(|part| part.key.check_room()).collect::<Result<(), _>>()?;
+    }
+    let each = parts.iter_mut().enumerate().map(|(index, part)| {
+        match operation {
+            MultiKeyOperation::Peek => {}
+            _ if !part.asks => {}
+            _ if outcomes.is_none() => part.key.note_denial(part.cost),
+            MultiKeyOperation::Take => _ = part.key.charge(part.cost),
+            MultiKeyOperation::Hold { id, .. } => part.key.open(id, part.cost, ttls[index]),
+        }
+        stands(part, outcomes.as_ref().map(|outcomes| outcomes[index]))
     });
     let each = each.collect();
-    MultiKeyDecision::of(each)
+    MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)
 }
 
-/// What each key would be told, if every one allows.
-fn outcomes(keys: &[(Key<'_>, u32)]) -> Option<Vec<Outcome>> {
-    let outcome = |(key, cost): &(Key<'_>, u32)| match cost {
-        0 => Some(Outcome::Allow { delay: Duration::ZERO }),
-        cost => Some(key.outcome(*cost)).filter(|it| matches!(it, Outcome::Allow { .. })),
+/// Checks that the policy of a key supports the operation, and returns the lifetime of the hold, in microseconds.
+fn check(operation: MultiKeyOperation<'_>, part: &EntryTake<'_>) -> Result<u64, MultiKeyError> {
+    let (policy, cost) = (part.policy, part.cost);
+    match operation {
+        MultiKeyOperation::Take => policy.check_operation(Operation::Take(cost))?,
+        MultiKeyOperation::Peek => {}
+        MultiKeyOperation::Hold { id, ttl } => {
+            return Ok(policy.check_hold(&HoldOperation::Hold { id, cost, ttl })?);
+        }
+    }
+    Ok(0)
+}
+
+/// One of the keys.
+struct Part<'a> {
+    key: Key<'a>,
+    cost: u32,
+    /// Whether it is asked for units. Otherwise it is allowed as it stands.
+    asks: bool,
+}
+
+impl<'a> Part<'a> {
+    fn new(part: &'a mut EntryTake<'_>, now: Timestamp, operation: MultiKeyOperation<'_>) -> Self {
+        let EntryTake { policy, entry, cost } = part;
+        let is_open = match operation {
+            MultiKeyOperation::Hold { id, .. } => Key::new(policy, entry, now, false).is_open(id),
+            MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
+        };
+        let asks = *cost > 0 && !is_open;
+        let stores = asks && operation != MultiKeyOperation::Peek;
+        Self { key: Key::new(policy, entry, now, stores), cost: *cost, asks }
+    }
+}
+
+/// The outcome of each key, if every one allows.
+fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
+    let outcome = |part: &Part<'_>| match part {
+        Part { asks: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
+        Part { key, cost, .. } => {
+            Some(key.outcome(*cost)).filter(|it| matches!(it, Outcome::Allow { .. }))
+        }
     };
-    keys.iter().map(outcome).collect()
+    parts.iter().map(outcome).collect()
 }
 
 /// How a key stands: `allowed` with all others, or not charged since one denies.
-fn stands(key: &Key<'_>, cost: u32, allowed: Option<Outcome>) -> Decision {
+fn stands(Part { key, cost, asks }: &Part<'_>, allowed: Option<Outcome>) -> Decision {
     match allowed {
-        _ if cost == 0 => key.answer(),
-        Some(outcome) => key.decision(outcome, cost),
-        None => match key.wait(cost) {
-            Retry::NOW => key.decision(Outcome::Allow { delay: Duration::ZERO }, cost),
-            retry => key.decision(Outcome::Deny { retry }, cost),
+        _ if !asks => key.answer(),
+        Some(outcome) => key.decision(outcome, *cost),
+        None => match key.wait(*cost) {
+            Retry::NOW => key.decision(Outcome::Allow { delay: Duration::ZERO }, *cost),
+            retry => key.decision(Outcome::Deny { retry }, *cost),
         },
     }
 }

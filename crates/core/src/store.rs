@@ -7,6 +7,8 @@ use crate::{
     applied::Applied,
     decision::Operation,
     entry::Entry,
+    holds::HoldOperation,
+    multi_key::MultiKeyOperation,
     prepared_policy::PreparedPolicy,
     store_status::StoreStatus,
     time::Timestamp,
@@ -32,15 +34,6 @@ pub struct KeyedTake<'a> {
     pub policy: &'a PreparedPolicy,
     /// Units to take.
     pub cost: u32,
-}
-
-/// What is done with several keys together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MultiKeyOperation {
-    /// Take from all of them or from none.
-    Take,
-    /// Return what `Take` would return, and store nothing.
-    Peek,
 }
 
 /// Reads the entry of a key, if there is one that has not recovered, and the time of the store. It may run under a
@@ -96,14 +89,25 @@ pub trait Store: Debug + Send + Sync {
         Applied::in_order(operations.iter().map(|it| self.apply(it.key, it.policy, it.operation)))
     }
 
-    /// Takes from several keys, from all of them or from none, or peeks. Of a key that is given twice, only the first
-    /// take counts.
+    /// Applies `operation` to a hold of `key`, under `policy`. It may be repeated where the answer was lost.
+    ///
+    /// # Errors
+    /// As [`Store::apply`]; also where the key has as many open holds as there can be.
+    fn apply_hold<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, Self::Error>>;
+
+    /// Takes from several keys, from all of them or from none, holds, or peeks. Of a key that is given twice, only the
+    /// first take counts.
     ///
     /// # Errors
     /// As [`Store::apply`]; also without a key.
     fn apply_multi_key<'a>(
         &'a self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'a>,
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, Self::Error>>;
 
@@ -175,9 +179,18 @@ impl<T: AsStore + ?Sized> Store for T {
         self.as_store().apply_many(operations)
     }
 
+    fn apply_hold<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, Self::Error>> {
+        self.as_store().apply_hold(key, policy, operation)
+    }
+
     fn apply_multi_key<'a>(
         &'a self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'a>,
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, Self::Error>> {
         self.as_store().apply_multi_key(operation, takes)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::apply::ReserveError;
+use crate::{apply::OperationError, holds::HoldError, multi_key::MultiKeyError};
 
 /// Why the state of a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +52,32 @@ pub enum StoreError {
     /// The key is invalid: it is too long.
     #[error("{0}")]
     Key(String),
-    /// The policy does not support reserve.
+    /// The policy does not support the operation.
     #[error(transparent)]
-    Reserve(#[from] ReserveError),
+    Operation(#[from] OperationError),
+    /// An operation on a hold is invalid, or the policy does not support it.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
     /// An invalid URL or option.
     #[error("{0}")]
     Settings(String),
 }
 
 impl StoreError {
-    /// The error of a take on several keys without a key.
-    #[must_use]
-    pub fn missing_key() -> Self {
-        Self::Settings("missing key: expected at least one".to_owned())
-    }
-
     /// Whether the store is unavailable, so that the fallback applies.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Timeout(_))
+    }
+}
+
+impl From<MultiKeyError> for StoreError {
+    fn from(error: MultiKeyError) -> Self {
+        match error {
+            MultiKeyError::MissingKey => Self::Settings(error.to_string()),
+            MultiKeyError::Operation(error) => error.into(),
+            MultiKeyError::Hold(error) => error.into(),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::{fmt::Debug, ptr};
 
 use sluicegate_core::{
-    Answer, Applied, Clock, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError, StoreStatus,
+    Answer, Applied, Clock, Decision, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyOperation, Operation, OperationError, PreparedPolicy, ReadEntry, Source, Store,
+    StoreError, StoreStatus,
 };
 
 use crate::{MemoryStore, NumberedPolicy, SystemClock};
@@ -53,14 +54,14 @@ impl<C: Clock> ClockedStore<C> {
     /// Applies `operation` to `key`: [`Store::apply`] without the other errors of stores.
     ///
     /// # Errors
-    /// [`ReserveError`] for [`Operation::Reserve`] under a policy without reservations.
+    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations.
     #[inline(always)]
     pub fn decide(
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, OperationError> {
         self.decide_as(key, policy, operation)
     }
 
@@ -70,7 +71,7 @@ impl<C: Clock> ClockedStore<C> {
     pub fn apply_each<'a>(
         &self,
         operations: &'a [KeyedOperation<'a>],
-        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, ReserveError>),
+        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, OperationError>),
     ) {
         let (store, now) = (&self.store, self.clock.now());
         let mut last: Option<(&PreparedPolicy, &NumberedPolicy)> = None;
@@ -95,7 +96,7 @@ impl<C: Clock> ClockedStore<C> {
     }
 
     #[inline(always)]
-    fn decide_as<E: From<ReserveError>>(
+    fn decide_as<E: From<OperationError>>(
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
@@ -134,18 +135,26 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
         Applied::Now(answers)
     }
 
+    fn apply_hold<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        let now = self.clock.now();
+        let policy = self.store.numbered(policy, now);
+        let decision = self.store.apply_hold_numbered(key, &policy, now, operation);
+        Applied::Now(decision.map(Answer::from).map_err(StoreError::from))
+    }
+
     fn apply_multi_key<'a>(
         &'a self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'a>,
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        let now = self.clock.now();
-        let taken = match operation {
-            MultiKeyOperation::Take => self.store.take_multi_key(takes, now),
-            MultiKeyOperation::Peek => self.store.peek_multi_key(takes, now),
-        };
+        let taken = self.store.apply_multi_key(operation, takes, self.clock.now());
         let answer = taken.map(|taken| MultiKeyAnswer { multi_key: taken, source: Source::Store });
-        Applied::Now(answer.ok_or_else(StoreError::missing_key))
+        Applied::Now(answer.map_err(StoreError::from))
     }
 
     fn read<'a>(

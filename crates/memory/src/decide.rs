@@ -1,9 +1,10 @@
 //! Deciding one request: in the slot of its key by a compare-and-swap, or under the lock of the segment.
 
-use sluicegate_core::{Decision, Entry, Operation, ReserveError, Timestamp, apply};
+use sluicegate_core::{Decision, Entry, Operation, OperationError, Timestamp};
 
 use crate::{
     MemoryStore, NumberedPolicy,
+    change::Change,
     overflow::OverflowTable,
     segment::Locked,
     slot::{OVERFLOW, Slot, Tat},
@@ -15,7 +16,7 @@ impl MemoryStore {
     /// nothing; an allowed take is one compare-and-swap and a write. For `GUESS`, see
     /// [`BucketView::peek`](crate::segment::BucketView::peek).
     #[inline(always)]
-    pub(crate) fn apply_hashed<const GUESS: bool, E: From<ReserveError>>(
+    pub(crate) fn apply_hashed<const GUESS: bool, E: From<OperationError>>(
         &self,
         hash: u64,
         policy: &NumberedPolicy,
@@ -101,7 +102,7 @@ impl MemoryStore {
         policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, OperationError> {
         if let Operation::Take(cost @ 1..) = operation
             && let Some(decision) = self.put_in_slot(hash, policy, now, cost)
         {
@@ -148,34 +149,27 @@ impl MemoryStore {
     }
 
     /// The general path: any operation under any policy, as an [`Entry`] under the lock of the segment.
-    fn apply_locked(
+    pub(crate) fn apply_locked<C: Change>(
         &self,
         hash: u64,
         policy: &NumberedPolicy,
         now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+        change: C,
+    ) -> Result<Decision, C::Error> {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
             let found = locked.find(hash).map(|(_, seen)| seen.slot());
-            let adds = matches!(
-                operation,
-                Operation::Take(1..)
-                    | Operation::Charge(1..)
-                    | Operation::Reserve { cost: 1.., .. }
-            );
-            if adds && self.is_full(&mut locked, (hash, found), policy, now, operation) {
-                return self.reject_new_key(hash, policy.policy(), now, operation);
+            if change.adds() && self.is_full(&mut locked, (hash, found), policy, now, change) {
+                return self.reject_new_key(hash, policy.policy(), now, change);
             }
             // `is_full` may have reclaimed the slot.
             let found = locked.find(hash);
-            if !adds
-                && !matches!(operation, Operation::Refund(1..) | Operation::Reset)
+            if change.only_reads()
                 && let Some((_, seen)) = found
                 && seen.slot().policy_number() != OVERFLOW
             {
-                return apply(policy.policy(), &mut self.simple_entry(seen.slot()), now, operation);
+                return change.apply(policy.policy(), &mut self.simple_entry(seen.slot()), now);
             }
             let forgets = |entry: &Entry| self.one_clock && entry.lifetime(now).is_zero();
             // An overflow entry that stays one changes in place.
@@ -184,14 +178,14 @@ impl MemoryStore {
                 && policy.numbered().is_none()
             {
                 let index = seen.slot().index();
-                let change = |entry: &mut Option<Entry>| {
-                    let decision = apply(policy.policy(), entry, now, operation);
+                let apply = |entry: &mut Option<Entry>| {
+                    let decision = change.apply(policy.policy(), entry, now);
                     entry.take_if(|entry| forgets(entry));
                     decision
                 };
                 let kept = &mut locked.kept_mut();
                 if let Some((decision, stays)) =
-                    kept.change(index, policy.policy(), &self.budget, change)
+                    kept.change(index, policy.policy(), &self.budget, apply)
                 {
                     if !stays {
                         locked.clear(at);
@@ -206,7 +200,7 @@ impl MemoryStore {
                 let slot = locked.claim(index);
                 self.take_entry(&mut locked, slot)
             });
-            let decision = apply(policy.policy(), &mut entry, now, operation);
+            let decision = change.apply(policy.policy(), &mut entry, now);
             match (found, entry.filter(|entry| !forgets(entry))) {
                 (None, None) => {}
                 (Some(index), None) => {
@@ -222,7 +216,7 @@ impl MemoryStore {
                     if !self.insert(&mut locked, hash, slot, now) {
                         self.take_entry(&mut locked, slot);
                         if !self.make_space(shard, &mut locked, hash, now) {
-                            return self.reject_new_key(hash, policy.policy(), now, operation);
+                            return self.reject_new_key(hash, policy.policy(), now, change);
                         }
                         // A split may have moved the key's range to another segment.
                         drop(locked);

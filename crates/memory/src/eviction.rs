@@ -3,13 +3,12 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use sluicegate_core::{
-    Decision, Entry, Operation, Outcome, Policy, ReserveError, Retry, Timestamp, apply, as_micros,
-};
+use sluicegate_core::{Decision, Entry, Outcome, Policy, Retry, Timestamp, as_micros};
 
 use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
     bits::narrow,
+    change::Change,
     overflow::OverflowTable,
     segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
     shard::Shard,
@@ -68,18 +67,18 @@ impl MemoryStore {
 
     /// Whether a request that adds usage must be denied because the table is full: it has reached its bound, or it
     /// had when the state file was read and this key may have been dropped then.
-    pub(crate) fn is_full(
+    pub(crate) fn is_full<C: Change>(
         &self,
         locked: &mut Locked<'_, OverflowTable>,
         (hash, found): (u64, Option<Slot>),
         policy: &NumberedPolicy,
         now: Timestamp,
-        operation: Operation,
+        change: C,
     ) -> bool {
         if found.is_none() && self.may_be_dropped(hash, now).is_some() {
             return true;
         }
-        if self.budget.fits(0) || self.stays_in_slot(found, policy, now, operation) {
+        if self.budget.fits(0) || self.stays_in_slot(found, policy, now, change) {
             return false;
         }
         // Each sweep that finds something is paid for by the insertions before.
@@ -88,25 +87,26 @@ impl MemoryStore {
                 return false;
             }
         }
-        // Existing keys are decided as usual, except for a log that this request would lengthen.
+        // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen.
         found.is_none_or(|slot| {
             let entry =
                 locked.kept().get(slot.index()).filter(|_| slot.policy_number() == OVERFLOW);
             let lengthens = |entry: &Entry| {
-                entry.grows() && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
+                change.lengthens(entry, now)
+                    && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
             };
             entry.is_none_or(lengthens)
         })
     }
 
-    /// Whether the state after `operation` fits in a slot, so that it takes no memory. A debt beyond the burst, from
+    /// Whether the state after `change` fits in a slot, so that it takes no memory. A debt beyond the burst, from
     /// a charge or a borrower, does not.
-    fn stays_in_slot(
+    fn stays_in_slot<C: Change>(
         &self,
         found: Option<Slot>,
         policy: &NumberedPolicy,
         now: Timestamp,
-        operation: Operation,
+        change: C,
     ) -> bool {
         let Some((_, codec)) = policy.numbered() else { return false };
         let mut entry = match found {
@@ -114,7 +114,7 @@ impl MemoryStore {
             Some(slot) => self.simple_entry(slot),
             None => None,
         };
-        let _ = apply(policy.policy(), &mut entry, now, operation);
+        let _ = change.apply(policy.policy(), &mut entry, now);
         entry.is_none_or(|entry| codec.encode(&entry, self.base(), now).is_some())
     }
 
@@ -161,17 +161,16 @@ impl MemoryStore {
     }
 
     /// The decision for a request on a new key that the full table rejects.
-    pub(crate) fn reject_new_key(
+    pub(crate) fn reject_new_key<C: Change>(
         &self,
         hash: u64,
         policy: &Policy,
         now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+        change: C,
+    ) -> Result<Decision, C::Error> {
         self.budget.count_table_full();
-        let mut decision = apply(policy, &mut None, now, operation)?;
-        // A charge has happened already, and cannot be denied.
-        let denies = self.when_full == WhenFull::Deny && !matches!(operation, Operation::Charge(_));
+        let mut decision = change.apply(policy, &mut None, now)?;
+        let denies = self.when_full == WhenFull::Deny && !change.has_happened();
         if denies && decision.allowed() {
             let retry = self.may_be_dropped(hash, now).unwrap_or(TABLE_FULL_RETRY);
             decision.outcome = Outcome::Deny { retry: Retry::After(retry) };

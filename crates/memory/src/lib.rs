@@ -17,12 +17,14 @@
 
 mod bits;
 mod budget;
+mod change;
 mod clock;
 mod clocked_store;
 mod decide;
 mod dropped;
 mod eviction;
 mod heap;
+mod holds;
 mod multi_key;
 mod overflow;
 mod page_arena;

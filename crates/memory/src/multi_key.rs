@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Decision, Entry, EntryTake, KeyedTake, MultiKeyDecision, Operation, Timestamp, apply,
-    peek_multi_key, take_multi_key,
+    Decision, Entry, EntryTake, HoldOperation, KeyedTake, MultiKeyDecision, MultiKeyError,
+    MultiKeyOperation, Operation, Timestamp, apply, apply_multi_key,
 };
 
 use crate::{
@@ -38,11 +38,10 @@ struct ClaimedEntry {
 }
 
 impl MemoryStore {
-    /// Takes from several keys at `now`, from all of them or from none, atomically. A key that occurs
-    /// twice counts once, the first time. `None` without keys.
+    /// Applies `operation` to several keys at `now`, atomically. A key that occurs twice counts once, the first time.
     ///
     /// ```
-    /// use sluicegate_core::{Clock, KeyedTake, PreparedPolicy};
+    /// use sluicegate_core::{Clock, KeyedTake, MultiKeyOperation, PreparedPolicy};
     /// use sluicegate_memory::{MemoryStore, SystemClock};
     ///
     /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
@@ -51,45 +50,61 @@ impl MemoryStore {
     ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
     ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
     /// ];
-    /// let taken = store.take_multi_key(&takes, clock.now()).expect("two keys");
+    /// let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, clock.now())?;
     /// assert!(taken.decision.allowed());
     /// assert_eq!((taken.key, taken.decision.remaining), (0, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take_multi_key(
+    ///
+    /// # Errors
+    /// [`MultiKeyError`]: there is no key, or a policy does not support the operation. Nothing is changed.
+    pub fn apply_multi_key(
         &self,
+        operation: MultiKeyOperation<'_>,
         takes: &[KeyedTake<'_>],
         now: Timestamp,
-    ) -> Option<MultiKeyDecision> {
-        let _ = self.since_set_base(now);
+    ) -> Result<MultiKeyDecision, MultiKeyError> {
+        let stores = operation != MultiKeyOperation::Peek;
+        if stores {
+            let _ = self.since_set_base(now);
+        }
         let takes = self.hashed(takes, now);
         loop {
-            if let Some(taken) = self.try_multi_key(&takes, now) {
+            let taken = if stores {
+                self.try_multi_key(operation, &takes, now)
+            } else {
+                let mut locks = self.lock_all(&takes);
+                let indexes = vec![None; takes.len()];
+                Some(self.apply_claimed(operation, &mut locks, &takes, indexes, now))
+            };
+            if let Some(taken) = taken {
                 return taken;
             }
         }
     }
 
-    /// The decision that [`MemoryStore::take_multi_key`] would make. Stores nothing.
-    pub fn peek_multi_key(
+    /// Claims the states of all keys, and decides. `indexes` are the reserved slots.
+    fn apply_claimed(
         &self,
-        takes: &[KeyedTake<'_>],
+        operation: MultiKeyOperation<'_>,
+        locks: &mut Locks<'_>,
+        takes: &[HashedTake<'_>],
+        indexes: Vec<Option<SlotIndex>>,
         now: Timestamp,
-    ) -> Option<MultiKeyDecision> {
-        let takes = self.hashed(takes, now);
-        let mut locks = self.lock_all(&takes);
-        let mut held = self.claim(&mut locks, &takes, vec![None; takes.len()]);
-        let taken = peek_multi_key(&mut entry_takes(&takes, &mut held), now);
-        self.put_back(&mut locks, &takes, held, now);
+    ) -> Result<MultiKeyDecision, MultiKeyError> {
+        let mut claimed = self.claim(locks, takes, indexes);
+        let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
+        self.put_back(locks, takes, claimed, now);
         taken
     }
 
     /// `None` if a segment had to make space: the slots must be looked up again.
     fn try_multi_key(
         &self,
+        operation: MultiKeyOperation<'_>,
         takes: &[HashedTake<'_>],
         now: Timestamp,
-    ) -> Option<Option<MultiKeyDecision>> {
+    ) -> Option<Result<MultiKeyDecision, MultiKeyError>> {
         let mut locks = self.lock_all(takes);
         let mut indexes = vec![None; takes.len()];
         let mut full = vec![false; takes.len()];
@@ -97,8 +112,14 @@ impl MemoryStore {
         for (at, &HashedTake { hash, ref policy, cost }) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
             let found = locked.find(hash).map(|(_, seen)| seen.slot());
-            let take = Operation::Take(cost);
-            full[at] = cost > 0 && self.is_full(locked, (hash, found), policy, now, take);
+            full[at] = cost > 0
+                && match operation {
+                    MultiKeyOperation::Hold { id, ttl } => {
+                        let hold = HoldOperation::Hold { id, cost, ttl };
+                        self.is_full(locked, (hash, found), policy, now, hold)
+                    }
+                    _ => self.is_full(locked, (hash, found), policy, now, Operation::Take(cost)),
+                };
         }
         for (at, &HashedTake { hash, cost, .. }) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
@@ -113,40 +134,43 @@ impl MemoryStore {
                     return None;
                 }
                 full[at] = true;
-                return Some(self.reject_keys(&mut locks, takes, &full, now));
+                return Some(self.reject_keys(operation, &mut locks, takes, &full, now));
             }
         }
         if full.contains(&true) && self.when_full == WhenFull::Deny {
             self.release(&mut locks, &indexes);
-            return Some(self.reject_keys(&mut locks, takes, &full, now));
+            return Some(self.reject_keys(operation, &mut locks, takes, &full, now));
         }
         full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
-        let mut held = self.claim(&mut locks, takes, indexes);
-        let taken = take_multi_key(&mut entry_takes(takes, &mut held), now);
-        self.put_back(&mut locks, takes, held, now);
-        Some(taken)
+        Some(self.apply_claimed(operation, &mut locks, takes, indexes, now))
     }
 
     /// The decision if there is no space for some of the keys: nothing is stored.
     fn reject_keys(
         &self,
+        operation: MultiKeyOperation<'_>,
         locks: &mut Locks<'_>,
         takes: &[HashedTake<'_>],
         full: &[bool],
         now: Timestamp,
-    ) -> Option<MultiKeyDecision> {
+    ) -> Result<MultiKeyDecision, MultiKeyError> {
         let mut held = self.claim(locks, takes, vec![None; takes.len()]);
         let each = takes.iter().zip(&mut held).zip(full).map(|((it, held), &full)| {
             let &HashedTake { hash, ref policy, cost } = it;
-            if full {
-                let take = Operation::Take(cost);
-                return self.reject_new_key(hash, policy.policy(), now, take).ok();
+            let policy = policy.policy();
+            let entry = &mut held.entry;
+            match operation {
+                MultiKeyOperation::Hold { id, ttl } if full => {
+                    let hold = HoldOperation::Hold { id, cost, ttl };
+                    Ok(self.reject_new_key(hash, policy, now, hold)?)
+                }
+                _ if full => Ok(self.reject_new_key(hash, policy, now, Operation::Take(cost))?),
+                _ => Ok(apply(policy, entry, now, Operation::Peek(cost))?),
             }
-            apply(policy.policy(), &mut held.entry, now, Operation::Peek(cost)).ok()
         });
-        let each: Option<Vec<Decision>> = each.collect();
+        let each: Result<Vec<Decision>, MultiKeyError> = each.collect();
         self.put_back(locks, takes, held, now);
-        MultiKeyDecision::of(each?)
+        MultiKeyDecision::of(each?).ok_or(MultiKeyError::MissingKey)
     }
 
     /// Locks the segments of all keys.

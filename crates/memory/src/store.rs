@@ -8,7 +8,7 @@ use std::{
 
 use ahash::RandomState;
 use sluicegate_core::{
-    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, TableUsage,
+    Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, StoreId, TableUsage,
     Timestamp,
 };
 
@@ -154,7 +154,7 @@ impl MemoryStore {
         policy: &PreparedPolicy,
         now: Timestamp,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, OperationError> {
         let policy = self.prepare(policy.policy(), now);
         self.apply_hashed::<true, _>(hash, &policy, now, operation)
     }
@@ -173,14 +173,14 @@ impl MemoryStore {
     /// callers that use it again should hold a [`NumberedPolicy`].
     ///
     /// # Errors
-    /// [`ReserveError`] for [`Operation::Reserve`] under a policy without reservations.
+    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations.
     pub fn apply(
         &self,
         key: &[u8],
         policy: &Policy,
         now: Timestamp,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, OperationError> {
         self.apply_numbered(key, &self.prepare(policy, now), now, operation)
     }
 
@@ -195,7 +195,7 @@ impl MemoryStore {
         policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, OperationError> {
         self.apply_hashed::<true, _>(self.hash(key), policy, now, operation)
     }
 

@@ -24,7 +24,7 @@ local function say_damaged(key, what)
 end
 
 local function say_version(key, version)
-    return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 2; '
+    return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 3; '
         .. 'upgrade Sluicegate')
 end
 
@@ -114,6 +114,7 @@ end
 -- its keys live for an hour at least.
 local function lifetime(limits, now, at)
     local longest = 1
+    limits = limits.kept or limits
     for i = 1, #limits do
         longest = math.max(longest, limits[i].kind.lifetime(limits[i], now))
     end
@@ -125,12 +126,18 @@ end
 
 -- Stores the key as it now stands. Gives the server's error, if it has one.
 local function store(key, limits, now, at, existed)
-    local parts, used = { '\2' .. string.char(#limits) }, false
-    for i = 1, #limits do
-        local limit = limits[i]
+    local kept, ledger = limits.kept or limits, limits.ledger
+    local version, parts, used = '\2', {}, false
+    for i = 1, #kept do
+        local limit = kept[i]
         parts[i + 1] = limit.kind.save(limit)
         used = used or not limit.kind.unused(limit)
+        version = limit.counts_holds and '\3' or version
     end
+    if ledger and ledger.count > 0 then
+        version, used, parts[#parts + 1] = '\3', true, with_holds().save(ledger)
+    end
+    parts[1] = version .. string.char(#kept)
     local done
     if used then
         done = redis.pcall('SET', key, table.concat(parts), lifetime(limits, now, at))
@@ -167,6 +174,18 @@ local function note_denial(key, limits, now, at, existed, changed, cost)
     return records, records and store(key, limits, now, at, existed)
 end
 
+-- Denies a request for which `wait` is too long: records it where that counts, and keeps what was carried over. The
+-- answer, and whether nothing was stored.
+local function deny(key, limits, now, at, existed, changed, cost, wait, binding)
+    local noted, failed = note_denial(key, limits, now, at, existed, changed, cost)
+    if failed then
+        return failed
+    elseif noted then
+        wait, binding = longest_wait(limits, now, cost)
+    end
+    return tell(limits, now, 0, wait, 0, binding), not noted
+end
+
 local function reserve(key, limits, now, at, existed, cost, max_wait)
     -- What each limit asks the caller to wait: until it would pass and, in a queue, until those
     -- before it have gone. For a denial, how much of that is too much.
@@ -191,8 +210,11 @@ end
 
 -- What `operation` answers under limits that hold the key's state; and whether nothing was stored.
 -- `changed` says that it was written under another rule.
-local function operate(key, limits, now, at, existed, changed, operation, cost, max_wait)
-    if cost == 0 or operation == 'reset' then
+local function operate(key, limits, now, at, existed, changed, operation, cost, max_wait, id)
+    local holds = id and with_holds()
+    if operation == 'settle' or operation == 'renew' then
+        return holds.operate(key, limits, now, at, existed, operation, id, cost, max_wait)
+    elseif cost == 0 or operation == 'reset' or (holds and holds.is_open(limits, id)) then
         return tell(limits, now, 1, 0, 0), true
     elseif operation == 'reserve' then
         return reserve(key, limits, now, at, existed, cost, max_wait)
@@ -204,26 +226,25 @@ local function operate(key, limits, now, at, existed, changed, operation, cost, 
     end
 
     local wait, binding = longest_wait(limits, now, cost)
-    if wait == 0 then
-        local delay = longest_delay(limits, now)
-        if operation == 'take' then
-            charge(limits, now, cost)
-            local failed = store(key, limits, now, at, existed)
-            if failed then
-                return failed
-            end
+    if wait > 0 then
+        if operation == 'peek' then
+            return tell(limits, now, 0, wait, 0, binding), true
         end
-        return tell(limits, now, 1, 0, delay), operation ~= 'take'
-    elseif operation == 'take' then
-        local noted, failed = note_denial(key, limits, now, at, existed, changed, cost)
-        if failed then
-            return failed
-        elseif noted then
-            wait, binding = longest_wait(limits, now, cost)
-            return tell(limits, now, 0, wait, 0, binding)
+        return deny(key, limits, now, at, existed, changed, cost, wait, binding)
+    end
+    local delay, failed = longest_delay(limits, now), nil
+    if operation == 'take' then
+        charge(limits, now, cost)
+    elseif operation == 'hold' then
+        failed = holds.full(limits)
+        if not failed then
+            holds.open(limits, id, cost, now + max_wait)
         end
     end
-    return tell(limits, now, 0, wait, 0, binding), true
+    if operation ~= 'peek' then
+        failed = failed or store(key, limits, now, at, existed)
+    end
+    return failed or tell(limits, now, 1, 0, delay), operation == 'peek'
 end
 
 -- What a key holds: its bytes, or false. Or nothing, and the server's error.
@@ -235,6 +256,36 @@ local function get(key)
     return bytes
 end
 
+-- Whether all limits count holds.
+local function only_concurrency(limits)
+    for i = 1, #limits do
+        if not limits[i].counts_holds then
+            return false
+        end
+    end
+    return true
+end
+
+-- Reads the open holds behind the limits of a key (`limits.open`), and charges those that have expired. Whether there
+-- were any, and the fault in them; nil if the calendar of a limit must be known first.
+local function read_holds(limits, bytes, now, know)
+    local ledger, fault = with_holds().read(bytes, limits.rest)
+    if fault then
+        return false, fault
+    end
+    for i = 1, #limits do
+        if limits[i].calendar and not know(limits[i]) then
+            return nil
+        end
+    end
+    local expires = ledger.first <= now
+    if expires then
+        with_holds().expire(limits, ledger, now)
+    end
+    limits.open = ledger.count > 0 and ledger or nil
+    return expires
+end
+
 -- The limits that `policy` says (the byte form of a key of which nothing is in use) with the state that
 -- `bytes` of `key` say, and whether that was written under another rule. Or nothing, and what to reply.
 -- `calendar(name, now)` tells the window of a calendar around now, or nothing where that is not known: the
@@ -242,7 +293,7 @@ end
 local function read_key(key, bytes, policy, now, calendar)
     local function know(limit)
         if not limit.next then
-            limit.first, limit.next = calendar(limit.calendar, now)
+            limit.first, limit.next, limit.after = calendar(limit.calendar, now)
         end
         return limit.next
     end
@@ -287,29 +338,43 @@ local function read_key(key, bytes, policy, now, calendar)
         elseif fault then
             return nil, say_damaged(key, fault)
         end
-        local same
+        local same, old
         same, fault = load_same(limits, bytes)
         if not same then
-            local old
             limits = fresh()
             old, fault = read_all(bytes)
-            if old then
-                local unknown
-                changed, unknown = carry(old, limits, now, know)
-                if unknown then
-                    return ask(limits, old)
-                end
+        end
+        local stored = old or limits
+        if not fault and stored.rest then
+            changed, fault = read_holds(stored, bytes, now, know)
+            if changed == nil then
+                return ask(limits, stored)
             end
         end
         if fault then
             return nil, say_damaged(key, fault)
+        elseif old and only_concurrency(limits) and not only_concurrency(old) then
+            limits.kept = old
+        elseif old then
+            local carried, unknown = carry(old, limits, now, know)
+            if unknown then
+                return ask(limits, old)
+            end
+            changed = changed or carried
+        end
+        if stored.open then
+            with_holds().attach(limits, stored.open)
+            if limits.kept then
+                with_holds().attach(limits.kept, stored.open)
+            end
         end
     end
     return limits, changed
 end
 
 -- One operation on one key; the reply.
-local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
+-- `id` is that of a hold; `max_wait` is then its lifetime.
+local function decide(key, operation, cost, max_wait, policy, now, at, calendar, id)
     local bytes, failed = get(key)
     if failed then
         return failed
@@ -325,7 +390,7 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
         return changed
     end
     local reply, untouched =
-        operate(key, limits, now, at, bytes, changed, operation, cost, max_wait)
+        operate(key, limits, now, at, bytes, changed, operation, cost, max_wait, id)
     if untouched and bytes and operation ~= 'peek' then
         heal(key, limits, now, at)
     end

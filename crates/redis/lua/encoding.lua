@@ -16,10 +16,13 @@ local LAST_VERSION = 7
 local kinds = {}
 
 -- The flags that each machine knows, as a sum: any sum up to it is of known flags.
-local FLAGS = { 16, 16, 16, 0, 16, 48, 16, 48, 16 }
+local FLAGS = { 16, 16, 16, 0, 16, 48, 16, 48, 16, 0 }
 
 -- Brings in the machines that the policy of this script does not use.
 local others
+
+-- Brings in the holds (holds.lua): the table of their functions.
+local with_holds
 
 -- The limit that stands at `at`, without its state, and the place behind it.
 local function read_limit(bytes, at)
@@ -45,12 +48,22 @@ local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
     if not version or version < 1 or version > LAST_VERSION then
         return FOREIGN
-    elseif version > 2 then
+    elseif version > 3 then
         return nil, version
     elseif not count then
         return EARLY
     elseif count < 1 or count > 8 then
         return 'its number of limits is not 1 to 8'
+    end
+end
+
+-- Where the open holds of a key begin (`limits.rest`), if it has any; the fault if it goes on after its end.
+local function note_rest(limits, bytes, at)
+    if at <= #bytes then
+        if byte(bytes, 1) ~= 3 then
+            return 'it goes on after its end'
+        end
+        limits.rest = at
     end
 end
 
@@ -73,8 +86,9 @@ local function read_all(bytes)
         end
         limits[i] = limit
     end
-    if at <= #bytes then
-        return nil, 'it goes on after its end'
+    local fault = note_rest(limits, bytes, at)
+    if fault then
+        return nil, fault
     end
     return limits
 end
@@ -100,5 +114,5 @@ local function load_same(limits, bytes)
             limits[i].kind.drop_gone(limits[i])
         end
     end
-    return true, at <= #bytes and 'it goes on after its end' or nil
+    return true, note_rest(limits, bytes, at)
 end

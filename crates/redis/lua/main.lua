@@ -1,20 +1,22 @@
 -- A script's own part: it reads the question, the clock and the calendars, and decides.
 --
 -- KEYS[1]  the key
--- ARGV[1]  take, peek, charge, refund, reserve or reset; or all that fast_gcra.lua or fast_log.lua takes
--- ARGV[2]  the cost, 0 ..= 4294967295
+-- ARGV[1]  take, peek, charge, refund, reserve, reset, hold, settle or renew; or all that fast_gcra.lua or fast_log.lua takes
+-- ARGV[2]  the cost, 0 ..= 4294967295; for settle what was used, or empty: as much as was held
 -- ARGV[3]  the policy: the byte form of a key of which nothing is in use (docs/state-format.md)
--- ARGV[4]  for reserve the longest wait in microseconds, at most 2^53; else empty or left out
+-- ARGV[4]  for reserve the longest wait in microseconds, at most 2^53; for hold and renew the lifetime in
+--          microseconds; else empty or left out
 -- ARGV[5]  calendars, one after the other: unit (1 byte), length and name of the zone as in the byte
---          form, and four times (7 bytes each) at which windows of it begin; or empty, or left out
+--          form, and five times (7 bytes each) at which windows of it begin; or empty, or left out
 -- ARGV[6]  for tests only: the time in microseconds since the Unix epoch. The key must then begin
---          with `sg:test:`, and lives for an hour at least
+--          with `sg:test:`, and lives for an hour at least. Else empty, or left out
+-- ARGV[7]  for hold, settle and renew, the id
 -- reply    the seven integers of a decision: allowed (1 or 0), limit, remaining, retry after (-1:
 --          never), reset after, delay, binding; times in microseconds. Or, where the windows of a
 --          calendar around the server's time are not among those given: that time, and the unit and
 --          the zone of all calendars to be given, in the form above. The script is then to be run
 --          again; nothing was stored.
-local operation, cost, max_wait, policy, calendars, at
+local operation, cost, max_wait, policy, calendars, at, id
 if #ARGV[1] == 36 then
     cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
     -- In version 1 the state of any such limit takes 11 bytes.
@@ -24,12 +26,13 @@ elseif #ARGV[1] == 27 then
     cost, policy = unpack('<I4xxxxxxxxxxc13', ARGV[1])
     operation, policy, at = 'take', policy .. '\0\0\0\0', ARGV[2]
 else
-    operation, cost, policy, max_wait, calendars, at =
-        ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4] or 0), ARGV[5] or '', ARGV[6]
+    operation, cost, policy, max_wait, calendars, at, id =
+        ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4] or 0), ARGV[5] or '', ARGV[6], ARGV[7]
+    at = at ~= '' and at or nil
 end
 
 local now, failed = clock(at)
 if not now then
     return failed
 end
-return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given(calendars, now))
+return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given(calendars, now), id)

@@ -33,11 +33,19 @@ local function carry(old, limits, now, know)
         end
     end
 
-    local sources, taken = {}, {}
+    -- Those that count holds have no state, and take no part.
+    local sources, taken, stateful = {}, {}, 0
+    for i = 1, #limits do
+        stateful = stateful + (limits[i].counts_holds and 0 or 1)
+    end
+    for i = 1, #old do
+        taken[i] = old[i].counts_holds
+        stateful = stateful - (old[i].counts_holds and 0 or 1)
+    end
     local function pass(fits)
         for i = 1, #limits do
             for j = 1, #old do
-                if not sources[i] and not taken[j] and fits(old[j], limits[i]) then
+                if not sources[i] and not taken[j] and not limits[i].counts_holds and fits(old[j], limits[i]) then
                     sources[i], taken[j] = old[j], true
                 end
             end
@@ -65,7 +73,7 @@ local function carry(old, limits, now, know)
         if not sources[i] and limits[i].kind == kinds[8] then
             sources[i] = longest
         end
-        if not sources[i] and #old == #limits then
+        if not sources[i] and not limits[i].counts_holds and stateful == 0 then
             while taken[left] do
                 left = left + 1
             end

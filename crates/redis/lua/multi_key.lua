@@ -1,13 +1,15 @@
 -- One decision on several keys, all or nothing.
 --
 -- KEYS     the keys
--- ARGV[1]  take or peek
+-- ARGV[1]  take, peek or hold
 -- ARGV[2]  calendars, as in main.lua; or empty
 -- ARGV[3]  for tests only: the time, as in main.lua; else empty
--- ARGV[4]  and on, two for each key: the cost, and the policy as in main.lua
+-- ARGV[4]  the id of the hold; else empty
+-- ARGV[5]  and on, three for each key: the cost, the policy as in main.lua, and the lifetime of the hold
 -- reply    the seven integers of a decision for each key, one behind the other: allowed, or when it would
 --          be. Where any is denied none was charged. Or calendars to be given, as in main.lua.
-local operation, calendars, at = ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3] or nil
+local operation, calendars, at, id = ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3] or nil, ARGV[4]
+local holds = operation == 'hold' and with_holds()
 local now, failed = clock(at)
 if not now then
     return failed
@@ -15,7 +17,7 @@ end
 
 local keys, allowed = {}, true
 for i = 1, #KEYS do
-    local cost, policy = tonumber(ARGV[2 * i + 2]), ARGV[2 * i + 3]
+    local cost, policy = tonumber(ARGV[3 * i + 2]), ARGV[3 * i + 3]
     local bytes, limits, changed
     bytes, failed = get(KEYS[i])
     if failed then
@@ -25,8 +27,19 @@ for i = 1, #KEYS do
     if not limits then
         return changed
     end
+    -- A key in which the hold is open is allowed as it stands.
+    if holds and holds.is_open(limits, id) then
+        cost = 0
+    end
     allowed = allowed and (cost == 0 or longest_wait(limits, now, cost) == 0)
     keys[i] = { limits = limits, cost = cost, bytes = bytes, changed = changed }
+end
+
+for i = 1, holds and allowed and #keys or 0 do
+    failed = keys[i].cost > 0 and holds.full(keys[i].limits)
+    if failed then
+        return failed
+    end
 end
 
 local reply = {}
@@ -38,8 +51,12 @@ for i = 1, #keys do
         end
         if operation == 'take' and allowed then
             charge(limits, now, cost)
+        elseif holds and allowed then
+            holds.open(limits, id, cost, now + tonumber(ARGV[3 * i + 4]))
+        end
+        if operation ~= 'peek' and allowed then
             failed, untouched = store(KEYS[i], limits, now, at, keys[i].bytes), false
-        elseif operation == 'take' then
+        elseif operation ~= 'peek' then
             local noted
             noted, failed = note_denial(KEYS[i], limits, now, at, keys[i].bytes, keys[i].changed, cost)
             untouched = not noted
@@ -48,7 +65,7 @@ for i = 1, #keys do
             return failed
         end
     end
-    if untouched and operation == 'take' and keys[i].bytes then
+    if untouched and operation ~= 'peek' and keys[i].bytes then
         heal(KEYS[i], limits, now, at)
     end
     local wait, binding = 0, nil

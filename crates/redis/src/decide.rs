@@ -1,9 +1,9 @@
 //! Operations on one key: from the caches, from the store, or by the fallback.
 
 use sluicegate_core::{
-    Answer, Applied, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError, StoreStatus,
-    Timestamp,
+    Answer, Applied, Decision, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyOperation, Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError,
+    StoreStatus, Timestamp,
 };
 
 use crate::{
@@ -76,13 +76,22 @@ impl Store for RedisStore {
         })
     }
 
+    fn apply_hold<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::later(self.inner().apply_hold(key, policy, operation))
+    }
+
     /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
     /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
     /// keeps what it was charged, as the record of the denial. Uses no leases. With a test clock, one server must have
     /// all keys.
     fn apply_multi_key<'a>(
         &'a self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'a>,
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
         let inner = self.inner();

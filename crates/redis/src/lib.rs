@@ -36,6 +36,7 @@ mod counters;
 mod decide;
 mod get_entry;
 mod health;
+mod holds;
 mod latency;
 mod lease_refill;
 mod local;

@@ -9,13 +9,14 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, KeyedTake, MultiKeyAnswer, MultiKeyDecision, MultiKeyOperation, Operation,
-    Outcome, Source, StoreError, Timestamp,
+    Answer, Decision, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyDecision, MultiKeyError,
+    MultiKeyOperation, Operation, Outcome, Source, StoreError, Timestamp,
 };
 
 use crate::{
     PlannedOperation, PlannedPolicy,
     call::{RequestedCalendars, StoreCommand},
+    holds::MAX_ATTEMPTS,
     net::{
         context::Context,
         node_connection::{Deadline, NodeConnection},
@@ -44,38 +45,60 @@ impl PreparedTake<'_> {
 }
 
 fn multi_key_decision(each: Vec<Decision>) -> Result<MultiKeyDecision, StoreError> {
-    MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)
+    MultiKeyDecision::of(each).ok_or_else(|| MultiKeyError::MissingKey.into())
 }
 
 impl Inner {
     /// `at` is the time to send, if it is given; uses no cache and no fallback then.
     pub(crate) async fn apply_multi_key(
         &self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'_>,
         takes: &[KeyedTake<'_>],
         at: Option<Timestamp>,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
         let sides = self.distinct(takes);
         let stores = operation == MultiKeyOperation::Take;
+        for side in &sides {
+            match operation {
+                MultiKeyOperation::Peek => {}
+                MultiKeyOperation::Take => {
+                    side.policy.policy.check_operation(Operation::Take(side.cost))?;
+                }
+                MultiKeyOperation::Hold { id, ttl } => {
+                    let hold = HoldOperation::Hold { id, cost: side.cost, ttl };
+                    side.policy.policy.check_hold(&hold)?;
+                }
+            }
+        }
         if at.is_some() {
-            let taken = self.take_in_one_call(&sides, stores, at, deadline).await?;
+            let taken = self.take_in_one_call(&sides, operation, at, deadline).await?;
             return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
+        }
+        let slots = sides.iter().map(|side| slot(&side.key));
+        let one = matches!(self.topology, Topology::One(_))
+            || slots.clone().all(|it| Some(it) == slots.clone().next());
+        if let MultiKeyOperation::Hold { .. } = operation {
+            if !one {
+                return Err(StoreError::Settings(
+                    "invalid keys for a hold: expected keys in one slot of the cluster, such as `{acme}:requests` and \
+                     `{acme}:tokens`"
+                        .to_owned(),
+                ));
+            }
+            return self.hold_in_one_call(&sides, operation, deadline).await;
         }
         if let Some(taken) = self.cached_multi_key(&sides) {
             self.context.counts.cache.one();
             return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Cache });
         }
-        let slots = sides.iter().map(|side| slot(&side.key));
-        let one = matches!(self.topology, Topology::One(_))
-            || slots.clone().all(|it| Some(it) == slots.clone().next());
         if !one {
             return self.take_in_turn(&sides, stores, deadline).await;
         }
         let now = self.context.now();
         let asked: Vec<_> =
             sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
-        match self.take_in_one_call(&sides, stores, None, deadline).await {
+        match self.take_in_one_call(&sides, operation, None, deadline).await {
             Ok(taken) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
@@ -91,6 +114,29 @@ impl Inner {
             }
             Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A hold may be sent again, as that of one key.
+    async fn hold_in_one_call(
+        &self,
+        sides: &[PreparedTake<'_>],
+        operation: MultiKeyOperation<'_>,
+        deadline: Deadline,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let mut attempt = 1;
+        loop {
+            match self.take_in_one_call(sides, operation, None, deadline).await {
+                Ok(taken) => {
+                    self.context.counts.store.one();
+                    return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
+                }
+                Err(error) if !error.is_unavailable() => return Err(error),
+                Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
+                    return self.fallback_multi_key(sides, false, &error);
+                }
+                Err(_) => attempt += 1,
+            }
         }
     }
 
@@ -110,7 +156,7 @@ impl Inner {
     async fn take_in_one_call(
         &self,
         sides: &[PreparedTake<'_>],
-        stores: bool,
+        operation: MultiKeyOperation<'_>,
         at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<MultiKeyDecision, StoreError> {
@@ -119,7 +165,7 @@ impl Inner {
             context: &self.context,
             sides,
             script: Script::together(sides.iter().map(|side| &side.policy.policy)),
-            word: if stores { "take" } else { "peek" },
+            operation,
             at,
         };
         multi_key_decision(self.send(slot(&first.key), command, deadline).await?)
@@ -249,7 +295,7 @@ struct MultiKeyCommand<'a> {
     context: &'a Context,
     sides: &'a [PreparedTake<'a>],
     script: &'static Script,
-    word: &'static str,
+    operation: MultiKeyOperation<'a>,
     at: Option<Timestamp>,
 }
 
@@ -271,10 +317,23 @@ impl StoreCommand for MultiKeyCommand<'_> {
             command.arg(&*side.key);
         });
         let own = self.sides.iter().flat_map(|side| &side.policy.plan.calendars);
-        command.arg(self.word).arg(boundaries(own.chain(&requested.calendars), around));
+        let (word, id) = match self.operation {
+            MultiKeyOperation::Take => ("take", &b""[..]),
+            MultiKeyOperation::Peek => ("peek", &b""[..]),
+            MultiKeyOperation::Hold { id, .. } => ("hold", id),
+        };
+        command.arg(word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
+        command.arg(id);
         for side in self.sides {
-            command.arg(side.cost).arg(&side.policy.plan.initial_state);
+            let ttl = match self.operation {
+                MultiKeyOperation::Hold { id, ttl } => side
+                    .policy
+                    .policy
+                    .check_hold(&HoldOperation::Hold { id, cost: side.cost, ttl })?,
+                MultiKeyOperation::Take | MultiKeyOperation::Peek => 0,
+            };
+            command.arg(side.cost).arg(&side.policy.plan.initial_state).arg(ttl);
         }
         Ok(command)
     }

@@ -6,7 +6,7 @@
 //! as a script, and uses scripts from then on.
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
-use sluicegate_core::{Operation, ReserveError, as_micros};
+use sluicegate_core::{Operation, OperationError, as_micros};
 
 use crate::{
     reply::{ReplyKind, one_decision, parse_general},
@@ -34,8 +34,12 @@ pub(crate) fn lists_command(answer: &Value) -> bool {
 }
 
 /// The operation as a command of the module.
-pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<Cmd, ReserveError> {
-    plan.check_operation(operation)?;
+pub(crate) fn command(
+    plan: &Plan,
+    key: &[u8],
+    operation: Operation,
+) -> Result<Cmd, OperationError> {
+    plan.policy.check_operation(operation)?;
     let (name, cost) = match operation {
         Operation::Take(cost) => ("SG.TAKE", cost),
         Operation::Peek(cost) => ("SG.PEEK", cost),

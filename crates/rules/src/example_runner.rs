@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, EntryTake, Operation, Retry, Timestamp, peek_multi_key, take_multi_key,
+    Answer, Entry, EntryTake, MultiKeyOperation, Operation, Retry, Timestamp, apply_multi_key,
 };
 use smallvec::SmallVec;
 
@@ -200,8 +200,9 @@ impl<'s> ExampleRunner<'s> {
         });
         let mut parts: Vec<_> = parts.collect();
         let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
-        let together = if is_take { take_multi_key } else { peek_multi_key };
-        let decisions = together(&mut parts, now).map(|taken| taken.each).unwrap_or_default();
+        let operation = if is_take { MultiKeyOperation::Take } else { MultiKeyOperation::Peek };
+        let decisions =
+            apply_multi_key(operation, &mut parts, now).map(|taken| taken.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));
         decisions.into_iter().map(Answer::from).collect()
     }

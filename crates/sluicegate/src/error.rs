@@ -1,6 +1,6 @@
 //! One error for functions that use several parts of the library.
 
-use sluicegate_core::{LimitError, PolicyError, ReserveError, StoreError};
+use sluicegate_core::{LimitError, OperationError, PolicyError, StoreError};
 
 use crate::PushError;
 
@@ -35,8 +35,8 @@ pub enum Error {
     QueueClosed,
 }
 
-impl From<ReserveError> for Error {
-    fn from(error: ReserveError) -> Self {
+impl From<OperationError> for Error {
+    fn from(error: OperationError) -> Self {
         Self::Store(error.into())
     }
 }

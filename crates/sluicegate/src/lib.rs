@@ -108,7 +108,7 @@ pub use shaper::{PushError, Shaper};
 pub use single::SingleLimiter;
 pub use sluicegate_core::{
     Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, KeyedOperation, LimitError,
-    ManualClock, OnError, Operation, Outcome, Policy, PolicyError, PreparedPolicy, ReserveError,
+    ManualClock, OnError, Operation, OperationError, Outcome, Policy, PolicyError, PreparedPolicy,
     Retry, Share, Source, Store, StoreError, Timestamp, builder,
 };
 pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};

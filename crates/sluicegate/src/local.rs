@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, AsStore, Clock, Operation, PreparedPolicy, ReserveError};
+use sluicegate_core::{Answer, AsStore, Clock, Operation, OperationError, PreparedPolicy};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 use crate::wait::{self, WaitOptions};
@@ -88,14 +88,14 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
     ///
     /// # Errors
-    /// [`ReserveError`] unless every limit is of the gcra family or a `leaky-queue`.
+    /// [`OperationError`] unless every limit is of the gcra family or a `leaky-queue`.
     pub fn reserve(
         &self,
         key: impl AsRef<[u8]>,
         policy: &PreparedPolicy,
         cost: u32,
         max_wait: Duration,
-    ) -> Result<Answer, ReserveError> {
+    ) -> Result<Answer, OperationError> {
         let operation = Operation::Reserve { cost, max_wait };
         self.0.decide(key.as_ref(), policy, operation).map(Answer::from)
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use sluicegate_core::{Answer, Clock, PreparedPolicy, ReserveError};
+use sluicegate_core::{Answer, Clock, OperationError, PreparedPolicy};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 use crate::{LocalLimiter, WaitOptions};
@@ -83,7 +83,7 @@ impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     ///
     /// # Errors
     /// As [`LocalLimiter::reserve`].
-    pub fn reserve(&self, cost: u32, max_wait: Duration) -> Result<Answer, ReserveError> {
+    pub fn reserve(&self, cost: u32, max_wait: Duration) -> Result<Answer, OperationError> {
         self.limiter.reserve(KEY, &self.policy, cost, max_wait)
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Parameters {
     pub(crate) is_queue: bool,
     /// Whether the state grows with every request, up to the limit.
     pub(crate) keeps_log: bool,
+    /// Whether it limits the units of open holds, and has no state.
+    pub(crate) counts_holds: bool,
     /// Unit of the calendar that is its period.
     pub(crate) calendar_unit: Option<CalendarUnit>,
 }
@@ -54,6 +56,7 @@ impl Parameters {
             can_reserve: false,
             is_queue: false,
             keeps_log: false,
+            counts_holds: false,
             calendar_unit: None,
         }
     }
@@ -128,7 +131,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     // Decision
 
-    /// Time after which `cost` units are admitted; zero if they are now.
+    /// Time after which `cost` units are available; zero if they are now.
     fn wait(&self, state: Option<&Self::State>, now: Timestamp, cost: u32) -> Retry;
 
     /// Requests of cost 1 that are admitted at `now`.

@@ -355,11 +355,10 @@ impl Algorithm for Gcra {
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
-        let asked = if self.borrow { 1 } else { cost };
-        if asked > self.burst {
+        if cost > self.burst {
             return Retry::Never;
         }
-        let new = self.debt(state, now) + self.span(asked);
+        let new = self.debt(state, now) + self.span(cost);
         Retry::after_micros(self.micros(new.saturating_sub(self.span(self.burst))))
     }
 

@@ -143,12 +143,11 @@ impl Algorithm for IntervalBucket {
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
-        let asked = if self.borrow { 1 } else { cost };
-        if asked > self.burst {
+        if cost > self.burst {
             return Retry::Never;
         }
         let state = self.refilled(state, now);
-        let left = u128::from(self.burst - asked);
+        let left = u128::from(self.burst - cost);
         if state.used <= left {
             return Retry::NOW;
         }

@@ -5,6 +5,7 @@
 //! [`Limit`].
 
 mod api;
+mod concurrency;
 mod event_log;
 mod events;
 mod fixed_window;
@@ -18,6 +19,7 @@ use std::{fmt, time::Duration};
 use self::api::{Algorithm, Parameters};
 pub(crate) use self::fixed_window::State as WindowState;
 pub use self::{
+    concurrency::Concurrency,
     fixed_window::{Align, FixedWindow, Window, WindowTake},
     gcra::{Gcra, GcraName, GcraTake},
     interval_bucket::IntervalBucket,
@@ -29,6 +31,7 @@ use crate::{
     calendar::CalendarUnit,
     decision::{Decision, Retry},
     describe::Description,
+    ledger::Ledger,
     parameters::LimitError,
     share::Share,
     text::{LimitText, TextError},
@@ -51,9 +54,12 @@ macro_rules! algorithms {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Limit { $($(#[$doc])* $name($name),)* }
 
-        /// State of a key for one limit. `None` is a limit that was never used, or has recovered.
+        /// State of a key for one limit. `None` is a limit that was never used, or has recovered. The open holds of the
+        /// key follow the states of its limits where there are any, so that keys without holds need no space for them.
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub(crate) enum State { #[default] None, $($name(<$name as Algorithm>::State),)* }
+        pub(crate) enum State {
+            #[default] None, Holds(Box<Ledger>), $($name(<$name as Algorithm>::State),)*
+        }
 
         $(impl From<$name> for Limit {
             fn from(limit: $name) -> Self { Self::$name(limit) }
@@ -102,20 +108,25 @@ macro_rules! algorithms {
         impl State {
             /// Bytes that it keeps elsewhere.
             pub(crate) fn heap_size(&self) -> usize {
-                match self { Self::None => 0, $(Self::$name(state) => $name::heap_size(state),)* }
+                match self {
+                    Self::None => 0,
+                    Self::Holds(ledger) => size_of::<Ledger>() + ledger.heap_size(),
+                    $(Self::$name(state) => $name::heap_size(state),)*
+                }
             }
 
             /// A copy whose cost does not depend on the size of a log.
             pub(crate) fn share(&mut self) -> Self {
                 match self {
                     Self::None => Self::None,
+                    Self::Holds(ledger) => Self::Holds(ledger.clone()),
                     $(Self::$name(state) => Self::$name($name::share_state(state)),)*
                 }
             }
 
             /// Bytes by which a log makes the byte form longer than that of no state.
             pub(crate) fn log_len(&self) -> usize {
-                match self { Self::None => 0, $(Self::$name(state) => $name::log_len(state),)* }
+                match self { Self::None | Self::Holds(_) => 0, $(Self::$name(state) => $name::log_len(state),)* }
             }
         }
 
@@ -170,6 +181,8 @@ algorithms! { $
     SlidingLog,
     /// `sliding-counter`.
     SlidingCounter,
+    /// `concurrency`.
+    Concurrency,
 }
 
 /// Calls a function of the algorithm that needs no state.
@@ -253,6 +266,12 @@ impl Limit {
         self.parameters().keeps_log
     }
 
+    /// Whether it limits the units of open holds (`concurrency`). Only [`apply_hold`](crate::apply_hold) takes from it.
+    #[must_use]
+    pub fn counts_holds(&self) -> bool {
+        self.parameters().counts_holds
+    }
+
     /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With
     /// `borrow`, what the last request borrows comes on top; charges are not counted.
     #[must_use]
@@ -322,8 +341,14 @@ impl Limit {
         ask!(self, state, |limit, own| limit.encode(own, out));
     }
 
-    pub(crate) fn wait(&self, state: &State, now: Timestamp, cost: u32) -> Retry {
-        ask!(self, state, |limit, own| limit.wait(own, now, cost))
+    /// Time after which `units` are available.
+    pub(crate) fn wait(&self, state: &State, now: Timestamp, units: u32) -> Retry {
+        ask!(self, state, |limit, own| limit.wait(own, now, units))
+    }
+
+    /// Units that must be available for a request of `cost`: with `borrow`, one is enough.
+    pub(crate) fn needed(&self, cost: u32) -> u32 {
+        if self.borrow() { 1 } else { cost }
     }
 
     pub(crate) fn remaining(&self, state: &State, now: Timestamp) -> u32 {

@@ -55,6 +55,17 @@ impl Policy {
         self.limits().iter().all(Limit::can_reserve)
     }
 
+    /// Whether a limit counts open holds (`concurrency`): units are then taken by holds only.
+    #[must_use]
+    pub fn counts_holds(&self) -> bool {
+        self.limits().iter().any(Limit::counts_holds)
+    }
+
+    /// Whether all limits are `concurrency` limits.
+    pub(crate) fn is_concurrency(&self) -> bool {
+        self.limits().iter().all(Limit::counts_holds)
+    }
+
     /// That share of every limit: never more than its fraction, except that a limit keeps at least one unit where
     /// its period cannot become longer.
     #[must_use]

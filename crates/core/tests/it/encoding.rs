@@ -130,11 +130,11 @@ fn version_1_is_read() {
 #[test]
 fn a_version_from_the_future_is_a_clear_error() {
     let mut bytes = entry("gcra:30/60s", 1).encode();
-    bytes[0] = 3;
-    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(3)));
+    bytes[0] = 4;
+    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(4)));
     assert_eq!(
-        StateError::Version(3).to_string(),
-        "state of version 3, and this version of Sluicegate reads up to 2; upgrade Sluicegate"
+        StateError::Version(4).to_string(),
+        "state of version 4, and this version of Sluicegate reads up to 3; upgrade Sluicegate"
     );
 }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sluicegate_conformance::{Invocation, OracleSubject, Subject};
 use sluicegate_core::{
-    EntryTake, MultiKeyDecision, Operation, Policy, Timestamp, apply, peek_multi_key,
-    take_multi_key,
+    EntryTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation, Policy, Timestamp,
+    apply, apply_multi_key,
 };
 
 const LIMITS: [&str; 8] = [
@@ -51,8 +51,8 @@ proptest! {
                 .zip(&mut entries)
                 .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = peek_multi_key(&mut together, now).unwrap();
-            let MultiKeyDecision { mut decision, key, each } = take_multi_key(&mut together, now).unwrap();
+            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut together, now).unwrap();
+            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut together, now).unwrap();
             prop_assert_eq!(peek.decision.allowed(), decision.allowed());
             prop_assert_eq!(each.len(), parts.len());
             // Where the limit stands that binds, among all.
@@ -79,8 +79,8 @@ proptest! {
                 .zip(&mut entries)
                 .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = peek_multi_key(&mut sides, now).unwrap();
-            let taken = take_multi_key(&mut sides, now).unwrap();
+            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut sides, now).unwrap();
+            let taken = apply_multi_key(MultiKeyOperation::Take, &mut sides, now).unwrap();
             if !taken.decision.allowed() {
                 prop_assert_eq!(&peek, &taken);
                 prop_assert_eq!(&entries, &before);
@@ -96,6 +96,12 @@ proptest! {
 
 #[test]
 fn nothing_is_decided_about_no_key() {
-    assert_eq!(take_multi_key(&mut [], Timestamp::EPOCH), None);
-    assert_eq!(peek_multi_key(&mut [], Timestamp::EPOCH), None);
+    assert_eq!(
+        apply_multi_key(MultiKeyOperation::Take, &mut [], Timestamp::EPOCH),
+        Err(MultiKeyError::MissingKey)
+    );
+    assert_eq!(
+        apply_multi_key(MultiKeyOperation::Peek, &mut [], Timestamp::EPOCH),
+        Err(MultiKeyError::MissingKey)
+    );
 }

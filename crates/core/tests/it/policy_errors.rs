@@ -8,7 +8,7 @@ const UNIT: &str =
     "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`";
 const UNITS: &str = "expected a whole number from 1 to 4294967295";
 const ALGORITHMS: &str = "expected `gcra`, `token-bucket`, `leaky-bucket`, `leaky-queue`, \
-                          `fixed-window`, `sliding-log` or `sliding-counter`";
+                          `fixed-window`, `sliding-log`, `sliding-counter` or `concurrency`";
 const POLICY: &str = "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`";
 
 #[test]

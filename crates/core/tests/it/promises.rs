@@ -98,6 +98,7 @@ fn bound(limit: &Limit, span: u64, last: u32) -> u128 {
         Limit::SlidingCounter(_) => 2 * n * half_open,
         // That many windows begin in it, and one was open before.
         Limit::FixedWindow(_) => n * (half_open + 1),
+        Limit::Concurrency(_) => unreachable!("nothing is taken from it"),
     }
 }
 
@@ -261,6 +262,7 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
         // It assumes that the takes of the last window were spread evenly. At its edge that is up to
         // one take too many, so that one less than N in a period is what never is denied.
         Limit::SlidingCounter(_) => Some((1, each(n.checked_sub(1).filter(|n| *n > 0)?))),
+        Limit::Concurrency(_) => None,
     }
 }
 

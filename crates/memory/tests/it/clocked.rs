@@ -75,7 +75,7 @@ fn clocked_store_apply_many_answers_in_order_at_one_time() {
     assert!(!answers[39].as_ref().unwrap().allowed());
     let reserve = Operation::Reserve { cost: 1, max_wait: Duration::ZERO };
     let wrong = [KeyedOperation { key: b"k", policy: &log, operation: reserve }];
-    assert!(matches!(now(store.apply_many(&wrong))[0], Err(StoreError::Reserve(_))));
+    assert!(matches!(now(store.apply_many(&wrong))[0], Err(StoreError::Operation(_))));
 }
 
 #[test]

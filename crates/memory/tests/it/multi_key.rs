@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_conformance::{MultiKeySubject, MultiKeyTake, Shape, check_multi_key};
-use sluicegate_core::{KeyedTake, MultiKeyDecision, Operation, PreparedPolicy, Timestamp};
+use sluicegate_core::{
+    KeyedTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation, PreparedPolicy,
+    Timestamp,
+};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
@@ -18,8 +21,14 @@ impl MultiKeySubject for InMemory {
         let takes = takes.iter().zip(&policies);
         let takes: Vec<_> =
             takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let peek = self.0.peek_multi_key(&takes, now).ok_or("no key")?;
-        let taken = self.0.take_multi_key(&takes, now).ok_or("no key")?;
+        let peek = self
+            .0
+            .apply_multi_key(MultiKeyOperation::Peek, &takes, now)
+            .map_err(|it| it.to_string())?;
+        let taken = self
+            .0
+            .apply_multi_key(MultiKeyOperation::Take, &takes, now)
+            .map_err(|it| it.to_string())?;
         assert_eq!(peek.decision.allowed(), taken.decision.allowed());
         Ok(taken)
     }
@@ -69,7 +78,8 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
                         let takes =
                             keys.each_ref().map(|key| KeyedTake { key, policy: prepared, cost: 1 });
-                        let taken = store.take_multi_key(&takes, at(7)).unwrap();
+                        let taken =
+                            store.apply_multi_key(MultiKeyOperation::Take, &takes, at(7)).unwrap();
                         if taken.decision.allowed() {
                             let mut taken = which.to_vec();
                             taken.sort_unstable();
@@ -99,10 +109,15 @@ fn take_multi_key_duplicate_key_counts_once() {
     let store = MemoryStore::new();
     let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
     let take = |key| KeyedTake { key, policy: &policy, cost: 2 };
-    let taken = store.take_multi_key(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
+    let taken = store
+        .apply_multi_key(MultiKeyOperation::Take, &[take(b"a"), take(b"a"), take(b"b")], at(0))
+        .unwrap();
     assert!(taken.decision.allowed());
     assert_eq!(taken.each.len(), 2);
-    assert_eq!(store.take_multi_key(&[], at(0)), None);
+    assert_eq!(
+        store.apply_multi_key(MultiKeyOperation::Take, &[], at(0)),
+        Err(MultiKeyError::MissingKey)
+    );
 }
 
 /// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
@@ -127,7 +142,7 @@ fn take_multi_key_full_store_denies_or_allows_all() {
             let before = store.usage().table_full;
             let takes = [b"known".as_slice(), &new];
             let takes = takes.map(|key| KeyedTake { key, policy: &prepared, cost: 1 });
-            let taken = store.take_multi_key(&takes, at(0)).unwrap();
+            let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(0)).unwrap();
             allowed += u32::from(taken.decision.allowed());
             if store.usage().table_full > before {
                 away += 1;

@@ -11,7 +11,7 @@ local function days_to(year, month)
 end
 
 -- When the window around `now` begins and ends; nothing for a zone other than UTC.
-local function utc_window(name, now)
+local function utc_bounds(name, now)
     if sub(name, 3) ~= 'UTC' then
         return nil
     end
@@ -40,4 +40,13 @@ local function utc_window(name, now)
     end
     -- No state is older than the epoch.
     return math.max(0, first) * DAY, next * DAY
+end
+
+-- When the window around `now` begins and ends, and when the one behind it ends.
+local function utc_window(name, now)
+    local first, next = utc_bounds(name, now)
+    if first then
+        local _, after = utc_bounds(name, next)
+        return first, next, after
+    end
 end

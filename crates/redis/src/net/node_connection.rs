@@ -49,6 +49,10 @@ impl Deadline {
         Self { at: Instant::now() + span, span }
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.at
+    }
+
     /// The result of `future`, if it is in time.
     pub(crate) async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, StoreError> {
         timeout_at(self.at, future).await.map_err(|_| StoreError::Timeout(self.span))

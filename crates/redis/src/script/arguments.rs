@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sluicegate_core::{Operation, Timestamp, as_micros};
+use sluicegate_core::{HoldOperation, Operation, Timestamp, as_micros};
 
 /// The greatest integer that Lua represents exactly.
 const MAX_LUA_INTEGER: u64 = 1 << 53;
@@ -46,8 +46,33 @@ impl<'a> Arguments<'a> {
             Operation::Reset => ("reset", 0),
         };
         let word = word.as_bytes().into();
-        let mut list = vec![word, digits(cost.into()), policy.into(), wait, calendars.into()];
-        list.extend(at.map(|at| digits(at.as_micros())));
+        let list = vec![word, digits(cost.into()), policy.into(), wait, calendars.into()];
+        Self::with_time(list, at, Cow::default())
+    }
+
+    /// An operation on a hold, whose lifetime is `ttl` microseconds.
+    pub(super) fn hold(
+        operation: HoldOperation<'a>,
+        policy: &'a [u8],
+        ttl: u64,
+        calendars: Vec<u8>,
+        at: Option<Timestamp>,
+    ) -> Self {
+        let (word, cost, id) = match operation {
+            HoldOperation::Hold { id, cost, .. } => ("hold", digits(cost.into()), id),
+            HoldOperation::Settle { id, used } => {
+                ("settle", used.map_or_else(Cow::default, |used| digits(used.into())), id)
+            }
+            HoldOperation::Renew { id, .. } => ("renew", Cow::default(), id),
+        };
+        let word = word.as_bytes().into();
+        let list = vec![word, cost, policy.into(), digits(ttl), calendars.into()];
+        Self::with_time(list, at, id.into())
+    }
+
+    fn with_time(mut list: Vec<Cow<'a, [u8]>>, at: Option<Timestamp>, id: Cow<'a, [u8]>) -> Self {
+        list.push(at.map_or_else(Cow::default, |at| digits(at.as_micros())));
+        list.push(id);
         // Empty arguments at the end are not sent.
         while list.last().is_some_and(|last| last.is_empty()) {
             list.pop();

@@ -34,13 +34,16 @@ impl Calendar {
         self.limit.bounds(Timestamp::saturating_from_micros(micros))
     }
 
-    /// Appends the name, the starts of the window of `around` and of its neighbours, and the end of the last.
+    /// Appends the name, the starts of the window of `around`, of the one before and of the two after it, and the end of the
+    /// last.
     fn boundaries(&self, around: Timestamp, out: &mut Vec<u8>) {
         let (start, end) = self.window(around.as_micros());
         let before = start.checked_sub(1).map_or(start, |micros| self.window(micros).0);
-        let after = if end > Timestamp::MAX.as_micros() { end } else { self.window(end).1 };
+        let end_of =
+            |start| if start > Timestamp::MAX.as_micros() { start } else { self.window(start).1 };
+        let after = end_of(end);
         out.extend_from_slice(&self.name);
-        for boundary in [before, start, end, after] {
+        for boundary in [before, start, end, after, end_of(after)] {
             out.extend_from_slice(&boundary.to_le_bytes()[..7]);
         }
     }
@@ -75,7 +78,8 @@ mod tests {
         assert_eq!(out[15..22], (start - 24 * 3_600_000_000).to_le_bytes()[..7]);
         assert_eq!(out[22..29], start.to_le_bytes()[..7]);
         assert_eq!(out[36..43], (end + 24 * 3_600_000_000).to_le_bytes()[..7]);
-        assert_eq!(out.len(), 43);
+        assert_eq!(out[43..50], (end + 48 * 3_600_000_000).to_le_bytes()[..7]);
+        assert_eq!(out.len(), 50);
     }
 
     #[test]
@@ -92,7 +96,7 @@ mod tests {
         let calendar = Calendar::new(CalendarUnit::Month, "UTC").unwrap();
         for edge in [Timestamp::EPOCH, Timestamp::MAX] {
             let out = boundaries([calendar.clone()].iter(), edge);
-            assert_eq!(out.len(), 5 + 28);
+            assert_eq!(out.len(), 5 + 35);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use super::text::{DECIDE, ENCODING, MACHINES, MIGRATE, WIDE, compact, parts};
+use super::text::{DECIDE, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, compact, parts};
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
@@ -49,7 +49,13 @@ impl Library {
             let mut text = format!("#!lua name={}\n-- version {}\n", Self::NAME, Self::VERSION);
             let scripts = MACHINES.into_iter().map(|file| parts(file).0);
             let own = MACHINES.into_iter().map(|file| parts(file).1);
-            let shared = [WIDE, ENCODING].into_iter().chain(scripts).chain([MIGRATE, DECIDE]);
+            let shared = [WIDE, ENCODING].into_iter().chain(scripts).chain([
+                MIGRATE,
+                DECIDE,
+                "with_holds = function()",
+                HOLDS,
+                "end",
+            ]);
             text.push_str("local function setup()\n");
             let files = shared.chain(HELPERS).chain(own).chain(FUNCTIONS);
             files.for_each(|file| compact(file, &mut text));

@@ -1,8 +1,8 @@
 //! Scripts and arguments for a policy.
 
 use sluicegate_core::{
-    Decision, Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window,
-    apply,
+    Decision, Entry, Gcra, GcraName, HoldOperation, Limit, Operation, OperationError, Policy,
+    Timestamp, Window, apply,
 };
 
 use super::{
@@ -20,6 +20,7 @@ pub const TEST_PREFIX: &[u8] = b"sg:test:";
 #[derive(Debug)]
 pub struct Plan {
     script: &'static Script,
+    pub(crate) policy: Policy,
     /// The policy string, for commands of the module.
     pub(crate) text: String,
     /// The decision of a reset.
@@ -32,7 +33,6 @@ pub struct Plan {
     gcra: Option<Gcra>,
     /// The calendars that the policy itself needs.
     pub(crate) calendars: Vec<Calendar>,
-    can_reserve: bool,
 }
 
 impl Plan {
@@ -52,7 +52,7 @@ impl Plan {
             fast: fast(policy, &initial_state),
             gcra: policy.as_gcra().copied(),
             calendars: calendars.collect(),
-            can_reserve: policy.can_reserve(),
+            policy: policy.clone(),
             text: policy.to_string(),
             unused_decision: apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
                 .expect("a reset is possible under every policy"),
@@ -66,34 +66,40 @@ impl Plan {
         self.script
     }
 
-    /// Checks whether the policy supports `operation`.
-    pub(crate) fn check_operation(&self, operation: Operation) -> Result<(), ReserveError> {
-        match operation {
-            Operation::Reserve { .. } if !self.can_reserve => Err(ReserveError),
-            _ => Ok(()),
-        }
-    }
-
     /// The arguments after the key for `operation`. `around` is an estimate of the time of the server, which must be
     /// right within a day, and is only used for windows of the calendar. `at` is the time of the operation, if it is
     /// given; the key must then begin with [`TEST_PREFIX`]. `calendars` are those that the script has requested by
     /// [`Reply::Calendars`](super::Reply::Calendars).
     ///
     /// # Errors
-    /// [`ReserveError`] for a reserve under a policy with a limit that is not of the gcra family.
+    /// [`OperationError`] for a reserve under a policy with a limit that is not of the gcra family.
     pub fn arguments(
         &self,
         operation: Operation,
         around: Timestamp,
         at: Option<Timestamp>,
         calendars: &[Calendar],
-    ) -> Result<Arguments<'_>, ReserveError> {
+    ) -> Result<Arguments<'_>, OperationError> {
         if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
             return Ok(Arguments::fast(fast, cost, at));
         }
-        self.check_operation(operation)?;
+        self.policy.check_operation(operation)?;
         let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
         Ok(Arguments::general(operation, &self.initial_state, calendars, at))
+    }
+
+    /// The arguments after the key for an operation on a hold, as [`arguments`](Self::arguments). `ttl` is the lifetime of
+    /// the hold in microseconds, by [`Policy::check_hold`].
+    pub(crate) fn hold_arguments<'a>(
+        &'a self,
+        operation: HoldOperation<'a>,
+        ttl: u64,
+        around: Timestamp,
+        at: Option<Timestamp>,
+        calendars: &[Calendar],
+    ) -> Arguments<'a> {
+        let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
+        Arguments::hold(operation, &self.initial_state, ttl, calendars, at)
     }
 
     /// The decision on a take under one limit of the gcra family, for which the script replies with one integer: the

@@ -47,7 +47,7 @@ async fn every_operation_is_answered_by_every_engine() {
         let window = "fixed-window:1/1m".parse().unwrap();
         let reserve = Operation::Reserve { cost: 1, max_wait: hour };
         let error = store.apply(b"k", &window, reserve).await.unwrap_err();
-        assert!(matches!(error, StoreError::Reserve(_)), "{error}");
+        assert!(matches!(error, StoreError::Operation(_)), "{error}");
     }
 }
 

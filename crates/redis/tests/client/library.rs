@@ -37,7 +37,7 @@ async fn check_operations(limiter: &Limiter) {
     assert_eq!(limiter.take("k", &policy, 6).await.unwrap().retry(), Some(Retry::Never));
     assert_eq!(limiter.peek("k", &policy, 0).await.unwrap().remaining, 5);
     let window = "fixed-window:1/1h".parse().unwrap();
-    assert!(matches!(limiter.reserve("w", &window, 1, hours).await, Err(StoreError::Reserve(_))));
+    assert!(matches!(limiter.reserve("w", &window, 1, hours).await, Err(StoreError::Operation(_))));
     let many = limiter.take_many([("a", &policy, 5), ("a", &policy, 1), ("b", &policy, 1)]).await;
     let allowed: Vec<_> = many.iter().map(|it| it.as_ref().unwrap().allowed()).collect();
     assert_eq!(allowed, [true, false, true]);

@@ -6,8 +6,8 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, EntryTake, OnError, Outcome, Retry, Share, Source, Timestamp, apply,
-    peek_multi_key, take_multi_key,
+    Answer, Decision, Entry, EntryTake, MultiKeyOperation, OnError, Outcome, Retry, Share, Source,
+    Timestamp, apply, apply_multi_key,
 };
 use sluicegate_rules::{
     ChargeMode, ChargeSet, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
@@ -31,10 +31,12 @@ impl Entries {
         });
         let decisions = match set.mode() {
             ChargeMode::TakeTogether => {
-                take_multi_key(&mut parts.collect::<Vec<_>>(), now).unwrap().each
+                let parts = &mut parts.collect::<Vec<_>>();
+                apply_multi_key(MultiKeyOperation::Take, parts, now).unwrap().each
             }
             ChargeMode::PeekTogether => {
-                peek_multi_key(&mut parts.collect::<Vec<_>>(), now).unwrap().each
+                let parts = &mut parts.collect::<Vec<_>>();
+                apply_multi_key(MultiKeyOperation::Peek, parts, now).unwrap().each
             }
             ChargeMode::Independent => {
                 let operations = requests.iter().map(|request| set.operation(request));

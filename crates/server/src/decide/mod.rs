@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sluicegate_core::{
     Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyDecision, MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, ReserveError,
-    Source, StoreError, StoreStatus, Timestamp,
+    MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation, OperationError, Policy,
+    PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_memory::SystemClock;
 use tokio::{runtime::Handle, task::yield_now};
@@ -139,7 +139,7 @@ impl Decider {
         &self,
         operations: &'a [KeyedOperation<'a>],
         now: Timestamp,
-        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, ReserveError>),
+        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, OperationError>),
     ) {
         let Some(local) = &self.local else { return };
         request_clock::set(now);
@@ -206,7 +206,7 @@ impl Decider {
     /// Takes from several keys, from all of them or from none, or peeks. A blocked key denies all of them.
     pub(crate) async fn decide_multi_key(
         &self,
-        operation: MultiKeyOperation,
+        operation: MultiKeyOperation<'_>,
         takes: &[KeyedTake<'_>],
         now: Timestamp,
     ) -> Result<MultiKeyAnswer, StoreError> {
@@ -220,7 +220,7 @@ impl Decider {
         for &KeyedTake { key, policy, cost } in takes {
             each.push(self.decide(key, policy, Operation::Peek(cost), now).await?.decision);
         }
-        let taken = MultiKeyDecision::of(each).ok_or_else(StoreError::missing_key)?;
+        let taken = MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)?;
         Ok(MultiKeyAnswer { multi_key: taken, source: self.block_source() })
     }
 

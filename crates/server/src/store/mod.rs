@@ -14,7 +14,8 @@ pub(crate) type ServerStore = dyn Store<Error = StoreError>;
 /// A whole error reply, the class word first.
 pub(crate) fn error_reply(error: &StoreError) -> String {
     match error {
-        StoreError::Reserve(error) => format!("ERR {error}"),
+        StoreError::Operation(error) => format!("ERR {error}"),
+        StoreError::Hold(error) => format!("ERR {error}"),
         StoreError::Key(text) => format!("ERR {text}"),
         // The text of every backend begins with its class: `SGSTATE` or `WRONGTYPE`.
         StoreError::Corrupt(_, text) => text.clone(),

@@ -63,7 +63,7 @@ fn error_of_every_part_converts_and_keeps_its_text() {
     );
     assert!(matches!(share(), Err(Error::Limit(LimitError::Domain { name: "share", .. }))));
     assert!(matches!(lease(), Err(Error::Store(StoreError::Settings(_)))));
-    assert!(matches!(reserve(), Err(Error::Store(StoreError::Reserve(_)))));
+    assert!(matches!(reserve(), Err(Error::Store(StoreError::Operation(_)))));
     assert_eq!(push(), Err(Error::QueueFull));
     assert_eq!(push().unwrap_err().to_string(), "the queue is full");
 }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use sluicegate_core::{
-    Answer, Applied, Decision, Entry, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
-    Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
+    Answer, Applied, Decision, Entry, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    Operation, Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
 };
 use tokio::{task::yield_now, time::Instant};
 
@@ -86,9 +86,18 @@ impl Store for Virtual {
         })
     }
 
+    fn apply_hold<'a>(
+        &'a self,
+        _: &'a [u8],
+        _: &'a PreparedPolicy,
+        _: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, Away>> {
+        unimplemented!("the middleware holds nothing")
+    }
+
     fn apply_multi_key<'a>(
         &'a self,
-        _: MultiKeyOperation,
+        _: MultiKeyOperation<'a>,
         _: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, Away>> {
         unimplemented!("the middleware takes from one key")

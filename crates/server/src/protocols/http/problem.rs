@@ -188,9 +188,10 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let text = error_reply(&error);
         match error {
-            StoreError::Reserve(_) | StoreError::Corrupt(..) | StoreError::Key(_) => {
-                Self::unprocessable(without_class(&text))
-            }
+            StoreError::Operation(_)
+            | StoreError::Hold(_)
+            | StoreError::Corrupt(..)
+            | StoreError::Key(_) => Self::unprocessable(without_class(&text)),
             _ => Self::unavailable(without_class(&text)),
         }
     }

@@ -1,0 +1,228 @@
+//! Holds: room that is taken now, and paid for when it is known what was really used.
+//!
+//! A hold is a request in flight, a stream of tokens, a job. It ends when it is settled, or expires; a metered one that
+//! expires is charged in full. So a process that dies blocks room for a bounded time, and never lets more through.
+
+use std::time::Duration;
+
+use crate::{
+    algorithm::Limit,
+    apply::Key,
+    decision::{Decision, Outcome, Retry},
+    entry::Entry,
+    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS},
+    policy::Policy,
+    time::{Timestamp, as_micros},
+};
+
+/// The shortest lifetime of a hold, in microseconds.
+const MIN_TTL: u64 = 1_000;
+/// The longest.
+const MAX_TTL: u64 = 86_400_000_000;
+
+/// An operation on a hold of a key. An id is 1 to 64 bytes, and names one hold of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldOperation<'a> {
+    /// Hold `cost` units, all or none. With an id that is open nothing changes, and it is allowed.
+    Hold {
+        /// The id.
+        id: &'a [u8],
+        /// Units to hold. Of 0 it is always allowed, and opens nothing.
+        cost: u32,
+        /// How long the hold is open, unless it is renewed: whole microseconds, 1 ms to 24 h. Under `concurrency`
+        /// limits, at most the shortest of their periods, which is also the default; otherwise it must be given.
+        ttl: Option<Duration>,
+    },
+    /// End an open hold, and charge what was used.
+    Settle {
+        /// The id.
+        id: &'a [u8],
+        /// Units that were used, which may be more or less than were held; `None`: as many.
+        used: Option<u32>,
+    },
+    /// Prolong an open hold: it then expires `ttl` from now.
+    Renew {
+        /// The id.
+        id: &'a [u8],
+        /// As that of [`HoldOperation::Hold`].
+        ttl: Option<Duration>,
+    },
+}
+
+impl HoldOperation<'_> {
+    /// The id of the hold.
+    #[must_use]
+    pub const fn id(&self) -> &[u8] {
+        match self {
+            Self::Hold { id, .. } | Self::Settle { id, .. } | Self::Renew { id, .. } => id,
+        }
+    }
+}
+
+/// An operation on a hold that is invalid, or that the policy does not support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The id is empty or too long.
+    #[error("invalid id of {0} bytes: expected 1 to 64 bytes")]
+    Id(usize),
+    /// The lifetime is outside its domain.
+    #[error("invalid ttl `{ttl}`: expected {min} to {max} µs", ttl = as_micros(*ttl), min = MIN_TTL, max = as_micros(*max))]
+    Ttl {
+        /// The lifetime.
+        ttl: Duration,
+        /// The longest one under the policy.
+        max: Duration,
+    },
+    /// There is no lifetime, and no `concurrency` limit that has a default.
+    #[error("missing ttl: expected one under a policy without `concurrency`")]
+    MissingTtl,
+    /// The policy has a queue, which delays requests.
+    #[error("invalid policy for a hold: expected one without `leaky-queue`")]
+    Queue,
+    /// As many holds of the key are open as there can be.
+    #[error("too many open holds of the key: expected at most 65536")]
+    Full,
+}
+
+/// Applies `operation` to what is kept of a key, under `policy`, at `now`.
+///
+/// A settle or renew of an id that is not open is denied with [`Retry::Never`], and changes nothing: a settle that is
+/// repeated charges once.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp, apply, apply_hold};
+///
+/// let policy: Policy = "token-bucket:10000/1m".parse()?;
+/// let (mut entry, now) = (None, Timestamp::EPOCH);
+/// let hold = HoldOperation::Hold { id: b"stream 1", cost: 4000, ttl: Some(Duration::from_secs(30)) };
+/// assert_eq!(apply_hold(&policy, &mut entry, now, hold)?.remaining, 6000);
+///
+/// let settle = HoldOperation::Settle { id: b"stream 1", used: Some(2310) };
+/// assert_eq!(apply_hold(&policy, &mut entry, now, settle)?.remaining, 7690);
+/// assert!(!apply_hold(&policy, &mut entry, now, settle)?.allowed(), "it is charged once");
+/// assert_eq!(apply(&policy, &mut entry, now, Operation::Peek(1))?.remaining, 7690);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`HoldError`]; the entry is then untouched.
+pub fn apply_hold(
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    operation: HoldOperation<'_>,
+) -> Result<Decision, HoldError> {
+    let ttl = policy.check_hold(&operation)?;
+    let is_open = Key::new(policy, entry, now, false).is_open(operation.id());
+    let stores = match operation {
+        HoldOperation::Hold { cost, .. } => cost > 0 && !is_open,
+        HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => is_open,
+    };
+    let mut key = Key::new(policy, entry, now, stores);
+    Ok(match operation {
+        HoldOperation::Hold { .. } if !stores => key.answer(),
+        HoldOperation::Hold { id, cost, .. } => key.hold(id, cost, ttl)?,
+        _ if !stores => key.not_open(),
+        HoldOperation::Settle { id, used } => key.settle(id, used).answer(),
+        HoldOperation::Renew { id, .. } => key.renew(id, ttl).answer(),
+    })
+}
+
+impl Policy {
+    /// Checks that the policy supports `operation`, and returns the lifetime that it sets, in microseconds.
+    ///
+    /// # Errors
+    /// [`HoldError`]: the operation is invalid under the policy.
+    pub fn check_hold(&self, operation: &HoldOperation<'_>) -> Result<u64, HoldError> {
+        let id = operation.id();
+        if !(1..=MAX_HOLD_ID).contains(&id.len()) {
+            return Err(HoldError::Id(id.len()));
+        }
+        if self.limits().iter().any(Limit::is_queue) {
+            return Err(HoldError::Queue);
+        }
+        let (HoldOperation::Hold { ttl, .. } | HoldOperation::Renew { ttl, .. }) = *operation
+        else {
+            return Ok(0);
+        };
+        let periods = self.limits().iter().filter(|limit| limit.counts_holds());
+        let shortest = periods.map(|limit| as_micros(limit.rate().1)).min();
+        let max = shortest.unwrap_or(MAX_TTL).min(MAX_TTL);
+        match ttl.map(as_micros) {
+            None => shortest.map(|_| max).ok_or(HoldError::MissingTtl),
+            Some(micros) if (MIN_TTL..=max).contains(&micros) => Ok(micros),
+            Some(micros) => Err(HoldError::Ttl {
+                ttl: Duration::from_micros(micros),
+                max: Duration::from_micros(max),
+            }),
+        }
+    }
+}
+
+impl Key<'_> {
+    /// Whether a hold of that id is open.
+    pub(crate) fn is_open(&self, id: &[u8]) -> bool {
+        self.entry().and_then(Entry::ledger).is_some_and(|ledger| ledger.find(id).is_some())
+    }
+
+    /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
+    fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
+        let outcome = self.outcome(cost);
+        if let Outcome::Allow { .. } = outcome {
+            self.check_room()?;
+            self.open(id, cost, ttl);
+            return Ok(self.decision(outcome, cost));
+        }
+        self.note_denial(cost);
+        let retry = self.wait(cost);
+        Ok(self.decision(Outcome::Deny { retry }, cost))
+    }
+
+    /// Checks that one more hold can be opened.
+    pub(crate) fn check_room(&self) -> Result<(), HoldError> {
+        let open = self.entry().and_then(Entry::ledger).map_or(0, |ledger| ledger.len());
+        if open < MAX_HOLDS { Ok(()) } else { Err(HoldError::Full) }
+    }
+
+    /// Adds a hold to the ledger.
+    pub(crate) fn open(&mut self, id: &[u8], units: u32, ttl: u64) {
+        let expires = self.now.as_micros() + ttl;
+        let metered = !self.policy.is_concurrency();
+        let hold = Hold { id, units, expires, metered };
+        self.store_entry(|entry| entry.change_ledger(|ledger| ledger.push(&hold)));
+    }
+
+    fn settle(&mut self, id: &[u8], used: Option<u32>) -> &Self {
+        let now = self.now;
+        self.store_entry(|entry| {
+            let settled = entry.change_ledger(|ledger| {
+                let (at, hold) = ledger.find(id)?;
+                let (units, metered) = (hold.units, hold.metered);
+                ledger.remove(at);
+                metered.then_some(units)
+            });
+            // Under a policy of only `concurrency` limits, the entry is under another one.
+            if let Some(units) = settled.map(|units| used.unwrap_or(units)).filter(|it| *it > 0) {
+                entry.charge(now, units);
+            }
+        })
+    }
+
+    fn renew(&mut self, id: &[u8], ttl: u64) -> &Self {
+        let expires = self.now.as_micros() + ttl;
+        self.store_entry(|entry| {
+            entry.change_ledger(|ledger| {
+                if let Some((at, _)) = ledger.find(id) {
+                    ledger.set_expires(at, expires);
+                }
+            });
+        })
+    }
+
+    /// Denied for ever, with the key as it stands.
+    fn not_open(&self) -> Decision {
+        self.decision_of(Outcome::Deny { retry: Retry::Never }, self.least_remaining())
+    }
+}

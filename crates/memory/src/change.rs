@@ -1,0 +1,90 @@
+//! What a request changes: one type for operations on limits and on holds, so that there is one path for both.
+
+use sluicegate_core::{
+    Decision, Entry, HoldError, HoldOperation, Operation, OperationError, Policy, Timestamp, apply,
+    apply_hold,
+};
+
+/// An operation on the entry of a key.
+pub(crate) trait Change: Copy {
+    /// Reason for which it is invalid.
+    type Error;
+
+    /// Applies it.
+    fn apply(
+        self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, Self::Error>;
+
+    /// Whether it may add usage, and so a key.
+    fn adds(self) -> bool;
+
+    /// Whether the entry may need more memory after it.
+    fn lengthens(self, entry: &Entry, now: Timestamp) -> bool;
+
+    /// Whether it never changes the entry.
+    fn only_reads(self) -> bool;
+
+    /// Whether it has happened already, and cannot be denied.
+    fn has_happened(self) -> bool;
+}
+
+impl Change for Operation {
+    type Error = OperationError;
+
+    fn apply(
+        self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, OperationError> {
+        apply(policy, entry, now, self)
+    }
+
+    fn adds(self) -> bool {
+        matches!(self, Self::Take(1..) | Self::Charge(1..) | Self::Reserve { cost: 1.., .. })
+    }
+
+    fn lengthens(self, entry: &Entry, _now: Timestamp) -> bool {
+        entry.grows()
+    }
+
+    fn only_reads(self) -> bool {
+        !self.adds() && !matches!(self, Self::Refund(1..) | Self::Reset)
+    }
+
+    fn has_happened(self) -> bool {
+        matches!(self, Self::Charge(_))
+    }
+}
+
+impl Change for HoldOperation<'_> {
+    type Error = HoldError;
+
+    fn apply(
+        self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, HoldError> {
+        apply_hold(policy, entry, now, self)
+    }
+
+    fn adds(self) -> bool {
+        matches!(self, Self::Hold { cost: 1.., .. })
+    }
+
+    fn lengthens(self, entry: &Entry, now: Timestamp) -> bool {
+        !entry.has_open_hold(self.id(), now)
+    }
+
+    fn only_reads(self) -> bool {
+        matches!(self, Self::Hold { cost: 0, .. })
+    }
+
+    fn has_happened(self) -> bool {
+        false
+    }
+}

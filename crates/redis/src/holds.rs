@@ -1,0 +1,101 @@
+//! Operations on holds, by script.
+//!
+//! Each may be repeated: a hold whose id is open changes nothing, and a settle of an id that is not open charges nothing.
+//! Therefore an operation whose reply was lost is sent again, until its deadline.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+use sluicegate_core::{
+    Answer, Decision, HoldOperation, Operation, PreparedPolicy, Source, StoreError, Timestamp,
+};
+
+use crate::{
+    PlannedOperation, PlannedPolicy,
+    call::{RequestedCalendars, StoreCommand},
+    net::{
+        context::Context,
+        node_connection::{Deadline, NodeConnection},
+    },
+    reply::{ReplyKind, one_decision, parse_general},
+    script_command::command,
+    slot::slot,
+    store::Inner,
+};
+
+/// How often an operation is sent at most.
+pub(crate) const MAX_ATTEMPTS: usize = 3;
+
+impl Inner {
+    /// Applies an operation to a hold.
+    pub(crate) async fn apply_hold(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: HoldOperation<'_>,
+    ) -> Result<Answer, StoreError> {
+        let (key, policy) = (self.key(key), self.planned(policy));
+        let ttl = policy.policy.check_hold(&operation)?;
+        let given = self.given_time();
+        let deadline = Deadline::after(self.context.options.deadline);
+        let mut attempt = 1;
+        let error = loop {
+            let context = &*self.context;
+            let command =
+                HoldCommand { context, key: &key, policy: &policy, operation, ttl, at: given };
+            match self.send(slot(&key), command, deadline).await {
+                Ok(decision) => {
+                    // A settle may have made room.
+                    self.denials.forget(&key);
+                    self.context.counts.store.one();
+                    return Ok(Answer { decision, source: Source::Store });
+                }
+                Err(error) if error.is_unavailable() => {
+                    if attempt == MAX_ATTEMPTS || given.is_some() || deadline.is_over() {
+                        break error;
+                    }
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let HoldOperation::Hold { cost, .. } = operation else { return Err(error) };
+        // A hold that is allowed here is not known to the store, so that nothing has to be settled.
+        let planned =
+            PlannedOperation { key: &key, policy: &policy, operation: Operation::Peek(cost) };
+        self.fall_back(planned, error)
+    }
+}
+
+/// An operation on a hold, by script.
+struct HoldCommand<'a> {
+    context: &'a Context,
+    key: &'a [u8],
+    policy: &'a PlannedPolicy,
+    operation: HoldOperation<'a>,
+    /// In microseconds.
+    ttl: u64,
+    at: Option<Timestamp>,
+}
+
+impl StoreCommand for HoldCommand<'_> {
+    type Answer = Decision;
+    const CALENDARS: usize = 2;
+
+    fn command(
+        &mut self,
+        _: &Arc<NodeConnection>,
+        whole: bool,
+        requested: &RequestedCalendars,
+    ) -> Result<Cmd, StoreError> {
+        let around = requested.now.or(self.at).unwrap_or_else(|| self.context.now());
+        let plan = &self.policy.plan;
+        let arguments =
+            plan.hold_arguments(self.operation, self.ttl, around, self.at, &requested.calendars);
+        Ok(command(plan, self.key, &arguments, whole))
+    }
+
+    fn parse_reply(&mut self, reply: &Value) -> ReplyKind {
+        parse_general(reply, one_decision)
+    }
+}
