@@ -57,7 +57,7 @@ pub fn apply(
     if operation == Operation::Reset {
         *entry = None;
     }
-    let mut key = Key::new(policy, entry, now, operation.stores());
+    let mut key = Key::new(policy, entry, now);
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
             key.answer()
@@ -112,7 +112,7 @@ fn take_of_one(
 pub(crate) struct Key<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
-    /// The entry after its holds expired, for an operation that stores nothing; else `entry` is that.
+    /// The entry after holds of it have expired, if any have. It takes the place of `entry` where that is stored.
     expired: Option<Entry>,
     /// What each limit reads of the entry, where that was written under another policy; else nothing.
     migrated: Vec<MigratedState>,
@@ -120,23 +120,11 @@ pub(crate) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key for an operation, which may store the entry or not.
-    pub(crate) fn new(
-        policy: &'a Policy,
-        entry: &'a mut Option<Entry>,
-        now: Timestamp,
-        stores: bool,
-    ) -> Self {
-        let mut expired = None;
-        if let Some(kept) = entry.as_ref()
-            && kept.ledger().is_some_and(|ledger| ledger.has_expired(now))
-        {
-            if stores {
-                *entry = entry.take().and_then(|kept| kept.after_expiries(now));
-            } else {
-                expired = kept.clone().after_expiries(now).or_else(|| Some(Entry::unused(policy)));
-            }
-        }
+    pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
+        let has_expired = |entry: &&Entry| entry.ledger().is_some_and(|it| it.has_expired(now));
+        let expired = entry.as_ref().filter(has_expired).map(|entry| {
+            entry.clone().after_expiries(now).unwrap_or_else(|| Entry::unused(policy))
+        });
         let other = expired.as_ref().or(entry.as_ref());
         let other = other.filter(|entry| !entry.policy.same_rule(policy));
         let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
@@ -179,7 +167,8 @@ impl<'a> Key<'a> {
     pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
         let keeps_policy =
             |entry: &Entry| self.policy.is_concurrency() && !entry.policy.is_concurrency();
-        let mut kept = match self.entry.take() {
+        let entry = self.expired.take().or_else(|| self.entry.take());
+        let mut kept = match entry {
             None => Entry::unused(self.policy),
             Some(entry) if self.migrated.is_empty() || keeps_policy(&entry) => entry,
             Some(entry) => migrate(entry, self.policy, self.now),
@@ -210,7 +199,7 @@ impl<'a> Key<'a> {
         self.store(|limit, state| limit.charge(state, now, cost))
     }
 
-    /// Records a request of `cost` that was denied, where that counts, and keeps what was carried over.
+    /// Records a request of `cost` that was denied, where that counts, and keeps what was carried over and what has expired.
     pub(crate) fn note_denial(&mut self, cost: u32) {
         let now = self.now;
         if self.policy.limits().iter().any(Limit::count_all) {
@@ -219,7 +208,7 @@ impl<'a> Key<'a> {
                     limit.charge(state, now, cost);
                 }
             });
-        } else if !self.migrated.is_empty() {
+        } else if !self.migrated.is_empty() || self.expired.is_some() {
             self.store(|_, _| {});
         }
     }

@@ -26,18 +26,6 @@ pub enum Operation {
     Reset,
 }
 
-impl Operation {
-    /// Whether it may change what is kept of the key.
-    pub(crate) const fn stores(self) -> bool {
-        match self {
-            Self::Peek(_) => false,
-            Self::Take(cost) | Self::Charge(cost) | Self::Refund(cost) => cost > 0,
-            Self::Reserve { cost, .. } => cost > 0,
-            Self::Reset => true,
-        }
-    }
-}
-
 /// The result of an operation. A denial is an answer, never an error.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

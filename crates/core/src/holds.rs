@@ -115,16 +115,12 @@ pub fn apply_hold(
     operation: HoldOperation<'_>,
 ) -> Result<Decision, HoldError> {
     let ttl = policy.check_hold(&operation)?;
-    let is_open = Key::new(policy, entry, now, false).is_open(operation.id());
-    let stores = match operation {
-        HoldOperation::Hold { cost, .. } => cost > 0 && !is_open,
-        HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => is_open,
-    };
-    let mut key = Key::new(policy, entry, now, stores);
+    let mut key = Key::new(policy, entry, now);
+    let is_open = key.is_open(operation.id());
     Ok(match operation {
-        HoldOperation::Hold { .. } if !stores => key.answer(),
+        HoldOperation::Hold { cost, .. } if is_open || cost == 0 => key.answer(),
         HoldOperation::Hold { id, cost, .. } => key.hold(id, cost, ttl)?,
-        _ if !stores => key.not_open(),
+        _ if !is_open => key.not_open(),
         HoldOperation::Settle { id, used } => key.settle(id, used).answer(),
         HoldOperation::Renew { id, .. } => key.renew(id, ttl).answer(),
     })

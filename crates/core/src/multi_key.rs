@@ -134,8 +134,7 @@ pub fn apply_multi_key(
     let mut parts: Vec<_> = parts.iter_mut().map(|part| Part::new(part, now, operation)).collect();
     let outcomes = outcomes(&parts);
     if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
-        let asking = parts.iter().filter(|part| part.asks);
-        asking.map(|part| part.key.check_room()).collect::<Result<(), _>>()?;
+        parts.iter().filter(|part| part.asks).try_for_each(|part| part.key.check_room())?;
     }
     let each = parts.iter_mut().enumerate().map(|(index, part)| {
         match operation {
@@ -175,13 +174,12 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn new(part: &'a mut EntryTake<'_>, now: Timestamp, operation: MultiKeyOperation<'_>) -> Self {
         let EntryTake { policy, entry, cost } = part;
+        let key = Key::new(policy, entry, now);
         let is_open = match operation {
-            MultiKeyOperation::Hold { id, .. } => Key::new(policy, entry, now, false).is_open(id),
+            MultiKeyOperation::Hold { id, .. } => key.is_open(id),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
         };
-        let asks = *cost > 0 && !is_open;
-        let stores = asks && operation != MultiKeyOperation::Peek;
-        Self { key: Key::new(policy, entry, now, stores), cost: *cost, asks }
+        Self { key, cost: *cost, asks: *cost > 0 && !is_open }
     }
 }
 

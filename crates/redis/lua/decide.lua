@@ -135,7 +135,7 @@ local function store(key, limits, now, at, existed)
         version = limit.counts_holds and '\3' or version
     end
     if ledger and ledger.count > 0 then
-        version, used, parts[#parts + 1] = '\3', true, with_holds().save(ledger)
+        version, used, parts[#kept + 2] = '\3', true, with_holds().save(ledger)
     end
     parts[1] = version .. string.char(#kept)
     local done
@@ -266,6 +266,15 @@ local function only_concurrency(limits)
     return true
 end
 
+local function none_used(limits)
+    for i = 1, #limits do
+        if not limits[i].kind.unused(limits[i]) then
+            return false
+        end
+    end
+    return true
+end
+
 -- Reads the open holds behind the limits of a key (`limits.open`), and charges those that have expired. Whether there
 -- were any, and the fault in them; nil if the calendar of a limit must be known first.
 local function read_holds(limits, bytes, now, know)
@@ -293,7 +302,7 @@ end
 local function read_key(key, bytes, policy, now, calendar)
     local function know(limit)
         if not limit.next then
-            limit.first, limit.next, limit.after = calendar(limit.calendar, now)
+            limit.calendars, limit.first, limit.next, limit.after = calendar, calendar(limit.calendar, now)
         end
         return limit.next
     end
@@ -353,6 +362,9 @@ local function read_key(key, bytes, policy, now, calendar)
         end
         if fault then
             return nil, say_damaged(key, fault)
+        elseif changed and not stored.open and none_used(stored) then
+            -- Nothing is left of the key.
+            limits = old and limits or fresh()
         elseif old and only_concurrency(limits) and not only_concurrency(old) then
             limits.kept = old
         elseif old then

@@ -78,8 +78,7 @@ local function window_end(limit, start)
     if not limit.calendar then
         return start + limit.period
     elseif limit.next then
-        -- Only a hold that expires later begins a window behind that around now.
-        return start >= limit.next and limit.after or start >= limit.first and limit.next or limit.first
+        return start >= limit.first and limit.next or limit.first
     end
     return limit.finish
 end
@@ -104,10 +103,7 @@ local function window_set(limit, now, start, used)
         return
     end
     if not start then
-        start = limit.clock and now - now % limit.period or now
-        if limit.calendar then
-            start = now >= limit.next and limit.next or limit.first
-        end
+        start = limit.calendar and limit.first or limit.clock and now - now % limit.period or now
     end
     limit.start, limit.finish, limit.used = start, window_end(limit, start), math.min(used, MOST)
 end

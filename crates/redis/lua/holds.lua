@@ -113,12 +113,25 @@ local function by_expiry(ledger, only_metered)
     return sort_by_time(list)
 end
 
--- Charges a hold that expired at `time`. A window of the calendar that is over by now is of no account.
+-- Charges a hold that expired at `time`. A window of the calendar that was over before the last one is of no account.
 local function charge_expired(limit, time, units)
-    local base = limit.base or limit.kind
-    if not limit.first or time >= limit.first then
-        base.charge(limit, time, units)
+    local first, next = limit.first, limit.next
+    if first and time < first then
+        limit.first, limit.next = limit.calendars(limit.calendar, time)
     end
+    if limit.first or not first then
+        limit.kind.charge(limit, time, units)
+    end
+    limit.first, limit.next = first, next
+end
+
+-- Charges a hold that will expire at `time` to a copy of a limit, which then is at that time.
+local function charge_later(limit, time, units)
+    while limit.next and time >= limit.next do
+        -- Only after the clock stepped back does a hold expire behind the next window; its length is then guessed.
+        limit.first, limit.next, limit.after = limit.next, limit.after, 2 * limit.after - limit.next
+    end
+    limit.plain.charge(limit, time, units)
 end
 
 -- Takes the holds that have expired off the ledger, and charges the metered ones to `limits`, each at its time.
@@ -153,7 +166,7 @@ end
 
 -- When a limit has so many units free, if nothing but time passes; nothing if it never has.
 local function free_at(limit, at, units)
-    return units <= limit.capacity and at + limit.base.wait(limit, at, units) or nil
+    return units <= limit.capacity and at + limit.plain.wait(limit, at, units) or nil
 end
 
 -- As time passes and nothing else comes, what a limit has free never shrinks, because an expiry moves held units into
@@ -163,7 +176,7 @@ local function wait(limit, now, cost)
     local held = limit.counts_holds and ledger.held or ledger.metered
     local needed = limit.borrow and 1 or cost
     if held == 0 then
-        return limit.base.wait(limit, now, cost)
+        return limit.plain.wait(limit, now, cost)
     elseif needed > limit.capacity then
         return NEVER
     end
@@ -180,7 +193,7 @@ local function wait(limit, now, cost)
         local middle = math.floor((done + last) / 2)
         local later, left = fork(state), held
         for i = done + 1, middle do
-            charge_expired(later, list[i][1], list[i][2])
+            charge_later(later, list[i][1], list[i][2])
             left = left - list[i][2]
         end
         local time = list[middle][1]
@@ -194,7 +207,7 @@ local function wait(limit, now, cost)
     local next = list[last]
     local time = free_at(state, since, needed + held)
     if not time or time >= next[1] then
-        charge_expired(state, next[1], next[2])
+        charge_later(state, next[1], next[2])
         time = free_at(state, next[1], needed + held - next[2])
     end
     return time - now
@@ -205,14 +218,14 @@ local function drained(limit, now, drain)
     local ledger = limit.ledger
     local open = math.max(0, ledger.last - now)
     if limit.counts_holds or ledger.metered == 0 then
-        return math.max(open, limit.base[drain](limit, now))
+        return math.max(open, limit.plain[drain](limit, now))
     end
     local state, time = fork(limit), now
     for _, hold in ipairs(by_expiry(ledger, true)) do
         time = hold[1]
-        charge_expired(state, time, hold[2])
+        charge_later(state, time, hold[2])
     end
-    return math.max(open, time - now + state.base[drain](state, time))
+    return math.max(open, time - now + state.plain[drain](state, time))
 end
 
 -- What a limit does with a ledger: it looks ahead.
@@ -221,11 +234,11 @@ local held_kind = {
 
     remaining = function(limit, now)
         local held = limit.counts_holds and limit.ledger.held or limit.ledger.metered
-        return math.max(0, limit.base.remaining(limit, now) - held)
+        return math.max(0, limit.plain.remaining(limit, now) - held)
     end,
 
     used = function(limit, now)
-        return limit.base.used(limit, now) + (limit.counts_holds and limit.ledger.held or limit.ledger.metered)
+        return limit.plain.used(limit, now) + (limit.counts_holds and limit.ledger.held or limit.ledger.metered)
     end,
 
     reset_after = function(limit, now)
@@ -241,11 +254,11 @@ local held_kind = {
 function holds.attach(limits, ledger)
     limits.ledger = ledger
     for i = 1, #limits do
-        local base = limits[i].kind
-        limits[i].base, limits[i].ledger = base, ledger
+        local plain = limits[i].kind
+        limits[i].plain, limits[i].ledger = plain, ledger
         limits[i].kind = setmetatable({}, {
             __index = function(_, name)
-                return held_kind[name] or base[name]
+                return held_kind[name] or plain[name]
             end,
         })
     end

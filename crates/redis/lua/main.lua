@@ -16,7 +16,7 @@
 --          calendar around the server's time are not among those given: that time, and the unit and
 --          the zone of all calendars to be given, in the form above. The script is then to be run
 --          again; nothing was stored.
-local operation, cost, max_wait, policy, calendars, at, id
+local operation, cost, max_wait, policy, calendars, at, id = nil, nil, nil, nil, '', nil, nil
 if #ARGV[1] == 36 then
     cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
     -- In version 1 the state of any such limit takes 11 bytes.
@@ -35,4 +35,4 @@ local now, failed = clock(at)
 if not now then
     return failed
 end
-return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given(calendars, now), id)
+return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given(calendars), id)

@@ -23,7 +23,7 @@ for i = 1, #KEYS do
     if failed then
         return failed
     end
-    limits, changed = read_key(KEYS[i], bytes, policy, now, given(calendars, now))
+    limits, changed = read_key(KEYS[i], bytes, policy, now, given(calendars))
     if not limits then
         return changed
     end

@@ -18,16 +18,16 @@ local function clock(at)
     return time[1] * 1000000 + time[2]
 end
 
--- What tells the window of a calendar around now and the end of the one behind it, if they are among those given.
-local function given(calendars, now)
-    return function(name)
+-- What tells the window of a calendar around a time and the end of the one behind it, if they are among those given.
+local function given(calendars)
+    return function(name, time)
         local place = 1
         while place < #calendars do
             local size = 2 + byte(calendars, place + 1)
             local begins = { unpack('<I7I7I7I7I7', calendars, place + size) }
             if sub(calendars, place, place + size - 1) == name then
                 for i = 1, 3 do
-                    if begins[i] <= now and now < begins[i + 1] then
+                    if begins[i] <= time and time < begins[i + 1] then
                         return begins[i], begins[i + 1], begins[i + 2]
                     end
                 end

@@ -80,7 +80,9 @@ impl Plan {
         at: Option<Timestamp>,
         calendars: &[Calendar],
     ) -> Result<Arguments<'_>, OperationError> {
-        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
+        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast)
+            && calendars.is_empty()
+        {
             return Ok(Arguments::fast(fast, cost, at));
         }
         self.policy.check_operation(operation)?;
@@ -90,7 +92,8 @@ impl Plan {
 
     /// The arguments after the key for an operation on a hold, as [`arguments`](Self::arguments). `ttl` is the lifetime of
     /// the hold in microseconds, by [`Policy::check_hold`].
-    pub(crate) fn hold_arguments<'a>(
+    #[must_use]
+    pub fn hold_arguments<'a>(
         &'a self,
         operation: HoldOperation<'a>,
         ttl: u64,

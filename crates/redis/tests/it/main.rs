@@ -8,6 +8,7 @@ mod cell;
 mod conformance;
 mod faults;
 mod functions;
+mod holds;
 mod lifetimes;
 mod policy_text;
 mod store;
