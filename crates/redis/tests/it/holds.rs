@@ -79,7 +79,7 @@ fn core_and_scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
             let cost = cost_of(step);
             let ttl = [1_000, 7_000, 250_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
             let ttl = Duration::from_micros(ttl[(random >> 12) as usize % ttl.len()]);
-            let ttl = Some(ttl).filter(|_| (random >> 28) % 4 > 0);
+            let ttl = Some(ttl).filter(|_| !(random >> 28).is_multiple_of(4));
             let now = step.now;
             let hold = match (random >> 32) % 10 {
                 0..=3 => Some(HoldOperation::Hold { id, cost, ttl }),
