@@ -89,17 +89,24 @@ pub(crate) enum OptionName {
     Cost,
     MaxWait,
     Timeout,
+    Ttl,
+    Used,
+    Id,
     At,
 }
 
 impl OptionName {
-    const ALL: [Self; 4] = [Self::Cost, Self::MaxWait, Self::Timeout, Self::At];
+    const ALL: [Self; 7] =
+        [Self::Cost, Self::MaxWait, Self::Timeout, Self::Ttl, Self::Used, Self::Id, Self::At];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Cost => "COST",
             Self::MaxWait => "MAXWAIT",
             Self::Timeout => "TIMEOUT",
+            Self::Ttl => "TTL",
+            Self::Used => "USED",
+            Self::Id => "ID",
             Self::At => "AT",
         }
     }
@@ -107,10 +114,13 @@ impl OptionName {
 
 /// The options of a command that are given.
 #[derive(Default)]
-pub(crate) struct GivenOptions {
+pub(crate) struct GivenOptions<'a> {
     pub(crate) cost: Option<u32>,
     pub(crate) max_wait: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) used: Option<u32>,
+    pub(crate) id: Option<&'a [u8]>,
     pub(crate) at: Option<Timestamp>,
 }
 
@@ -121,7 +131,7 @@ struct OptionReader {
     allowed: Options,
 }
 
-impl GivenOptions {
+impl GivenOptions<'_> {
     /// Units of the request: `COST`, or 1.
     pub(crate) fn cost(&self) -> u32 {
         self.cost.unwrap_or(1)
@@ -130,12 +140,12 @@ impl GivenOptions {
 
 /// Parses options in any order, each at most once. The command has those in `known`, as far as the host allows.
 #[inline]
-pub(crate) fn parse_options(
+pub(crate) fn parse_options<'a>(
     spec: &'static CommandSpec,
     known: &'static [OptionName],
     allowed: Options,
-    mut rest: &[&[u8]],
-) -> Result<GivenOptions, CommandError> {
+    mut rest: &[&'a [u8]],
+) -> Result<GivenOptions<'a>, CommandError> {
     let reader = OptionReader { command: spec.name, known, allowed };
     let mut given = GivenOptions::default();
     while let [name, values @ ..] = rest {
@@ -147,6 +157,9 @@ pub(crate) fn parse_options(
             OptionName::Cost => given.cost.replace(units("COST", value, 0)?).is_some(),
             OptionName::MaxWait => given.max_wait.replace(duration("MAXWAIT", value)?).is_some(),
             OptionName::Timeout => given.timeout.replace(duration("TIMEOUT", value)?).is_some(),
+            OptionName::Ttl => given.ttl.replace(duration("TTL", value)?).is_some(),
+            OptionName::Used => given.used.replace(units("USED", value, 0)?).is_some(),
+            OptionName::Id => given.id.replace(value).is_some(),
             OptionName::At => given.at.replace(time(value)?).is_some(),
         };
         if repeated {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Entry, Operation, Policy, Timestamp};
+use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy, Timestamp};
 
 use crate::{
     CommandError, DecisionFormat, PolicyText,
@@ -95,6 +95,27 @@ pub enum Action<'a, P> {
         /// Upper bound on the wait: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
         timeout: Duration,
     },
+    /// Applies `operation` to a hold of `key`. The reply is the decision.
+    Hold {
+        /// The key.
+        key: KeyArgument<'a>,
+        /// The policy to decide under.
+        policy: P,
+        /// The operation.
+        operation: HoldOperation<'a>,
+        /// The time.
+        at: Option<Timestamp>,
+    },
+    /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision with the
+    /// index of the key that binds behind it, and the decision of each key.
+    TakeAll {
+        /// The takes: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
+        takes: Vec<TakeRequest<'a, P>>,
+        /// Take or hold.
+        operation: MultiKeyOperation<'a>,
+        /// The time.
+        at: Option<Timestamp>,
+    },
     /// Resets `key`. The reply is 1 if it had state, otherwise 0.
     Reset {
         /// The key.
@@ -141,6 +162,24 @@ pub trait ReplyWriter {
     fn map(&mut self, length: usize);
 }
 
+/// Parses the arguments `key policy id` and `options`, for one operation on one hold.
+pub(crate) fn parse_hold<'a, H: Host<'a>>(
+    host: &mut H,
+    arguments: &[&'a [u8]],
+    spec: &'static CommandSpec,
+    options: &'static [OptionName],
+    operation: impl FnOnce(&'a [u8], &GivenOptions<'_>) -> HoldOperation<'a>,
+) -> Parsed<'a, H> {
+    let [_, key, policy, id, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
+    let given = parse_options(spec, options, host.options(), rest)?;
+    Ok(Action::Hold {
+        key: KeyArgument::new(key, 1)?,
+        policy: host.policy(PolicyText::Text(policy))?,
+        operation: operation(id, &given),
+        at: given.at,
+    })
+}
+
 /// Parses the arguments `key policy` and `options`, for one operation on one key.
 #[inline]
 pub(crate) fn parse_apply<'a, H: Host<'a>>(
@@ -148,7 +187,7 @@ pub(crate) fn parse_apply<'a, H: Host<'a>>(
     arguments: &[&'a [u8]],
     spec: &'static CommandSpec,
     options: &'static [OptionName],
-    operation: impl FnOnce(&GivenOptions) -> Operation,
+    operation: impl FnOnce(&GivenOptions<'_>) -> Operation,
 ) -> Parsed<'a, H> {
     let [_, key, policy, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
     let given = parse_options(spec, options, host.options(), rest)?;

@@ -1,6 +1,6 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use sluicegate_core::{OperationError, PolicyError, StateError};
+use sluicegate_core::{HoldError, MultiKeyError, OperationError, PolicyError, StateError};
 
 use crate::{limits::MAX_KEY, quote::quote, spec::CommandSpec};
 
@@ -26,10 +26,11 @@ pub enum CommandError {
         .0.syntax()
     )]
     Arity(&'static CommandSpec),
-    /// `SG.MTAKE` with more or fewer takes than its `n` says.
+    /// A command on several keys with more or fewer takes than its `n` says.
     #[error(
-        "ERR wrong number of arguments for 'sg.mtake' command; {announced} announced and {given} given{}; \
+        "ERR wrong number of arguments for '{}' command; {announced} announced and {given} given{}; \
          expected {}",
+        .spec.name.to_ascii_lowercase(),
         if *.incomplete { " (the last one is incomplete)" } else { "" },
         .spec.syntax()
     )]
@@ -120,6 +121,15 @@ pub enum CommandError {
     /// A policy that does not support the operation.
     #[error("ERR {0}")]
     Operation(#[from] OperationError),
+    /// An operation on a hold is invalid, or the policy does not support it.
+    #[error("ERR {0}")]
+    Hold(#[from] HoldError),
+    /// An operation on several keys is invalid, or a policy does not support it.
+    #[error("ERR {0}")]
+    MultiKey(#[from] MultiKeyError),
+    /// A `TTL` without the `ID` of a hold.
+    #[error("ERR option TTL has no ID: expected ID and the id of a hold with it")]
+    TtlWithoutId,
     /// The key holds an invalid state.
     #[error("SGSTATE key `{key}` holds {error}")]
     State {

@@ -30,7 +30,7 @@ pub use arguments::{KeyArgument, Options, key};
 pub use command::{
     Action, Command, EntryReply, FromCommand, Host, Parsed, ReplyWriter, TakeRequest,
 };
-pub use decision_format::{DecisionFormat, IntegersWriter};
+pub use decision_format::{DecisionFormat, IntegersWriter, write_multi_key};
 pub use description::{Description, LimitDescription};
 pub use error::CommandError;
 pub use limits::{DEFAULT_TIMEOUT, MAX_KEY, MAX_MANY, MAX_SPAN};

@@ -186,6 +186,8 @@ pub(crate) fn is_cost(word: &[u8]) -> bool {
 
 pub(crate) const KEY: Argument = Argument::new("key", ArgumentKind::Key);
 pub(crate) const POLICY: Argument = Argument::new("policy", ArgumentKind::Text);
+pub(crate) const ID: Argument = Argument::new("id", ArgumentKind::Text);
+pub(crate) const TTL: Argument = Argument::option("TTL", "microseconds");
 pub(crate) const COST: Argument = Argument::option("COST", "cost");
 
 /// Flags of a command that changes one key in constant time.
@@ -206,3 +208,5 @@ pub(crate) const ONE_KEY: CommandSpec = CommandSpec {
 /// A command that decides about one key under a policy.
 pub(crate) const DECISION: CommandSpec =
     CommandSpec { arity: -3, arguments: &[KEY, POLICY, COST], ..ONE_KEY };
+/// A command on a hold of one key.
+pub(crate) const HOLD: CommandSpec = CommandSpec { arity: -4, ..ONE_KEY };

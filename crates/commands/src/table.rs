@@ -7,8 +7,8 @@ use crate::{
     arguments::Options,
     command::{Command, FromCommand, Parsed},
     commands::{
-        cl_throttle, sg_charge, sg_info, sg_mtake, sg_peek, sg_refund, sg_reserve, sg_reset,
-        sg_take, sg_wait,
+        cl_throttle, sg_charge, sg_hold, sg_info, sg_mtake, sg_peek, sg_refund, sg_renew,
+        sg_reserve, sg_reset, sg_settle, sg_take, sg_takeall, sg_wait,
     },
     quote::quote,
     spec::CommandSpec,
@@ -35,6 +35,10 @@ pub fn table<T: FromCommand>() -> Vec<T> {
         T::from_command::<sg_reset::SgReset>(),
         T::from_command::<sg_info::SgInfo>(),
         T::from_command::<sg_mtake::SgMtake>(),
+        T::from_command::<sg_takeall::SgTakeall>(),
+        T::from_command::<sg_hold::SgHold>(),
+        T::from_command::<sg_settle::SgSettle>(),
+        T::from_command::<sg_renew::SgRenew>(),
     ]
 }
 

@@ -143,6 +143,12 @@ impl Entry {
         open.is_some_and(|(_, hold)| hold.expires > now.as_micros())
     }
 
+    /// Whether holds have expired by `now`, which the next operation that changes the entry charges.
+    #[must_use]
+    pub fn has_expired_holds(&self, now: Timestamp) -> bool {
+        self.ledger().is_some_and(|ledger| ledger.has_expired(now))
+    }
+
     /// Whether it grows with every request, up to its limit: a log does.
     #[must_use]
     pub fn grows(&self) -> bool {

@@ -50,6 +50,16 @@ pub enum HoldOperation<'a> {
 }
 
 impl HoldOperation<'_> {
+    /// The same operation on the hold `id`.
+    #[must_use]
+    pub const fn with_id(self, id: &[u8]) -> HoldOperation<'_> {
+        match self {
+            Self::Hold { cost, ttl, .. } => HoldOperation::Hold { id, cost, ttl },
+            Self::Settle { used, .. } => HoldOperation::Settle { id, used },
+            Self::Renew { ttl, .. } => HoldOperation::Renew { id, ttl },
+        }
+    }
+
     /// The id of the hold.
     #[must_use]
     pub const fn id(&self) -> &[u8] {
@@ -67,7 +77,7 @@ pub enum HoldError {
     #[error("invalid id of {0} bytes: expected 1 to 64 bytes")]
     Id(usize),
     /// The lifetime is outside its domain.
-    #[error("invalid ttl `{ttl}`: expected {min} to {max} µs", ttl = as_micros(*ttl), min = MIN_TTL, max = as_micros(*max))]
+    #[error("invalid ttl `{}`: expected {MIN_TTL} to {} microseconds", as_micros(*ttl), as_micros(*max))]
     Ttl {
         /// The lifetime.
         ttl: Duration,

@@ -4,9 +4,9 @@ use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
-    Keys, Options, PolicyText, ReplyWriter, TakeRequest,
+    Keys, Options, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
 };
-use sluicegate_core::{Decision, Operation};
+use sluicegate_core::{Decision, HoldOperation, Operation};
 
 use crate::{
     api::{self, Ctx, Run, Text},
@@ -142,6 +142,30 @@ impl<'a> Call<'a> {
                     WaitStart::Waits => {}
                     WaitStart::Refused(error) => self.reply_error(&error),
                 }
+            }
+            Action::Hold { key, policy, operation, at } => {
+                let (name, moment) = (self.name(key), Moment::new(now, at));
+                let decision =
+                    state::decide_hold(context, name, &policy.policy, operation, moment)?;
+                if let HoldOperation::Hold { .. } = operation {
+                    self.count(name, &decision);
+                } else {
+                    // A settle makes room for those that wait.
+                    wait::changed(context, name);
+                }
+                self.reply_decision(&decision, DecisionFormat::Sluicegate);
+            }
+            Action::TakeAll { takes, operation, at } => {
+                let takes: Vec<_> = takes
+                    .iter()
+                    .map(|take| (self.name(take.key), &take.policy.policy, take.cost))
+                    .collect();
+                let taken = state::take_all(context, &takes, operation, Moment::new(now, at))?;
+                for ((name, ..), decision) in takes.iter().zip(&taken.each) {
+                    self.count(*name, decision);
+                    wait::changed(context, *name);
+                }
+                write_multi_key(&taken, &mut context);
             }
             Action::Reset { key, at } => {
                 let name = self.name(key);

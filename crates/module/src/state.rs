@@ -4,7 +4,10 @@
 //! policy than before), or if the key has lost its expiry.
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply, as_micros};
+use sluicegate_core::{
+    Decision, Entry, EntryTake, HoldOperation, Limit, MultiKeyDecision, MultiKeyOperation,
+    Operation, Policy, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
+};
 
 use crate::{
     context::{Context, Name},
@@ -50,21 +53,99 @@ fn change(
     operation: Operation,
     moment: Moment,
 ) -> Result<Decision, CommandError> {
-    let Loaded { mut entry, exists, is_foreign } = load(key, policy, moment.now)?;
-    let is_same_policy = entry.as_ref().is_none_or(|entry| entry.policy().same_rule(policy));
-    let decision = apply(policy, &mut entry, moment.now, operation)?;
+    let mut loaded = load(key, policy, moment.now)?;
+    let stores_denials = loaded.stores_denials(policy, moment.now);
+    let decision = apply(policy, &mut loaded.entry, moment.now, operation)?;
     let writes = match operation {
         Operation::Take(0)
         | Operation::Charge(0)
         | Operation::Refund(0)
         | Operation::Reserve { cost: 0, .. }
         | Operation::Peek(_) => false,
-        Operation::Take(_) => {
-            decision.allowed() || !is_same_policy || policy.limits().iter().any(Limit::count_all)
-        }
+        Operation::Take(_) => decision.allowed() || stores_denials,
         Operation::Reserve { .. } => decision.allowed(),
         Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
     };
+    store(key, loaded, writes, moment);
+    Ok(decision)
+}
+
+/// Applies an operation to a hold.
+pub(crate) fn decide_hold(
+    context: Context<'_>,
+    name: Name<'_>,
+    policy: &Policy,
+    operation: HoldOperation<'_>,
+    moment: Moment,
+) -> Result<Decision, CommandError> {
+    let key = &mut Key::to_write(context, name);
+    let mut loaded = load(key, policy, moment.now)?;
+    let stores_denials = loaded.stores_denials(policy, moment.now);
+    let open = loaded.entry.as_ref();
+    let is_open = open.is_some_and(|entry| entry.has_open_hold(operation.id(), moment.now));
+    let decision = apply_hold(policy, &mut loaded.entry, moment.now, operation)?;
+    let writes = match operation {
+        HoldOperation::Hold { cost, .. } => {
+            cost > 0 && !is_open && (decision.allowed() || stores_denials)
+        }
+        HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => is_open,
+    };
+    store(key, loaded, writes, moment);
+    Ok(decision)
+}
+
+/// Takes from several keys, from all of them or from none, or holds.
+pub(crate) fn take_all(
+    context: Context<'_>,
+    takes: &[(Name<'_>, &Policy, u32)],
+    operation: MultiKeyOperation<'_>,
+    moment: Moment,
+) -> Result<MultiKeyDecision, CommandError> {
+    let mut keys: Vec<Key<'_>> = Vec::with_capacity(takes.len());
+    let mut loaded = Vec::with_capacity(takes.len());
+    // Of a key that is given twice, only the first take counts.
+    let is_first = |&(index, &(name, ..)): &(usize, &(Name<'_>, &Policy, u32))| {
+        takes[..index].iter().all(|(other, ..)| other.bytes() != name.bytes())
+    };
+    let takes: Vec<_> = takes.iter().enumerate().filter(is_first).map(|(_, take)| take).collect();
+    for &&(name, policy, _) in &takes {
+        let key = Key::to_write(context, name);
+        let state = load(&key, policy, moment.now)?;
+        let stores_denials = state.stores_denials(policy, moment.now);
+        keys.push(key);
+        loaded.push((state, stores_denials));
+    }
+    let is_open = |state: &Loaded| match operation {
+        MultiKeyOperation::Hold { id, .. } => {
+            state.entry.as_ref().is_some_and(|entry| entry.has_open_hold(id, moment.now))
+        }
+        MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
+    };
+    let is_open: Vec<_> = loaded.iter().map(|(state, _)| is_open(state)).collect();
+    let parts = takes.iter().zip(&mut loaded);
+    let mut parts: Vec<_> = parts
+        .map(|(&&(_, policy, cost), (state, _))| EntryTake {
+            policy,
+            entry: &mut state.entry,
+            cost,
+        })
+        .collect();
+    let taken = apply_multi_key(operation, &mut parts, moment.now)?;
+    let allowed = taken.decision.allowed();
+    for (index, (key, (state, stores_denials))) in keys.iter_mut().zip(loaded).enumerate() {
+        let asks = takes[index].2 > 0 && !is_open[index];
+        store(key, state, asks && (allowed || stores_denials), moment);
+    }
+    Ok(taken)
+}
+
+/// Stores what is loaded of a key, if the operation `writes`.
+fn store(
+    key: &mut Key<'_>,
+    Loaded { entry, exists, is_foreign }: Loaded,
+    writes: bool,
+    moment: Moment,
+) {
     let life = entry.as_ref().map_or(0, |entry| as_micros(entry.lifetime(moment.now)));
     match entry {
         Some(entry) if life > 0 && (writes || is_foreign) => {
@@ -74,7 +155,6 @@ fn change(
         None | Some(_) if exists => key.repair_ttl(moment.end_after(life)),
         None | Some(_) => {}
     }
-    Ok(decision)
 }
 
 /// Resets the key, and returns whether it had state.
@@ -123,6 +203,15 @@ struct Loaded {
     exists: bool,
     /// Whether the state is one of redis-cell.
     is_foreign: bool,
+}
+
+impl Loaded {
+    /// Whether a denied request changes what is stored.
+    fn stores_denials(&self, policy: &Policy, now: Timestamp) -> bool {
+        let changes =
+            |entry: &Entry| !entry.policy().same_rule(policy) || entry.has_expired_holds(now);
+        self.entry.as_ref().is_some_and(changes) || policy.limits().iter().any(Limit::count_all)
+    }
 }
 
 fn load(key: &Key<'_>, policy: &Policy, now: Timestamp) -> Result<Loaded, CommandError> {

@@ -8,9 +8,9 @@ mod evaluate;
 use std::sync::Arc;
 
 use sluicegate_core::{
-    Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation, OperationError, Policy,
-    PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
+    Answer, Applied, Clock as _, Decision, Entry, HoldOperation, KeyedOperation, KeyedTake,
+    MultiKeyAnswer, MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation,
+    OperationError, Policy, PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_memory::SystemClock;
 use tokio::{runtime::Handle, task::yield_now};
@@ -131,6 +131,27 @@ impl Decider {
             Some(answer) => Applied::Now(Ok(answer)),
             None => at(now, || self.store.apply(key, policy, operation)),
         }
+    }
+
+    /// Applies `operation` to a hold of `key`. A blocked key opens no holds, but settles those that are open.
+    pub(crate) async fn decide_hold(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: HoldOperation<'_>,
+        now: Timestamp,
+    ) -> Result<Answer, StoreError> {
+        if let HoldOperation::Hold { cost, .. } = operation
+            && let Some(answer) = self.blocked(key, policy, Operation::Take(cost), now)
+        {
+            return Ok(answer);
+        }
+        let answer = at(now, || self.store.apply_hold(key, policy, operation)).await;
+        if !matches!(operation, HoldOperation::Hold { .. }) {
+            // A settle makes room for those that wait.
+            self.queues.changed(key);
+        }
+        answer
     }
 
     /// Applies independent operations at one time, and passes each with its result to `answer`, if the store is local.

@@ -7,13 +7,13 @@ use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
     PolicyText, TakeRequest, quote, unknown_command,
 };
-use sluicegate_core::Timestamp;
+use sluicegate_core::{MultiKeyOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
     batch::Batch,
     batch_entry::BatchEntry,
-    deferred_replies::StoreOperation,
+    deferred_replies::{PendingHold, PendingTakeAll, StoreOperation},
     session::{Session, WORK},
 };
 use crate::{policies::policy_cache::PolicyId, stats::MAX_COMMANDS, wait::Waiting};
@@ -271,6 +271,27 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
                 let rule = self.session.worker.policies.borrow().get(policy).clone();
                 let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout };
                 return Next::Wait(Box::new(waiting));
+            }
+            Action::Hold { key, policy, operation, at } => {
+                let policy = self.session.worker.policies.borrow().get(policy).clone();
+                let (key, id) = (key.bytes.into(), operation.id().into());
+                let operation = operation.with_id(&[]);
+                let pending = PendingHold { key, policy, id, operation };
+                session(at).apply(StoreOperation::Hold(pending), self.out);
+            }
+            Action::TakeAll { takes, operation, at } => {
+                let policies = self.session.worker.policies.borrow();
+                let takes = takes.into_iter().map(|TakeRequest { key, policy, cost }| {
+                    (key.bytes.into(), policies.get(policy).clone(), cost)
+                });
+                let takes = takes.collect();
+                drop(policies);
+                let hold = match operation {
+                    MultiKeyOperation::Hold { id, ttl } => Some((id.into(), ttl)),
+                    MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
+                };
+                let pending = PendingTakeAll { takes, hold };
+                session(at).apply(StoreOperation::TakeAll(pending), self.out);
             }
             Action::Reset { key, at } => {
                 session(at).apply(StoreOperation::Reset(vec![key.bytes.into()]), self.out);

@@ -1,7 +1,9 @@
 //! Operations on the store that wait until everything that was read has been parsed.
 
+use std::time::Duration;
+
 use sluicegate_commands::EntryReply;
-use sluicegate_core::Timestamp;
+use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
 use sluicegate_resp::Version;
 
 use super::batch_entry::PendingDecision;
@@ -26,8 +28,30 @@ pub(super) enum StoreOperation {
     Reset(Vec<Box<[u8]>>),
     /// The reply is the number of keys that have state.
     CountExisting(Vec<Box<[u8]>>),
+    /// Applies an operation to a hold. The reply is the decision.
+    Hold(PendingHold),
+    /// Takes from several keys, or holds, and replies with all decisions.
+    TakeAll(PendingTakeAll),
     /// Reads the state of the key, and replies.
     Read(Box<[u8]>, EntryReply),
+}
+
+/// An operation on a hold.
+#[derive(Debug)]
+pub(super) struct PendingHold {
+    pub(super) key: Box<[u8]>,
+    pub(super) policy: PreparedPolicy,
+    pub(super) id: Box<[u8]>,
+    /// The operation on the hold of that id.
+    pub(super) operation: HoldOperation<'static>,
+}
+
+/// An operation on several keys.
+#[derive(Debug)]
+pub(super) struct PendingTakeAll {
+    pub(super) takes: Vec<(Box<[u8]>, PreparedPolicy, u32)>,
+    /// The id and the lifetime of the hold; `None` for a take.
+    pub(super) hold: Option<(Box<[u8]>, Option<Duration>)>,
 }
 
 /// Operations that were deferred.
@@ -58,6 +82,11 @@ impl StoreOperation {
             Self::Decide(pending) => (pending.len(), pending.iter().map(|it| it.key.len()).sum()),
             Self::Reset(keys) | Self::CountExisting(keys) => {
                 (keys.len(), keys.iter().map(|it| it.len()).sum())
+            }
+            Self::Hold(pending) => (1, pending.key.len() + pending.id.len()),
+            Self::TakeAll(pending) => {
+                let bytes = pending.takes.iter().map(|(key, ..)| key.len()).sum::<usize>();
+                (pending.takes.len(), bytes)
             }
             Self::Read(key, _) => (1, key.len()),
         }

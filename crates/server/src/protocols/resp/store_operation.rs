@@ -6,13 +6,17 @@
 //! inserted where it belongs among those of the batch.
 
 use futures_util::FutureExt;
-use sluicegate_commands::EntryReply;
-use sluicegate_core::{Entry, KeyedOperation, StoreError, Timestamp};
+use sluicegate_commands::{DecisionFormat, EntryReply, write_multi_key};
+use sluicegate_core::{
+    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, StoreError, Timestamp,
+};
 use sluicegate_resp::Writer;
 
 use super::{
     batch_entry::PendingDecision,
-    deferred_replies::{DeferredReplies, DeferredReply, StoreOperation},
+    deferred_replies::{
+        DeferredReplies, DeferredReply, PendingHold, PendingTakeAll, StoreOperation,
+    },
     resp_reply::RespReply,
     session::Session,
     worker::RespWorker,
@@ -59,6 +63,8 @@ impl StoreOperation {
             Self::CountExisting(keys) => {
                 count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
             }
+            Self::Hold(pending) => hold(&pending, worker, now, writer).await,
+            Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
         if let Err(error) = done {
@@ -97,6 +103,46 @@ async fn decide<'a>(
             }
         }
     }
+}
+
+async fn hold(
+    PendingHold { key, policy, id, operation }: &PendingHold,
+    worker: &RespWorker,
+    now: Timestamp,
+    writer: &mut Writer<'_>,
+) -> Result<(), StoreError> {
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let answer = decider.decide_hold(key, policy, operation.with_id(id), now).await?;
+    if let HoldOperation::Hold { .. } = operation {
+        stats.decided(answer.source, &answer.decision);
+        stats.sampler.note(key, &answer.decision, Cause::policy(policy.policy()));
+    }
+    DecisionFormat::Sluicegate.write(&answer.decision, &mut RespReply(writer));
+    Ok(())
+}
+
+async fn take_all(
+    PendingTakeAll { takes, hold }: &PendingTakeAll,
+    worker: &RespWorker,
+    now: Timestamp,
+    writer: &mut Writer<'_>,
+) -> Result<(), StoreError> {
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let operation = match hold {
+        None => MultiKeyOperation::Take,
+        Some((id, ttl)) => MultiKeyOperation::Hold { id, ttl: *ttl },
+    };
+    let keyed = takes.iter().map(|(key, policy, cost)| KeyedTake { key, policy, cost: *cost });
+    let keyed: Vec<_> = keyed.collect();
+    let taken = decider.decide_multi_key(operation, &keyed, now).await?;
+    for (take, decision) in keyed.iter().zip(&taken.each) {
+        stats.decided(taken.source, decision);
+        stats.sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
+        decider.queues.changed(take.key);
+    }
+    let reply = &mut RespReply(writer);
+    write_multi_key(&taken, reply);
+    Ok(())
 }
 
 async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
