@@ -6,6 +6,10 @@
 -- FCALL sg_refund  1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_reserve 1 key policy [cost] [COST cost] [MAXWAIT us] [AT us]
 --     reply: the seven integers of a decision, as main.lua tells them
+-- FCALL sg_hold    1 key policy id [COST cost] [TTL us] [AT us]
+-- FCALL sg_settle  1 key policy id [USED units] [AT us]
+-- FCALL sg_renew   1 key policy id [TTL us] [AT us]
+--     reply: likewise
 -- FCALL sg_reset   1 key [AT us]
 --     reply: 1 if there was state, else 0
 -- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
@@ -33,7 +37,8 @@ local function read_options(name, key, given, from, known)
     local options = {}
     while from <= #given do
         local word = string.upper(given[from])
-        local most = word == 'AT' and MAX_NOW or word == 'COST' and MAX_UNITS or MAX_SPAN
+        local units = word == 'COST' or word == 'USED'
+        local most = word == 'AT' and MAX_NOW or units and MAX_UNITS or MAX_SPAN
         if not (word == 'AT' or contains(known, word)) then
             return nil, 'ERR unknown option `' .. shown(given[from]) .. '` for ' .. name .. ': '
                 .. option_expected(given[from], known)
@@ -43,7 +48,7 @@ local function read_options(name, key, given, from, known)
             return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and a whole number, '
                 .. 'such as `' .. word .. ' 5`'
         end
-        local value, wrong = number(word, given[from + 1], most, word ~= 'COST' and ' of microseconds')
+        local value, wrong = number(word, given[from + 1], most, not units and ' of microseconds')
         if not value then
             return nil, wrong
         elseif options[word] then
@@ -104,6 +109,10 @@ local function decider(operation, known)
         if not wrong then
             policy, wrong = policy_of(given[1])
         end
+        for _, limit in ipairs(not wrong and operation ~= 'peek' and read_all(policy) or {}) do
+            wrong = limit.counts_holds and 'ERR invalid operation under a policy with `concurrency`: expected hold, '
+                .. 'settle, renew, peek or reset; use hold' or wrong
+        end
         if not wrong and operation == 'reserve' then
             for _, limit in ipairs(read_all(policy)) do
                 if limit.kind ~= gcra then
@@ -121,11 +130,62 @@ local function decider(operation, known)
         end
         local reply = decide(key, operation, cost or options.COST or 1, options.MAXWAIT or MAX_SPAN, policy,
             now, options.AT, utc_window)
-        if type(reply[2]) == 'string' then
-            return { err = 'ERR key `' .. shown(key) .. '` was written with a time zone other than UTC, which '
-                .. 'functions do not know; use a Sluicegate client or server' }
+        return type(reply[2]) == 'string' and say_zone(key) or reply
+    end
+end
+
+-- The lifetime of a hold under a policy; or nil and the error.
+local function lifetime_of_hold(policy, ttl)
+    local longest, default = 86400000000, nil
+    for _, limit in ipairs(read_all(policy)) do
+        if limit.queue then
+            return nil, 'ERR invalid policy for a hold: expected one without `leaky-queue`'
+        elseif limit.counts_holds then
+            longest = math.min(longest, limit.period)
+            default = longest
         end
-        return reply
+    end
+    if ttl and (ttl < 1000 or ttl > longest) then
+        return nil, string.format('ERR invalid ttl `%d`: expected 1000 to %d microseconds', ttl, longest)
+    elseif not ttl and not default then
+        return nil, 'ERR missing ttl: expected one under a policy without `concurrency`'
+    end
+    return ttl or default
+end
+
+-- A function on a hold.
+local function holder(operation, known)
+    local name = 'sg_' .. operation
+    return function(keys, given)
+        if #keys ~= 1 or #given < 2 then
+            return arity(name, ' policy id')
+        end
+        local key, id = keys[1], given[2]
+        local options, wrong = read_options(name, key, given, 3, known)
+        wrong = wrong or key_fault(key, 1)
+        local policy, ttl
+        if not wrong then
+            policy, wrong = policy_of(given[1])
+        end
+        if not wrong and (#id < 1 or #id > 64) then
+            wrong = 'ERR invalid id of ' .. #id .. ' bytes: expected 1 to 64 bytes'
+        end
+        if not wrong then
+            ttl, wrong = lifetime_of_hold(policy, options.TTL or operation == 'settle' and 1000)
+        end
+        if wrong then
+            return { err = wrong }
+        end
+        local now, failed = time_of(options)
+        if not now then
+            return failed
+        end
+        local cost = options.USED
+        if operation == 'hold' then
+            cost = options.COST or 1
+        end
+        local reply = decide(key, operation, cost, ttl, policy, now, options.AT, utc_window, id)
+        return type(reply[2]) == 'string' and say_zone(key) or reply
     end
 end
 
@@ -154,6 +214,9 @@ return {
     sg_charge = decider('charge', { 'COST' }),
     sg_refund = decider('refund', { 'COST' }),
     sg_reserve = decider('reserve', { 'COST', 'MAXWAIT' }),
+    sg_hold = holder('hold', { 'COST', 'TTL' }),
+    sg_settle = holder('settle', { 'USED' }),
+    sg_renew = holder('renew', { 'TTL' }),
     sg_reset = looker('sg_reset', function(key, bytes)
         return bytes and redis.pcall('DEL', key) or 0
     end),

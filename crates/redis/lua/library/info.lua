@@ -14,6 +14,11 @@ local function limit_format(limit)
     return string.format('%s:%d/%s', name, count, period) .. table.concat(options)
 end
 
+local function say_zone(key)
+    return { err = 'ERR key `' .. shown(key) .. '` was written with a time zone other than UTC, which '
+        .. 'functions do not know; use a Sluicegate client or server' }
+end
+
 -- Names and values, one after the other; false for a key that has recovered.
 local function describe(key, bytes, now)
     if cell_time(bytes) then
@@ -25,6 +30,18 @@ local function describe(key, bytes, now)
         return say_version(key, version)
     elseif not wrong then
         limits, wrong = read_all(bytes)
+    end
+    if limits and limits.rest then
+        local known
+        known, wrong = read_holds(limits, bytes, now, function(limit)
+            limit.calendars, limit.first, limit.next, limit.after = utc_window, utc_window(limit.calendar, now)
+            return limit.next
+        end)
+        if known == nil then
+            return say_zone(key)
+        elseif limits.open then
+            with_holds().attach(limits, limits.open)
+        end
     end
     if wrong then
         return say_damaged(key, wrong)

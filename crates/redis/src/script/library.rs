@@ -38,8 +38,18 @@ impl Library {
     /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     /// The names of its functions.
-    pub const FUNCTIONS: [&'static str; 7] =
-        ["sg_take", "sg_peek", "sg_charge", "sg_refund", "sg_reserve", "sg_reset", "sg_info"];
+    pub const FUNCTIONS: [&'static str; 10] = [
+        "sg_take",
+        "sg_peek",
+        "sg_charge",
+        "sg_refund",
+        "sg_reserve",
+        "sg_hold",
+        "sg_settle",
+        "sg_renew",
+        "sg_reset",
+        "sg_info",
+    ];
 
     /// Its Lua.
     #[must_use]

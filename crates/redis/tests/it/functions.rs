@@ -7,7 +7,7 @@ use sluicegate_commands::{Description, Options, parse};
 use sluicegate_conformance::{
     Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
-use sluicegate_core::{Entry, Operation, Policy, Timestamp};
+use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, as_micros};
 use sluicegate_redis::script::{Library, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -40,14 +40,45 @@ pub(crate) fn call(
 
 /// The functions as a store. Policies with a zone that they don't know go by scripts, to the same
 /// keys.
-struct Functions {
+pub(crate) struct Functions {
     connection: Connection,
     scripts: Store,
 }
 
 impl Functions {
-    fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         Self { connection: install(server), scripts: Store::new(server.connect()) }
+    }
+
+    /// Applies an operation to a hold.
+    pub(crate) fn apply_hold(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: HoldOperation<'_>,
+    ) -> Answer {
+        let (name, number, ttl) = match operation {
+            HoldOperation::Hold { cost, ttl, .. } => ("sg_hold", Some(("COST", cost)), ttl),
+            HoldOperation::Settle { used, .. } => {
+                ("sg_settle", used.map(|used| ("USED", used)), None)
+            }
+            HoldOperation::Renew { ttl, .. } => ("sg_renew", None, ttl),
+        };
+        let mut options = vec![("AT", now.as_micros())];
+        options.extend(number.map(|(name, number)| (name, u64::from(number))));
+        options.extend(ttl.map(|ttl| ("TTL", as_micros(ttl))));
+        let options: Vec<_> =
+            options.iter().map(|(name, number)| (name, number.to_string())).collect();
+        let text = policy.to_string();
+        let mut words: Vec<&[u8]> = vec![text.as_bytes(), operation.id()];
+        for (name, number) in &options {
+            words.extend([name.as_bytes(), number.as_bytes()]);
+        }
+        match read(&call(&mut self.connection, name, &test_key(key), &words)?)? {
+            Reply::Decision(decision) => Ok(decision),
+            other @ Reply::Calendars { .. } => Err(format!("{other:?}")),
+        }
     }
 }
 

@@ -7,13 +7,39 @@ use sluicegate_core::{Entry, HoldOperation, Policy, Timestamp, apply, apply_hold
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, read, test_key};
+use crate::{
+    functions::{ENGINES, Functions},
+    store::{Store, read, test_key},
+};
 
 /// So many histories.
 const HISTORIES: u64 = 1_200;
 const IDS: [&[u8]; 5] = [b"a", b"stream:2", b"\x01\x00\x00", b"a\x80", &[b'z'; 64]];
 
-impl Store {
+/// What applies operations, on holds too.
+trait HoldSubject: Subject {
+    fn apply_hold(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: HoldOperation<'_>,
+    ) -> Answer;
+}
+
+impl HoldSubject for Functions {
+    fn apply_hold(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: HoldOperation<'_>,
+    ) -> Answer {
+        Self::apply_hold(self, key, policy, now, operation)
+    }
+}
+
+impl HoldSubject for Store {
     fn apply_hold(
         &mut self,
         key: &[u8],
@@ -64,11 +90,15 @@ fn cost_of(step: &Step) -> u32 {
     }
 }
 
-fn core_and_scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
-    let server = Server::start(engine);
+fn agrees_with_the_core(
+    server: &Server,
+    subject: &mut impl HoldSubject,
+    seeds: std::ops::Range<u64>,
+    shape: Shape,
+) {
     let mut store = Store::new(server.connect());
     for seed in seeds {
-        let history = History::random(seed, Shape::default());
+        let history = History::random(seed, shape);
         let key = format!("holds:{seed}").into_bytes();
         let mut entry: Option<Entry> = None;
         let mut log = Vec::new();
@@ -96,7 +126,7 @@ fn core_and_scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
                     let expected = apply_hold(&policy, &mut entry, now, hold);
                     (
                         expected.map_err(|it| it.to_string()),
-                        store.apply_hold(&key, &policy, now, hold),
+                        subject.apply_hold(&key, &policy, now, hold),
                     )
                 }
                 None => {
@@ -104,7 +134,7 @@ fn core_and_scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
                     log.push(format!("{now} {operation:?} under {policy}"));
                     let expected = apply(&policy, &mut entry, now, operation);
                     let invocation = Invocation { key: &key, policy: &policy, now, operation };
-                    (expected.map_err(|it| it.to_string()), store.apply(invocation))
+                    (expected.map_err(|it| it.to_string()), subject.apply(invocation))
                 }
             };
             log.push(format!("  {:?}", expected.as_ref().map(|it| it.to_integers())));
@@ -124,12 +154,28 @@ fn core_and_scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
     }
 }
 
-#[test]
-fn holds_core_and_scripts_agree_redis_7_0() {
-    core_and_scripts_agree(Engine::Redis70, 0..HISTORIES);
+fn scripts_agree(engine: Engine, seeds: std::ops::Range<u64>) {
+    let server = Server::start(engine);
+    let mut subject = Store::new(server.connect());
+    agrees_with_the_core(&server, &mut subject, seeds, Shape::default());
 }
 
 #[test]
-fn holds_core_and_scripts_agree_valkey_9_1() {
-    core_and_scripts_agree(Engine::Valkey91, HISTORIES..2 * HISTORIES);
+fn holds_scripts_and_core_agree_redis_7_0() {
+    scripts_agree(Engine::Redis70, 0..HISTORIES);
+}
+
+#[test]
+fn holds_scripts_and_core_agree_valkey_9_1() {
+    scripts_agree(Engine::Valkey91, HISTORIES..2 * HISTORIES);
+}
+
+#[test]
+fn holds_functions_and_core_agree() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let mut subject = Functions::new(&server);
+        let shape = Shape { zones: false, ..Shape::default() };
+        agrees_with_the_core(&server, &mut subject, 0..HISTORIES / 2, shape);
+    }
 }
