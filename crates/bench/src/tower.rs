@@ -16,7 +16,7 @@ use std::{
 
 use axum::{body::Body, extract::ConnectInfo};
 use http::{Request, Response};
-use sluicegate::{Limiter, Policy};
+use sluicegate::{LocalLimiter, Policy};
 use sluicegate_tower::{ClientAddress, HeaderStyle, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
@@ -104,7 +104,7 @@ fn compare(
     bare: impl Bare,
 ) -> [f64; 3] {
     let policy: Policy = limit.policy.parse().expect("a policy");
-    let ours = RateLimitLayer::new(Limiter::in_memory(), policy)
+    let ours = RateLimitLayer::new(LocalLimiter::new(), policy)
         .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>())
         .headers(headers)
         .layer(bare.clone());

@@ -1,26 +1,26 @@
 //! `health`: whether a server is ready, for health checks that run a command, as those of Docker do.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow, bail};
 
 use crate::{exit_status::NOT_READY, values::ListenAddress};
 
-/// Time limit of connecting, and of each read.
+/// Time limit of the whole check.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of a response that are read.
-const MAX_RESPONSE: u64 = 16 * 1024;
+const MAX_RESPONSE: usize = 16 * 1024;
 
 pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
     let resolved =
         address.resolve().map_err(|expected| anyhow!("invalid address `{address}`: {expected}"))?;
-    let response =
-        request(resolved).with_context(|| format!("the server at {address} does not answer"))?;
+    let response = request(reachable(resolved), TIMEOUT)
+        .with_context(|| format!("the server at {address} does not answer"))?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     match head.split(' ').nth(1) {
         Some("200") if head.starts_with("HTTP/1.") => {
@@ -37,11 +37,78 @@ pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn request(address: std::net::SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+/// Where a server that listens on all addresses is reached.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let is_all = address.ip().is_unspecified();
+    if is_all { (Ipv4Addr::LOCALHOST, address.port()).into() } else { address }
+}
+
+/// Asks whether the server is ready, and reads the response until its end, which must come within `timeout`.
+#[expect(clippy::disallowed_methods, reason = "it measures its own time limit")]
+fn request(address: SocketAddr, timeout: Duration) -> io::Result<String> {
+    let late = || {
+        let text = format!("no complete response within {timeout:?}");
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    };
+    let deadline = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut response = Vec::new();
-    stream.take(MAX_RESPONSE).read_to_end(&mut response)?;
+    let (mut response, mut buffer) = (Vec::new(), [0; 1024]);
+    while response.len() < MAX_RESPONSE {
+        // A limit for each read alone would let a slow server hold the check forever.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => response.extend_from_slice(&buffer[..count]),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(late()),
+                _ => return Err(error),
+            },
+        }
+    }
     Ok(String::from_utf8_lossy(&response).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    #[test]
+    fn request_response_that_drips_ends_at_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Each read times out, which paces the bytes.
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            for _ in 0..200 {
+                let _ = stream.read(&mut [0; 1024]);
+                if stream.write_all(b"H").is_err() {
+                    break;
+                }
+            }
+        });
+        let error = request(address, Duration::from_millis(200)).unwrap_err();
+        assert_eq!(error.to_string(), "no complete response within 200ms");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn reachable_all_addresses_is_loopback() {
+        for (address, expected) in [
+            ("[::]:80", "127.0.0.1:80"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+            ("192.0.2.7:80", "192.0.2.7:80"),
+        ] {
+            assert_eq!(reachable(address.parse().unwrap()), expected.parse().unwrap());
+        }
+    }
 }

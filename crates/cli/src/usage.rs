@@ -136,6 +136,11 @@ impl Origins<'_> {
             ErrorKind::ArgumentConflict if text(ContextKind::PriorArg) == argument => {
                 anyhow!("{} is given twice: expected it once", split(&argument).0)
             }
+            ErrorKind::TooManyValues => {
+                let variable = variable(self.command, argument.trim_start_matches('-'));
+                let off = variable.map_or_else(String::new, |it| format!(" or set {it}=false"));
+                anyhow!("{argument} takes no value; to switch it off, leave it out{off}")
+            }
             _ => {
                 let shown = error.to_string();
                 anyhow!("{}", shown.trim_end().trim_start_matches("error: "))

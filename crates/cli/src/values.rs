@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
     str::FromStr,
     time::Duration,
 };
@@ -174,8 +174,8 @@ fn period(text: &str) -> Option<Duration> {
     period.filter(|period| (Duration::from_millis(1)..=MAX_SPAN).contains(period))
 }
 
-/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all IPv4
-/// interfaces.
+/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all addresses of
+/// IPv4 and IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     Ip(SocketAddr),
@@ -203,7 +203,7 @@ impl FromStr for ListenAddress {
             _ => return Err(EXPECTED.to_owned()),
         };
         if host.is_empty() {
-            return Ok(Self::Ip(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))));
+            return Ok(Self::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
         }
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         match (bracketed.unwrap_or(host).parse::<IpAddr>(), bracketed) {
@@ -324,7 +324,7 @@ mod tests {
     fn listen_address_parse_expects_host_and_port() {
         for (text, expected) in [
             ("127.0.0.1:6380", Ok("127.0.0.1:6380")),
-            (":6380", Ok("0.0.0.0:6380")),
+            (":6380", Ok("[::]:6380")),
             ("[::1]:0", Ok("[::1]:0")),
             ("localhost:7000", Ok("localhost:7000")),
             ("6380", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),

@@ -162,7 +162,7 @@ impl<S: Store + ?Sized> AsStore for Arc<S> {
 impl<T: AsStore + ?Sized> Store for T {
     type Error = <T::Inner as Store>::Error;
 
-    #[inline]
+    #[inline(always)]
     fn apply<'a>(
         &'a self,
         key: &'a [u8],

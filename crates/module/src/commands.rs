@@ -198,7 +198,7 @@ impl<'a> Call<'a> {
         moment: Moment,
     ) -> Result<Decision, CommandError> {
         let decision = state::decide(self.context, name, cached, operation, moment)?;
-        wait::asked(self.context, name, &cached.policy, operation);
+        wait::applied(self.context, name, &cached.policy, operation);
         if let Operation::Peek(_) = operation {
             stats::decided(&decision);
         } else {

@@ -81,7 +81,7 @@ impl Settings {
     pub(crate) fn next<E: std::error::Error>(
         &self,
         policy: &NamedPolicy,
-        result: Result<Answer, &E>,
+        result: Result<&Answer, &E>,
     ) -> NextStep {
         if let Ok(answer) = result
             && !self.shadow
@@ -94,7 +94,7 @@ impl Settings {
 
     /// Whether a request waits after the first answer.
     #[inline]
-    fn waits(&self, policy: &NamedPolicy, answer: Answer) -> bool {
+    fn waits(&self, policy: &NamedPolicy, answer: &Answer) -> bool {
         match answer.outcome {
             Outcome::Allow { delay } => !delay.is_zero(),
             Outcome::Deny { retry: Retry::After(wait) } => {
@@ -122,7 +122,7 @@ impl Settings {
     pub(crate) fn passes<E: std::error::Error>(
         &self,
         policy: &NamedPolicy,
-        result: Result<Answer, &E>,
+        result: Result<&Answer, &E>,
     ) -> bool {
         if let Some(observe) = &self.observe {
             let result = result.map(|answer| answer.decision);

@@ -50,7 +50,7 @@ where
         reservation.wait(first, &mut service, &mut is_ready).await?
     };
     let decision = result.as_ref().ok().map(|answer| answer.decision);
-    if !settings.passes(&pending.policy, result.as_ref().copied()) {
+    if !settings.passes(&pending.policy, result.as_ref()) {
         return Ok(shared.reject(Head::of(&request), &pending.policy, decision));
     }
     if !is_ready {

@@ -23,7 +23,7 @@ impl Drop for File {
 }
 
 #[test]
-fn a_flag_outweighs_the_environment_and_that_the_file() {
+fn config_flags_override_the_environment_and_that_the_file() {
     let file = File::with(
         "order",
         "# all\nmax-clients = 11\nlisten = \"127.0.0.1:1\"\nhttp = \"off\"\nrequirepass = \"hunter2\"\n\
@@ -79,7 +79,7 @@ fn a_flag_outweighs_the_environment_and_that_the_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told() {
+fn config_invalid_file_names_the_line_and_the_mistake() {
     for (name, text, expected) in [
         ("unknown", "lisen = \"x\"", ": line 1: unknown setting `lisen`: did you mean `listen`?"),
         (
@@ -104,7 +104,7 @@ fn what_is_wrong_with_a_file_is_told() {
 }
 
 #[test]
-fn every_setting_is_documented() {
+fn config_every_setting_is_documented() {
     let document = fs::read_to_string("../../docs/server.md").unwrap();
     let printed = run(&["serve", "--print-config"], "").out;
     for line in printed.lines().skip(1) {

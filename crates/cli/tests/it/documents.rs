@@ -29,7 +29,7 @@ struct Block {
 }
 
 #[test]
-fn commands_print_and_draw_what_the_documents_say() {
+fn documents_commands_print_and_draw_the_same() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let bless = std::env::var_os("SLUICEGATE_BLESS").is_some();
     let folder = std::env::temp_dir().join(format!("sluicegate-figures-{}", std::process::id()));

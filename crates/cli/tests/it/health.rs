@@ -1,5 +1,10 @@
 //! `health`, `completions`, and servers that start only with secrets.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use sluicegate_testing::Folder;
 
 use crate::{
@@ -77,12 +82,32 @@ fn serve_require_secrets_without_one_does_not_start() {
     drop(Server::start(&["--require-secrets"]));
 }
 
+#[test]
+fn serve_require_secrets_false_in_the_environment_overrides_the_file() {
+    let folder = Folder::new();
+    let file = folder.path().join("settings.toml");
+    std::fs::write(&file, "require-secrets = true\nlisten = \"0.0.0.0:0\"").unwrap();
+    let serve = |environment: &[(&str, &str)]| {
+        let mut command = sluicegate();
+        command.args(["serve", "--http", "off", "--grpc", "off", "--config"]).arg(&file);
+        command.envs(environment.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().unwrap();
+        line
+    };
+    assert_eq!(serve(&[]), "");
+    let line = serve(&[("SLUICEGATE_REQUIRE_SECRETS", "false")]);
+    assert!(line.starts_with("listening on 0.0.0.0:"), "{line}");
+}
+
 /// A pager that ends early closes the pipe.
 #[cfg(unix)]
 #[test]
 fn completions_closed_pipe_does_not_panic() {
-    use std::process::Stdio;
-
     let mut child = sluicegate()
         .args(["completions", "zsh"])
         .stdout(Stdio::piped())

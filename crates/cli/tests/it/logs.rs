@@ -29,7 +29,7 @@ fn told(rows: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_key_is_made_of_fields_and_lines_are_put_in_order() {
+fn simulate_log_key_is_made_of_fields_and_lines_are_sorted() {
     let ended = rows(&[], LOG);
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
     assert_eq!(told(&ended.out), ["0 10.0.0.1 1", "1000000 10.0.0.1 0", "2000000 10.0.0.2 1"]);
@@ -40,7 +40,7 @@ fn the_key_is_made_of_fields_and_lines_are_put_in_order() {
 }
 
 #[test]
-fn formats_of_ones_own_and_json_are_read() {
+fn simulate_log_custom_format_and_json_are_read() {
     let nginx = "22:14 1700000040.250 10.0.0.1|/a\n22:14 1700000040.750 10.0.0.1|/b\n";
     let format = "$hour $msec $remote_addr|$uri";
     let ended = rows(&["--log", format, "--key", "{ip}{path}"], nginx);
@@ -65,7 +65,7 @@ fn packed(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_packed_log_that_ends_early_is_read_as_far_as_it_goes() {
+fn simulate_log_truncated_gzip_is_read_up_to_the_damage() {
     // Lines that do not pack well, so that half of the file is half of the lines.
     let line = |number: u32| {
         let words = number.wrapping_mul(2_654_435_769);
@@ -91,7 +91,7 @@ fn a_packed_log_that_ends_early_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn gzip_is_found_out() {
+fn simulate_log_gzip_is_detected() {
     let packed = packed(LOG);
     // Logs that were packed one by one and put together are read to the end.
     let twice = [&packed[..], &packed].concat();
@@ -101,7 +101,7 @@ fn gzip_is_found_out() {
 }
 
 #[test]
-fn broken_lines_are_told_and_not_fatal() {
+fn simulate_log_invalid_lines_are_counted_and_skipped() {
     let log = format!("{LOG}what is this\n{LOG}{}", "\u{0}\n".repeat(9));
     let ended = rows(&[], log);
     assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 6));
@@ -135,7 +135,7 @@ fn broken_lines_are_told_and_not_fatal() {
 }
 
 #[test]
-fn what_a_log_is_need_not_be_told_by_its_first_line() {
+fn simulate_log_format_is_found_behind_an_invalid_first_line() {
     let cut = format!("1 +0000] \"GET / HTTP/1.1\" 200 5\n{LOG}");
     let ended = rows(&[], cut);
     assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 3));
@@ -151,7 +151,7 @@ fn what_a_log_is_need_not_be_told_by_its_first_line() {
 }
 
 #[test]
-fn tables_and_pictures_are_about_logs_too() {
+fn simulate_log_is_shown_in_tables_and_charts() {
     let table = output(&["simulate", "-", "--policy", "gcra:1/1m", "--plot"], LOG);
     assert!(table.contains("gcra:1/1m        3 "), "{table}");
     assert!(table.contains("Time 0 is 2023-11-14 22:14:00 UTC.\n"), "{table}");

@@ -23,7 +23,7 @@ fn post(server: &Server, path: &str, body: &str) -> String {
 }
 
 #[test]
-fn actions_of_an_operator_are_logged_with_the_key_as_the_dashboard_shows_it() {
+fn operator_action_is_logged_with_the_key_as_the_dashboard_shows_it() {
     for (mode, is_shown) in [("on", true), ("masked", false), ("no-keys", false), ("off", false)] {
         let server = Server::start(&["--http-token", "secret", "--dashboard", mode]);
         post(&server, "/admin/block", r#"{"key":"user:42","duration_us":60000000}"#);

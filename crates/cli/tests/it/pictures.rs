@@ -45,7 +45,7 @@ fn assert_golden(name: &str, told: &str) {
 }
 
 #[test]
-fn policies_are_compared_in_a_table() {
+fn simulate_several_policies_are_compared_in_a_table() {
     let trace = scenario("boundary-burst.csv");
     let policies =
         ["--policy", "fixed-window:100/60s:align=clock", "--policy", "sliding-log:100/60s"];
@@ -67,7 +67,7 @@ sliding-log:100/1m               100  100  100  100  100
 }
 
 #[test]
-fn a_picture_in_the_terminal() {
+fn simulate_chart_is_drawn_in_the_terminal() {
     let trace = scenario("queue-200ms.csv");
     let policy = ["--policy", "leaky-queue:5/1s:capacity=20", "--policy", "gcra:5/1s:burst=20"];
     // The word behind `--plot` is the trace, as it is no file of a picture.
@@ -79,7 +79,7 @@ fn a_picture_in_the_terminal() {
 }
 
 #[test]
-fn a_picture_in_a_file_and_a_page() {
+fn simulate_chart_is_written_to_a_file_and_a_page() {
     let folder = Folder::new("page");
     let (svg, html) = (folder.file("a.svg"), folder.file("a.html"));
     let trace = scenario("boundary-burst.csv");
@@ -120,7 +120,7 @@ fn assert_well_formed(text: &str) {
 }
 
 #[test]
-fn a_rule_that_changes_is_in_force_from_its_moment_on() {
+fn simulate_changed_rule_applies_from_its_time_on() {
     let rows = "t_us,key,cost\n0,k,2\n29999999,k,1\n30000000,k,3\n30000001,k,1\n";
     let csv = ["simulate", "-", "--format", "csv", "--policy", "sliding-log:2/1m"];
     let change = ["--change", "30s=sliding-log:5/1m"];
@@ -152,7 +152,7 @@ fn a_rule_that_changes_is_in_force_from_its_moment_on() {
 }
 
 #[test]
-fn made_up_traffic_is_the_same_for_the_same_seed() {
+fn simulate_synthetic_traffic_equal_seeds_are_equal() {
     let rows = |seed: &str| {
         output(
             &[
@@ -181,7 +181,7 @@ fn made_up_traffic_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told() {
+fn simulate_conflicting_options_are_an_error() {
     let trace = scenario("queue-200ms.csv");
     for (arguments, told) in [
         (

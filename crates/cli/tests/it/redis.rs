@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[test]
-fn functions_are_installed_told_of_and_taken_away() {
+fn redis_functions_are_installed_shown_and_removed() {
     let redis = Server::start(Engine::Redis70);
     let version = env!("CARGO_PKG_VERSION");
     let ended = run(&["redis", "status", &redis.url()], "");
@@ -32,7 +32,7 @@ fn functions_are_installed_told_of_and_taken_away() {
 }
 
 #[test]
-fn every_scenario_is_decided_as_in_memory() {
+fn simulate_store_decides_every_scenario_as_memory() {
     let redis = Server::start(Engine::Redis70);
     for scenario in ["boundary-burst", "late-rush", "across-minutes"] {
         let path = scenarios().join(format!("{scenario}.csv"));
@@ -51,7 +51,7 @@ fn every_scenario_is_decided_as_in_memory() {
 }
 
 #[test]
-fn servers_on_one_store_keep_one_state_and_no_own() {
+fn serve_servers_on_one_store_share_its_state() {
     let redis = Server::start(Engine::Redis70);
     let serve = ["--store", &redis.url(), "--store-prefix", "limits:", "--store-deadline", "5s"];
     let servers = [server::Server::start(&serve), server::Server::start(&serve)];
@@ -69,7 +69,7 @@ fn servers_on_one_store_keep_one_state_and_no_own() {
 }
 
 #[test]
-fn what_is_said_of_no_store_or_besides_one_is_refused() {
+fn serve_store_options_without_a_store_are_an_error() {
     let refused = |more: &[&str]| {
         let ended = run(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), "");
         assert_eq!(ended.code, Some(2), "{more:?}");

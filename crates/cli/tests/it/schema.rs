@@ -12,7 +12,7 @@ fn tools() -> PathBuf {
 }
 
 #[test]
-fn what_the_document_says_is_so() {
+fn schema_document_is_true() {
     let server = Server::start(&["--test-clock"]);
     let examples = env::var("SLUICEGATE_SCHEMA_EXAMPLES").unwrap_or_else(|_| "15".to_owned());
     let program = tools().join("schema/bin/schemathesis");

@@ -84,7 +84,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn a_key_is_taken_peeked_shown_and_forgotten() {
+fn commands_key_is_taken_peeked_shown_and_reset() {
     let server = Server::start(&[]);
     let ask = |command: &str, arguments: &[&str]| {
         let ended = run(&[&[command, "--server", &server.address], arguments].concat(), "");
@@ -112,7 +112,7 @@ fn a_key_is_taken_peeked_shown_and_forgotten() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_given() {
+fn commands_password_is_required_and_accepted() {
     let server = Server::start(&["--requirepass", "secret"]);
     let take = ["take", "k", "gcra:9/1s", "--server", &server.address];
     let ended = run(&take, "");
@@ -131,7 +131,7 @@ fn a_password_is_asked_for_and_given() {
 }
 
 #[test]
-fn a_server_with_a_test_clock_answers_a_trace_as_memory_does() {
+fn simulate_server_with_a_test_clock_decides_as_memory() {
     let server = Server::start(&["--test-clock"]);
     let rows = |more: &[&str], trace: &str| {
         output(&[&["simulate", "--format", "csv", "-"], more].concat(), trace)
@@ -169,7 +169,7 @@ fn a_server_with_a_test_clock_answers_a_trace_as_memory_does() {
 }
 
 #[test]
-fn a_server_by_its_own_clock_decides_no_trace() {
+fn simulate_server_without_a_test_clock_is_an_error() {
     let server = Server::start(&[]);
     let simulate = ["simulate", "--policy", "gcra:1/1s", "-", "--store", &server.address];
     let ended = run(&simulate, "t_us,key,cost\n0,x,1\n");
@@ -178,7 +178,7 @@ fn a_server_by_its_own_clock_decides_no_trace() {
 }
 
 #[test]
-fn no_server_and_a_port_in_use_are_told() {
+fn commands_no_server_and_a_port_in_use_are_errors() {
     let server = Server::start(&[]);
     let address = server.address.strip_prefix("resp://").unwrap();
     let ended = run(&["serve", "--listen", address], "");
@@ -296,7 +296,7 @@ fn hostile_clients_are_logged_once_a_minute() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_stops_it_gracefully() {
+fn serve_signal_stops_it_gracefully() {
     for signal in ["-TERM", "-INT"] {
         let log = Server::start(&[]).stop(signal);
         assert!(log.contains("started") && log.contains("stopped"), "{log}");
@@ -306,7 +306,7 @@ fn a_signal_stops_it_gracefully() {
 /// A snapshot that fails is logged once for as long as it fails, and again at the end, where state is lost.
 #[cfg(unix)]
 #[test]
-fn a_last_snapshot_that_fails_is_logged() {
+fn serve_failed_last_snapshot_is_logged() {
     use std::{io::Write, net::TcpStream};
 
     let folder = std::env::temp_dir().join(format!("sluicegate-{}-last", std::process::id()));

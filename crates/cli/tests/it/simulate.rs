@@ -15,7 +15,7 @@ fn csv(policy: &[&str], trace: &str) -> Ended {
 }
 
 #[test]
-fn rows_say_what_was_decided() {
+fn simulate_rows_contain_the_decisions() {
     let trace = "t_us,key,cost,policy,op\n\
                  0,\"a,\"\"b\"\"\",2,,\n\
                  0,\"a,\"\"b\"\"\",1,,peek\n\
@@ -39,7 +39,7 @@ fn rows_say_what_was_decided() {
 }
 
 #[test]
-fn every_row_may_name_its_policy() {
+fn simulate_row_with_its_own_policy_is_decided_by_it() {
     let ended = csv(&[], "t_us,key,cost,policy\n0,a,1,gcra:1/1s\n0,b,1,\n");
     assert_eq!(ended.code, Some(2));
     assert_eq!(ended.out, format!("{HEADER}0,a,1,1,1,0,0,1000000,0\n"));
@@ -47,7 +47,7 @@ fn every_row_may_name_its_policy() {
 }
 
 #[test]
-fn a_broken_line_is_told_by_number_and_fault() {
+fn simulate_invalid_line_is_an_error_with_its_number() {
     for (lines, told) in [
         ("7,a,x\n", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
         (
@@ -73,7 +73,7 @@ fn a_broken_line_is_told_by_number_and_fault() {
 }
 
 #[test]
-fn the_table_is_for_people() {
+fn simulate_table_is_readable() {
     let trace = scenarios().join("queue-200ms.csv");
     let policy = "leaky-queue:5/1s:capacity=20";
     let table = output(&["simulate", "--policy", policy, trace.to_str().unwrap()], "");
@@ -92,7 +92,7 @@ user:action        30      10  33.3 %
 }
 
 #[test]
-fn the_table_has_the_period_of_the_policy_and_counts_requests_only() {
+fn simulate_table_uses_the_period_of_the_policy_and_counts_requests() {
     let trace = "t_us,key,cost,policy,op\n0,a,1,sliding-log:1/7s,charge\n6000000,b,1,gcra:1/1s,\n";
     let table = output(&["simulate", "-"], trace);
     assert!(table.contains("\nsliding-log:1/7s        1 "), "{table}");
@@ -106,7 +106,7 @@ fn the_table_has_the_period_of_the_policy_and_counts_requests_only() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn simulate_closed_pipe_ends_it_without_an_error() {
     let mut child = sluicegate()
         .args(["simulate", "--policy", "gcra:1/1s", "--format", "csv", "-"])
         .stdin(Stdio::piped())

@@ -3,7 +3,7 @@
 use crate::run::{output, run};
 
 #[test]
-fn the_first_screen_of_help_has_examples() {
+fn help_first_screen_has_examples() {
     let help = output(&["--help"], "");
     assert!(help.lines().count() <= 40, "{help}");
     for command in ["serve", "take", "peek", "reset", "info", "policy", "simulate", "Examples:"] {
@@ -13,19 +13,19 @@ fn the_first_screen_of_help_has_examples() {
 }
 
 #[test]
-fn the_version_is_that_of_the_package() {
+fn version_is_that_of_the_package() {
     assert_eq!(output(&["--version"], ""), concat!("sluicegate ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
-fn a_policy_is_said_in_words() {
+fn policy_is_explained_in_words() {
     let words = output(&["policy", "gcra:30/60s:burst=16"], "");
     assert!(words.starts_with("gcra:30/1m:burst=16\n"), "{words}");
     assert!(words.contains("at most    16 units in any second, 46 in any 1m, 43216 in any day"));
 }
 
 #[test]
-fn what_is_wrong_with_an_argument_is_told() {
+fn policy_invalid_argument_is_an_error() {
     let ended = run(&["policy", "gcra:0/1s"], "");
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.starts_with("error: invalid POLICY `gcra:0/1s`: "), "{}", ended.err);

@@ -101,7 +101,7 @@ pub(crate) fn begin(
 
 /// An operation was applied to `name`: requests that wait for it may now pass.
 #[inline]
-pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
+pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
     if waiting() > 0 {
         let key = QueueKey { database: context.database(), name: name.bytes().into() };
         wake(context, queues(|queues| queues.applied(&key, policy, operation)));

@@ -16,7 +16,7 @@ fn rule(policy: &str) -> PreparedPolicy {
 }
 
 #[tokio::test]
-async fn every_operation_is_answered_by_every_engine() {
+async fn store_every_operation_is_answered_by_every_engine() {
     for engine in Engine::ALL {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -52,7 +52,7 @@ async fn every_operation_is_answered_by_every_engine() {
 }
 
 #[tokio::test]
-async fn one_decision_is_one_round_trip() {
+async fn store_decision_is_one_round_trip() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let calls = || {
@@ -78,7 +78,7 @@ async fn one_decision_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn scripts_that_the_server_forgot_are_sent_again() {
+async fn script_missing_on_the_server_is_sent_again() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rules =
@@ -106,7 +106,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
 }
 
 #[tokio::test]
-async fn a_denial_stands_until_its_time_without_being_asked_again() {
+async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     let server = Server::start(Engine::Valkey91);
     let store = store_of(&server).await;
     let rule = rule("gcra:1/1h:burst=3");
@@ -146,7 +146,7 @@ async fn a_denial_stands_until_its_time_without_being_asked_again() {
 }
 
 #[tokio::test]
-async fn a_cached_denial_is_over_when_the_store_would_pass() {
+async fn denial_cache_denial_ends_when_the_store_would_allow() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rule = rule("gcra:20/1s:burst=1");
@@ -164,7 +164,7 @@ async fn a_cached_denial_is_over_when_the_store_would_pass() {
 }
 
 #[tokio::test]
-async fn many_are_taken_at_once_in_order() {
+async fn take_many_several_keys_answers_in_order() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let (small, large) = (rule("gcra:3/1h"), rule("fixed-window:100/1h"));
@@ -195,7 +195,7 @@ async fn many_are_taken_at_once_in_order() {
 }
 
 #[tokio::test]
-async fn a_clients_clock_does_not_matter() {
+async fn store_client_clock_off_decides_the_same() {
     // The client's clock enters only as a guess of which windows of a calendar to send; one that is far
     // off is told once more.
     let server = Server::start(Engine::Redis70);

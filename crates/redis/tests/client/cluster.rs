@@ -15,7 +15,7 @@ pub(crate) fn url(cluster: &Cluster) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
+async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let mut cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
@@ -154,7 +154,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_half_up_says_so() {
+async fn cluster_half_up_is_an_error_that_says_so() {
     let node = Cluster::node(Engine::Redis70, &[]);
     node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());

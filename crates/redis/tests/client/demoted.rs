@@ -162,7 +162,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
 
 /// A server that refuses connections: the breaker says so without a question, and reconnects are few.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_connections_open_the_breaker() {
+async fn breaker_refused_connections_open_it() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     server.kill();

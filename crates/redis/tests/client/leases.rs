@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_hot_key_is_asked_for_in_chunks() {
+async fn lease_hot_key_is_taken_in_chunks() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rule = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
@@ -28,7 +28,7 @@ async fn a_hot_key_is_asked_for_in_chunks() {
 }
 
 #[tokio::test]
-async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
+async fn lease_unused_units_are_returned_exactly_once() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     // Nothing drains meanwhile.
@@ -53,7 +53,7 @@ async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
 }
 
 #[tokio::test]
-async fn what_cannot_go_back_is_forfeited() {
+async fn lease_units_that_cannot_be_returned_are_forfeited() {
     let server = Server::start(Engine::Redis70);
     let proxy = Proxy::to(server.port()).await;
     let mut options = patient();
@@ -76,7 +76,7 @@ async fn what_cannot_go_back_is_forfeited() {
 
 /// Eight clients on one key, some of which die with what they hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_clients_stay_in_bounds_though_some_die() {
+async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     let server = Server::start(Engine::Redis70);
     let micros = || {
         let (seconds, micros): (u64, u64) = server.ask("TIME");
@@ -118,7 +118,7 @@ async fn eight_clients_stay_in_bounds_though_some_die() {
 }
 
 #[tokio::test]
-async fn only_what_a_chunk_can_stand_for_is_leased() {
+async fn lease_policy_without_chunks_is_not_leased() {
     for policy in
         ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s", "gcra:9/1s,gcra:99/1m"]
     {

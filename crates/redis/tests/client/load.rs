@@ -82,7 +82,7 @@ fn micros(server: &Server) -> u64 {
 /// RELIABILITY 13: by the server's own clock, and by what it has stored, nothing is admitted that was
 /// not charged, and nothing is charged twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn four_processes_on_one_key_are_exact() {
+async fn store_four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -120,7 +120,7 @@ async fn four_processes_on_one_key_are_exact() {
 
 /// RELIABILITY 14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_under_load_are_nobodys_error() {
+async fn script_flush_under_load_causes_no_error() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let span = Duration::from_millis(size("SLUICEGATE_FLUSHES_MS", 1500));
@@ -167,7 +167,7 @@ async fn scripts_that_are_flushed_under_load_are_nobodys_error() {
 
 /// RELIABILITY 42, with real processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_of_several_processes_stay_in_bounds_and_are_used_up() {
+async fn lease_several_processes_stay_in_bounds_and_use_all_units() {
     let server = Server::start(Engine::Redis70);
     let count = usize::try_from(size("SLUICEGATE_LEASE_PROCESSES", 3)).unwrap();
     let span = Duration::from_millis(size("SLUICEGATE_LEASE_MS", 2000));

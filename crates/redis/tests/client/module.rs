@@ -28,7 +28,7 @@ async fn store(server: &Server, modules: bool) -> RedisStore {
 
 /// Both write what both read, whatever is asked, and whoever is asked next.
 #[tokio::test]
-async fn module_and_scripts_take_turns_on_the_same_bytes() {
+async fn module_and_scripts_alternate_on_the_same_bytes() {
     for engine in ENGINES {
         let server = with_module(engine);
         let stores = [store(&server, true).await, store(&server, false).await];
@@ -97,7 +97,7 @@ async fn module_and_scripts_take_turns_on_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn reservations_are_those_of_the_policy() {
+async fn module_reservation_is_that_of_the_policy() {
     let server = with_module(Engine::Redis70);
     let store = store(&server, true).await;
     let rule: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
@@ -118,7 +118,7 @@ async fn reservations_are_those_of_the_policy() {
 
 /// Nobody who asks notices, and no unit is lost or given twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_comes_and_goes_under_load() {
+async fn module_loaded_and_unloaded_under_load_causes_no_error() {
     const UNITS: u32 = 3_000;
     let rounds = size("SLUICEGATE_MODULE_ROUNDS", 6);
     // It is built before there are deadlines.
@@ -189,7 +189,7 @@ async fn it_comes_and_goes_under_load() {
 }
 
 #[tokio::test]
-async fn who_may_not_use_it_uses_scripts() {
+async fn module_user_without_permission_uses_scripts() {
     let server = with_module(Engine::Redis70);
     let _: () = server.ask(
         "ACL SETUSER limiter on >pw ~* +@connection +evalsha +eval +get +set +del +pttl +pexpire \

@@ -39,7 +39,7 @@ fn takes<'a>(keys: &[&'a [u8]], rules: &[&'a PreparedPolicy]) -> Vec<KeyedTake<'
 }
 
 #[tokio::test]
-async fn one_server_decides_all_at_once_and_its_denials_are_known() {
+async fn multi_key_one_server_decides_together_and_denials_are_cached() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let user: PreparedPolicy = "fixed-window:3/1h".parse().unwrap();
@@ -84,7 +84,7 @@ async fn one_server_decides_all_at_once_and_its_denials_are_known() {
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_each_rule_says_how_its_key_stands() {
+async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     let mut server = Server::start(Engine::Redis70);
     let mut options: Options = patient();
     options.deadline = Duration::from_millis(300);
@@ -111,7 +111,7 @@ async fn while_the_store_is_away_each_rule_says_how_its_key_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_of_several_nodes_are_asked_in_order_and_refunded() {
+async fn multi_key_several_nodes_are_asked_in_order_and_refunded() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let user: PreparedPolicy = "fixed-window:100/1h".parse().unwrap();

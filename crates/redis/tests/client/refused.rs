@@ -29,7 +29,7 @@ fn keys(server: &Server) -> Vec<String> {
 
 /// The breaker opens and closes without a question, and stays open in between although `DEL` is allowed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_without_memory_opens_the_breaker() {
+async fn breaker_server_without_memory_opens_it() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -64,7 +64,7 @@ async fn server_without_memory_opens_the_breaker() {
 
 /// One command that the user may not run says nothing of takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_command_that_is_forbidden_leaves_the_breaker_closed() {
+async fn breaker_one_forbidden_command_leaves_it_closed() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -82,7 +82,7 @@ async fn one_command_that_is_forbidden_leaves_the_breaker_closed() {
 
 /// A prefix that the user may not use: no node is worth asking, and yet another key may be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_that_are_forbidden_make_the_store_unavailable_with_a_closed_breaker() {
+async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -114,7 +114,7 @@ async fn keys_that_are_forbidden_make_the_store_unavailable_with_a_closed_breake
 
 /// A user who may use the module alone, and no key but those of the prefix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn module_without_scripts_leaves_the_breaker_closed() {
+async fn breaker_module_without_scripts_leaves_it_closed() {
     let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);
     server.ask::<()>(
         "ACL SETUSER limiter on >pw ~limits:* +@connection +command|info +sg.take +sg.peek",

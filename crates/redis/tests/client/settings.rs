@@ -11,7 +11,7 @@ use crate::servers::{patient, store_of};
 const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time";
 
 #[tokio::test]
-async fn the_least_permissions_are_enough() {
+async fn permissions_least_are_enough() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         server.ask::<()>(&format!("ACL SETUSER limiter on >p@ss ~limits:* ~sg:test:* {LEAST}"));
@@ -71,7 +71,7 @@ async fn the_least_permissions_are_enough() {
 }
 
 #[tokio::test]
-async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
+async fn status_eviction_policy_that_forgets_limits_is_a_problem() {
     for (policy, told) in [("noeviction", false), ("allkeys-lru", true), ("volatile-ttl", true)] {
         let arguments = ["--maxmemory", "50mb", "--maxmemory-policy", policy];
         let server = Server::with(Engine::Redis70, &arguments);
@@ -85,7 +85,7 @@ async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
 }
 
 #[tokio::test]
-async fn functions_come_and_go() {
+async fn functions_are_installed_and_removed() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         let store = store_of(&server).await;
@@ -109,7 +109,7 @@ async fn functions_come_and_go() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told() {
+async fn connect_missing_server_is_an_error_that_names_it() {
     let port = sluicegate_testing::free_port();
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("127.0.0.1"), "{error}");

@@ -8,7 +8,7 @@ use sluicegate_testing::{Engine, Server};
 use crate::servers::store_of;
 
 #[tokio::test]
-async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
+async fn state_unreadable_is_an_error_and_is_kept() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
@@ -45,7 +45,7 @@ async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
 /// While a change of rule is rolled out, old and new processes ask for the same keys: what was used
 /// stays used whoever asks, so together they admit no more than the larger rule does.
 #[tokio::test]
-async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
+async fn state_two_policies_at_once_admit_no_more_than_the_larger() {
     let server = Server::start(Engine::Redis70);
     let (old, new) = (store_of(&server).await, store_of(&server).await);
     for (first, second, most) in [
@@ -67,7 +67,7 @@ async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
 }
 
 #[tokio::test]
-async fn a_script_that_is_killed_is_an_absence() {
+async fn script_killed_makes_the_store_unavailable() {
     let server = Server::with(Engine::Redis70, &["--busy-reply-threshold", "1"]);
     let store = store_of(&server).await;
     let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);

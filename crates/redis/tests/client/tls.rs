@@ -99,7 +99,7 @@ pub(crate) fn simple_server() -> (Server, Files, u16) {
 }
 
 #[tokio::test]
-async fn who_is_who_is_checked_on_both_sides() {
+async fn tls_certificates_are_checked_on_both_sides() {
     let files = Files::new();
     let [servers, clients, strangers] = ["servers", "clients", "strangers"].map(authority);
     files.write("server", &servers, ExtendedKeyUsagePurpose::ServerAuth);

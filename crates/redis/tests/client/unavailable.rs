@@ -14,7 +14,7 @@ use crate::servers::{store_of, until};
 
 /// RELIABILITY 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_stopped_holds_nobody_up() {
+async fn store_stopped_server_delays_no_request() {
     let server = Server::start(Engine::Redis70);
     let deadline = Options::default().deadline;
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 700));
@@ -82,7 +82,7 @@ async fn a_server_that_is_stopped_holds_nobody_up() {
 
 /// What `local` admits is its share, less what the last answers said was used.
 #[tokio::test]
-async fn what_is_decided_here_begins_with_what_was_known() {
+async fn local_fallback_starts_with_the_last_known_state() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let share = OnError::Local(Share::of(1, 2).unwrap());
@@ -114,7 +114,7 @@ async fn what_is_decided_here_begins_with_what_was_known() {
 
 /// RELIABILITY 15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kill_costs_a_burst_at_most() {
+async fn store_killed_server_costs_at_most_a_burst() {
     let kills = size("SLUICEGATE_REDIS_KILLS", 2);
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
     let mut server = Server::with(Engine::Redis70, &arguments);
@@ -169,7 +169,7 @@ async fn each_kill_costs_a_burst_at_most() {
 
 /// RELIABILITY 21; the warning of the other half is in `settings`.
 #[tokio::test]
-async fn a_server_that_is_full_is_an_absence() {
+async fn store_full_server_is_unavailable() {
     let server =
         Server::with(Engine::Redis70, &["--maxmemory", "10mb", "--maxmemory-policy", "noeviction"]);
     let store = store_of(&server).await;

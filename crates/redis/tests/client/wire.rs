@@ -14,7 +14,7 @@ use crate::{
 
 /// Every key has a limit of its own, so that an answer to another's question shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_the_wire_does_no_answer_is_anothers() {
+async fn wire_faults_never_swap_answers() {
     let server = Server::start(Engine::Redis70);
     let proxy = Proxy::to(server.port()).await;
     let times = size("SLUICEGATE_WIRE_FAULTS", 25);
@@ -68,7 +68,7 @@ async fn whatever_the_wire_does_no_answer_is_anothers() {
 
 /// A refund whose answer is lost has been done; to do it again would admit what was never given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
+async fn wire_refund_with_a_lost_answer_is_sent_once() {
     let server = Server::start(Engine::Redis70);
     let proxy = Proxy::to(server.port()).await;
     let mut options = Options::default();
@@ -105,7 +105,7 @@ async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
 
 /// Callers who are gone by the time of the answer, and those who come after them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_gone_takes_nobody_elses_answer() {
+async fn wire_cancelled_request_takes_no_other_answer() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rules: Vec<PreparedPolicy> =

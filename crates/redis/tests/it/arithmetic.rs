@@ -31,7 +31,7 @@ fn below(bits: u32) -> impl Strategy<Value = u64> {
 }
 
 #[test]
-fn products_and_quotients_are_exact() {
+fn script_products_and_quotients_are_exact() {
     let server = Server::start(Engine::Redis70);
     let mut connection = server.connect();
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);

@@ -31,7 +31,7 @@ fn expected(
 }
 
 #[test]
-fn they_are_taken_over_as_the_module_does() {
+fn script_redis_cell_keys_are_taken_over_as_by_the_module() {
     let server = Server::start(Engine::Redis70);
     let mut store = Store::new(server.connect());
     let policies = prop::sample::select(vec![
@@ -93,7 +93,7 @@ fn they_are_taken_over_as_the_module_does() {
 }
 
 #[test]
-fn no_other_limit_takes_them_over() {
+fn script_redis_cell_keys_are_an_error_under_other_limits() {
     let server = Server::start(Engine::Valkey91);
     let mut store = Store::new(server.connect());
     let now = Timestamp::from_micros(NOW).unwrap();

@@ -30,24 +30,24 @@ fn passes_the_kit(engine: Engine) {
 }
 
 #[test]
-fn redis_7_0() {
+fn script_redis_7_0_decides_as_core() {
     passes_the_kit(Engine::Redis70);
 }
 
 #[test]
-fn valkey_9_1() {
+fn script_valkey_9_1_decides_as_core() {
     passes_the_kit(Engine::Valkey91);
 }
 
 #[test]
-fn redis_6_2() {
+fn script_redis_6_2_decides_as_core() {
     passes_the_kit(Engine::Redis62);
 }
 
 /// Logs that are full for long: their events are cut off and appended to as bytes, and written anew
 /// only when an offset outgrows its field.
 #[test]
-fn long_logs() {
+fn script_long_logs_decide_as_core() {
     let server = Server::start(Engine::Redis70);
     for (text, step, heavy) in [
         ("sliding-log:300/1s", 2_003, false),
@@ -82,7 +82,7 @@ fn long_logs() {
 
 /// Events that were gone when the newest one came do not come back with a clock that steps.
 #[test]
-fn events_that_are_gone_stay_so() {
+fn script_log_events_that_are_gone_stay_gone() {
     let server = Server::start(Engine::Redis70);
     let mut store = Store::new(server.connect());
     let policy: Policy = "sliding-log:5/1m".parse().unwrap();
@@ -122,7 +122,7 @@ fn events_that_are_gone_stay_so() {
 /// Where more logs are asked for than there were, those left over begin with what the log with the longest
 /// period saw: of equals, the first that was written.
 #[test]
-fn of_logs_of_equal_periods_the_first_is_seen() {
+fn script_logs_of_equal_periods_first_is_carried_over() {
     let server = Server::start(Engine::Redis70);
     for (name, before) in [
         ("first", "sliding-log:2/1m:count=all,sliding-log:9/1m"),

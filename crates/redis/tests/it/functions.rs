@@ -128,17 +128,17 @@ fn passes_the_kit(engine: Engine) {
 }
 
 #[test]
-fn redis_7_0() {
+fn functions_redis_7_0_decide_as_core() {
     passes_the_kit(Engine::Redis70);
 }
 
 #[test]
-fn valkey_9_1() {
+fn functions_valkey_9_1_decide_as_core() {
     passes_the_kit(Engine::Valkey91);
 }
 
 #[test]
-fn a_cost_and_the_server_s_clock_will_do() {
+fn functions_cost_alone_uses_the_clock_of_the_server() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut install(&server);
@@ -169,7 +169,7 @@ type Words<'a> = &'a [&'a [u8]];
 
 /// The arguments of a function, and those of the command that says the same, fail in the same words.
 #[test]
-fn arguments_fail_in_the_words_of_the_commands() {
+fn functions_invalid_arguments_fail_as_commands_do() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut install(&server);
     let policy: &[u8] = b"gcra:30/1m";
@@ -251,7 +251,7 @@ fn field<'a>(described: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn what_is_stored_is_described_as_by_the_server() {
+fn functions_info_describes_state_as_the_server_does() {
     let server = Server::start(Engine::Valkey91);
     let connection = &mut install(&server);
     for text in [

@@ -173,7 +173,7 @@ impl Draw {
 }
 
 #[test]
-fn texts_are_read_as_the_core_reads_them() {
+fn policy_text_is_read_as_by_the_core() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut install(&server);
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
@@ -205,7 +205,7 @@ fn texts_are_read_as_the_core_reads_them() {
 }
 
 #[test]
-fn a_text_that_is_no_utf_8_is_told_where() {
+fn policy_text_not_utf_8_is_an_error_with_its_position() {
     let server = Server::start(Engine::Valkey91);
     let connection = &mut install(&server);
     for bytes in [
@@ -228,7 +228,7 @@ fn a_text_that_is_no_utf_8_is_told_where() {
 
 /// Texts are remembered, and that they are many does no harm.
 #[test]
-fn policies_are_cached_within_bounds() {
+fn policy_cache_many_policies_stays_in_bounds() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut install(&server);
     for round in 0..2 {

@@ -14,6 +14,19 @@ pub enum EnvoyMode {
     Quota,
 }
 
+impl EnvoyMode {
+    /// The order in which a limit in this mode stands for a descriptor or a request, lowest first: enforced limits that
+    /// deny, limits in quota mode that deny, all others.
+    #[must_use]
+    pub const fn rank(self, allowed: bool) -> u8 {
+        match self {
+            Self::Enforced if !allowed => 0,
+            Self::Quota if !allowed => 1,
+            Self::Enforced | Self::Quota | Self::Shadow => 2,
+        }
+    }
+}
+
 impl Match<'_> {
     /// How a denial by this match counts.
     #[must_use]
@@ -42,10 +55,10 @@ pub struct DescriptorLimit {
 }
 
 impl DescriptorLimit {
-    /// Limits that deny first, then those with the least remaining.
+    /// The [rank of its mode](EnvoyMode::rank), then the least remaining.
     #[must_use]
-    pub fn rank(&self) -> (bool, u32) {
-        (self.allowed || self.mode == EnvoyMode::Shadow, self.remaining)
+    pub const fn rank(&self) -> (u8, u32) {
+        (self.mode.rank(self.allowed), self.remaining)
     }
 }
 
@@ -88,6 +101,28 @@ pub fn is_over_limit(limits: impl Iterator<Item = (EnvoyMode, bool)>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{EnvoyMode::*, *};
+
+    #[test]
+    fn rank_enforced_denial_is_before_quota_denial() {
+        let limits = [
+            (Shadow, false, 0),
+            (Enforced, true, 1),
+            (Quota, true, 0),
+            (Quota, false, 0),
+            (Enforced, false, 3),
+            (Enforced, false, 0),
+        ];
+        let limits = limits.map(|(mode, allowed, remaining)| DescriptorLimit {
+            found: 0,
+            mode,
+            allowed,
+            remaining,
+        });
+        let mut ranked = limits;
+        ranked.sort_by_key(DescriptorLimit::rank);
+        let [shadow, allowed, quota_allowed, quota, enforced_with_rest, enforced] = limits;
+        assert_eq!(ranked, [enforced, enforced_with_rest, quota, shadow, quota_allowed, allowed]);
+    }
 
     #[test]
     fn is_over_limit_quotas_deny_only_together() {

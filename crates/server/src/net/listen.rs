@@ -3,12 +3,13 @@
 use std::{
     future::poll_fn,
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     task::{Context, Poll},
 };
 
 use sluicegate_commands::plain_error;
+use socket2::SockRef;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 use tokio::net::{TcpListener, TcpSocket};
@@ -116,6 +117,8 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.poll_accept(context).map(|accepted| {
                 let (stream, peer) = accepted?;
+                // A socket for both families maps addresses of IPv4 to IPv6.
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 Ok((Socket::Tcp(stream.into_std()?), peer.to_string()))
             }),
             #[cfg(unix)]
@@ -128,13 +131,36 @@ impl Listener {
     }
 }
 
-/// As [`TcpListener::bind`], but with [`BACKLOG`].
+/// As [`TcpListener::bind`], but with [`BACKLOG`], and `[::]` is all addresses of IPv4 and IPv6.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let (socket, address) = open(address, TcpSocket::new_v6)?;
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// A socket for `address`, and the address to bind: that of IPv4 for `[::]` on a system without IPv6.
+fn open(
+    address: SocketAddr,
+    new_v6: impl FnOnce() -> io::Result<TcpSocket>,
+) -> io::Result<(TcpSocket, SocketAddr)> {
+    if address.is_ipv4() {
+        return Ok((TcpSocket::new_v4()?, address));
+    }
+    let is_all = address.ip() == Ipv6Addr::UNSPECIFIED;
+    match new_v6() {
+        Ok(socket) => {
+            if is_all {
+                SockRef::from(&socket).set_only_v6(false)?;
+            }
+            Ok((socket, address))
+        }
+        Err(_) if is_all => {
+            Ok((TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, address.port()).into()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn bind(protocol: &Protocol, address: SocketAddr) -> io::Result<TcpListener> {
@@ -241,9 +267,40 @@ impl Drop for Unix {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::{fs, net::TcpStream, time::Duration};
+    use std::{
+        fs,
+        net::{IpAddr, TcpStream},
+        time::Duration,
+    };
 
     use super::*;
+
+    #[tokio::test]
+    async fn listen_on_all_addresses_accepts_both_families() {
+        let listener = listen("[::]:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let listener = Listener::Tcp(listener);
+        let mut loopbacks: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
+        // A machine may have no address of IPv6.
+        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            loopbacks.push(Ipv6Addr::LOCALHOST.into());
+        }
+        for ip in loopbacks {
+            let client = TcpStream::connect_timeout(&(ip, port).into(), Duration::from_secs(10));
+            let client = client.unwrap().local_addr().unwrap();
+            let (_, address) = poll_fn(|context| listener.poll_accept(context)).await.unwrap();
+            assert_eq!(address, client.to_string(), "the client's own address");
+        }
+    }
+
+    #[tokio::test]
+    async fn open_without_ipv6_takes_ipv4_for_all_addresses_only() {
+        let none = || Err(io::Error::from(io::ErrorKind::Unsupported));
+        let (socket, address) = open("[::]:6380".parse().unwrap(), none).unwrap();
+        assert_eq!(address.to_string(), "0.0.0.0:6380");
+        assert!(SockRef::from(&socket).local_addr().unwrap().is_ipv4());
+        assert!(open("[::1]:6380".parse().unwrap(), none).is_err());
+    }
 
     /// A burst of connections does not make a further client retry after a second.
     #[tokio::test]

@@ -85,7 +85,7 @@ fn size(name: &str, usual: usize) -> usize {
 }
 
 #[test]
-fn as_many_pass_as_the_rules_say_in_both_forms() {
+fn envoy_rules_of_both_forms_admit_their_limits() {
     let wanted = size("SLUICEGATE_ENVOY_REQUESTS", 10_000);
     for (form, rules) in [("ours", OURS.to_owned()), ("envoyproxy", theirs())] {
         let rules = File::new(form, &rules);
@@ -135,7 +135,7 @@ fn as_many_pass_as_the_rules_say_in_both_forms() {
 }
 
 #[test]
-fn without_the_service_envoy_does_as_it_was_told() {
+fn envoy_without_the_service_does_as_configured() {
     let rules = File::new("killed", OURS);
     for (deny, expected) in [(false, 200), (true, 500)] {
         let (mut server, upstream) = (serve(&rules), Upstream::start());
@@ -160,7 +160,7 @@ fn without_the_service_envoy_does_as_it_was_told() {
 }
 
 #[test]
-fn a_service_that_is_too_slow_is_not_waited_for() {
+fn envoy_slow_service_is_not_waited_for() {
     let rules = File::new("slow", OURS);
     let (server, upstream) = (serve(&rules), Upstream::start());
     let envoy = Envoy::start("slow", &server.grpc, &upstream, |text| {
@@ -184,7 +184,7 @@ fn a_service_that_is_too_slow_is_not_waited_for() {
 }
 
 #[test]
-fn the_example_limits_users_and_logins() {
+fn envoy_example_limits_users_and_logins() {
     for file in ["rules.yaml", "ratelimit.yaml"] {
         // An hour on the clock may end while the test runs.
         let text = example(file).replace("unit: hour", &format!("unit: {}", long_unit()));

@@ -81,7 +81,7 @@ impl Drop for Script {
 }
 
 #[test]
-fn the_example_runs_as_it_stands() {
+fn envoy_example_script_runs_unchanged() {
     let mut script = Script::start();
     until("the shop is open", || script.is_up());
     let mut client = Client::connect(&script.shop);

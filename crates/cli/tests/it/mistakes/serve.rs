@@ -81,6 +81,8 @@ fn serve_flag_mistakes_are_named() {
         ("--config /nowhere.toml", "cannot read the configuration file /nowhere.toml: no such file".into()),
         ("--max-client 5", "unknown option `--max-client`: did you mean `--max-clients`?".into()),
         ("--frobnicate", "unknown option `--frobnicate`: see `sluicegate serve --help`".into()),
+        ("--require-secrets=false", "--require-secrets takes no value; to switch it off, leave it out or set SLUICEGATE_REQUIRE_SECRETS=false".into()),
+        ("--print-config=x", "--print-config takes no value; to switch it off, leave it out\n".into()),
         ("--test-clock --test-clock", "--test-clock is given twice: expected it once".into()),
         ("here", "unexpected argument `here`".into()),
         ("--log-level inof", "invalid --log-level `inof`: did you mean `info`?".into()),

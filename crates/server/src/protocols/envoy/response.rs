@@ -49,9 +49,9 @@ impl Limited {
         !self.allowed && !matches!(self.mode, EnvoyMode::Shadow)
     }
 
-    /// Limits that deny first, then those with the least remaining.
-    const fn rank(&self) -> (bool, u32) {
-        (!self.denies(), self.remaining)
+    /// As [`DescriptorLimit::rank`](sluicegate_rules::DescriptorLimit::rank).
+    const fn rank(&self) -> (u8, u32) {
+        (self.mode.rank(self.allowed), self.remaining)
     }
 }
 

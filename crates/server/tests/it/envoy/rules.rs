@@ -8,12 +8,21 @@ use crate::harness::{Folder, any_port};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
 pub(super) fn service(rules: &str) -> (Service, Folder) {
+    service_of(&[rules])
+}
+
+/// [`service`] with several files.
+fn service_of(files: &[&str]) -> (Service, Folder) {
     let folder = Folder::new();
-    let file = folder.file("rules.yaml");
     let unit = long_unit().as_str_name().to_lowercase();
-    std::fs::write(&file, rules.replace("UNIT", &unit)).unwrap();
+    let files = files.iter().enumerate().map(|(index, rules)| {
+        let file = folder.file(&format!("rules{index}.yaml"));
+        std::fs::write(&file, rules.replace("UNIT", &unit)).unwrap();
+        file
+    });
+    let files = files.collect();
     let service = Service::with(|config| {
-        config.rules = vec![file];
+        config.rules = files;
         config.http.address = Some(any_port());
         config.envoy.headers = EnvoyHeaders::RateLimit;
         config.envoy.metadata = true;
@@ -124,6 +133,34 @@ descriptors:
     assert_eq!(second, (true, vec![(true, 0), (false, 0)]));
     assert!(over.is_some_and(|it| it.contains("NumberValue(0.0)")));
     assert_eq!(asked().0, (false, vec![(true, 0), (true, 0)]));
+}
+
+#[test]
+fn quota_mode_hides_no_denial_by_an_enforced_rule() {
+    let quotas = "
+domain: shop
+descriptors:
+  - key: model
+    value: small
+    quota_mode: true
+    rate_limit: {unit: UNIT, requests_per_unit: 1}
+  - key: model
+    value: large
+    quota_mode: true
+    rate_limit: {unit: UNIT, requests_per_unit: 9}
+";
+    let enforced = "
+rules:
+  - name: small
+    match: {domain: shop, descriptor.model: small}
+    cost: 10
+    policy: gcra:15/366d
+";
+    let (service, _folder) = service_of(&[quotas, enforced]);
+    let both: [&[(&str, &str)]; 2] = [&[("model", "small")], &[("model", "large")]];
+    assert_eq!(shown(&ask(&service, &both)), (true, vec![(false, 0), (false, 8)]));
+    // Both limits of the first descriptor deny, and the one in quota mode has less left.
+    assert_eq!(shown(&ask(&service, &both)), (false, vec![(true, 5), (false, 7)]));
 }
 
 #[test]
