@@ -105,6 +105,8 @@ pub enum Action<'a, P> {
         operation: HoldOperation<'a>,
         /// The time.
         at: Option<Timestamp>,
+        /// How long a hold waits until it fits: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
+        timeout: Duration,
     },
     /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision with the
     /// index of the key that binds behind it, and the decision of each key.
@@ -172,11 +174,15 @@ pub(crate) fn parse_hold<'a, H: Host<'a>>(
 ) -> Parsed<'a, H> {
     let [_, key, policy, id, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
     let given = parse_options(spec, options, host.options(), rest)?;
+    if given.timeout.is_some() && given.at.is_some() {
+        return Err(CommandError::NoTestClockToWait);
+    }
     Ok(Action::Hold {
         key: KeyArgument::new(key, 1)?,
         policy: host.policy(PolicyText::Text(policy))?,
         operation: operation(id, &given),
         at: given.at,
+        timeout: given.timeout.unwrap_or_default(),
     })
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, MultiKeyDecision, Retry};
-
-use crate::command::ReplyWriter;
+use sluicegate_core::{Decision, Retry};
 
 /// How a reply shows a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,18 +22,6 @@ impl DecisionFormat {
             Self::Sluicegate => writer.integers(&decision.to_integers()),
             Self::RedisCell => writer.integers(&redis_cell_integers(decision)),
         }
-    }
-}
-
-/// Writes the reply to an operation on several keys: an array of the decision, with the index of the key that binds
-/// behind its integers, and of the decision on each key.
-pub fn write_multi_key(taken: &MultiKeyDecision, writer: &mut (impl IntegersWriter + ReplyWriter)) {
-    writer.array(1 + taken.each.len());
-    let [allowed, limit, remaining, retry, reset, delay, binding] = taken.decision.to_integers();
-    let key = i64::try_from(taken.key).unwrap_or(i64::MAX);
-    writer.integers(&[allowed, limit, remaining, retry, reset, delay, binding, key]);
-    for decision in &taken.each {
-        writer.integers(&decision.to_integers());
     }
 }
 

@@ -83,7 +83,7 @@ pub enum CommandError {
     #[error("ERR option AT is unavailable: the server runs without --test-clock")]
     NoTestClock,
     /// `AT` for `SG.WAIT`.
-    #[error("ERR option AT is unavailable: SG.WAIT waits by the clock of the server")]
+    #[error("ERR option AT is unavailable: a request waits by the clock of the server")]
     NoTestClockToWait,
     /// A burst in `CL.THROTTLE` that takes too long to recover.
     #[error(

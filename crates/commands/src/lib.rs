@@ -19,6 +19,7 @@ mod decision_format;
 mod description;
 mod error;
 mod limits;
+mod multi_key_reply;
 mod plain;
 mod policy_text;
 mod policy_text_cache;
@@ -30,10 +31,11 @@ pub use arguments::{KeyArgument, Options, key};
 pub use command::{
     Action, Command, EntryReply, FromCommand, Host, Parsed, ReplyWriter, TakeRequest,
 };
-pub use decision_format::{DecisionFormat, IntegersWriter, write_multi_key};
+pub use decision_format::{DecisionFormat, IntegersWriter};
 pub use description::{Description, LimitDescription};
 pub use error::CommandError;
 pub use limits::{DEFAULT_TIMEOUT, MAX_KEY, MAX_MANY, MAX_SPAN};
+pub use multi_key_reply::write_multi_key;
 pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};

@@ -15,7 +15,7 @@ use crate::{
     policy_cache::{self, CachedPolicy},
     state, stats,
     time::Moment,
-    wait::{self, WaitStart},
+    wait::{self, HoldRequest, WaitStart},
 };
 
 /// A command of the shared table, and the function that the server calls for it.
@@ -134,17 +134,20 @@ impl<'a> Call<'a> {
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
                 let name = self.name(key);
-                match wait::begin(context, name, &policy, cost, timeout)? {
-                    WaitStart::Answered(decision) => {
-                        self.count(name, &decision);
-                        self.reply_decision(&decision, DecisionFormat::Sluicegate);
-                    }
-                    WaitStart::Waits => {}
-                    WaitStart::Refused(error) => self.reply_error(&error),
-                }
+                let start = wait::begin(context, name, &policy, cost, timeout, None)?;
+                self.reply_or_wait(name, start);
             }
-            Action::Hold { key, policy, operation, at } => {
+            Action::Hold { key, policy, operation, at, timeout } => {
                 let (name, moment) = (self.name(key), Moment::new(now, at));
+                if let HoldOperation::Hold { id, cost, ttl } = operation
+                    && !timeout.is_zero()
+                {
+                    policy.policy.check_hold(&operation)?;
+                    let hold = HoldRequest { id: id.into(), ttl };
+                    let start = wait::begin(context, name, &policy, cost, timeout, Some(&hold))?;
+                    self.reply_or_wait(name, start);
+                    return Ok(());
+                }
                 let decision =
                     state::decide_hold(context, name, &policy.policy, operation, moment)?;
                 if let HoldOperation::Hold { .. } = operation {
@@ -179,6 +182,18 @@ impl<'a> Call<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Replies to a request that may wait, unless it does.
+    fn reply_or_wait(&self, name: Name<'_>, start: WaitStart) {
+        match start {
+            WaitStart::Answered(decision) => {
+                self.count(name, &decision);
+                self.reply_decision(&decision, DecisionFormat::Sluicegate);
+            }
+            WaitStart::Waits => {}
+            WaitStart::Refused(error) => self.reply_error(&error),
+        }
     }
 
     /// The name of a key as a string of the server.

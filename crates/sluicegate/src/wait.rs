@@ -109,7 +109,7 @@ struct Wait {
 impl Wait {
     fn new(policy: &PreparedPolicy, cost: u32, options: WaitOptions) -> Self {
         let deadline = Timestamp::EPOCH + options.timeout;
-        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
+        let request = WaitRequest::take(policy.policy().clone(), cost, deadline);
         Self { waiter: Waiter::alone(request), deadline, jitter: options.jitter }
     }
 

@@ -72,7 +72,7 @@ impl Settings {
     pub(crate) fn waiter(&self, policy: &NamedPolicy, cost: u32) -> Waiter {
         let policy = policy.policy().clone();
         let deadline = Timestamp::EPOCH + self.max_wait.unwrap_or_default();
-        let request = WaitRequest { policy, cost, deadline };
+        let request = WaitRequest::take(policy, cost, deadline);
         if self.max_wait.is_some() { Waiter::alone(request) } else { Waiter::once(request) }
     }
 

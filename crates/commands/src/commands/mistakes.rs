@@ -124,7 +124,7 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
         ),
         (
             "SG.WAIT k gcra:1/s AT 5",
-            "ERR option AT is unavailable: SG.WAIT waits by the clock of the server",
+            "ERR option AT is unavailable: a request waits by the clock of the server",
         ),
         ("SG.TAKE k gcra:1/s AT 5", CLOCK),
         ("SG.RESET k AT 5", CLOCK),

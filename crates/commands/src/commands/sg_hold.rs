@@ -1,11 +1,11 @@
-//! `SG.HOLD key policy id [COST cost] [TTL us] [AT us]`: holds units until they are settled or the hold expires.
+//! `SG.HOLD key policy id [COST cost] [TTL us] [TIMEOUT us] [AT us]`: holds units until they are settled or the hold expires.
 
 use sluicegate_core::HoldOperation;
 
 use crate::{
-    arguments::OptionName::{At, Cost, Ttl},
+    arguments::OptionName::{At, Cost, Timeout, Ttl},
     command::{Command, Host, Parsed, parse_hold},
-    spec::{COST, CommandSpec, HOLD, ID, KEY, POLICY, TTL},
+    spec::{Argument, COST, CommandSpec, HOLD, ID, KEY, POLICY, TTL},
 };
 
 /// `SG.HOLD`.
@@ -15,15 +15,14 @@ impl Command for SgHold {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "SG.HOLD",
         summary: "Holds units until they are settled, or until the hold expires.",
-        arguments: &[KEY, POLICY, ID, COST, TTL],
+        flags: &["write", "denyoom", "blocking"],
+        arguments: &[KEY, POLICY, ID, COST, TTL, Argument::option("TIMEOUT", "microseconds")],
         ..HOLD
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        parse_hold(host, arguments, Self::SPEC, &[Cost, Ttl, At], |id, given| HoldOperation::Hold {
-            id,
-            cost: given.cost(),
-            ttl: given.ttl,
+        parse_hold(host, arguments, Self::SPEC, &[Cost, Ttl, Timeout, At], |id, given| {
+            HoldOperation::Hold { id, cost: given.cost(), ttl: given.ttl }
         })
     }
 }

@@ -23,7 +23,7 @@
 //! let _ = apply(&policy, &mut entry, now, Operation::Take(1))?;
 //!
 //! let deadline = now + std::time::Duration::from_secs(60);
-//! let mut waiter = Waiter::alone(WaitRequest { policy: policy.clone(), cost: 1, deadline });
+//! let mut waiter = Waiter::alone(WaitRequest::take(policy.clone(), 1, deadline));
 //! let mut event = Event::Start;
 //! let answer = loop {
 //!     event = match waiter.poll(now, event) {

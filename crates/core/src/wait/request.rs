@@ -21,9 +21,24 @@ pub struct WaitRequest {
     pub cost: u32,
     /// The last moment at which the client can use a pass.
     pub deadline: Timestamp,
+    /// Whether units are held: the caller then applies a hold in place of each take. A settle may let the request pass
+    /// at any time, therefore nothing but its deadline denies it, unless it can never pass.
+    pub holds: bool,
 }
 
 impl WaitRequest {
+    /// A request that takes `cost` units, at least 1, under `policy`, not after `deadline`.
+    #[must_use]
+    pub const fn take(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
+        Self { policy, cost, deadline, holds: false }
+    }
+
+    /// The same for a hold.
+    #[must_use]
+    pub const fn hold(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
+        Self { policy, cost, deadline, holds: true }
+    }
+
     /// Whether the request gets its departure at once and is not queued: all limits are of the gcra
     /// machine, and one is a queue.
     pub(super) fn departs(&self) -> bool {

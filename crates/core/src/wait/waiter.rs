@@ -153,6 +153,7 @@ impl Waiter {
     /// Whether it reserves its departure instead of queueing.
     pub(super) fn reserves(&self) -> bool {
         match self.mode {
+            _ if self.request.holds => false,
             Mode::Queued => self.request.departs(),
             Mode::Alone => self.request.policy.can_reserve(),
             Mode::Once => false,
@@ -182,6 +183,9 @@ impl Waiter {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
             (State::New, Event::Start) if self.mode == Mode::Once => self.take(),
             (State::New, Event::Start) if is_head => self.ask(),
+            (State::New, Event::Start) if self.request.holds && now < self.request.deadline => {
+                self.sleep_until(self.request.deadline)
+            }
             (State::New, Event::Start) => self.observe(now >= self.request.deadline),
             (State::Waiting, Event::Woken) if self.reserves() => self.reserve(now),
             (State::Waiting, Event::Woken) if is_head => self.ask(),
@@ -231,6 +235,11 @@ impl Waiter {
                 if now + wait <= deadline =>
             {
                 self.sleep_until(now + wait)
+            }
+            (Purpose::Head, Outcome::Deny { retry: Retry::After(_) })
+                if self.request.holds && now < deadline =>
+            {
+                self.sleep_until(deadline)
             }
             // The peek has recorded nothing.
             (Purpose::Head, Outcome::Deny { .. }) if peeks_first(&self.request.policy) => {

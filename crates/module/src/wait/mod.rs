@@ -25,11 +25,11 @@ use std::{
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, Operation, Policy, Timestamp,
+    Decision, HoldOperation, Operation, Policy, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 
-pub(crate) use self::queues::waiting;
+pub(crate) use self::queues::{HoldRequest, waiting};
 use self::{
     client::Client,
     queues::{QueueKey, WaitingClient, queues},
@@ -66,18 +66,21 @@ pub(crate) fn begin(
     cached: &Arc<CachedPolicy>,
     cost: u32,
     timeout: Duration,
+    hold: Option<&HoldRequest>,
 ) -> Result<WaitStart, CommandError> {
     let now = context.now();
-    let key = KeyInCall { context, name, cached, now };
+    let key = KeyInCall { context, name, cached, hold, now };
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
     if cost == 0 || context.flags() & no_waiting != 0 {
         return key.apply(Operation::Take(cost)).map(WaitStart::Answered);
     }
-    let request = WaitRequest { policy: cached.policy.clone(), cost, deadline: now + timeout };
+    let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
+    let request = new_request(cached.policy.clone(), cost, now + timeout);
     let queue_key = Arc::new(QueueKey { database: context.database(), name: name.bytes().into() });
     let client = WaitingClient {
         key: Arc::clone(&queue_key),
         cached: Arc::clone(cached),
+        hold: hold.cloned(),
         client: None,
         timer: None,
     };
@@ -190,14 +193,15 @@ fn due(context: Context<'_>, ticket: Ticket) {
         waiting.timer = None;
         Some((waiting.clone(), is_queued))
     });
-    let Some((WaitingClient { key: queue_key, cached, client, .. }, is_queued)) = waiting else {
+    let Some((WaitingClient { key: queue_key, cached, hold, client, .. }, is_queued)) = waiting
+    else {
         return;
     };
     context.select(queue_key.database);
     let name = context.name(&queue_key.name);
     let name = name.as_name();
     let now = context.now();
-    let key = KeyInCall { context, name, cached: &cached, now };
+    let key = KeyInCall { context, name, cached: &cached, hold: hold.as_ref(), now };
     if client.is_none() {
         let refund = remove(context, ticket).and_then(|(_, refund)| refund);
         // A replica must not write.
@@ -231,6 +235,7 @@ struct KeyInCall<'a> {
     context: Context<'a>,
     name: Name<'a>,
     cached: &'a CachedPolicy,
+    hold: Option<&'a HoldRequest>,
     now: Timestamp,
 }
 
@@ -257,12 +262,16 @@ impl KeyInCall<'_> {
 
     fn apply(self, operation: Operation) -> Result<Decision, CommandError> {
         let moment = Moment::new(self.now, None);
+        if let (Some(HoldRequest { id, ttl }), Operation::Take(cost)) = (self.hold, operation) {
+            let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
+            return state::decide_hold(self.context, self.name, &self.cached.policy, hold, moment);
+        }
         state::decide(self.context, self.name, self.cached, operation, moment)
     }
 
     /// The state of the key; `None` if it is too large to be read for each request.
     fn observe(self) -> Result<Option<ObservedEntry>, CommandError> {
-        let Self { context, name, cached, now } = self;
+        let Self { context, name, cached, now, .. } = self;
         let entry = state::entry(context, name, &cached.policy, now, MAX_OBSERVED_ENTRY)?;
         Ok(entry.map(|entry| ObservedEntry { entry, store_time: now, local_time: now }))
     }

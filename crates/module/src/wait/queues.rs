@@ -4,6 +4,7 @@ use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
+use std::time::Duration;
 
 use sluicegate_core::wait;
 
@@ -17,11 +18,20 @@ pub(crate) struct QueueKey {
     pub(crate) name: Box<[u8]>,
 }
 
+/// A hold to be opened once it fits.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldRequest {
+    pub(crate) id: Box<[u8]>,
+    pub(crate) ttl: Option<Duration>,
+}
+
 /// A waiting client.
 #[derive(Clone, Debug)]
 pub(super) struct WaitingClient {
     pub(super) key: Arc<QueueKey>,
     pub(super) cached: Arc<CachedPolicy>,
+    /// The hold that it waits for; `None` for a take.
+    pub(super) hold: Option<HoldRequest>,
     /// `None` before it is blocked, and after it has disconnected.
     pub(super) client: Option<Client>,
     /// The timer that wakes it.

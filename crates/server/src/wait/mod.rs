@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Answer, Entry, Operation, PreparedPolicy, StoreError, Timestamp,
+    Answer, Entry, HoldOperation, Operation, PreparedPolicy, StoreError, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 use tokio::{
@@ -36,6 +36,15 @@ pub(crate) struct Waiting {
     pub(crate) rule: PreparedPolicy,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
+    /// The hold that is to be opened, if units are held; else they are taken.
+    pub(crate) hold: Option<HoldRequest>,
+}
+
+/// A hold to be opened once it fits.
+#[derive(Debug)]
+pub(crate) struct HoldRequest {
+    pub(crate) id: Box<[u8]>,
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Why a request got no decision. Its text is a whole error reply.
@@ -60,17 +69,19 @@ pub(crate) async fn wait(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<Answer, Failure> {
     let mut now = decider.now();
-    let Waiting { key, rule, cost, timeout } = waiting;
+    let Waiting { key, rule, cost, timeout, hold } = waiting;
     let mut reservation = decider.buffers.reserve_nothing();
     if key.len() > FREE_KEY && !reservation.resize(key.len()) {
         return Err(Failure::NoMemory);
     }
     if cost == 0 {
-        return Ok(decider.decide(&key, &rule, Operation::Take(0), now).await?);
+        let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };
+        return Ok(decider.decide(&key, &rule, operation, now).await?);
     }
     let is_local = decider.is_local();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
-    let request = WaitRequest { policy: rule.policy().clone(), cost, deadline: now + timeout };
+    let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
+    let request = new_request(rule.policy().clone(), cost, now + timeout);
     let woken = Arc::<Notify>::default();
     let ticket = decider.queues.enter(&key, request, &woken)?;
     let _guard = TicketGuard { decider, key: &key, rule: &rule, ticket };
@@ -78,7 +89,13 @@ pub(crate) async fn wait(
     loop {
         event = match decider.queues.poll(ticket, now, event) {
             Step::Apply(operation) => {
-                let answer = decider.decide(&key, &rule, operation, now).await?;
+                let answer = match (&hold, operation) {
+                    (Some(HoldRequest { id, ttl }), Operation::Take(cost)) => {
+                        let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
+                        decider.decide_hold(&key, &rule, hold, now).await?
+                    }
+                    _ => decider.decide(&key, &rule, operation, now).await?,
+                };
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if is_local { now } else { decider.now() };
                 Event::Answered(answer)

@@ -8,7 +8,7 @@ use crate::{Entry, apply};
 const LATE: u64 = u64::MAX >> 12;
 
 fn request(policy: &str, cost: u32, deadline: u64) -> WaitRequest {
-    WaitRequest { policy: policy.parse().unwrap(), cost, deadline: at(deadline) }
+    WaitRequest::take(policy.parse().unwrap(), cost, at(deadline))
 }
 
 fn at(micros: u64) -> Timestamp {

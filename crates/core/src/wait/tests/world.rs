@@ -39,7 +39,7 @@ pub(super) fn at(micros: u64) -> Timestamp {
 }
 
 pub(super) fn request(policy: &str, cost: u32, deadline: Timestamp) -> WaitRequest {
-    WaitRequest { policy: policy.parse().unwrap(), cost, deadline }
+    WaitRequest::take(policy.parse().unwrap(), cost, deadline)
 }
 
 impl World {

@@ -69,8 +69,13 @@ pub(super) async fn one(
             Some(timeout) => {
                 // A client that leaves withdraws its request.
                 let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
-                let waiting =
-                    Waiting { key: (*key).into(), rule: held, cost: request.cost(), timeout };
+                let waiting = Waiting {
+                    key: (*key).into(),
+                    rule: held,
+                    cost: request.cost(),
+                    timeout,
+                    hold: None,
+                };
                 Ok::<_, Problem>(
                     wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
                         .await?,

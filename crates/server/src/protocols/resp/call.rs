@@ -7,7 +7,7 @@ use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
     PolicyText, TakeRequest, quote, unknown_command,
 };
-use sluicegate_core::{MultiKeyOperation, Timestamp};
+use sluicegate_core::{HoldOperation, MultiKeyOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
@@ -16,7 +16,11 @@ use super::{
     deferred_replies::{PendingHold, PendingTakeAll, StoreOperation},
     session::{Session, WORK},
 };
-use crate::{policies::policy_cache::PolicyId, stats::MAX_COMMANDS, wait::Waiting};
+use crate::{
+    policies::policy_cache::PolicyId,
+    stats::MAX_COMMANDS,
+    wait::{HoldRequest, Waiting},
+};
 
 /// All commands, each once. The position of a command is also that of its counter.
 pub(super) struct CommandTable(Vec<TableEntry>);
@@ -269,11 +273,19 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
                 let rule = self.session.worker.policies.borrow().get(policy).clone();
-                let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout };
+                let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout, hold: None };
                 return Next::Wait(Box::new(waiting));
             }
-            Action::Hold { key, policy, operation, at } => {
+            Action::Hold { key, policy, operation, at, timeout } => {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
+                if let HoldOperation::Hold { id, cost, ttl } = operation
+                    && !timeout.is_zero()
+                {
+                    let hold = Some(HoldRequest { id: id.into(), ttl });
+                    let key = key.bytes.into();
+                    let waiting = Waiting { key, rule: policy, cost, timeout, hold };
+                    return Next::Wait(Box::new(waiting));
+                }
                 let (key, id) = (key.bytes.into(), operation.id().into());
                 let operation = operation.with_id(&[]);
                 let pending = PendingHold { key, policy, id, operation };
