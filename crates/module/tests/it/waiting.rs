@@ -176,7 +176,25 @@ fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
     assert!(error.starts_with("WRONGTYPE key `"), "{error}");
 }
 
+fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
+    let server = serve(engine);
+    let mut peer = server.peer();
+    let policy = "concurrency:1/1h";
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
+    let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
+    let next = wait_in_queue(&server, &line("b"), 1);
+    let last = wait_in_queue(&server, &line("c"), 2);
+    // The hold expires after the timeout: nothing but a settle lets them go.
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
+    assert_eq!(next.hear()[0], 1);
+    until_waiting(&mut peer, 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} b"))[0], 1);
+    assert_eq!(last.hear()[0], 1);
+    assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
+}
+
 on_both! {
+    settle_lets_the_next_hold_go_at_once
     wait_leaky_queue_passes_one_each_interval
     kill_client_with_reservation_releases_it
     wait_many_clients_pass_in_order_of_arrival

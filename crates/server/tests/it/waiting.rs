@@ -145,3 +145,37 @@ fn commands_behind_a_wait_are_answered_after_it() {
     assert_eq!(integers(&peer.hear())[0], 1);
     assert_eq!(peer.hear(), crate::harness::bulk("last"));
 }
+
+#[test]
+fn settle_lets_the_next_hold_go_at_once() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let policy = "concurrency:1/1h";
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
+    let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
+    let mut next = wait_in_queue(&server, &line("b"), 1);
+    let mut last = wait_in_queue(&server, &line("c"), 2);
+    // The hold expires after the timeout: nothing but a settle lets them go.
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
+    assert_eq!(integers(&next.hear())[0], 1);
+    server.until_told("blocked_clients", 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} b"))[0], 1);
+    assert_eq!(integers(&last.hear())[0], 1);
+    assert_eq!(peer.integers(&format!("SG.PEEK k {policy}"))[2], 0, "the last one is open");
+}
+
+#[test]
+fn hold_is_denied_when_its_timeout_is_over() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let start = now();
+    assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h a")[0], 1);
+    assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h b TIMEOUT 50000")[0], 0);
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h b COST 2 TIMEOUT 1800000000")[3], -1);
+    assert_eq!(
+        peer.integers("SG.HOLD k concurrency:1/1h a TIMEOUT 1800000000")[0],
+        1,
+        "it is open"
+    );
+}

@@ -1,9 +1,9 @@
 //! Tests of the order of the queues, of their bounds and of their projections.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use super::*;
-use crate::{Entry, apply};
+use crate::{Answer, Decision, Entry, Outcome, Retry, apply};
 
 const LATE: u64 = u64::MAX >> 12;
 
@@ -211,4 +211,41 @@ fn projections_many_keys_take_bounded_memory() {
         queues.remove(ticket);
     }
     assert_eq!(queues.projected_bytes, 0);
+}
+
+/// A denial whose holds expire in `seconds`.
+fn denied_for(seconds: u64) -> Answer {
+    let retry = Retry::After(Duration::from_secs(seconds));
+    let outcome = Outcome::Deny { retry };
+    let reset_after = Duration::from_secs(seconds);
+    Decision { outcome, limit: 1, remaining: 0, reset_after, binding: 0 }.into()
+}
+
+#[test]
+fn waiter_hold_is_denied_at_its_deadline_only() {
+    // A take under this policy would reserve its departure.
+    let hold = WaitRequest::hold("gcra:1/1m".parse().unwrap(), 1, at(5_000_000));
+    let mut waiter = Waiter::alone(hold);
+    let take = Step::Apply(Operation::Take(1));
+    assert_eq!(waiter.poll(at(0), Event::Start), take);
+    // A hold may be settled before it expires: the request waits on.
+    let sleep = Step::SleepUntil(at(5_000_000));
+    assert_eq!(waiter.poll(at(0), Event::Answered(denied_for(30))), sleep);
+    assert_eq!(waiter.poll(at(1_000_000), Event::Woken), take);
+    let expiry = Step::SleepUntil(at(3_000_000));
+    assert_eq!(waiter.poll(at(1_000_000), Event::Answered(denied_for(2))), expiry);
+    assert_eq!(waiter.poll(at(5_000_000), Event::Woken), take);
+    let denied = denied_for(26);
+    assert_eq!(waiter.poll(at(5_000_000), Event::Answered(denied)), Step::Done(denied));
+}
+
+#[test]
+fn waiter_hold_that_never_fits_is_denied_at_once() {
+    let hold = WaitRequest::hold("concurrency:1/1m".parse().unwrap(), 2, at(5_000_000));
+    let mut waiter = Waiter::alone(hold);
+    assert_eq!(waiter.poll(at(0), Event::Start), Step::Apply(Operation::Take(2)));
+    let outcome = Outcome::Deny { retry: Retry::Never };
+    let decision = Decision { outcome, ..denied_for(0).decision };
+    let step = waiter.poll(at(0), Event::Answered(decision.into()));
+    assert_eq!(step, Step::Done(decision.into()));
 }
