@@ -1,6 +1,12 @@
 //! One operation on a key.
 
-use sluicegate_core::{Operation, Timestamp};
+use std::{fmt, time::Duration};
+
+use sluicegate_core::{
+    Decision, Entry, HoldOperation, Operation, OperationError, Policy, Timestamp, apply, apply_hold,
+};
+
+use crate::error::Fault;
 
 /// One operation on a key, from any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +17,17 @@ pub struct Event<'a> {
     pub time: Timestamp,
     /// The key: any bytes.
     pub key: &'a [u8],
-    /// Its cost in units; not used by a `reset`.
-    pub cost: u32,
+    /// Its cost in units; not used by a `reset` or `renew`. Without one, a `settle` charges what was held; any other
+    /// operation costs nothing.
+    pub cost: Option<u32>,
     /// The text of the policy in force for it; empty for the default one.
     pub policy: &'a [u8],
     /// Which operation it is.
     pub kind: Kind,
+    /// The id of its hold; only used by a `hold`, `settle` and `renew`.
+    pub id: &'a [u8],
+    /// The lifetime of its hold; only used by a `hold` and `renew`, and `None` for that of the policy.
+    pub ttl: Option<Duration>,
 }
 
 /// The operations of a trace.
@@ -32,32 +43,101 @@ pub enum Kind {
     Refund,
     /// Removal of the state of the key.
     Reset,
+    /// A request that holds its cost until it is settled.
+    Hold,
+    /// The end of a hold, with what was used.
+    Settle,
+    /// A new lifetime of a hold.
+    Renew,
 }
 
-impl Event<'_> {
+/// The operation of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventOperation<'a> {
+    /// One on the limits of a key.
+    Key(Operation),
+    /// One on a hold of a key.
+    Hold(HoldOperation<'a>),
+}
+
+impl<'a> Event<'a> {
     /// The operation, with its cost.
     #[must_use]
-    pub const fn operation(&self) -> Operation {
-        match self.kind {
-            Kind::Take => Operation::Take(self.cost),
-            Kind::Peek => Operation::Peek(self.cost),
-            Kind::Charge => Operation::Charge(self.cost),
-            Kind::Refund => Operation::Refund(self.cost),
+    pub fn operation(&self) -> EventOperation<'a> {
+        let Self { cost: given, id, ttl, .. } = *self;
+        let cost = given.unwrap_or(0);
+        EventOperation::Key(match self.kind {
+            Kind::Take => Operation::Take(cost),
+            Kind::Peek => Operation::Peek(cost),
+            Kind::Charge => Operation::Charge(cost),
+            Kind::Refund => Operation::Refund(cost),
             Kind::Reset => Operation::Reset,
+            Kind::Hold => return EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }),
+            Kind::Settle => return EventOperation::Hold(HoldOperation::Settle { id, used: given }),
+            Kind::Renew => return EventOperation::Hold(HoldOperation::Renew { id, ttl }),
+        })
+    }
+
+    /// Applies the operation, under `policy`.
+    ///
+    /// # Errors
+    /// [`Fault`] for an operation that is invalid, or that the policy does not support; the entry is then untouched.
+    pub(crate) fn apply(
+        &self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+    ) -> Result<Decision, Fault> {
+        match self.operation() {
+            EventOperation::Key(operation) => {
+                apply(policy, entry, self.time, operation).map_err(|error| self.unsupported(error))
+            }
+            EventOperation::Hold(operation) => Ok(apply_hold(policy, entry, self.time, operation)?),
         }
+    }
+
+    #[cold]
+    fn unsupported(&self, error: OperationError) -> Fault {
+        Fault::Unsupported { kind: self.kind, error }
     }
 }
 
 impl Kind {
+    /// All kinds, with their names in a trace.
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::Take, "take"),
+        (Self::Peek, "peek"),
+        (Self::Charge, "charge"),
+        (Self::Refund, "refund"),
+        (Self::Reset, "reset"),
+        (Self::Hold, "hold"),
+        (Self::Settle, "settle"),
+        (Self::Renew, "renew"),
+    ];
+
     /// The kind of that name in a trace.
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
-        match name {
-            b"" | b"take" => Some(Self::Take),
-            b"peek" => Some(Self::Peek),
-            b"charge" => Some(Self::Charge),
-            b"refund" => Some(Self::Refund),
-            b"reset" => Some(Self::Reset),
-            _ => None,
+        if name.is_empty() {
+            return Some(Self::Take);
         }
+        let found = Self::NAMES.iter().find(|(_, known)| known.as_bytes() == name);
+        found.map(|(kind, _)| *kind)
+    }
+
+    /// Whether it is a request, which is allowed or denied.
+    #[must_use]
+    pub const fn is_request(self) -> bool {
+        matches!(self, Self::Take | Self::Hold)
+    }
+
+    /// Whether an event may be without a cost.
+    pub(crate) const fn may_omit_cost(self) -> bool {
+        matches!(self, Self::Settle | Self::Renew)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(kind, _)| kind == self);
+        formatter.write_str(name.map_or("", |(_, name)| name))
     }
 }

@@ -40,7 +40,7 @@ mod windows;
 pub use batch::Batch;
 pub use bounds::Bound;
 pub use error::{Fault, Quoted, TraceError};
-pub use event::{Event, Kind};
+pub use event::{Event, EventOperation, Kind};
 pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
 pub use limits::MAX_LINE;
 pub use log::{Broken, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};

@@ -9,12 +9,12 @@ use std::{
 use sluicegate_core::{Decision, Outcome, Policy};
 
 use crate::{
-    event::{Event, Kind},
+    event::Event,
     heavy_hitters::HeavyHitters,
     windows::{WindowPeak, Windows},
 };
 
-/// Sums up the requests (`take`) of a trace; other operations are only counted.
+/// Sums up the requests of a trace (`take` and `hold`); other operations are only counted.
 #[derive(Debug)]
 pub struct Report {
     totals: Totals,
@@ -37,7 +37,7 @@ pub struct Totals {
     pub allowed: u64,
     /// Requests that were allowed with a delay.
     pub delayed: u64,
-    /// Other events: peeks, charges, refunds, resets.
+    /// Other events: peeks, charges, refunds, resets, settles, renews.
     pub others: u64,
     /// The longest delay.
     pub longest_delay: Duration,
@@ -74,7 +74,7 @@ impl Report {
 
     /// Adds an event, not before the last one, and its decision.
     pub fn add(&mut self, event: &Event<'_>, decision: &Decision) {
-        if event.kind != Kind::Take {
+        if !event.kind.is_request() {
             self.totals.others += 1;
             return;
         }

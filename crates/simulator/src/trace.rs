@@ -1,6 +1,6 @@
-//! Traces: CSV with a header of `t_us,key,cost`, and `policy` and `op` where wanted, in time order.
+//! Traces: CSV with a header of `t_us,key,cost`, and `policy`, `op`, `id` and `ttl_us` where wanted, in time order.
 
-use std::io::Read;
+use std::{io::Read, time::Duration};
 
 use sluicegate_core::Timestamp;
 
@@ -15,10 +15,11 @@ use crate::{
 /// Reads a trace, event by event, without allocating for any.
 ///
 /// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never
-/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295), and optionally
-/// `policy` (in force for that event; empty: the default) and `op` (`take` when empty, `peek`,
-/// `charge`, `refund`, `reset`). Fields may be quoted as in RFC 4180; lines end in LF or
-/// CRLF; empty lines are skipped.
+/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295; may be empty for a settle, which then
+/// charges what was held, and for a renew), and optionally `policy` (in force for that event; empty: the default), `op`
+/// (`take` when empty, `peek`, `charge`, `refund`, `reset`, `hold`, `settle`, `renew`), `id` (of the hold) and `ttl_us`
+/// (of a hold or renew; empty: that of the policy). Fields may be quoted as in RFC 4180; lines end in LF or CRLF; empty
+/// lines are skipped.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     records: Records<R>,
@@ -40,9 +41,11 @@ struct Columns {
     cost: usize,
     policy: Option<usize>,
     operation: Option<usize>,
+    id: Option<usize>,
+    ttl: Option<usize>,
 }
 
-const NAMES: [&str; 5] = ["t_us", "key", "cost", "policy", "op"];
+const NAMES: [&str; 7] = ["t_us", "key", "cost", "policy", "op", "id", "ttl_us"];
 
 impl<R: Read> TraceReader<R> {
     /// Reads the header. `source` need not be buffered.
@@ -135,7 +138,8 @@ impl<R: Read> TraceReader<R> {
         let time = Timestamp::saturating_from_micros(time);
         self.last = time;
         let key = (start + key.0, start + key.1);
-        Some(Stored { line, time, cost, kind: Kind::Take, key, policy: (0, 0) })
+        let (cost, kind, policy) = (Some(cost), Kind::Take, (0, 0));
+        Some(Stored { line, time, cost, kind, key, policy, id: (0, 0), ttl: None })
     }
 
     /// The event of the record; `None` if it is invalid.
@@ -145,15 +149,17 @@ impl<R: Read> TraceReader<R> {
             return None;
         }
         let time = time(records.field(columns.time)).filter(|time| *time >= self.last)?;
-        let cost = cost(records.field(columns.cost))?;
         let kind = match columns.operation {
             Some(index) => Kind::of(records.field(index))?,
             None => Kind::Take,
         };
+        let cost = cost(kind, records.field(columns.cost))?;
+        let ttl = columns.ttl.map_or(Some(None), |index| ttl(records.field(index)))?;
         let key = records.range(columns.key);
-        let policy = columns.policy.map_or((0, 0), |index| records.range(index));
+        let [policy, id] =
+            [columns.policy, columns.id].map(|it| it.map_or((0, 0), |it| records.range(it)));
         self.last = time;
-        Some(Stored { line: records.line(), time, cost, kind, key, policy })
+        Some(Stored { line: records.line(), time, cost, kind, key, policy, id, ttl })
     }
 
     fn field(&self, index: usize) -> &[u8] {
@@ -175,11 +181,14 @@ impl<R: Read> TraceReader<R> {
             }
             Some(_) => {}
         }
+        let optional = |column: Option<usize>| column.map_or(&b""[..], |index| self.field(index));
+        let operation = optional(self.columns.operation);
         let field = self.field(self.columns.cost);
-        if cost(field).is_none() {
-            return Fault::Cost(field.into());
+        match Kind::of(operation) {
+            None => Fault::Operation(operation.into()),
+            Some(kind) if cost(kind, field).is_none() => Fault::Cost(field.into()),
+            Some(_) => Fault::Ttl(optional(self.columns.ttl).into()),
         }
-        Fault::Operation(self.columns.operation.map_or(&b""[..], |index| self.field(index)).into())
     }
 }
 
@@ -187,8 +196,20 @@ fn time(field: &[u8]) -> Option<Timestamp> {
     Timestamp::from_micros(number(field)?).ok()
 }
 
-fn cost(field: &[u8]) -> Option<u32> {
-    u32::try_from(number(field)?).ok()
+/// The cost, if there is one; `None` for an invalid one.
+fn cost(kind: Kind, field: &[u8]) -> Option<Option<u32>> {
+    if field.is_empty() && kind.may_omit_cost() {
+        return Some(None);
+    }
+    u32::try_from(number(field)?).ok().map(Some)
+}
+
+/// The lifetime of a hold, if there is one; `None` for an invalid one.
+fn ttl(field: &[u8]) -> Option<Option<Duration>> {
+    if field.is_empty() {
+        return Some(None);
+    }
+    number(field).map(|micros| Some(Duration::from_micros(micros)))
 }
 
 /// A whole number in decimal digits. The standard library reads only UTF-8, and accepts a sign.
@@ -202,7 +223,16 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 impl Columns {
     /// `t_us,key,cost`.
-    const SIMPLE: Self = Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
+    const SIMPLE: Self = Self {
+        count: 3,
+        time: 0,
+        key: 1,
+        cost: 2,
+        policy: None,
+        operation: None,
+        id: None,
+        ttl: None,
+    };
 
     fn of(header: &Records<impl Read>) -> Result<Self, Fault> {
         let mut places = [None; NAMES.len()];
@@ -222,14 +252,18 @@ impl Columns {
             cost: needed(2)?,
             policy: places[3],
             operation: places[4],
+            id: places[5],
+            ttl: places[6],
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_core::HoldOperation;
+
     use super::*;
-    use crate::limits::MAX_LINE;
+    use crate::{event::EventOperation, limits::MAX_LINE};
 
     /// All events as text, then the error if there is one.
     fn read(trace: impl AsRef<[u8]>) -> String {
@@ -243,9 +277,20 @@ mod tests {
                 Ok(None) => return out,
                 Ok(Some(event)) => {
                     let Event { line, time, key, policy, .. } = event;
-                    let operation = event.operation();
+                    let operation = match event.operation() {
+                        EventOperation::Key(operation) => format!("{operation:?}"),
+                        EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }) => {
+                            format!("Hold({}, {cost}, {ttl:?})", id.escape_ascii())
+                        }
+                        EventOperation::Hold(HoldOperation::Settle { id, used }) => {
+                            format!("Settle({}, {used:?})", id.escape_ascii())
+                        }
+                        EventOperation::Hold(HoldOperation::Renew { id, ttl }) => {
+                            format!("Renew({}, {ttl:?})", id.escape_ascii())
+                        }
+                    };
                     let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
-                    out += &format!("{line}: {time} {key} {policy} {operation:?}\n");
+                    out += &format!("{line}: {time} {key} {policy} {operation}\n");
                 }
                 Err(error) => return out + &error.to_string(),
             }
@@ -260,15 +305,30 @@ mod tests {
         );
         assert_eq!(
             read("key,t_us,cost,ip"),
-            "line 1: unknown column `ip`: expected t_us, key, cost, policy or op"
+            "line 1: unknown column `ip`: expected t_us, key, cost, policy, op, id or ttl_us"
         );
         assert_eq!(
-            read("t_us,key,cost,policy,op,x"),
-            "line 1: unknown column `x`: expected t_us, key, cost, policy or op"
+            read("t_us,key,cost,policy,op,id,ttl_us,x"),
+            "line 1: unknown column `x`: expected t_us, key, cost, policy, op, id or ttl_us"
         );
         assert_eq!(read("t_us,key,t_us"), "line 1: duplicate column `t_us`: expected it once");
         assert_eq!(read("t_us,key\n1,a"), "line 1: missing column `cost`");
         assert_eq!(read(""), "line 1: missing header: expected `t_us,key,cost`");
+    }
+
+    #[test]
+    fn trace_hold_columns_are_read() {
+        assert_eq!(
+            read(
+                "t_us,key,cost,op,id,ttl_us\n1,a,2,hold,x,1000\n1,a,2,hold,\"x,\",\n2,a,,settle,x,\n\
+                 2,a,0,settle,y,7\n3,a,,renew,z,5000000\n3,a,9,renew,z,\n4,a,1,,z,5\n"
+            ),
+            "2: 1us a  Hold(x, 2, Some(1ms))\n3: 1us a  Hold(x,, 2, None)\n4: 2us a  Settle(x, None)\n\
+             5: 2us a  Settle(y, Some(0))\n6: 3us a  Renew(z, Some(5s))\n7: 3us a  Renew(z, None)\n\
+             8: 4us a  Take(1)\n"
+        );
+        // Without the columns, the id is empty: the core rejects it.
+        assert_eq!(read("t_us,key,cost,op\n1,a,2,hold\n"), "2: 1us a  Hold(, 2, None)\n");
     }
 
     #[test]
@@ -318,8 +378,20 @@ mod tests {
         );
         assert_eq!(
             read("t_us,key,cost,op\n7,a,1,wait"),
-            "line 2: unknown op `wait`: expected take, peek, charge, refund or reset"
+            "line 2: unknown op `wait`: expected take, peek, charge, refund, reset, hold, settle or renew"
         );
+        for (row, fault) in [
+            ("7,a,,hold,x,", "invalid cost ``: expected a whole number from 0 to 4294967295"),
+            ("7,a,-1,settle,x,", "invalid cost `-1`: expected a whole number from 0 to 4294967295"),
+            ("7,a,x,renew,x,", "invalid cost `x`: expected a whole number from 0 to 4294967295"),
+            (
+                "7,a,1,hold,x,1s",
+                "invalid ttl_us `1s`: expected a whole number of microseconds, or nothing",
+            ),
+        ] {
+            let told = read(format!("t_us,key,cost,op,id,ttl_us\n{row}"));
+            assert_eq!(told, format!("line 2: {fault}"));
+        }
     }
 
     #[test]

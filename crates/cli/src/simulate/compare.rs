@@ -93,10 +93,7 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
     }
     let others = lane.report().totals().others;
     if others > 0 {
-        writeln!(
-            out,
-            "\nother events: {others} (peek, charge, refund and reset are not requests)"
-        )?;
+        writeln!(out, "\nother events: {others} (only take and hold are requests)")?;
     }
     changes(lanes, out)
 }

@@ -77,7 +77,8 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed)]
     pub(crate) seed: u64,
     /// Trace or access log, plain or gzip; `-` reads standard input. A trace is CSV in time order with
-    /// the columns t_us, key and cost, and optionally policy and op (take, peek, charge, refund, reset)
+    /// the columns t_us, key and cost, and optionally policy, op (take, peek, charge, refund, reset, hold, settle,
+    /// renew), and id and ttl_us of a hold
     #[arg(value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }

@@ -88,7 +88,10 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
         && let Some(bound) = bounds.limits.get(limit_to_draw(track))
     {
         let peak = track.peaks()[limit_to_draw(track)].units;
-        note += &format!(", at most {peak} units in any {}", words(bound.period));
+        note += &match bound.counts_holds {
+            true => format!(", at most {peak} units in flight"),
+            false => format!(", at most {peak} units in any {}", words(bound.period)),
+        };
     }
     let mut notes = vec![note];
     if totals.delayed > 0 {
@@ -157,7 +160,17 @@ fn row(
     Row { title: lane.name(), notes, plots }
 }
 
-/// Units in any period, and their bound.
+/// What the line counts: units in flight under a `concurrency` limit, else those in any period.
+fn level_name(track: &TimeSeries) -> &'static str {
+    let bounds = track.bounds().first().and_then(|it| it.limits.get(limit_to_draw(track)));
+    if bounds.is_some_and(|bound| bound.counts_holds) {
+        "units in flight"
+    } else {
+        "units in one period"
+    }
+}
+
+/// Units in any period or in flight, and their bound.
 fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
     let index = limit_to_draw(track);
     let offset = |micros: u64| micros.saturating_sub(spans.start);
@@ -190,7 +203,7 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
     Some(Plot {
         series: vec![
             level(
-                "units in one period",
+                level_name(track),
                 Role::Level,
                 Shape::Step,
                 levels().map(|it| it.units).collect(),
@@ -275,16 +288,8 @@ fn rounded(micros: u64) -> u64 {
 /// The numbers that a figure is drawn from.
 fn numbers(name: &str, track: &TimeSeries, spans: &Spans, first: u64) -> Table {
     let index = limit_to_draw(track);
-    let heading = [
-        "from",
-        "offered",
-        "allowed",
-        "delayed",
-        "denied",
-        "sent",
-        "units in one period",
-        "remaining",
-    ];
+    let heading =
+        ["from", "offered", "allowed", "delayed", "denied", "sent", level_name(track), "remaining"];
     let rows = (0_u64..).zip(&spans.bins).map(|(number, bin)| {
         let start = spans.start + number * spans.width;
         let level = bin.levels[index].units;

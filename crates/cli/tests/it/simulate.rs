@@ -61,7 +61,8 @@ fn a_broken_line_is_told_by_number_and_fault() {
         assert!(ended.out.starts_with(HEADER));
     }
     let ended = csv(&[], "t_us,key,cost,ip\n");
-    let told = "error: line 1: unknown column `ip`: expected t_us, key, cost, policy or op\n";
+    let told =
+        "error: line 1: unknown column `ip`: expected t_us, key, cost, policy, op, id or ttl_us\n";
     assert_eq!((ended.code, &*ended.err), (Some(2), told));
     let ended = run(&["simulate", "no-such-file.csv"], "");
     assert_eq!(ended.code, Some(2));
@@ -97,10 +98,7 @@ fn the_table_has_the_period_of_the_policy_and_counts_requests_only() {
     let table = output(&["simulate", "-"], trace);
     assert!(table.contains("\nsliding-log:1/7s        1 "), "{table}");
     assert!(table.contains("\nmost sent within  1s  2s  3s  7s  10s  1m\n"), "{table}");
-    assert!(
-        table.contains("\nother events: 1 (peek, charge, refund and reset are not requests)\n"),
-        "{table}"
-    );
+    assert!(table.contains("\nother events: 1 (only take and hold are requests)\n"), "{table}");
     let empty = output(&["simulate", "-"], "t_us,key,cost\n");
     assert!(empty.contains(" offered "), "{empty}");
 }

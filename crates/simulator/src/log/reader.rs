@@ -222,7 +222,8 @@ impl<R: Read> LogReader<R> {
             Ok(time) => {
                 let key = (start, self.keys.len());
                 let (line, kind, policy) = (self.lines, Kind::Take, (0, 0));
-                self.events.push(Stored { line, time, cost: 1, kind, key, policy });
+                let (cost, id, ttl) = (Some(1), (0, 0), None);
+                self.events.push(Stored { line, time, cost, kind, key, policy, id, ttl });
                 self.read += 1;
             }
             Err(fault) => {

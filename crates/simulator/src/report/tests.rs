@@ -2,11 +2,16 @@ use proptest::prelude::*;
 use sluicegate_core::Timestamp;
 
 use super::*;
-use crate::heavy_hitters::MAX_BUSY_KEYS;
+use crate::{event::Kind, heavy_hitters::MAX_BUSY_KEYS};
+
+fn event(kind: Kind) -> Event<'static> {
+    let (time, cost, id, ttl) = (Timestamp::EPOCH, Some(1), b"id", Some(Duration::from_secs(1)));
+    Event { line: 0, time, key: b"k", cost, policy: b"", kind, id, ttl }
+}
 
 fn add(report: &mut Report, time: u64, key: &[u8], outcome: Outcome) {
     let time = Timestamp::from_micros(time).unwrap();
-    let event = Event { line: 0, time, key, cost: 1, policy: b"", kind: Kind::Take };
+    let event = Event { time, key, ..event(Kind::Take) };
     let (limit, remaining, reset_after, binding) = (0, 0, Duration::ZERO, 0);
     report.add(&event, &Decision { outcome, limit, remaining, reset_after, binding });
 }
@@ -35,21 +40,20 @@ fn busiest_keys_are_exact_up_to_the_bound_and_told_how_far_they_err_beyond() {
 }
 
 #[test]
-fn only_takes_are_requests() {
+fn report_only_takes_and_holds_are_requests() {
     let mut report = Report::new(&[Duration::from_secs(1)]);
     let policy: Policy = "gcra:1/1s".parse().unwrap();
-    for kind in [Kind::Charge, Kind::Refund, Kind::Peek, Kind::Reset] {
-        let event =
-            Event { line: 0, time: Timestamp::EPOCH, key: b"k", cost: 1, policy: b"", kind };
-        let decision = sluicegate_core::apply(&policy, &mut None, event.time, event.operation());
-        report.add(&event, &decision.unwrap());
-    }
-    report.finish();
-    assert_eq!(
-        (report.totals().requests, report.totals().others, report.totals().last_delay),
-        (0, 4, None)
-    );
-    assert!(report.keys().unwrap().busiest(1).0.is_empty());
+    let mut add = |kind| {
+        let event = event(kind);
+        report.add(&event, &event.apply(&policy, &mut None).unwrap());
+        (report.totals().requests, report.totals().others)
+    };
+    let others = [Kind::Charge, Kind::Refund, Kind::Peek, Kind::Reset, Kind::Settle, Kind::Renew]
+        .map(&mut add);
+    assert_eq!(others, [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)]);
+    assert_eq!([Kind::Hold, Kind::Take].map(add), [(1, 6), (2, 6)]);
+    assert_eq!(report.totals().allowed, 2);
+    assert_eq!(report.keys().unwrap().busiest(1).0[0].requests, 2);
 }
 
 #[test]

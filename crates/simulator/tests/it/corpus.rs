@@ -8,7 +8,7 @@ use crate::{check_log::check_log, check_trace::check_trace};
 const MUTATIONS: usize = 500;
 
 /// What traces are made of.
-const PARTS: [&[u8]; 16] = [
+const PARTS: [&[u8]; 20] = [
     b",",
     b"\"",
     b"\"\"",
@@ -21,6 +21,10 @@ const PARTS: [&[u8]; 16] = [
     b"4503599627370496",
     b"reset",
     b"charge",
+    b"hold",
+    b"settle",
+    b"concurrency:2/1s",
+    b"t_us,key,cost,op,id,ttl_us,policy\n",
     b"gcra:1/1s",
     b"t_us,key,cost\n",
     b"\xff",

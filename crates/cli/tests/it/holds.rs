@@ -1,0 +1,142 @@
+//! `simulate` with holds: traces.
+
+use sluicegate_testing::{Engine, Server};
+
+use crate::run::{Ended, output, run};
+
+const HEADER: &str =
+    "t_us,key,cost,allowed,limit,remaining,retry_after_us,reset_after_us,delay_us\n";
+
+/// Two jobs, one that is repeated, one that never fits, and one that expires.
+const TRACE: &str = "t_us,key,cost,op,id,ttl_us\n\
+                     0,k,2,hold,a,\n\
+                     1000000,k,2,hold,b,\n\
+                     1000000,k,1,hold,a,\n\
+                     1000000,k,1,hold,c,5000000\n\
+                     2000000,k,4,hold,d,\n\
+                     2000000,k,1,peek,,\n\
+                     3000000,k,,settle,a,\n\
+                     3000000,k,,settle,a,\n\
+                     4000000,k,,renew,c,10000000\n\
+                     13999999,k,2,hold,e,1000\n\
+                     14000000,k,0,settle,e,\n\
+                     15000000,k,0,reset,,\n";
+
+fn csv(policy: &[&str], trace: &str) -> Ended {
+    run(&[&["simulate", "--format", "csv", "-"], policy].concat(), trace)
+}
+
+/// By hand, from the definition of a hold.
+#[test]
+fn simulate_trace_of_holds_prints_their_decisions() {
+    let rows = "0,k,2,1,3,1,0,30000000,0\n\
+                1000000,k,2,0,3,1,29000000,29000000,0\n\
+                1000000,k,1,1,3,1,0,29000000,0\n\
+                1000000,k,1,1,3,0,0,29000000,0\n\
+                2000000,k,4,0,3,0,-1,28000000,0\n\
+                2000000,k,1,0,3,0,4000000,28000000,0\n\
+                3000000,k,,1,3,2,0,3000000,0\n\
+                3000000,k,,0,3,2,-1,3000000,0\n\
+                4000000,k,,1,3,2,0,10000000,0\n\
+                13999999,k,2,1,3,0,0,1000,0\n\
+                14000000,k,0,1,3,3,0,0,0\n\
+                15000000,k,0,1,3,3,0,0,0\n";
+    let ended = csv(&["--policy", "concurrency:3/30s"], TRACE);
+    assert_eq!(ended, Ended { code: Some(0), out: format!("{HEADER}{rows}"), err: String::new() });
+}
+
+/// 4000 tokens are held and 2310 used; then a stream dies, and its hold is charged when it expires.
+#[test]
+fn simulate_hold_under_a_rate_charges_what_was_used() {
+    let trace = "t_us,key,cost,op,id,ttl_us\n\
+                 0,k,4000,hold,a,60000000\n\
+                 0,k,2310,settle,a,\n\
+                 0,k,4000,hold,b,1000000\n\
+                 1000000,k,1,peek,,\n\
+                 1000000,k,1,settle,b,\n\
+                 1000000,k,3690,take,,\n\
+                 1000000,k,1,take,,\n";
+    // The log has 2310 at 0 s, and 4000 from 1 s on, when `b` expires.
+    let rows = "0,k,4000,1,10000,6000,0,120000000,0\n\
+                0,k,2310,1,10000,7690,0,60000000,0\n\
+                0,k,4000,1,10000,3690,0,61000000,0\n\
+                1000000,k,1,1,10000,3690,0,60000000,0\n\
+                1000000,k,1,0,10000,3690,-1,60000000,0\n\
+                1000000,k,3690,1,10000,0,0,60000000,0\n\
+                1000000,k,1,0,10000,0,59000000,60000000,0\n";
+    let ended = csv(&["--policy", "sliding-log:10000/1m"], trace);
+    assert_eq!(ended, Ended { code: Some(0), out: format!("{HEADER}{rows}"), err: String::new() });
+}
+
+#[test]
+fn simulate_invalid_hold_is_an_error() {
+    let long = "i".repeat(65);
+    for (row, told) in [
+        ("0,k,1,hold,,", "invalid id of 0 bytes: expected 1 to 64 bytes"),
+        (&*format!("0,k,,settle,{long},"), "invalid id of 65 bytes: expected 1 to 64 bytes"),
+        ("0,k,1,hold,a,999", "invalid ttl `999`: expected 1000 to 30000000 µs"),
+        ("0,k,,renew,a,30000001", "invalid ttl `30000001`: expected 1000 to 30000000 µs"),
+        (
+            "0,k,1,hold,a,30s",
+            "invalid ttl_us `30s`: expected a whole number of microseconds, or nothing",
+        ),
+        ("0,k,,hold,a,", "invalid cost ``: expected a whole number from 0 to 4294967295"),
+        ("0,k,x,settle,a,", "invalid cost `x`: expected a whole number from 0 to 4294967295"),
+        (
+            "0,k,1,wait,a,",
+            "unknown op `wait`: expected take, peek, charge, refund, reset, hold, settle or renew",
+        ),
+        (
+            "0,k,1,take,,",
+            "invalid op `take` under a policy with `concurrency`: expected hold, settle, renew, peek or reset",
+        ),
+    ] {
+        let ended = csv(
+            &["--policy", "concurrency:3/30s"],
+            &format!("t_us,key,cost,op,id,ttl_us\n{row}\n"),
+        );
+        assert_eq!((ended.code, ended.err), (Some(2), format!("error: line 2: {told}\n")));
+        assert_eq!(ended.out, HEADER);
+    }
+    let ended = csv(&["--policy", "gcra:1/1s"], "t_us,key,cost,op,id\n0,k,1,hold,a\n");
+    assert_eq!(
+        ended.err,
+        "error: line 2: missing ttl: expected one under a policy without `concurrency`\n"
+    );
+}
+
+#[test]
+fn simulate_table_of_holds_counts_holds_as_requests() {
+    let table = output(&["simulate", "--policy", "concurrency:3/30s", "-"], TRACE);
+    assert_eq!(
+        table,
+        "policy             offered  allowed          denied
+concurrency:3/30s        6        4  66.7 %       2  33.3 %
+
+most sent within   1s  2s  3s  10s  30s  1m
+concurrency:3/30s   2   3   3    3    4   4
+
+busiest keys  offered  denied
+k                   6       2  33.3 %
+
+other events: 6 (only take and hold are requests)
+"
+    );
+    let drawn = output(&["simulate", "--policy", "concurrency:3/30s", "-", "--plot"], TRACE);
+    for text in ["units in flight", "4 of 6 requests allowed, at most 3 units in flight"] {
+        assert!(drawn.contains(text), "{drawn}");
+    }
+}
+
+#[test]
+fn simulate_holds_in_redis_as_in_memory() {
+    let redis = Server::start(Engine::Redis70);
+    for policy in
+        ["concurrency:3/30s", "concurrency:3/30s,sliding-log:9/1m", "gcra:4/10s,concurrency:4/30s"]
+    {
+        let simulate = ["simulate", "--format", "csv", "--policy", policy, "-"];
+        let by_memory = output(&simulate, TRACE);
+        let by_redis = output(&[&simulate[..], &["--store", &redis.url()]].concat(), TRACE);
+        assert_eq!(by_memory, by_redis, "{policy}");
+    }
+}
