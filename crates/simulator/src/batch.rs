@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate_core::Timestamp;
 
-use crate::event::{Event, Kind};
+use crate::{event::Event, kind::Kind};
 
 /// Maximum number of events of a trace in a batch: few enough that the state of their keys stays in a fast cache.
 pub(crate) const MAX_EVENTS: usize = 64;

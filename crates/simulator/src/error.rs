@@ -7,7 +7,7 @@ use std::{
 
 use sluicegate_core::{HoldError, OperationError, PolicyError, Timestamp};
 
-use crate::{event::Kind, limits::MAX_LINE};
+use crate::{kind::Kind, limits::MAX_LINE};
 
 /// Error of a trace.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,12 @@
 //! One operation on a key.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use sluicegate_core::{
     Decision, Entry, HoldOperation, Operation, OperationError, Policy, Timestamp, apply, apply_hold,
 };
 
-use crate::error::Fault;
+use crate::{error::Fault, kind::Kind};
 
 /// One operation on a key, from any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,27 +28,6 @@ pub struct Event<'a> {
     pub id: &'a [u8],
     /// The lifetime of its hold; only used by a `hold` and `renew`, and `None` for that of the policy.
     pub ttl: Option<Duration>,
-}
-
-/// The operations of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A request.
-    Take,
-    /// A check that takes nothing.
-    Peek,
-    /// A cost that is only known afterwards.
-    Charge,
-    /// A cost that is returned.
-    Refund,
-    /// Removal of the state of the key.
-    Reset,
-    /// A request that holds its cost until it is settled.
-    Hold,
-    /// The end of a hold, with what was used.
-    Settle,
-    /// A new lifetime of a hold.
-    Renew,
 }
 
 /// The operation of an event.
@@ -98,46 +77,5 @@ impl<'a> Event<'a> {
     #[cold]
     fn unsupported(&self, error: OperationError) -> Fault {
         Fault::Unsupported { kind: self.kind, error }
-    }
-}
-
-impl Kind {
-    /// All kinds, with their names in a trace.
-    const NAMES: [(Self, &'static str); 8] = [
-        (Self::Take, "take"),
-        (Self::Peek, "peek"),
-        (Self::Charge, "charge"),
-        (Self::Refund, "refund"),
-        (Self::Reset, "reset"),
-        (Self::Hold, "hold"),
-        (Self::Settle, "settle"),
-        (Self::Renew, "renew"),
-    ];
-
-    /// The kind of that name in a trace.
-    pub(crate) fn of(name: &[u8]) -> Option<Self> {
-        if name.is_empty() {
-            return Some(Self::Take);
-        }
-        let found = Self::NAMES.iter().find(|(_, known)| known.as_bytes() == name);
-        found.map(|(kind, _)| *kind)
-    }
-
-    /// Whether it is a request, which is allowed or denied.
-    #[must_use]
-    pub const fn is_request(self) -> bool {
-        matches!(self, Self::Take | Self::Hold)
-    }
-
-    /// Whether an event may be without a cost.
-    pub(crate) const fn may_omit_cost(self) -> bool {
-        matches!(self, Self::Settle | Self::Renew)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(kind, _)| kind == self);
-        formatter.write_str(name.map_or("", |(_, name)| name))
     }
 }

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use crate::{
     batch::{self, Batch},
     error::{Fault, TraceError},
-    event::{Event, Kind},
+    event::Event,
+    kind::Kind,
 };
 
 /// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.

@@ -11,7 +11,7 @@ use self::random::Random;
 pub use self::spec::{KeySpec, Steady, TrafficError, TrafficSpec};
 use crate::{
     batch::{Batch, Stored},
-    event::Kind,
+    kind::Kind,
 };
 
 /// Maximum number of events in a batch.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     batch::{Batch, Stored},
-    event::Kind,
+    kind::Kind,
     limits::MAX_LINE,
 };
 

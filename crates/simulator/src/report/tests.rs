@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use sluicegate_core::Timestamp;
 
 use super::*;
-use crate::{event::Kind, heavy_hitters::MAX_BUSY_KEYS};
+use crate::{heavy_hitters::MAX_BUSY_KEYS, kind::Kind};
 
 fn event(kind: Kind) -> Event<'static> {
     let (time, cost, id, ttl) = (Timestamp::EPOCH, Some(1), b"id", Some(Duration::from_secs(1)));

@@ -2,7 +2,10 @@
 
 use sluicegate_core::{Decision, HoldOperation, Limit, Policy};
 
-use crate::event::{Event, EventOperation, Kind};
+use crate::{
+    event::{Event, EventOperation},
+    kind::Kind,
+};
 
 /// The open holds of a key, as decisions opened and ended them.
 #[derive(Debug, Default)]

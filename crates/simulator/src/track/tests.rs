@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{event::Kind, run::Simulation, trace::TraceReader};
+use crate::{kind::Kind, run::Simulation, trace::TraceReader};
 
 fn track(policy: &str, trace: &str, until: Option<u64>) -> TimeSeries {
     track_columns(policy, &format!("t_us,key,cost\n{trace}"), until)
