@@ -40,13 +40,19 @@ pub enum EventOperation<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The operation, with its cost.
+    /// The operation under `policy`, with its cost.
     #[must_use]
-    pub fn operation(&self) -> EventOperation<'a> {
+    pub fn operation(&self, policy: &Policy) -> EventOperation<'a> {
         let Self { cost: given, id, ttl, .. } = *self;
         let cost = given.unwrap_or(0);
-        EventOperation::Key(match self.kind {
-            Kind::Take => Operation::Take(cost),
+        let kind = match self.kind {
+            Kind::Start if policy.counts_holds() => Kind::Hold,
+            Kind::End if policy.counts_holds() => Kind::Settle,
+            kind => kind,
+        };
+        EventOperation::Key(match kind {
+            Kind::Take | Kind::Start => Operation::Take(cost),
+            Kind::End => Operation::Peek(0),
             Kind::Peek => Operation::Peek(cost),
             Kind::Charge => Operation::Charge(cost),
             Kind::Refund => Operation::Refund(cost),
@@ -66,7 +72,7 @@ impl<'a> Event<'a> {
         policy: &Policy,
         entry: &mut Option<Entry>,
     ) -> Result<Decision, Fault> {
-        match self.operation() {
+        match self.operation(policy) {
             EventOperation::Key(operation) => {
                 apply(policy, entry, self.time, operation).map_err(|error| self.unsupported(error))
             }

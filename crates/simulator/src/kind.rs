@@ -21,10 +21,14 @@ pub enum Kind {
     Settle,
     /// A new lifetime of a hold.
     Renew,
+    /// The start of a request of an access log: a hold under a policy with `concurrency`, else a take.
+    Start,
+    /// The end of a request of an access log: a settle under a policy with `concurrency`; it changes nothing under others.
+    End,
 }
 
 impl Kind {
-    /// All kinds, with their names in a trace.
+    /// All kinds of a trace, with their names.
     const NAMES: [(Self, &'static str); 8] = [
         (Self::Take, "take"),
         (Self::Peek, "peek"),
@@ -48,7 +52,13 @@ impl Kind {
     /// Whether it is a request, which is allowed or denied.
     #[must_use]
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Take | Self::Hold)
+        matches!(self, Self::Take | Self::Hold | Self::Start)
+    }
+
+    /// Whether it is about a hold, which has an id.
+    #[must_use]
+    pub const fn has_id(self) -> bool {
+        matches!(self, Self::Hold | Self::Settle | Self::Renew | Self::Start | Self::End)
     }
 
     /// Whether an event may be without a cost.
@@ -59,7 +69,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(kind, _)| kind == self);
-        formatter.write_str(name.map_or("", |(_, name)| name))
+        let name = Self::NAMES.iter().find(|(kind, _)| kind == self).map(|(_, name)| *name);
+        formatter.write_str(name.unwrap_or(if *self == Self::Start { "start" } else { "end" }))
     }
 }

@@ -263,7 +263,7 @@ impl TimeSeries {
         let applied = event.apply(&policy, &mut followed.entry);
         debug_assert!(applied.is_ok(), "it was decided before");
         if let (EventOperation::Key(Operation::Take(units)), Outcome::Allow { delay }) =
-            (event.operation(), decision.outcome)
+            (event.operation(&policy), decision.outcome)
         {
             followed.windows.count(now, units.into());
             followed.sliding.send((event.time + delay).as_micros(), units.into());

@@ -60,6 +60,10 @@ pub(crate) struct Simulate {
     /// Field of the log that holds the time [default: detected]
     #[arg(long, value_name = "NAME")]
     pub(crate) time_field: Option<String>,
+    /// Field of the log that holds the duration of a request, which a `concurrency` limit needs [default: detected].
+    /// It is in seconds, or in the unit that its name ends with: `_ms`, `_us` or `_ns`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) duration_field: Option<String>,
     /// Sort log lines that are out of order by up to this much
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span)]
     pub(crate) disorder: Duration,
@@ -112,10 +116,11 @@ impl Simulate {
 
     /// Records which options were given, and which policy precedes each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
-        const PARTIAL: [(&str, &str); 10] = [
+        const PARTIAL: [(&str, &str); 11] = [
             ("--log", "log"),
             ("--key", "key"),
             ("--time-field", "time_field"),
+            ("--duration-field", "duration_field"),
             ("--disorder", "disorder"),
             ("--keys", "keys"),
             ("--for", "length"),
@@ -139,6 +144,16 @@ impl Simulate {
         let mut changes: Vec<Change> = ours.map(|(change, _)| change.clone()).collect();
         changes.sort_by_key(|change| change.after);
         changes
+    }
+
+    /// The first policy, or policy of a change, that counts the requests in flight.
+    pub(crate) fn concurrency(&self) -> Option<&Policy> {
+        self.all_policies().find(|policy| policy.counts_holds())
+    }
+
+    /// The policies, and those of the changes.
+    pub(crate) fn all_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(self.changes.iter().map(|change| &change.policy))
     }
 
     /// The trace, and the output of the chart. `--plot` takes the next word only if that is an SVG

@@ -48,7 +48,7 @@ impl Redis {
         let policy = self.prepared_policy(event)?;
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
-        let applied = match event.operation() {
+        let applied = match event.operation(policy.policy()) {
             EventOperation::Key(operation) => self.store.apply(&key, &policy, operation),
             EventOperation::Hold(operation) => self.store.apply_hold(&key, &policy, operation),
         };

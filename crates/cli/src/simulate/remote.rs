@@ -104,13 +104,16 @@ fn encode_event(event: &Event<'_>, policy: &[u8], commands: &mut Vec<u8>) {
             encode_command(&[b"SG.RESET", event.key, b"AT", time.as_bytes()], commands);
             ("SG.PEEK", [("COST", Some(0)), ("TTL", None)])
         }
-        Kind::Hold => ("SG.HOLD", [("COST", cost), ("TTL", ttl)]),
-        Kind::Settle => ("SG.SETTLE", [("USED", event.cost.map(u64::from)), ("TTL", None)]),
+        // One policy decides all: there are starts and ends only if it has `concurrency`.
+        Kind::Hold | Kind::Start => ("SG.HOLD", [("COST", cost), ("TTL", ttl)]),
+        Kind::Settle | Kind::End => {
+            ("SG.SETTLE", [("USED", event.cost.map(u64::from)), ("TTL", None)])
+        }
         Kind::Renew => ("SG.RENEW", [("USED", None), ("TTL", ttl)]),
     };
     let numbers = numbers.map(|(option, value)| (option, value.map(|value| value.to_string())));
     let mut command = vec![name.as_bytes(), event.key, policy];
-    if matches!(event.kind, Kind::Hold | Kind::Settle | Kind::Renew) {
+    if event.kind.has_id() {
         command.push(event.id);
     }
     for (option, value) in &numbers {

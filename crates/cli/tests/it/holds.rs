@@ -1,4 +1,4 @@
-//! `simulate` with holds: traces.
+//! `simulate` with holds: traces, and access logs with durations.
 
 use sluicegate_testing::{Engine, Server};
 
@@ -138,5 +138,101 @@ fn simulate_holds_in_redis_as_in_memory() {
         let by_memory = output(&simulate, TRACE);
         let by_redis = output(&[&simulate[..], &["--store", &redis.url()]].concat(), TRACE);
         assert_eq!(by_memory, by_redis, "{policy}");
+    }
+}
+
+/// Two requests of 2 s and 4 s, and a third that begins while both are in flight.
+const LOG: &str = r#"{"time":"2023-11-14T22:13:23Z","remote_addr":"10.0.0.1","request_time":"2.000"}
+{"time":"2023-11-14T22:13:23.5Z","remote_addr":"10.0.0.1","request_time":"0.500"}
+{"time":"2023-11-14T22:13:26Z","remote_addr":"10.0.0.1","request_time":"4.000"}
+{"time":"2023-11-14T22:13:27Z","remote_addr":"10.0.0.1","request_time":"1.000"}
+"#;
+
+#[test]
+fn simulate_log_with_durations_holds_each_request_until_it_ends() {
+    let rows = "1700000001000000,10.0.0.1,1,1,2,1,0,3000000,0\n\
+                1700000002000000,10.0.0.1,1,1,2,0,0,3000000,0\n\
+                1700000003000000,10.0.0.1,,1,2,1,0,2000000,0\n\
+                1700000003000000,10.0.0.1,1,1,2,0,0,3000000,0\n\
+                1700000003500000,10.0.0.1,,1,2,1,0,1500000,0\n\
+                1700000006000000,10.0.0.1,,0,2,2,-1,0,0\n\
+                1700000006000000,10.0.0.1,1,1,2,1,0,3000000,0\n\
+                1700000007000000,10.0.0.1,,1,2,2,0,0,0\n";
+    let ended = csv(&["--policy", "concurrency:2/3s"], LOG);
+    assert_eq!(ended, Ended { code: Some(0), out: format!("{HEADER}{rows}"), err: String::new() });
+    let table = output(&["simulate", "--policy", "concurrency:1/3s", "-"], LOG);
+    assert_eq!(
+        table,
+        "policy            offered  allowed          denied          most in flight
+concurrency:1/3s        4        3  75.0 %       1  25.0 %               1
+
+most sent within  1s  2s  3s  10s  1m
+concurrency:1/3s   1   1   2    3   3
+
+busiest keys  offered  denied
+10.0.0.1            4       1  25.0 %
+"
+    );
+    // The second lasts 4 s, and a hold 3 s.
+    let two = output(&["simulate", "--policy", "concurrency:2/3s", "-", "--plot"], LOG);
+    let note = "1 request lasted longer than its hold, which expired\n";
+    assert!(two.contains(&format!("\nconcurrency:2/3s: {note}")), "{two}");
+    assert!(two.contains(&format!("at most 2 units in flight\n{note}")), "{two}");
+    // Beside it, a rate decides requests when they begin.
+    let both = ["simulate", "-", "--policy", "concurrency:1/3s", "--policy", "sliding-log:2/10s"];
+    let both = output(&[&both[..], &["--plot"]].concat(), LOG);
+    assert!(
+        both.contains(
+            "\nsliding-log:2/10s        4        2  50.0 %       2  50.0 %               2\n"
+        ),
+        "{both}"
+    );
+    assert!(both.contains(" units in one period, or in flight "), "{both}");
+}
+
+#[test]
+fn simulate_log_without_durations_cannot_count_requests_in_flight() {
+    let combined =
+        "10.0.0.1 - - [14/Nov/2023:22:14:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"a\"\n";
+    let json = "{\"ts\":1700000040.25,\"ip\":\"x\"}\n";
+    let needs = "missing duration of the requests, which `concurrency:9/1s` needs: expected a log with \
+                 `$request_time` (nginx), `%D` (Apache) or `duration` (Envoy, Caddy), but ";
+    for (more, input, told) in [
+        (
+            "- --policy gcra:1/1s --policy concurrency:9/1s",
+            combined,
+            format!("{needs}the fields are remote_addr, "),
+        ),
+        (
+            "- --policy gcra:1/1s --change 1s=concurrency:9/1s",
+            json,
+            format!("{needs}no line has one; use"),
+        ),
+        (
+            "- --policy concurrency:9/1s --duration-field took_ms",
+            combined,
+            "invalid --duration-field: unknown field `took_ms`: expected one of remote_addr, "
+                .to_owned(),
+        ),
+        (
+            "- --policy concurrency:9/1s --duration-field took_ms",
+            json,
+            "invalid --duration-field: no line has the field `took_ms`".to_owned(),
+        ),
+        (
+            "- --policy gcra:1/1s --duration-field took_ms",
+            "t_us,key,cost\n0,a,1\n",
+            "invalid --duration-field: expected an access log; ".to_owned(),
+        ),
+        (
+            "--traffic even:5/s --policy concurrency:9/1s",
+            "",
+            "invalid --policy `concurrency:9/1s`: synthetic traffic has no durations".to_owned(),
+        ),
+    ] {
+        let words: Vec<&str> = ["simulate"].into_iter().chain(more.split(' ')).collect();
+        let ended = run(&words, input);
+        assert_eq!(ended.code, Some(2), "{more}");
+        assert!(ended.err.starts_with(&format!("error: {told}")), "{more}: {}", ended.err);
     }
 }

@@ -57,6 +57,28 @@ fn report_only_takes_and_holds_are_requests() {
 }
 
 #[test]
+fn report_requests_in_flight_end_once() {
+    let mut report = Report::new(&[]);
+    let mut add = |line, kind, outcome| {
+        let (limit, remaining, reset_after, binding) = (0, 0, Duration::ZERO, 0);
+        let decision = Decision { outcome, limit, remaining, reset_after, binding };
+        report.add(&Event { line, ..event(kind) }, &decision);
+    };
+    for line in 1..=3 {
+        add(line, Kind::Start, allow(0));
+    }
+    add(4, Kind::Start, DENY);
+    // The hold of line 2 has expired; line 4 never had one.
+    add(1, Kind::End, allow(0));
+    add(2, Kind::End, DENY);
+    add(4, Kind::End, DENY);
+    add(5, Kind::Start, allow(0));
+    let totals = report.totals();
+    assert_eq!((totals.requests, totals.allowed, totals.others), (5, 4, 0));
+    assert_eq!((totals.max_in_flight, totals.expired), (3, 1));
+}
+
+#[test]
 fn periods_of_policy_are_distinct() {
     let periods = |text: &str| periods(&text.parse().unwrap());
     let days = |days: u64| Duration::from_secs(days * 86_400);

@@ -214,7 +214,7 @@ fn check_decisions(trace: &str) -> Result<(), TestCaseError> {
             let text = std::str::from_utf8(event.policy).unwrap();
             let policy = if text.is_empty() { default.clone() } else { text.parse().unwrap() };
             let entry = plain.entry(event.key.to_vec()).or_default();
-            let expected = match event.operation() {
+            let expected = match event.operation(&policy) {
                 EventOperation::Key(operation) => {
                     apply(&policy, entry, event.time, operation).unwrap()
                 }

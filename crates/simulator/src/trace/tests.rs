@@ -15,7 +15,7 @@ fn read(trace: impl AsRef<[u8]>) -> String {
             Ok(None) => return out,
             Ok(Some(event)) => {
                 let Event { line, time, key, policy, .. } = event;
-                let operation = match event.operation() {
+                let operation = match event.operation(&"gcra:1/1s".parse().unwrap()) {
                     EventOperation::Key(operation) => format!("{operation:?}"),
                     EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }) => {
                         format!("Hold({}, {cost}, {ttl:?})", id.escape_ascii())

@@ -41,7 +41,7 @@ impl HeldUnits {
         if event.kind == Kind::Reset {
             *self = Self::default();
         }
-        let EventOperation::Hold(operation) = event.operation() else { return None };
+        let EventOperation::Hold(operation) = event.operation(policy) else { return None };
         let ttl = policy.check_hold(&operation).ok().filter(|_| decision.allowed())?;
         let expires = event.time.as_micros() + ttl;
         let open = self.holds.iter().position(|hold| *hold.id == *operation.id());

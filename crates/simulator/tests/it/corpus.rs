@@ -32,7 +32,7 @@ const PARTS: [&[u8]; 20] = [
 ];
 
 /// What lines of logs are made of.
-const LOG_PARTS: [&[u8]; 16] = [
+const LOG_PARTS: [&[u8]; 18] = [
     b" ",
     b"\"",
     b"\\\"",
@@ -44,6 +44,8 @@ const LOG_PARTS: [&[u8]; 16] = [
     b"}",
     b":",
     b"\"ts\":1700000000.5,",
+    b"\"duration\":12.5,",
+    b" 0.250",
     b"10/Oct/2000:13:55:36 -0700",
     b"2000-10-10T13:55:36Z",
     b"99999999999999999999",
