@@ -52,7 +52,7 @@ impl OpenHolds<'_> {
         // After the first `done` expiries, at `since`, the request does not pass; after the first `end`, it does, or they
         // are all.
         let (mut done, mut end) = (0, holds.len());
-        let (mut state, mut since, mut held) = (state.clone(), now.as_micros(), held);
+        let (mut state, mut since, mut held) = (as_of(limit, state, now), now.as_micros(), held);
         while end - done > 1 {
             let middle = done + (end - done) / 2;
             let (mut later, mut left) = (state.clone(), held);
@@ -111,13 +111,20 @@ impl OpenHolds<'_> {
         if let Some(micros) = limit.drained_after(state, now, ledger) {
             return micros;
         }
-        let (mut state, mut last) = (state.clone(), now.as_micros());
+        let (mut state, mut last) = (as_of(limit, state, now), now.as_micros());
         ledger.for_each_metered(|expires, units| {
             expire(limit, &mut state, expires, units);
             last = expires;
         });
         last - now.as_micros() + drain(limit, &state, Timestamp::saturating_from_micros(last))
     }
+}
+
+/// The state with times later than `now`, after a clock stepped back, taken as `now`.
+fn as_of(limit: &Limit, state: &State, now: Timestamp) -> State {
+    let mut state = state.clone();
+    limit.refund(&mut state, now, 0);
+    state
 }
 
 /// Charges a hold that expires at `at`.

@@ -163,11 +163,18 @@ function holds.expire(limits, ledger, now)
 end
 
 -- A copy of a limit, whose state can be changed.
-local function fork(limit)
+local function copy_of(limit)
     local copy = {}
     for name, value in pairs(limit) do
         copy[name] = value
     end
+    return copy
+end
+
+-- A copy of a limit to look ahead with: times later than now, after a clock stepped back, are taken as now.
+local function fork(limit, now)
+    local copy = copy_of(limit)
+    limit.plain.refund(copy, now, 0)
     return copy
 end
 
@@ -189,7 +196,7 @@ local function wait(limit, now, cost)
     end
     -- After the first `done` expiries, at `since`, the request does not pass; after the first `last`, it does, or they
     -- are all.
-    local state, since = fork(limit), now
+    local state, since = fork(limit, now), now
     state.borrow = false
     if free_at(state, since, needed + held) == since then
         return 0
@@ -198,7 +205,7 @@ local function wait(limit, now, cost)
     local done, last = 0, #list
     while last - done > 1 do
         local middle = math.floor((done + last) / 2)
-        local later, left = fork(state), held
+        local later, left = copy_of(state), held
         for i = done + 1, middle do
             charge_later(later, times[list[i]], units[list[i]])
             left = left - units[list[i]]
@@ -230,7 +237,7 @@ local function drained(limit, now, drain)
     end
     local later = limit.later
     if not later then
-        later = fork(limit)
+        later = fork(limit, now)
         later.time = now
         for _, number in ipairs(by_expiry(ledger, true)) do
             later.time = ledger.times[number]

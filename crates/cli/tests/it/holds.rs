@@ -74,8 +74,8 @@ fn simulate_invalid_hold_is_an_error() {
     for (row, told) in [
         ("0,k,1,hold,,", "invalid id of 0 bytes: expected 1 to 64 bytes"),
         (&*format!("0,k,,settle,{long},"), "invalid id of 65 bytes: expected 1 to 64 bytes"),
-        ("0,k,1,hold,a,999", "invalid ttl `999`: expected 1000 to 30000000 µs"),
-        ("0,k,,renew,a,30000001", "invalid ttl `30000001`: expected 1000 to 30000000 µs"),
+        ("0,k,1,hold,a,999", "invalid ttl `999`: expected 1000 to 30000000 microseconds"),
+        ("0,k,,renew,a,30000001", "invalid ttl `30000001`: expected 1000 to 30000000 microseconds"),
         (
             "0,k,1,hold,a,30s",
             "invalid ttl_us `30s`: expected a whole number of microseconds, or nothing",

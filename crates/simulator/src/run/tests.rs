@@ -59,7 +59,7 @@ fn simulation_unsupported_operation_error_has_line_and_keeps_the_key() {
     for ttl in [0, 999, 30_000_001] {
         assert_eq!(
             told(simulation.decide(&hold(b"b", Some(Duration::from_micros(ttl))))),
-            format!("line 7: invalid ttl `{ttl}`: expected 1000 to 30000000 µs")
+            format!("line 7: invalid ttl `{ttl}`: expected 1000 to 30000000 microseconds")
         );
     }
     let without = Event { policy: b"gcra:1/1s", ..hold(b"b", None) };
