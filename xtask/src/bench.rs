@@ -8,8 +8,19 @@ use anyhow::{Result, bail};
 use crate::{shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 10] =
-    ["memory", "resp", "http", "grpc", "dashboard", "redis", "module", "tower", "replay", "all"];
+const COMPARISONS: [&str; 11] = [
+    "memory",
+    "resp",
+    "http",
+    "grpc",
+    "dashboard",
+    "redis",
+    "module",
+    "holds",
+    "tower",
+    "replay",
+    "all",
+];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;

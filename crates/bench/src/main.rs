@@ -11,6 +11,8 @@ mod dashboard;
 #[cfg(target_os = "linux")]
 mod grpc;
 #[cfg(target_os = "linux")]
+mod holds;
+#[cfg(target_os = "linux")]
 mod http;
 #[cfg(target_os = "linux")]
 mod keys;
@@ -49,6 +51,7 @@ sluicegate-bench WHAT [--quick]
   dashboard  the server with 64 viewers of its dashboard, beside no viewers
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  holds    holds and settles, beside takes
   tower    the layer of tower in memory, beside tower_governor
   replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
@@ -94,6 +97,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "dashboard" => &[dashboard::run],
         "redis" => &[redis::run],
         "module" => &[module::run],
+        "holds" => &[holds::run],
         "tower" => &[tower::run],
         "replay" => &[replay::run],
         "all" => &[
@@ -104,6 +108,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             dashboard::run,
             redis::run,
             module::run,
+            holds::run,
             tower::run,
             replay::run,
         ],

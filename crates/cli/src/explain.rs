@@ -37,9 +37,18 @@ pub(crate) fn in_words(policy: &Policy) -> String {
         let borrows = limit.borrow();
         line(&mut out, "at once", &described.at_once);
         line(&mut out, "sustained", &described.sustained);
-        let most = most(&spans, |span| Some(limit.max_admitted(span)));
-        let more = if borrows { ", and what the last request borrows" } else { "" };
-        line(&mut out, "at most", &format!("{most}{more}"));
+        if limit.counts_holds() {
+            let longest = span(as_micros(limit.rate().1));
+            line(
+                &mut out,
+                "held",
+                &format!("until it is settled, or for {longest} unless renewed"),
+            );
+        } else {
+            let most = most(&spans, |span| Some(limit.max_admitted(span)));
+            let more = if borrows { ", and what the last request borrows" } else { "" };
+            line(&mut out, "at most", &format!("{most}{more}"));
+        }
         if limit.is_queue() {
             let most = self::most(&spans, |span| limit.max_sent(span));
             line(&mut out, "sent", &format!("at most {most}"));
@@ -54,8 +63,11 @@ pub(crate) fn in_words(policy: &Policy) -> String {
         out.push_str("\n  together: a request passes if every limit allows it, and otherwise takes from none\n");
         let least = limits.iter().map(Limit::capacity).min().unwrap_or(0);
         line(&mut out, "at once", &units(least.into()));
-        let most = most(&spans, |span| limits.iter().map(|limit| limit.max_admitted(span)).min());
-        line(&mut out, "at most", &most);
+        let rates = || limits.iter().filter(|limit| !limit.counts_holds());
+        let most = most(&spans, |span| rates().map(|limit| limit.max_admitted(span)).min());
+        if !most.is_empty() {
+            line(&mut out, "at most", &most);
+        }
         line(&mut out, "denied", "waits until all of them allow it");
     }
     out

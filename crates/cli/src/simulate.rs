@@ -81,6 +81,11 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         options.traffic.is_empty() || !options.policies.is_empty(),
         "missing --policy: expected one such as `--policy gcra:30/60s` for --traffic"
     );
+    if let Some(policy) = options.concurrency().filter(|_| !options.traffic.is_empty()) {
+        bail!(
+            "invalid --policy `{policy}`: synthetic traffic has no durations; use a log or a trace"
+        );
+    }
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(
         in_memory || (!several && options.changes.is_empty()),

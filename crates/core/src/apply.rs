@@ -165,6 +165,19 @@ impl<'a> Key<'a> {
     /// Changes the entry, after it was migrated to the policy, and keeps the outcome. A policy of only `concurrency`
     /// limits leaves the policy of the entry as it is.
     pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
+        if self.migrated.is_empty()
+            && self.expired.is_none()
+            && let Some(entry) = &mut *self.entry
+        {
+            if !entry.policy.is(self.policy) {
+                entry.policy = self.policy.clone();
+            }
+            change(entry);
+            if entry.is_unused() {
+                *self.entry = None;
+            }
+            return self;
+        }
         let keeps_policy =
             |entry: &Entry| self.policy.is_concurrency() && !entry.policy.is_concurrency();
         let entry = self.expired.take().or_else(|| self.entry.take());

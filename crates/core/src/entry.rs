@@ -139,8 +139,22 @@ impl Entry {
     /// Whether a hold of that id is open at `now`.
     #[must_use]
     pub fn has_open_hold(&self, id: &[u8], now: Timestamp) -> bool {
-        let open = self.ledger().and_then(|ledger| ledger.find(id));
-        open.is_some_and(|(_, hold)| hold.expires > now.as_micros())
+        let open = self.ledger().and_then(|ledger| ledger.get(id));
+        open.is_some_and(|hold| hold.expires > now.as_micros())
+    }
+
+    /// Number of open holds, with those that have expired and are not charged yet.
+    #[must_use]
+    pub fn open_holds(&self) -> usize {
+        self.ledger().map_or(0, Ledger::len)
+    }
+
+    /// Whether the entry may be forgotten: its [`lifetime`](Self::lifetime) is over.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        // An open hold is enough to know.
+        !self.ledger().is_some_and(|ledger| ledger.last_expiry() > now.as_micros())
+            && self.lifetime(now).is_zero()
     }
 
     /// Whether holds have expired by `now`, which the next operation that changes the entry charges.

@@ -126,13 +126,15 @@ pub fn apply_hold(
 ) -> Result<Decision, HoldError> {
     let ttl = policy.check_hold(&operation)?;
     let mut key = Key::new(policy, entry, now);
-    let is_open = key.is_open(operation.id());
-    Ok(match operation {
-        HoldOperation::Hold { cost, .. } if is_open || cost == 0 => key.answer(),
-        HoldOperation::Hold { id, cost, .. } => key.hold(id, cost, ttl)?,
-        _ if !is_open => key.not_open(),
-        HoldOperation::Settle { id, used } => key.settle(id, used).answer(),
-        HoldOperation::Renew { id, .. } => key.renew(id, ttl).answer(),
+    let open = key.find(operation.id());
+    Ok(match (operation, open) {
+        (HoldOperation::Hold { .. }, Some(_)) | (HoldOperation::Hold { cost: 0, .. }, _) => {
+            key.answer()
+        }
+        (HoldOperation::Hold { id, cost, .. }, None) => key.hold(id, cost, ttl)?,
+        (HoldOperation::Settle { used, .. }, Some(at)) => key.settle(at, used).answer(),
+        (HoldOperation::Renew { .. }, Some(at)) => key.renew(at, ttl).answer(),
+        (HoldOperation::Settle { .. } | HoldOperation::Renew { .. }, None) => key.not_open(),
     })
 }
 
@@ -168,9 +170,9 @@ impl Policy {
 }
 
 impl Key<'_> {
-    /// Whether a hold of that id is open.
-    pub(crate) fn is_open(&self, id: &[u8]) -> bool {
-        self.entry().and_then(Entry::ledger).is_some_and(|ledger| ledger.find(id).is_some())
+    /// Where in the ledger the hold of that id is, if it is open.
+    pub(crate) fn find(&self, id: &[u8]) -> Option<usize> {
+        self.entry().and_then(Entry::ledger)?.find(id)
     }
 
     /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
@@ -200,31 +202,24 @@ impl Key<'_> {
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.push(&hold)));
     }
 
-    fn settle(&mut self, id: &[u8], used: Option<u32>) -> &Self {
+    /// Ends the hold at `at` of the ledger.
+    fn settle(&mut self, at: usize, used: Option<u32>) -> &Self {
         let now = self.now;
         self.store_entry(|entry| {
-            let settled = entry.change_ledger(|ledger| {
-                let (at, hold) = ledger.find(id)?;
-                let (units, metered) = (hold.units, hold.metered);
-                ledger.remove(at);
-                metered.then_some(units)
-            });
-            // Under a policy of only `concurrency` limits, the entry is under another one.
-            if let Some(units) = settled.map(|units| used.unwrap_or(units)).filter(|it| *it > 0) {
+            let settled = entry.change_ledger(|ledger| ledger.remove(at));
+            let Some((units, true)) = settled else { return };
+            let units = used.unwrap_or(units);
+            if units > 0 {
+                // Under a policy of only `concurrency` limits, the entry is under another one.
                 entry.charge(now, units);
             }
         })
     }
 
-    fn renew(&mut self, id: &[u8], ttl: u64) -> &Self {
+    /// Prolongs the hold at `at` of the ledger.
+    fn renew(&mut self, at: usize, ttl: u64) -> &Self {
         let expires = self.now.as_micros() + ttl;
-        self.store_entry(|entry| {
-            entry.change_ledger(|ledger| {
-                if let Some((at, _)) = ledger.find(id) {
-                    ledger.set_expires(at, expires);
-                }
-            });
-        })
+        self.store_entry(|entry| entry.change_ledger(|ledger| ledger.set_expires(at, expires)))
     }
 
     /// Denied for ever, with the key as it stands.

@@ -47,6 +47,10 @@ pub(crate) struct Ledger {
     metered: u64,
     first_expiry: u64,
     last_expiry: u64,
+    /// When the hold that was opened last expires, and whether the others are known to expire in the order in which they
+    /// were opened, not after it: then nothing has to be sorted.
+    newest_expiry: u64,
+    is_unsorted: bool,
 }
 
 impl Ledger {
@@ -87,21 +91,40 @@ impl Ledger {
     /// The holds in the order in which they expire; of equals, the first opened is the first.
     pub(crate) fn by_expiry(&self) -> Vec<Hold<'_>> {
         let mut holds: Vec<_> = self.iter().collect();
-        // Stable, and one pass where the holds have one lifetime.
-        holds.sort_by_key(|hold| hold.expires);
+        if self.is_unsorted {
+            // Stable.
+            holds.sort_by_key(|hold| hold.expires);
+        }
         holds
     }
 
-    /// The hold of that id, and where its record begins.
-    pub(crate) fn find(&self, id: &[u8]) -> Option<(usize, Hold<'_>)> {
+    /// Calls `each` with the time at which each metered hold expires, and its units, in that order.
+    #[inline]
+    pub(crate) fn for_each_metered(&self, mut each: impl FnMut(u64, u32)) {
+        if self.is_unsorted {
+            let holds = self.by_expiry().into_iter();
+            return holds.filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
+        }
+        self.iter().filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
+    }
+
+    /// Where the record of the hold of that id begins.
+    #[inline]
+    pub(crate) fn find(&self, id: &[u8]) -> Option<usize> {
         let mut at = 0;
-        while let Some(hold) = self.at(at) {
-            if hold.id == id {
-                return Some((at, hold));
+        while let Some(&head) = self.records.get(at) {
+            let (start, len) = (at + HEAD, usize::from(head & !METERED));
+            if len == id.len() && self.records.get(start..start + len) == Some(id) {
+                return Some(at);
             }
-            at += HEAD + hold.id.len();
+            at = start + len;
         }
         None
+    }
+
+    /// The hold of that id.
+    pub(crate) fn get(&self, id: &[u8]) -> Option<Hold<'_>> {
+        self.at(self.find(id)?)
     }
 
     /// Adds a hold, whose id is not open.
@@ -119,13 +142,20 @@ impl Ledger {
         self.count(hold);
     }
 
-    /// Removes the hold whose record begins at `at`.
-    pub(crate) fn remove(&mut self, at: usize) {
-        let Some(hold) = self.at(at) else { return };
-        let end = at + HEAD + hold.id.len();
+    /// Removes the hold whose record begins at `at`. Returns its units, and whether it was metered.
+    pub(crate) fn remove(&mut self, at: usize) -> Option<(u32, bool)> {
+        let Hold { id, units, expires, metered } = self.at(at)?;
+        let end = at + HEAD + id.len();
+        let is_newest = end == self.records.len();
         self.records.drain(at..end);
-        self.records.shrink_to(self.records.len() * 2);
-        self.count_again();
+        self.records.shrink_to(self.records.len() * 2 + 64);
+        self.count -= 1;
+        self.held -= u64::from(units);
+        self.metered -= if metered { u64::from(units) } else { 0 };
+        if is_newest || expires == self.first_expiry || expires == self.last_expiry {
+            self.count_times();
+        }
+        Some((units, metered))
     }
 
     /// Sets when the hold expires whose record begins at `at`.
@@ -133,7 +163,7 @@ impl Ledger {
         if let Some(field) = self.records.get_mut(at + 5..at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }
-        self.count_again();
+        self.count_times();
     }
 
     /// Removes the holds that have expired at `now`, and returns the metered ones, as their units and the time at which
@@ -208,23 +238,31 @@ impl Ledger {
     /// Counts a hold that was added.
     fn count(&mut self, hold: &Hold<'_>) {
         let units = u64::from(hold.units);
-        self.first_expiry =
-            if self.count == 0 { hold.expires } else { self.first_expiry.min(hold.expires) };
-        self.last_expiry = self.last_expiry.max(hold.expires);
+        self.count_time(self.count == 0, hold.expires);
         self.count += 1;
         self.held += units;
         self.metered += if hold.metered { units } else { 0 };
     }
 
-    fn count_again(&mut self) {
-        let records = std::mem::take(&mut self.records);
-        let mut ledger = Self { records, ..Self::default() };
-        let mut at = 0;
-        while let Some(hold) = ledger.at(at) {
-            let (units, expires, metered) = (hold.units, hold.expires, hold.metered);
-            at += HEAD + hold.id.len();
-            ledger.count(&Hold { id: &[], units, expires, metered });
+    fn count_time(&mut self, is_first: bool, expires: u64) {
+        if is_first {
+            (self.first_expiry, self.last_expiry) = (expires, expires);
+            self.is_unsorted = false;
+        } else {
+            self.is_unsorted |= expires < self.newest_expiry;
+            self.first_expiry = self.first_expiry.min(expires);
+            self.last_expiry = self.last_expiry.max(expires);
         }
-        *self = ledger;
+        self.newest_expiry = expires;
+    }
+
+    /// Counts the times of all holds again.
+    fn count_times(&mut self) {
+        let mut at = 0;
+        while let Some(Hold { id, expires, .. }) = self.at(at) {
+            let next = at + HEAD + id.len();
+            self.count_time(at == 0, expires);
+            at = next;
+        }
     }
 }

@@ -43,6 +43,9 @@ impl OpenHolds<'_> {
                 Some(Retry::Never) | None => None,
             }
         };
+        if passes(state, now.as_micros(), held) == Some(now.as_micros()) {
+            return Retry::NOW;
+        }
         let only_metered = !limit.counts_holds();
         let mut holds = ledger.by_expiry();
         holds.retain(|hold| hold.metered || !only_metered);
@@ -50,9 +53,6 @@ impl OpenHolds<'_> {
         // are all.
         let (mut done, mut end) = (0, holds.len());
         let (mut state, mut since, mut held) = (state.clone(), now.as_micros(), held);
-        if passes(&state, since, held) == Some(since) {
-            return Retry::NOW;
-        }
         while end - done > 1 {
             let middle = done + (end - done) / 2;
             let (mut later, mut left) = (state.clone(), held);
@@ -108,11 +108,14 @@ impl OpenHolds<'_> {
         if ledger.held(true) == 0 {
             return drain(limit, state, now);
         }
-        let (mut state, mut last) = (state.clone(), now.as_micros());
-        for hold in ledger.by_expiry().iter().filter(|hold| hold.metered) {
-            expire(limit, &mut state, hold.expires, hold.units);
-            last = hold.expires;
+        if let Some(micros) = limit.drained_after(state, now, ledger) {
+            return micros;
         }
+        let (mut state, mut last) = (state.clone(), now.as_micros());
+        ledger.for_each_metered(|expires, units| {
+            expire(limit, &mut state, expires, units);
+            last = expires;
+        });
         last - now.as_micros() + drain(limit, &state, Timestamp::saturating_from_micros(last))
     }
 }

@@ -176,7 +176,7 @@ impl<'a> Part<'a> {
         let EntryTake { policy, entry, cost } = part;
         let key = Key::new(policy, entry, now);
         let is_open = match operation {
-            MultiKeyOperation::Hold { id, .. } => key.is_open(id),
+            MultiKeyOperation::Hold { id, .. } => key.find(id).is_some(),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
         };
         Self { key, cost: *cost, asks: *cost > 0 && !is_open }

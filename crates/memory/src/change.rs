@@ -24,6 +24,9 @@ pub(crate) trait Change: Copy {
     /// Whether the entry may need more memory after it.
     fn lengthens(self, entry: &Entry, now: Timestamp) -> bool;
 
+    /// Whether the entry has holds, and still has after it.
+    fn keeps_holds(self, entry: &Entry) -> bool;
+
     /// Whether it never changes the entry.
     fn only_reads(self) -> bool;
 
@@ -49,6 +52,10 @@ impl Change for Operation {
 
     fn lengthens(self, entry: &Entry, _now: Timestamp) -> bool {
         entry.grows()
+    }
+
+    fn keeps_holds(self, _entry: &Entry) -> bool {
+        false
     }
 
     fn only_reads(self) -> bool {
@@ -78,6 +85,11 @@ impl Change for HoldOperation<'_> {
 
     fn lengthens(self, entry: &Entry, now: Timestamp) -> bool {
         !entry.has_open_hold(self.id(), now)
+    }
+
+    fn keeps_holds(self, entry: &Entry) -> bool {
+        // Holds that have expired may be the last ones: that is rare, and the entry then stays where it is.
+        entry.open_holds() > usize::from(matches!(self, Self::Settle { .. }))
     }
 
     fn only_reads(self) -> bool {

@@ -171,13 +171,14 @@ impl MemoryStore {
             {
                 return change.apply(policy.policy(), &mut self.simple_entry(seen.slot()), now);
             }
-            let forgets = |entry: &Entry| self.one_clock && entry.lifetime(now).is_zero();
-            // An overflow entry that stays one changes in place.
+            let forgets = |entry: &Entry| self.one_clock && entry.is_over(now);
+            // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
             if let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
-                && policy.numbered().is_none()
+                && let index = seen.slot().index()
+                && (policy.numbered().is_none()
+                    || locked.kept().get(index).is_some_and(|it| change.keeps_holds(it)))
             {
-                let index = seen.slot().index();
                 let apply = |entry: &mut Option<Entry>| {
                     let decision = change.apply(policy.policy(), entry, now);
                     entry.take_if(|entry| forgets(entry));

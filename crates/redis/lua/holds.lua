@@ -1,116 +1,124 @@
 -- The open holds of a key: the body of a function, since few keys have any.
 --
 -- A ledger is a table: the holds as the bytes that are stored (`records`, docs/state-format.md), in the order in which
--- they were opened, and what they add up to: `count`, the units of all (`held`) and of the metered ones (`metered`), and
--- when the first and the last expire (`first`, `last`).
+-- they were opened; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
+-- metered (`metered`); and what they add up to: the units of all (`held`) and of the metered ones (`in_use`), and when the
+-- first and the last expire (`first`, `last`).
 
 local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
 
--- The hold at `at` of `records`: when it expires, its units, whether it is metered, and the place behind it.
-local function hold_at(records, at)
-    local head, units, expires = unpack('<BI4I7', records, at)
-    return expires, units, head >= 128, at + HEAD + head % 128
+local function new_ledger()
+    return {
+        records = '', ends = {}, units = {}, times = {}, metered = {}, count = 0, held = 0, in_use = 0,
+        first = math.huge, last = 0, sorted = true,
+    }
 end
 
--- The ledger of these records.
-local function count_holds(records)
-    local ledger = { records = records, count = 0, held = 0, metered = 0, first = math.huge, last = 0 }
-    local at = 1
-    while at <= #records do
-        local expires, units, metered
-        expires, units, metered, at = hold_at(records, at)
-        ledger.count, ledger.held = ledger.count + 1, ledger.held + units
-        ledger.metered = ledger.metered + (metered and units or 0)
-        ledger.first, ledger.last = math.min(ledger.first, expires), math.max(ledger.last, expires)
+-- Counts a hold whose record ends before `next`.
+local function add(ledger, next, units, time, metered)
+    local count = ledger.count + 1
+    ledger.ends[count], ledger.units[count], ledger.times[count], ledger.metered[count] = next, units, time, metered
+    ledger.count, ledger.held = count, ledger.held + units
+    if metered then
+        ledger.in_use = ledger.in_use + units
     end
-    return ledger
+    if time < ledger.first then
+        ledger.first = time
+    end
+    if time >= ledger.last then
+        ledger.last = time
+    else
+        ledger.sorted = false
+    end
 end
 
--- Puts other records in the place of those of a ledger.
+-- Counts the holds of these records, and puts them in the place of those of a ledger.
 local function set_records(ledger, records)
-    for name, value in pairs(count_holds(records)) do
+    for name, value in pairs(new_ledger()) do
         ledger[name] = value
     end
+    ledger.records = records
+    local at = 1
+    while at <= #records do
+        local head, units, time = unpack('<BI4I7', records, at)
+        at = at + HEAD + head % 128
+        add(ledger, at, units, time, head >= 128)
+    end
 end
 
--- The ledger that stands in `bytes` at `at`, to the end.
-function holds.read(bytes, at)
-    if #bytes < at + 3 then
+-- The ledger that stands in `bytes` at `start`, to the end.
+function holds.read(bytes, start)
+    if #bytes < start + 3 then
         return nil, EARLY
     end
-    local count, start = unpack('<I4', bytes, at), at + 4
+    local count, at = unpack('<I4', bytes, start), start + 4
     if count < 1 or count > MAX_HOLDS then
         return nil, 'its number of holds is not 1 to 65536'
     end
-    at = start
+    local ledger, before = new_ledger(), start + 3
     for _ = 1, count do
         if #bytes < at + HEAD - 1 then
             return nil, EARLY
         end
-        local length = byte(bytes, at) % 128
-        local expires, units, _, next = hold_at(bytes, at)
-        if #bytes < next - 1 then
+        local head, units, time = unpack('<BI4I7', bytes, at)
+        local length = head % 128
+        at = at + HEAD + length
+        if #bytes < at - 1 then
             return nil, EARLY
-        elseif length < 1 or length > 64 or units < 1 or expires > MAX_TIME then
+        elseif length < 1 or length > 64 or units < 1 or time > MAX_TIME then
             return nil, 'a hold has a value outside its domain'
         end
-        at = next
+        add(ledger, at - before, units, time, head >= 128)
     end
     if at <= #bytes then
         return nil, 'it goes on after its end'
     end
-    return count_holds(sub(bytes, start))
+    ledger.records = sub(bytes, start + 4)
+    return ledger
 end
 
 function holds.save(ledger)
     return pack('<I4', ledger.count) .. ledger.records
 end
 
--- Where the hold of that id begins, its units, whether it is metered, and the place behind it; nothing if none is open.
+-- The number of the hold of that id; nothing if none is open.
 local function find(ledger, id)
     local records = ledger and ledger.records or ''
     if not string.find(records, id, 1, true) then
         return nil
     end
     local at = 1
-    while at <= #records do
-        local _, units, metered, next = hold_at(records, at)
+    for i = 1, ledger.count do
+        local next = ledger.ends[i]
         if next - at - HEAD == #id and sub(records, at + HEAD, next - 1) == id then
-            return at, units, metered, next
+            return i
         end
         at = next
     end
 end
 
--- Pairs of a time and units in the order of the times; of equals, the first stays the first.
-local function sort_by_time(list)
-    for i = 2, #list do
-        if list[i][1] < list[i - 1][1] then
-            for j = 1, #list do
-                list[j][3] = j
-            end
-            table.sort(list, function(a, b)
-                return a[1] < b[1] or (a[1] == b[1] and a[3] < b[3])
-            end)
-            return list
-        end
+-- Numbers of holds in the order in which they expire; of equals, the first stays the first.
+local function sort(ledger, numbers)
+    if not ledger.sorted then
+        local times = ledger.times
+        table.sort(numbers, function(a, b)
+            return times[a] < times[b] or (times[a] == times[b] and a < b)
+        end)
     end
-    return list
+    return numbers
 end
 
--- When the holds expire that a limit counts, and their units, in that order.
+-- The numbers of the holds that a limit counts, in the order in which they expire.
 local function by_expiry(ledger, only_metered)
-    local list, at = {}, 1
-    while at <= #ledger.records do
-        local expires, units, metered
-        expires, units, metered, at = hold_at(ledger.records, at)
-        if metered or not only_metered then
-            list[#list + 1] = { expires, units }
+    local numbers, metered = {}, ledger.metered
+    for i = 1, ledger.count do
+        if metered[i] or not only_metered then
+            numbers[#numbers + 1] = i
         end
     end
-    return sort_by_time(list)
+    return sort(ledger, numbers)
 end
 
 -- Charges a hold that expired at `time`. A window of the calendar that was over before the last one is of no account.
@@ -137,22 +145,21 @@ end
 -- Takes the holds that have expired off the ledger, and charges the metered ones to `limits`, each at its time.
 function holds.expire(limits, ledger, now)
     local open, expired, at = {}, {}, 1
-    local records = ledger.records
-    while at <= #records do
-        local expires, units, metered, next = hold_at(records, at)
-        if expires > now then
-            open[#open + 1] = sub(records, at, next - 1)
-        elseif metered then
-            expired[#expired + 1] = { expires, units }
+    for i = 1, ledger.count do
+        local next = ledger.ends[i]
+        if ledger.times[i] > now then
+            open[#open + 1] = sub(ledger.records, at, next - 1)
+        elseif ledger.metered[i] then
+            expired[#expired + 1] = i
         end
         at = next
     end
-    set_records(ledger, table.concat(open))
-    for _, hold in ipairs(sort_by_time(expired)) do
+    for _, number in ipairs(sort(ledger, expired)) do
         for i = 1, #limits do
-            charge_expired(limits[i], hold[1], hold[2])
+            charge_expired(limits[i], ledger.times[number], ledger.units[number])
         end
     end
+    set_records(ledger, table.concat(open))
 end
 
 -- A copy of a limit, whose state can be changed.
@@ -173,7 +180,7 @@ end
 -- use. So a binary search finds the first expiry after which a request passes.
 local function wait(limit, now, cost)
     local ledger = limit.ledger
-    local held = limit.counts_holds and ledger.held or ledger.metered
+    local held = limit.counts_holds and ledger.held or ledger.in_use
     local needed = limit.borrow and 1 or cost
     if held == 0 then
         return limit.plain.wait(limit, now, cost)
@@ -187,16 +194,16 @@ local function wait(limit, now, cost)
     if free_at(state, since, needed + held) == since then
         return 0
     end
-    local list = by_expiry(ledger, not limit.counts_holds)
+    local list, times, units = by_expiry(ledger, not limit.counts_holds), ledger.times, ledger.units
     local done, last = 0, #list
     while last - done > 1 do
         local middle = math.floor((done + last) / 2)
         local later, left = fork(state), held
         for i = done + 1, middle do
-            charge_later(later, list[i][1], list[i][2])
-            left = left - list[i][2]
+            charge_later(later, times[list[i]], units[list[i]])
+            left = left - units[list[i]]
         end
-        local time = list[middle][1]
+        local time = times[list[middle]]
         if free_at(later, time, needed + left) == time then
             last = middle
         else
@@ -206,26 +213,32 @@ local function wait(limit, now, cost)
     -- It passes before the next expiry, at it, or, after the last, when what is then in use has drained.
     local next = list[last]
     local time = free_at(state, since, needed + held)
-    if not time or time >= next[1] then
-        charge_later(state, next[1], next[2])
-        time = free_at(state, next[1], needed + held - next[2])
+    if not time or time >= times[next] then
+        charge_later(state, times[next], units[next])
+        time = free_at(state, times[next], needed + held - units[next])
     end
     return time - now
 end
 
--- Microseconds until the limit is drained (`drain`) and no hold is open.
+-- Microseconds until the limit is drained (`drain`) and no hold is open. What the limit is once all holds have expired is
+-- kept: the key is stored with its lifetime, and then answered.
 local function drained(limit, now, drain)
     local ledger = limit.ledger
     local open = math.max(0, ledger.last - now)
-    if limit.counts_holds or ledger.metered == 0 then
+    if limit.counts_holds or ledger.in_use == 0 then
         return math.max(open, limit.plain[drain](limit, now))
     end
-    local state, time = fork(limit), now
-    for _, hold in ipairs(by_expiry(ledger, true)) do
-        time = hold[1]
-        charge_later(state, time, hold[2])
+    local later = limit.later
+    if not later then
+        later = fork(limit)
+        later.time = now
+        for _, number in ipairs(by_expiry(ledger, true)) do
+            later.time = ledger.times[number]
+            charge_later(later, later.time, ledger.units[number])
+        end
+        limit.later = later
     end
-    return math.max(open, time - now + state.plain[drain](state, time))
+    return math.max(open, later.time - now + later.plain[drain](later, later.time))
 end
 
 -- What a limit does with a ledger: it looks ahead.
@@ -233,12 +246,12 @@ local held_kind = {
     wait = wait,
 
     remaining = function(limit, now)
-        local held = limit.counts_holds and limit.ledger.held or limit.ledger.metered
+        local held = limit.counts_holds and limit.ledger.held or limit.ledger.in_use
         return math.max(0, limit.plain.remaining(limit, now) - held)
     end,
 
     used = function(limit, now)
-        return limit.plain.used(limit, now) + (limit.counts_holds and limit.ledger.held or limit.ledger.metered)
+        return limit.plain.used(limit, now) + (limit.counts_holds and limit.ledger.held or limit.ledger.in_use)
     end,
 
     reset_after = function(limit, now)
@@ -254,13 +267,12 @@ local held_kind = {
 function holds.attach(limits, ledger)
     limits.ledger = ledger
     for i = 1, #limits do
-        local plain = limits[i].kind
-        limits[i].plain, limits[i].ledger = plain, ledger
-        limits[i].kind = setmetatable({}, {
-            __index = function(_, name)
-                return held_kind[name] or plain[name]
-            end,
-        })
+        local limit = limits[i]
+        limit.plain, limit.ledger = limit.kind, ledger
+        limit.kind = setmetatable({
+            wait = wait, remaining = held_kind.remaining, used = held_kind.used,
+            reset_after = held_kind.reset_after, lifetime = held_kind.lifetime,
+        }, { __index = limit.plain })
     end
 end
 
@@ -279,27 +291,30 @@ end
 -- Adds a hold to the ledger.
 function holds.open(limits, id, units, expires)
     if not limits.ledger then
-        holds.attach(limits, count_holds(''))
+        holds.attach(limits, new_ledger())
     end
     local metered = false
     for i = 1, #limits do
         metered = metered or not limits[i].counts_holds
     end
     local ledger = limits.ledger
-    set_records(ledger, ledger.records .. pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id)
+    ledger.records = ledger.records .. pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
+    add(ledger, #ledger.records + 1, units, expires, metered)
 end
 
 -- A settle or renew, as `operate` in decide.lua.
 function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     local ledger = limits.ledger
-    local place, units, metered, next = find(ledger, id)
-    if not place then
+    local number = find(ledger, id)
+    if not number then
         return tell(limits, now, 0, NEVER, 0), true
     end
-    local before, behind = sub(ledger.records, 1, place - 1), sub(ledger.records, next)
+    local records, place, next = ledger.records, number > 1 and ledger.ends[number - 1] or 1, ledger.ends[number]
+    local units, metered = ledger.units[number], ledger.metered[number]
+    local before, behind = sub(records, 1, place - 1), sub(records, next)
     if operation == 'renew' then
-        local head, name = sub(ledger.records, place, place + 4), sub(ledger.records, place + HEAD, next - 1)
-        set_records(ledger, before .. head .. pack('<I7', now + ttl) .. name .. behind)
+        before = before .. sub(records, place, place + 4) .. pack('<I7', now + ttl)
+        set_records(ledger, before .. sub(records, place + HEAD, next - 1) .. behind)
     else
         set_records(ledger, before .. behind)
         if metered and (used or units) > 0 then

@@ -1,8 +1,10 @@
 //! Several events at once.
 
+use std::time::Duration;
+
 use sluicegate_core::Timestamp;
 
-use crate::event::{Event, Kind};
+use crate::{event::Event, kind::Kind};
 
 /// Maximum number of events of a trace in a batch: few enough that the state of their keys stays in a fast cache.
 pub(crate) const MAX_EVENTS: usize = 64;
@@ -19,10 +21,12 @@ pub struct Batch<'a> {
 pub(crate) struct Stored {
     pub(crate) line: u64,
     pub(crate) time: Timestamp,
-    pub(crate) cost: u32,
+    pub(crate) cost: Option<u32>,
     pub(crate) kind: Kind,
     pub(crate) key: (usize, usize),
     pub(crate) policy: (usize, usize),
+    pub(crate) id: (usize, usize),
+    pub(crate) ttl: Option<Duration>,
 }
 
 impl<'a> Batch<'a> {
@@ -64,8 +68,8 @@ impl<'a> Batch<'a> {
 
 impl Stored {
     pub(crate) fn event<'a>(&self, bytes: &'a [u8]) -> Event<'a> {
-        let &Self { line, time, cost, kind, key, policy } = self;
-        let (key, policy) = (&bytes[key.0..key.1], &bytes[policy.0..policy.1]);
-        Event { line, time, key, cost, policy, kind }
+        let &Self { line, time, cost, kind, key, policy, id, ttl } = self;
+        let [key, policy, id] = [key, policy, id].map(|(from, to)| &bytes[from..to]);
+        Event { line, time, key, cost, policy, kind, id, ttl }
     }
 }

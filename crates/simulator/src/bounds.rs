@@ -1,16 +1,16 @@
-//! What a limit promises: the most units in any one period.
+//! What a limit promises: the most units in any one period, or held at one time.
 
 use std::time::Duration;
 
 use sluicegate_core::Policy;
 
-/// Upper bound on the units that a limit lets through in any one period.
+/// Upper bound on the units that a limit lets through in any one period, or, of `concurrency`, that are held at one time.
 ///
 /// A bucket may send its burst and what is refilled in the period. The other algorithms are meant
 /// to keep to their limit; a fixed window does not, across the boundary of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Units per period.
+    /// Units per period, or at one time.
     pub limit: u32,
     /// Units that an idle bucket sends at once, on top of the limit; 0 for what has no burst.
     pub burst: u32,
@@ -18,6 +18,8 @@ pub struct Bound {
     pub period: Duration,
     /// Whether the last request may borrow more than is left, so that the bound can be exceeded.
     pub borrows: bool,
+    /// Whether the limit bounds the units that are held at one time, and not those of a period.
+    pub counts_holds: bool,
 }
 
 impl Bound {
@@ -26,7 +28,13 @@ impl Bound {
     pub fn of(policy: &Policy) -> Vec<Self> {
         let bounds = policy.limits().iter().map(|limit| {
             let (units, period) = limit.rate();
-            Self { limit: units, burst: limit.bucket_size(), period, borrows: limit.borrow() }
+            Self {
+                limit: units,
+                burst: limit.bucket_size(),
+                period,
+                borrows: limit.borrow(),
+                counts_holds: limit.counts_holds(),
+            }
         });
         bounds.collect()
     }

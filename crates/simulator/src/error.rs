@@ -5,9 +5,9 @@ use std::{
     io,
 };
 
-use sluicegate_core::{PolicyError, Timestamp};
+use sluicegate_core::{HoldError, OperationError, PolicyError, Timestamp};
 
-use crate::limits::MAX_LINE;
+use crate::{kind::Kind, limits::MAX_LINE};
 
 /// Error of a trace.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum Fault {
     #[error("missing header: expected `t_us,key,cost`")]
     NoHeader,
     /// Unknown column.
-    #[error("unknown column `{0}`: expected t_us, key, cost, policy or op")]
+    #[error("unknown column `{0}`: expected t_us, key, cost, policy, op, id or ttl_us")]
     UnknownColumn(Quoted),
     /// Duplicate column.
     #[error("duplicate column `{0}`: expected it once")]
@@ -80,8 +80,22 @@ pub enum Fault {
     #[error("invalid cost `{0}`: expected a whole number from 0 to {max}", max = u32::MAX)]
     Cost(Quoted),
     /// Unknown operation.
-    #[error("unknown op `{0}`: expected take, peek, charge, refund or reset")]
+    #[error("unknown op `{0}`: expected take, peek, charge, refund, reset, hold, settle or renew")]
     Operation(Quoted),
+    /// The policy does not support the operation.
+    #[error("{}", unsupported(*.kind, *.error))]
+    Unsupported {
+        /// The operation.
+        kind: Kind,
+        /// Its error.
+        error: OperationError,
+    },
+    /// Invalid lifetime of a hold.
+    #[error("invalid ttl_us `{0}`: expected a whole number of microseconds, or nothing")]
+    Ttl(Quoted),
+    /// Invalid operation on a hold.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
     /// Invalid policy.
     #[error("invalid policy `{text}`: {error}")]
     Policy {
@@ -100,6 +114,15 @@ impl Fault {
     #[cold]
     pub(crate) fn at(self, line: u64) -> TraceError {
         TraceError::Line { line, fault: Box::new(self) }
+    }
+}
+
+fn unsupported(kind: Kind, error: OperationError) -> String {
+    match error {
+        OperationError::Concurrency => format!(
+            "invalid op `{kind}` under a policy with `concurrency`: expected hold, settle, renew, peek or reset"
+        ),
+        other => other.to_string(),
     }
 }
 

@@ -1,6 +1,12 @@
 //! One operation on a key.
 
-use sluicegate_core::{Operation, Timestamp};
+use std::time::Duration;
+
+use sluicegate_core::{
+    Decision, Entry, HoldOperation, Operation, OperationError, Policy, Timestamp, apply, apply_hold,
+};
+
+use crate::{error::Fault, kind::Kind};
 
 /// One operation on a key, from any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,53 +17,71 @@ pub struct Event<'a> {
     pub time: Timestamp,
     /// The key: any bytes.
     pub key: &'a [u8],
-    /// Its cost in units; not used by a `reset`.
-    pub cost: u32,
+    /// Its cost in units; not used by a `reset` or `renew`. Without one, a `settle` charges what was held; any other
+    /// operation costs nothing.
+    pub cost: Option<u32>,
     /// The text of the policy in force for it; empty for the default one.
     pub policy: &'a [u8],
     /// Which operation it is.
     pub kind: Kind,
+    /// The id of its hold; only used by a `hold`, `settle` and `renew`.
+    pub id: &'a [u8],
+    /// The lifetime of its hold; only used by a `hold` and `renew`, and `None` for that of the policy.
+    pub ttl: Option<Duration>,
 }
 
-/// The operations of a trace.
+/// The operation of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A request.
-    Take,
-    /// A check that takes nothing.
-    Peek,
-    /// A cost that is only known afterwards.
-    Charge,
-    /// A cost that is returned.
-    Refund,
-    /// Removal of the state of the key.
-    Reset,
+pub enum EventOperation<'a> {
+    /// One on the limits of a key.
+    Key(Operation),
+    /// One on a hold of a key.
+    Hold(HoldOperation<'a>),
 }
 
-impl Event<'_> {
-    /// The operation, with its cost.
+impl<'a> Event<'a> {
+    /// The operation under `policy`, with its cost.
     #[must_use]
-    pub const fn operation(&self) -> Operation {
-        match self.kind {
-            Kind::Take => Operation::Take(self.cost),
-            Kind::Peek => Operation::Peek(self.cost),
-            Kind::Charge => Operation::Charge(self.cost),
-            Kind::Refund => Operation::Refund(self.cost),
+    pub fn operation(&self, policy: &Policy) -> EventOperation<'a> {
+        let Self { cost: given, id, ttl, .. } = *self;
+        let cost = given.unwrap_or(0);
+        let kind = match self.kind {
+            Kind::Start if policy.counts_holds() => Kind::Hold,
+            Kind::End if policy.counts_holds() => Kind::Settle,
+            kind => kind,
+        };
+        EventOperation::Key(match kind {
+            Kind::Take | Kind::Start => Operation::Take(cost),
+            Kind::End => Operation::Peek(0),
+            Kind::Peek => Operation::Peek(cost),
+            Kind::Charge => Operation::Charge(cost),
+            Kind::Refund => Operation::Refund(cost),
             Kind::Reset => Operation::Reset,
+            Kind::Hold => return EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }),
+            Kind::Settle => return EventOperation::Hold(HoldOperation::Settle { id, used: given }),
+            Kind::Renew => return EventOperation::Hold(HoldOperation::Renew { id, ttl }),
+        })
+    }
+
+    /// Applies the operation, under `policy`.
+    ///
+    /// # Errors
+    /// [`Fault`] for an operation that is invalid, or that the policy does not support; the entry is then untouched.
+    pub(crate) fn apply(
+        &self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+    ) -> Result<Decision, Fault> {
+        match self.operation(policy) {
+            EventOperation::Key(operation) => {
+                apply(policy, entry, self.time, operation).map_err(|error| self.unsupported(error))
+            }
+            EventOperation::Hold(operation) => Ok(apply_hold(policy, entry, self.time, operation)?),
         }
     }
-}
 
-impl Kind {
-    /// The kind of that name in a trace.
-    pub(crate) fn of(name: &[u8]) -> Option<Self> {
-        match name {
-            b"" | b"take" => Some(Self::Take),
-            b"peek" => Some(Self::Peek),
-            b"charge" => Some(Self::Charge),
-            b"refund" => Some(Self::Refund),
-            b"reset" => Some(Self::Reset),
-            _ => None,
-        }
+    #[cold]
+    fn unsupported(&self, error: OperationError) -> Fault {
+        Fault::Unsupported { kind: self.kind, error }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Maximum number of fields that can be read: one more than there are columns.
-pub(crate) const MAX_FIELDS: usize = 6;
+pub(crate) const MAX_FIELDS: usize = 8;
 
 /// Bytes read from the source at once.
 const CHUNK: usize = 64 * 1024;

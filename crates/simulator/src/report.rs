@@ -8,13 +8,17 @@ use std::{
 
 use sluicegate_core::{Decision, Outcome, Policy};
 
+use ahash::RandomState;
+use hashbrown::HashSet;
+
 use crate::{
-    event::{Event, Kind},
+    event::Event,
     heavy_hitters::HeavyHitters,
+    kind::Kind,
     windows::{WindowPeak, Windows},
 };
 
-/// Sums up the requests (`take`) of a trace; other operations are only counted.
+/// Sums up the requests of a trace (`take` and `hold`); other operations are only counted.
 #[derive(Debug)]
 pub struct Report {
     totals: Totals,
@@ -25,6 +29,8 @@ pub struct Report {
     /// none before it will be added.
     leaving: BinaryHeap<Reverse<u64>>,
     keys: Option<HeavyHitters>,
+    /// The lines of the requests in flight, of a log with durations.
+    in_flight: HashSet<u64, RandomState>,
 }
 
 /// Totals of events.
@@ -37,12 +43,16 @@ pub struct Totals {
     pub allowed: u64,
     /// Requests that were allowed with a delay.
     pub delayed: u64,
-    /// Other events: peeks, charges, refunds, resets.
+    /// Other events: peeks, charges, refunds, resets, settles, renews.
     pub others: u64,
     /// The longest delay.
     pub longest_delay: Duration,
     /// Delay of the last request; `None` if it was denied, or there was none.
     pub last_delay: Option<Duration>,
+    /// The most requests in flight at one time, of all keys; 0 without durations.
+    pub max_in_flight: usize,
+    /// Requests whose hold expired before they ended.
+    pub expired: u64,
 }
 
 impl Totals {
@@ -63,6 +73,7 @@ impl Report {
             departed: None,
             leaving: BinaryHeap::new(),
             keys: Some(HeavyHitters::default()),
+            in_flight: HashSet::default(),
         }
     }
 
@@ -74,7 +85,12 @@ impl Report {
 
     /// Adds an event, not before the last one, and its decision.
     pub fn add(&mut self, event: &Event<'_>, decision: &Decision) {
-        if event.kind != Kind::Take {
+        if event.kind == Kind::End {
+            let has_expired = self.in_flight.remove(&event.line) && !decision.allowed();
+            self.totals.expired += u64::from(has_expired);
+            return;
+        }
+        if !event.kind.is_request() {
             self.totals.others += 1;
             return;
         }
@@ -90,6 +106,10 @@ impl Report {
         self.depart_before(now);
         if let Some(delay) = self.totals.last_delay {
             self.totals.allowed += 1;
+            if event.kind == Kind::Start {
+                self.in_flight.insert(event.line);
+                self.totals.max_in_flight = self.totals.max_in_flight.max(self.in_flight.len());
+            }
             if !delay.is_zero() && self.departed.is_none() {
                 self.departed = Some(self.admitted.clone());
             }

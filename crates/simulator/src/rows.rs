@@ -15,7 +15,7 @@ const CHUNK: usize = 64 * 1024;
 /// Upper bound on the length of a row without its key: eight numbers, each with a separator, and two quotes.
 const MAX_NUMBERS: usize = 8 * (20 + 1) + 2 + 8;
 
-/// Writes one row per event, after [`HEADER`]. `allowed` is 1 or 0; `retry_after_us` is 0 when
+/// Writes one row per event, after [`HEADER`]. `cost` is empty where the event has none; `allowed` is 1 or 0; `retry_after_us` is 0 when
 /// allowed and -1 for never. Keys are quoted where RFC 4180 requires it.
 ///
 /// Rows may stay in memory until [`finish`](Self::finish).
@@ -43,7 +43,7 @@ impl<W: Write> Rows<W> {
         &mut self,
         time: Timestamp,
         key: &[u8],
-        cost: u32,
+        cost: Option<u32>,
         decision: &Decision,
     ) -> io::Result<()> {
         self.reserve(2 * key.len() + MAX_NUMBERS)?;
@@ -51,7 +51,10 @@ impl<W: Write> Rows<W> {
         self.key(key);
         let [allowed, limit, remaining, retry, reset, delay, _] = decision.to_integers();
         self.push(b",");
-        self.number(cost.into(), b',');
+        match cost {
+            Some(cost) => self.number(cost.into(), b','),
+            None => self.push(b","),
+        }
         self.number(allowed.unsigned_abs(), b',');
         self.number(limit.unsigned_abs(), b',');
         self.number(remaining.unsigned_abs(), b',');
@@ -169,7 +172,7 @@ mod tests {
             let now = Timestamp::from_micros(5).unwrap();
             let decision = apply(&policy, &mut None, now, Operation::Take(9)).unwrap();
             let mut rows = Rows::new(Vec::new());
-            rows.write(now, &key, 9, &decision).unwrap();
+            rows.write(now, &key, Some(9), &decision).unwrap();
             let rows = rows.finish().unwrap();
             let mut reader = csv::Reader::from_reader(&rows[..]);
             let record = reader.byte_records().next().unwrap().unwrap();

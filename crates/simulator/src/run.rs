@@ -4,13 +4,14 @@ use std::hint::black_box;
 
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
-use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp, apply};
+use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp};
 use smallvec::SmallVec;
 
 use crate::{
     batch::{self, Batch},
     error::{Fault, TraceError},
-    event::{Event, Kind},
+    event::Event,
+    kind::Kind,
 };
 
 /// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.
@@ -41,7 +42,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 #[repr(align(64))]
 struct Slot {
     key: Key,
-    held: StoredState,
+    state: StoredState,
 }
 
 /// What is kept of a key.
@@ -50,7 +51,7 @@ enum StoredState {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
     /// traces have no other, and nothing to allocate then.
     Tat { policy: Policy, tat: [u64; 2] },
-    /// Under any other. There always is one; it is decided on where it lies.
+    /// Under any other, or with open holds. There always is one; it is decided on where it lies.
     Entry(Box<Option<Entry>>),
 }
 
@@ -100,8 +101,8 @@ impl Simulation {
     /// Decides `event`. A `reset` is answered by the key as it then stands.
     ///
     /// # Errors
-    /// [`TraceError`] for a policy that is none, and where neither a policy is named nor a default
-    /// was given.
+    /// [`TraceError`] for an invalid policy, where neither a policy is named nor a default was given, and for an
+    /// operation that is invalid or that the policy does not support. The key is then untouched.
     pub fn decide(&mut self, event: &Event<'_>) -> Result<Decision, TraceError> {
         self.decide_hashed(event, self.hasher.hash_one(event.key))
     }
@@ -111,40 +112,42 @@ impl Simulation {
         let policy = found.map_err(|fault| fault.at(event.line))?;
         match self.keys.find_entry(hash, |slot| slot.key.as_slice() == event.key) {
             Ok(mut found) => {
-                let held = &mut found.get_mut().held;
-                if let StoredState::Tat { policy: kept, tat } = held
+                let state = &mut found.get_mut().state;
+                if let StoredState::Tat { policy: kept, tat } = state
                     && event.kind == Kind::Take
+                    && let Some(cost) = event.cost
                     && kept.is(policy)
                     && let Some(gcra) = policy.as_gcra()
                     && let now = ticks(gcra, event.time)
                     && let Ok(debt) = u64::try_from(join(*tat).saturating_sub(now))
-                    && let Some(take) = gcra.try_take(debt, event.cost)
+                    && let Some(take) = gcra.try_take(debt, cost)
                 {
                     *tat = split(now + u128::from(take.after));
                     return Ok(gcra.decision(&take));
                 }
-                if let StoredState::Entry(entry) = held
+                if let StoredState::Entry(entry) = state
                     && policy.as_gcra().is_none()
                 {
-                    let decision = decide(policy, entry, event);
+                    let decision = event.apply(policy, entry);
                     if entry.is_none() {
                         drop(found.remove());
                     }
-                    return Ok(decision);
+                    return decision.map_err(|fault| fault.at(event.line));
                 }
-                let mut entry = held.take(event.time);
-                let decision = decide(policy, &mut entry, event);
+                let mut entry = state.take(event.time);
+                let decision = event.apply(policy, &mut entry);
                 match entry {
-                    Some(entry) => *held = StoredState::of(entry, event.time),
+                    Some(entry) => *state = StoredState::of(entry, event.time),
                     None => drop(found.remove()),
                 }
-                Ok(decision)
+                decision.map_err(|fault| fault.at(event.line))
             }
             Err(_) => {
-                let (held, decision) = first(policy, event);
-                if let Some(held) = held {
+                let first = first(policy, event);
+                let (state, decision) = first.map_err(|fault| fault.at(event.line))?;
+                if let Some(state) = state {
                     let key = Key::from_slice(event.key);
-                    self.insert(hash, Slot { key, held }, event.time);
+                    self.insert(hash, Slot { key, state }, event.time);
                 }
                 Ok(decision)
             }
@@ -176,7 +179,7 @@ impl Simulation {
     /// are left now, so each added key pays for looking at two.
     #[cold]
     fn sweep(&mut self, now: Timestamp) {
-        self.keys.retain(|slot| slot.held.is_in_use(now));
+        self.keys.retain(|slot| slot.state.is_in_use(now));
         self.sweep_at = MIN_SWEEP.max(2 * self.keys.len());
         let hasher = &self.hasher;
         self.keys.shrink_to(self.sweep_at, |slot| hasher.hash_one(slot.key.as_slice()));
@@ -238,23 +241,19 @@ fn split(ticks: u128) -> [u64; 2] {
 }
 
 /// Decides on a key never used.
-fn first(policy: &Policy, event: &Event<'_>) -> (Option<StoredState>, Decision) {
+fn first(policy: &Policy, event: &Event<'_>) -> Result<(Option<StoredState>, Decision), Fault> {
     if event.kind == Kind::Take
+        && let Some(cost) = event.cost
         && let Some(gcra) = policy.as_gcra()
-        && let Some(take) = gcra.try_take(0, event.cost)
+        && let Some(take) = gcra.try_take(0, cost)
     {
         let tat = split(ticks(gcra, event.time) + u128::from(take.after));
-        let held = (take.after > 0).then(|| StoredState::Tat { policy: policy.clone(), tat });
-        return (held, gcra.decision(&take));
+        let state = (take.after > 0).then(|| StoredState::Tat { policy: policy.clone(), tat });
+        return Ok((state, gcra.decision(&take)));
     }
     let mut entry = None;
-    let decision = decide(policy, &mut entry, event);
-    (entry.map(|entry| StoredState::of(entry, event.time)), decision)
-}
-
-fn decide(policy: &Policy, entry: &mut Option<Entry>, event: &Event<'_>) -> Decision {
-    apply(policy, entry, event.time, event.operation())
-        .expect("a trace has no operation that reserves")
+    let decision = event.apply(policy, &mut entry)?;
+    Ok((entry.map(|entry| StoredState::of(entry, event.time)), decision))
 }
 
 /// The policies of a trace, each parsed once.

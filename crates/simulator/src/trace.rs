@@ -1,13 +1,14 @@
-//! Traces: CSV with a header of `t_us,key,cost`, and `policy` and `op` where wanted, in time order.
+//! Traces: CSV with a header of `t_us,key,cost`, and `policy`, `op`, `id` and `ttl_us` where wanted, in time order.
 
-use std::io::Read;
+use std::{io::Read, time::Duration};
 
 use sluicegate_core::Timestamp;
 
 use crate::{
     batch::{self, Batch, Stored},
     error::{Fault, TraceError},
-    event::{Event, Kind},
+    event::Event,
+    kind::Kind,
     records::{MAX_FIELDS, Records},
     simple_line::SimpleLine,
 };
@@ -15,10 +16,11 @@ use crate::{
 /// Reads a trace, event by event, without allocating for any.
 ///
 /// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never
-/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295), and optionally
-/// `policy` (in force for that event; empty: the default) and `op` (`take` when empty, `peek`,
-/// `charge`, `refund`, `reset`). Fields may be quoted as in RFC 4180; lines end in LF or
-/// CRLF; empty lines are skipped.
+/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295; may be empty for a settle, which then
+/// charges what was held, and for a renew), and optionally `policy` (in force for that event; empty: the default), `op`
+/// (`take` when empty, `peek`, `charge`, `refund`, `reset`, `hold`, `settle`, `renew`), `id` (of the hold) and `ttl_us`
+/// (of a hold or renew; empty: that of the policy). Fields may be quoted as in RFC 4180; lines end in LF or CRLF; empty
+/// lines are skipped.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     records: Records<R>,
@@ -40,9 +42,11 @@ struct Columns {
     cost: usize,
     policy: Option<usize>,
     operation: Option<usize>,
+    id: Option<usize>,
+    ttl: Option<usize>,
 }
 
-const NAMES: [&str; 5] = ["t_us", "key", "cost", "policy", "op"];
+const NAMES: [&str; 7] = ["t_us", "key", "cost", "policy", "op", "id", "ttl_us"];
 
 impl<R: Read> TraceReader<R> {
     /// Reads the header. `source` need not be buffered.
@@ -135,7 +139,8 @@ impl<R: Read> TraceReader<R> {
         let time = Timestamp::saturating_from_micros(time);
         self.last = time;
         let key = (start + key.0, start + key.1);
-        Some(Stored { line, time, cost, kind: Kind::Take, key, policy: (0, 0) })
+        let (cost, kind, policy) = (Some(cost), Kind::Take, (0, 0));
+        Some(Stored { line, time, cost, kind, key, policy, id: (0, 0), ttl: None })
     }
 
     /// The event of the record; `None` if it is invalid.
@@ -145,15 +150,17 @@ impl<R: Read> TraceReader<R> {
             return None;
         }
         let time = time(records.field(columns.time)).filter(|time| *time >= self.last)?;
-        let cost = cost(records.field(columns.cost))?;
         let kind = match columns.operation {
             Some(index) => Kind::of(records.field(index))?,
             None => Kind::Take,
         };
+        let cost = cost(kind, records.field(columns.cost))?;
+        let ttl = columns.ttl.map_or(Some(None), |index| ttl(records.field(index)))?;
         let key = records.range(columns.key);
-        let policy = columns.policy.map_or((0, 0), |index| records.range(index));
+        let [policy, id] =
+            [columns.policy, columns.id].map(|it| it.map_or((0, 0), |it| records.range(it)));
         self.last = time;
-        Some(Stored { line: records.line(), time, cost, kind, key, policy })
+        Some(Stored { line: records.line(), time, cost, kind, key, policy, id, ttl })
     }
 
     fn field(&self, index: usize) -> &[u8] {
@@ -175,11 +182,14 @@ impl<R: Read> TraceReader<R> {
             }
             Some(_) => {}
         }
+        let optional = |column: Option<usize>| column.map_or(&b""[..], |index| self.field(index));
+        let operation = optional(self.columns.operation);
         let field = self.field(self.columns.cost);
-        if cost(field).is_none() {
-            return Fault::Cost(field.into());
+        match Kind::of(operation) {
+            None => Fault::Operation(operation.into()),
+            Some(kind) if cost(kind, field).is_none() => Fault::Cost(field.into()),
+            Some(_) => Fault::Ttl(optional(self.columns.ttl).into()),
         }
-        Fault::Operation(self.columns.operation.map_or(&b""[..], |index| self.field(index)).into())
     }
 }
 
@@ -187,8 +197,20 @@ fn time(field: &[u8]) -> Option<Timestamp> {
     Timestamp::from_micros(number(field)?).ok()
 }
 
-fn cost(field: &[u8]) -> Option<u32> {
-    u32::try_from(number(field)?).ok()
+/// The cost, if there is one; `None` for an invalid one.
+fn cost(kind: Kind, field: &[u8]) -> Option<Option<u32>> {
+    if field.is_empty() && kind.may_omit_cost() {
+        return Some(None);
+    }
+    u32::try_from(number(field)?).ok().map(Some)
+}
+
+/// The lifetime of a hold, if there is one; `None` for an invalid one.
+fn ttl(field: &[u8]) -> Option<Option<Duration>> {
+    if field.is_empty() {
+        return Some(None);
+    }
+    number(field).map(|micros| Some(Duration::from_micros(micros)))
 }
 
 /// A whole number in decimal digits. The standard library reads only UTF-8, and accepts a sign.
@@ -202,7 +224,16 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 impl Columns {
     /// `t_us,key,cost`.
-    const SIMPLE: Self = Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
+    const SIMPLE: Self = Self {
+        count: 3,
+        time: 0,
+        key: 1,
+        cost: 2,
+        policy: None,
+        operation: None,
+        id: None,
+        ttl: None,
+    };
 
     fn of(header: &Records<impl Read>) -> Result<Self, Fault> {
         let mut places = [None; NAMES.len()];
@@ -222,135 +253,11 @@ impl Columns {
             cost: needed(2)?,
             policy: places[3],
             operation: places[4],
+            id: places[5],
+            ttl: places[6],
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::MAX_LINE;
-
-    /// All events as text, then the error if there is one.
-    fn read(trace: impl AsRef<[u8]>) -> String {
-        let mut out = String::new();
-        let mut reader = match TraceReader::new(trace.as_ref()) {
-            Ok(reader) => reader,
-            Err(error) => return error.to_string(),
-        };
-        loop {
-            match reader.next_event() {
-                Ok(None) => return out,
-                Ok(Some(event)) => {
-                    let Event { line, time, key, policy, .. } = event;
-                    let operation = event.operation();
-                    let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
-                    out += &format!("{line}: {time} {key} {policy} {operation:?}\n");
-                }
-                Err(error) => return out + &error.to_string(),
-            }
-        }
-    }
-
-    #[test]
-    fn trace_columns_are_found_by_name() {
-        assert_eq!(
-            read("op,cost,policy,key,t_us\n,3,,a,5\nrefund,2,gcra:1/1s,b,6\nreset,0,,,6\n"),
-            "2: 5us a  Take(3)\n3: 6us b gcra:1/1s Refund(2)\n4: 6us   Reset\n"
-        );
-        assert_eq!(
-            read("key,t_us,cost,ip"),
-            "line 1: unknown column `ip`: expected t_us, key, cost, policy or op"
-        );
-        assert_eq!(
-            read("t_us,key,cost,policy,op,x"),
-            "line 1: unknown column `x`: expected t_us, key, cost, policy or op"
-        );
-        assert_eq!(read("t_us,key,t_us"), "line 1: duplicate column `t_us`: expected it once");
-        assert_eq!(read("t_us,key\n1,a"), "line 1: missing column `cost`");
-        assert_eq!(read(""), "line 1: missing header: expected `t_us,key,cost`");
-    }
-
-    #[test]
-    fn trace_quotes_line_ends_and_marks_are_those_of_rfc_4180() {
-        assert_eq!(
-            read("\u{feff}t_us,\"key\",cost\r\n1,\"a,\"\"b\"\"\",1\r\n\r\n2,\"x\r\ny\",1\n3,c,1"),
-            "2: 1us a,\\\"b\\\"  Take(1)\n4: 2us x\\r\\ny  Take(1)\n6: 3us c  Take(1)\n"
-        );
-        assert_eq!(read(b"t_us,key,cost\n1,\xff\0\r,1\n"), "2: 1us \\xff\\x00\\r  Take(1)\n");
-    }
-
-    #[test]
-    fn trace_broken_line_error_has_number_and_fault() {
-        for (lines, told) in [
-            ("1,a,x", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
-            (
-                "1,a,4294967296",
-                "line 2: invalid cost `4294967296`: expected a whole number from 0 to 4294967295",
-            ),
-            ("1,a,", "line 2: invalid cost ``: expected a whole number from 0 to 4294967295"),
-            (
-                "-1,a,1",
-                "line 2: invalid t_us `-1`: expected a whole number from 0 to 4503599627370496",
-            ),
-            (
-                "4503599627370497,a,1",
-                "line 2: invalid t_us `4503599627370497`: expected a whole number from 0 to 4503599627370496",
-            ),
-            ("1,a", "line 2: expected 3 fields as in the header, not 2"),
-            ("1", "line 2: expected 3 fields as in the header, not 1"),
-            ("1,a,1,,,,,", "line 2: expected 3 fields as in the header, not 8"),
-            ("\n\n1,\"a", "line 4: missing closing quote"),
-            (
-                "1,a\"b,1",
-                "line 2: invalid field 2: expected quotes around the whole field, and quotes in it doubled",
-            ),
-            (
-                "1,\"a\"b,1",
-                "line 2: invalid field 2: expected quotes around the whole field, and quotes in it doubled",
-            ),
-        ] {
-            assert_eq!(read(format!("t_us,key,cost\n{lines}")), told);
-        }
-        assert_eq!(
-            read("t_us,key,cost\n7,\"a\n\",1\n6,a,1\n"),
-            "2: 7us a\\n  Take(1)\nline 4: invalid t_us `6`: expected at least `7`, the time of the event before"
-        );
-        assert_eq!(
-            read("t_us,key,cost,op\n7,a,1,wait"),
-            "line 2: unknown op `wait`: expected take, peek, charge, refund or reset"
-        );
-    }
-
-    #[test]
-    fn trace_greatest_times_and_costs_are_read() {
-        assert_eq!(
-            read("t_us,key,cost\n0,,0\n2251799813685248,,4294967295\n4503599627370496,a,1\n"),
-            "2: 0us   Take(0)\n3: 2251799813685248us   Take(4294967295)\n\
-             4: 4503599627370496us a  Take(1)\n"
-        );
-    }
-
-    #[test]
-    fn trace_line_over_1_mib_is_an_error() {
-        for (quote, end) in [("", "\n"), ("\"", "\n"), ("", "")] {
-            let key = "k".repeat(MAX_LINE - "1,,1".len() - 2 * quote.len());
-            let longest = format!("t_us,key,cost\n1,{quote}{key}{quote},1{end}");
-            assert!(read(&longest).starts_with("2: 1us kkk"));
-            let longer = format!("t_us,key,cost\n1,{quote}{key}k{quote},1{end}");
-            assert_eq!(read(longer), "line 2: expected up to 1048576 bytes");
-        }
-        let endless = std::io::Read::chain(&b"t_us,key,cost\n1,\""[..], std::io::repeat(b'\n'));
-        let mut reader = TraceReader::new(endless).unwrap();
-        let error = reader.next_event().unwrap_err();
-        assert_eq!(error.to_string(), "line 2: expected up to 1048576 bytes");
-        assert!(reader.next_event().unwrap().is_none());
-    }
-
-    #[test]
-    fn trace_invalid_value_next_event_is_read() {
-        let mut reader = TraceReader::new(&b"t_us,key,cost\nx,a,1\n5,a,1\n"[..]).unwrap();
-        assert!(reader.next_event().is_err());
-        assert_eq!(reader.next_event().unwrap().unwrap().line, 3);
-    }
-}
+mod tests;

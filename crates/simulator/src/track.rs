@@ -1,12 +1,13 @@
 //! Decisions over time: the numbers that charts are drawn from.
 //!
 //! A [`TimeSeries`] counts requests in spans of equal length, few enough to draw even for long traffic. It also tracks one
-//! key: the units sent in the period that ends now, the remaining units, and the periods in which more was sent than
-//! the limit promises. It makes no decisions; the remaining units are read from a copy of the state of the key.
+//! key: the units sent in the period that ends now, or held, the remaining units, and the periods in which more was sent
+//! than the limit promises. It makes no decisions; the remaining units are read from a copy of the state of the key.
 
 mod bin;
 mod bins;
 mod fixed;
+mod held;
 mod sliding;
 
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Timestamp, apply};
@@ -16,10 +17,10 @@ pub use self::{
     fixed::CountedWindow,
     sliding::{Excess, Level, Levels},
 };
-use self::{bins::Bins, fixed::FixedWindows, sliding::Sliding};
+use self::{bins::Bins, fixed::FixedWindows, held::HeldUnits, sliding::Sliding};
 use crate::{
     bounds::Bound,
-    event::{Event, Kind},
+    event::{Event, EventOperation},
 };
 
 /// Upper bound on the changes of bounds that are kept: each event of a trace may have another policy.
@@ -32,6 +33,7 @@ struct TrackedKey {
     entry: Option<Entry>,
     policy: Option<Policy>,
     sliding: Sliding,
+    held: HeldUnits,
     windows: FixedWindows,
     bounds: Vec<Bounds>,
     /// The time up to which the remaining units are known.
@@ -59,6 +61,32 @@ impl TrackedKey {
             self.bounds.push(Bounds { from: now, limits });
         }
         self.policy = Some(policy.clone());
+    }
+
+    /// Ends the holds that have expired at `now`, and sends the next units; when they are sent.
+    fn send_next(&mut self, now: u64) -> Option<u64> {
+        while let Some((time, charged)) = self.held.expire_next(now) {
+            if let Some(units) = charged {
+                self.charge(time, units);
+            }
+        }
+        self.sliding.send_next(now)
+    }
+
+    /// Counts units that are charged at `time`.
+    fn charge(&mut self, time: u64, units: u32) {
+        self.windows.count(time, units.into());
+        self.sliding.send(time, units.into());
+    }
+
+    /// Units in the period of each limit, or held.
+    fn levels(&self) -> Levels {
+        let mut levels = self.sliding.levels();
+        let limits = self.bounds.last().map_or(&[][..], |bounds| &bounds.limits);
+        for (level, _) in levels.iter_mut().zip(limits).filter(|(_, bound)| bound.counts_holds) {
+            *level = Level { units: self.held.units(), exceeds: false };
+        }
+        levels
     }
 }
 
@@ -93,6 +121,7 @@ impl TimeSeries {
             entry: None,
             policy: None,
             sliding: Sliding::default(),
+            held: HeldUnits::default(),
             windows: FixedWindows::default(),
             bounds: Vec::new(),
             asked: 0,
@@ -107,7 +136,7 @@ impl TimeSeries {
         let now = event.time.as_micros();
         self.last = now;
         self.first = self.first.or(Some(event.time));
-        if event.kind == Kind::Take {
+        if event.kind.is_request() {
             let bin = self.bins.at(now);
             bin.offered += 1;
             match decision.outcome {
@@ -231,22 +260,30 @@ impl TimeSeries {
         {
             self.bins.at(now).leave(before.remaining);
         }
-        let applied = apply(&policy, &mut followed.entry, event.time, event.operation());
-        debug_assert!(applied.is_ok(), "a trace has no operation that reserves");
-        if let (Kind::Take, Outcome::Allow { delay }) = (event.kind, decision.outcome) {
-            let units = u64::from(event.cost);
-            followed.windows.count(now, units);
-            followed.sliding.send((event.time + delay).as_micros(), units);
+        let applied = event.apply(&policy, &mut followed.entry);
+        debug_assert!(applied.is_ok(), "it was decided before");
+        if let (EventOperation::Key(Operation::Take(units)), Outcome::Allow { delay }) =
+            (event.operation(&policy), decision.outcome)
+        {
+            followed.windows.count(now, units.into());
+            followed.sliding.send((event.time + delay).as_micros(), units.into());
+        }
+        if let Some(units) = followed.held.follow(event, decision, &policy) {
+            followed.charge(now, units);
         }
         self.send_until(now);
-        self.bins.at(now).leave(decision.remaining);
+        let Some(followed) = &mut self.followed else { return };
+        followed.sliding.slide_to(now);
+        let bin = self.bins.at(now);
+        bin.raise(&followed.levels());
+        bin.leave(decision.remaining);
     }
 
     /// Counts what the followed key sends up to `now`.
     fn send_until(&mut self, now: u64) {
         let Some(followed) = &mut self.followed else { return };
-        while let Some(time) = followed.sliding.send_next(now) {
-            self.bins.at(time).raise(&followed.sliding.levels());
+        while let Some(time) = followed.send_next(now) {
+            self.bins.at(time).raise(&followed.levels());
         }
     }
 
@@ -265,7 +302,7 @@ impl TimeSeries {
             followed.sliding.slide_to(at);
             let time = Timestamp::saturating_from_micros(at);
             let bin = self.bins.at(at);
-            bin.raise(&followed.sliding.levels());
+            bin.raise(&followed.levels());
             if let Ok(peeked) = apply(policy, &mut followed.entry, time, Operation::Peek(1)) {
                 bin.leave(peeked.remaining);
             }

@@ -11,7 +11,7 @@ use self::random::Random;
 pub use self::spec::{KeySpec, Steady, TrafficError, TrafficSpec};
 use crate::{
     batch::{Batch, Stored},
-    event::Kind,
+    kind::Kind,
 };
 
 /// Maximum number of events in a batch.
@@ -99,10 +99,12 @@ impl Traffic {
             self.events.push(Stored {
                 line: self.line,
                 time: Timestamp::saturating_from_micros(time),
-                cost: 1,
+                cost: Some(1),
                 kind: Kind::Take,
                 key: (start, self.bytes.len()),
                 policy: (0, 0),
+                id: (0, 0),
+                ttl: None,
             });
             self.schedule(source);
         }

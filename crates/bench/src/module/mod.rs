@@ -3,7 +3,7 @@
 //! Each has a separate server process, of the same kind, on the same core. Microseconds per call are
 //! those that the server reports (`commandstats`).
 
-mod servers;
+pub(crate) mod servers;
 
 use std::{io, net::SocketAddr, rc::Rc, time::Duration};
 

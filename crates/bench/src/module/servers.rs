@@ -24,7 +24,7 @@ use crate::{
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
 /// Starts a server on the servers' core, in an empty folder, with `arguments`.
-pub(super) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
+pub(crate) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
     let address = free_address()?;
     let folder = peers::folder()?.join(format!("server-{}", address.port()));
     fs::create_dir_all(&folder)?;

@@ -5,7 +5,7 @@
 mod peers;
 mod store;
 mod subject;
-mod wire;
+pub(crate) mod wire;
 
 use std::io;
 

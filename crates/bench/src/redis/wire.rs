@@ -13,14 +13,14 @@ use crate::{clock::instant, keys::Random};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection, with input that is not yet parsed.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     socket: TcpStream,
     rest: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 impl Connection {
-    pub(super) fn new(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn new(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
@@ -28,7 +28,7 @@ impl Connection {
     }
 
     /// Sends one command and returns the reply.
-    pub(super) fn call(&mut self, words: &[&[u8]]) -> io::Result<Value> {
+    pub(crate) fn call(&mut self, words: &[&[u8]]) -> io::Result<Value> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
         self.socket.write_all(&bytes)?;
@@ -55,8 +55,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends commands.
+    pub(crate) fn send(&mut self, commands: &[u8]) -> io::Result<()> {
+        self.socket.write_all(commands)
+    }
+
     /// Reads `count` replies, and discards them.
-    fn skip(&mut self, mut count: usize) -> io::Result<()> {
+    pub(crate) fn skip(&mut self, mut count: usize) -> io::Result<()> {
         let mut at = 0;
         while count > 0 {
             match end(&self.rest, at)? {

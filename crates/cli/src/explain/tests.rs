@@ -64,6 +64,40 @@ const WORDS: &[(&str, &str)] = &[
 ",
     ),
     (
+        "concurrency:20/30s",
+        "concurrency:20/30s
+  at once    20 units held at one time
+  sustained  as many as are settled
+  held       until it is settled, or for 30s unless renewed
+  denied     waits until a hold is settled, 30s at most for each hold
+  never      more than 20 units at a time
+",
+    ),
+    (
+        "concurrency:1/1m,gcra:100/1s",
+        "concurrency:1/1m,gcra:100/1s
+
+  1. concurrency:1/1m
+  at once    1 unit held at one time
+  sustained  as many as are settled
+  held       until it is settled, or for 1m unless renewed
+  denied     waits until a hold is settled, 1m at most for each hold
+  never      more than 1 unit at a time
+
+  2. gcra:100/1s
+  at once    100 units after idling
+  sustained  100 units per 1s: one each 10ms
+  at most    200 units in any second, 6100 in any 1m, 8640100 in any day
+  denied     waits 10ms at most for 1 unit, 1s for 100
+  never      more than 100 units at a time
+
+  together: a request passes if every limit allows it, and otherwise takes from none
+  at once    1 unit
+  at most    200 units in any second, 6100 in any 1m, 8640100 in any day
+  denied     waits until all of them allow it
+",
+    ),
+    (
         "fixed-window:100/day:tz=Asia/Shanghai,sliding-log:30/1m:count=all",
         "fixed-window:100/day:tz=Asia/Shanghai,sliding-log:30/1m:count=all
 

@@ -19,9 +19,13 @@ pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
 
 fn outcomes(lanes: &[Lane]) -> Table {
     let delays = lanes.iter().any(|lane| lane.report().totals().delayed > 0);
+    let flights = lanes.iter().any(|lane| lane.report().totals().max_in_flight > 0);
     let mut heading = vec!["policy", "offered", "allowed", "", "denied", ""];
     if delays {
         heading.extend(["delayed", "longest delay"]);
+    }
+    if flights {
+        heading.push("most in flight");
     }
     let row = |lane: &Lane| {
         let totals = lane.report().totals();
@@ -36,6 +40,9 @@ fn outcomes(lanes: &[Lane]) -> Table {
         ];
         if delays {
             row.extend([totals.delayed.to_string(), words(totals.longest_delay)]);
+        }
+        if flights {
+            row.push(totals.max_in_flight.to_string());
         }
         row
     };
@@ -83,7 +90,7 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
         }
         write_table(table, out)?;
     }
-    let [lane] = lanes else { return changes(lanes, out) };
+    let [lane] = lanes else { return notes(lanes, out) };
     let missed = lane.report().keys().map_or(0, |keys| keys.busiest(0).1);
     if missed > 0 {
         writeln!(
@@ -93,15 +100,24 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
     }
     let others = lane.report().totals().others;
     if others > 0 {
-        writeln!(
-            out,
-            "\nother events: {others} (peek, charge, refund and reset are not requests)"
-        )?;
+        writeln!(out, "\nother events: {others} (only take and hold are requests)")?;
     }
-    changes(lanes, out)
+    notes(lanes, out)
 }
 
-fn changes(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
+/// How many requests of a log lasted longer than a hold may.
+pub(super) fn expired(lane: &Lane) -> String {
+    match lane.report().totals().expired {
+        1 => "1 request lasted longer than its hold, which expired".to_owned(),
+        expired => format!("{expired} requests lasted longer than their holds, which expired"),
+    }
+}
+
+/// Notes below the tables: requests that outlived their hold, and changes of the policy.
+fn notes(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
+    for lane in lanes.iter().filter(|lane| lane.report().totals().expired > 0) {
+        writeln!(out, "\n{}: {}", lane.name(), expired(lane))?;
+    }
     for lane in lanes.iter().filter(|lane| !lane.changes().is_empty()) {
         writeln!(out, "\n{}", lane.name())?;
         for change in lane.changes() {

@@ -62,8 +62,7 @@ impl Lanes {
     /// charts, and follows that key.
     pub(super) fn new(options: &Simulate, follow: Option<Option<&[u8]>>) -> Self {
         let mut spans = TABLE_SPANS.map(Duration::from_secs).to_vec();
-        let changes = options.changes.iter().map(|change| &change.policy);
-        spans.extend(options.policies.iter().chain(changes).flat_map(periods));
+        spans.extend(options.all_policies().flat_map(periods));
         let given: Vec<Option<Policy>> = match &*options.policies {
             [] => vec![None],
             policies => policies.iter().cloned().map(Some).collect(),

@@ -60,6 +60,10 @@ pub(crate) struct Simulate {
     /// Field of the log that holds the time [default: detected]
     #[arg(long, value_name = "NAME")]
     pub(crate) time_field: Option<String>,
+    /// Field of the log that holds the duration of a request, which a `concurrency` limit needs [default: detected].
+    /// It is in seconds, or in the unit that its name ends with: `_ms`, `_us` or `_ns`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) duration_field: Option<String>,
     /// Sort log lines that are out of order by up to this much
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span)]
     pub(crate) disorder: Duration,
@@ -77,7 +81,8 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed)]
     pub(crate) seed: u64,
     /// Trace or access log, plain or gzip; `-` reads standard input. A trace is CSV in time order with
-    /// the columns t_us, key and cost, and optionally policy and op (take, peek, charge, refund, reset)
+    /// the columns t_us, key and cost, and optionally policy, op (take, peek, charge, refund, reset, hold, settle,
+    /// renew), and id and ttl_us of a hold
     #[arg(value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -111,10 +116,11 @@ impl Simulate {
 
     /// Records which options were given, and which policy precedes each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
-        const PARTIAL: [(&str, &str); 10] = [
+        const PARTIAL: [(&str, &str); 11] = [
             ("--log", "log"),
             ("--key", "key"),
             ("--time-field", "time_field"),
+            ("--duration-field", "duration_field"),
             ("--disorder", "disorder"),
             ("--keys", "keys"),
             ("--for", "length"),
@@ -138,6 +144,16 @@ impl Simulate {
         let mut changes: Vec<Change> = ours.map(|(change, _)| change.clone()).collect();
         changes.sort_by_key(|change| change.after);
         changes
+    }
+
+    /// The first policy, or policy of a change, that counts the requests in flight.
+    pub(crate) fn concurrency(&self) -> Option<&Policy> {
+        self.all_policies().find(|policy| policy.counts_holds())
+    }
+
+    /// The policies, and those of the changes.
+    pub(crate) fn all_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(self.changes.iter().map(|change| &change.policy))
     }
 
     /// The trace, and the output of the chart. `--plot` takes the next word only if that is an SVG

@@ -37,7 +37,8 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
         start = spans.start;
         let notes = notes(lane, track);
         sentences.push(format!("{}: {}.", lane.name(), notes.join("; ")));
-        rows.push(row(lane, track, &spans, (first, only), notes));
+        let level = level(track, &spans, first, level_name(tracks()));
+        rows.push(Row { title: lane.name(), notes, plots: plots(lane, &spans, level, only) });
     }
     let mut axis = format!("Bars: requests per {}. ", exact(width));
     if let Some(key) = key.filter(|_| tracks().any(TimeSeries::has_other_keys)) {
@@ -88,12 +89,18 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
         && let Some(bound) = bounds.limits.get(limit_to_draw(track))
     {
         let peak = track.peaks()[limit_to_draw(track)].units;
-        note += &format!(", at most {peak} units in any {}", words(bound.period));
+        note += &match bound.counts_holds {
+            true => format!(", at most {peak} units in flight"),
+            false => format!(", at most {peak} units in any {}", words(bound.period)),
+        };
     }
     let mut notes = vec![note];
     if totals.delayed > 0 {
         let longest = words(totals.longest_delay);
         notes.push(format!("{} requests delayed by up to {longest}", totals.delayed));
+    }
+    if totals.expired > 0 {
+        notes.push(compare::expired(lane));
     }
     let mut joined = String::new();
     for change in lane.changes() {
@@ -123,16 +130,11 @@ fn limit_to_draw(track: &TimeSeries) -> usize {
     indices.rev().max_by_key(|index| share(*index)).unwrap_or(0)
 }
 
-fn row(
-    lane: &Lane,
-    track: &TimeSeries,
-    spans: &Spans,
-    (first, only): (u64, bool),
-    notes: Vec<String>,
-) -> Row {
+/// The plots of a policy: its level, the requests and, of the `only` policy, the remaining units.
+fn plots(lane: &Lane, spans: &Spans, level: Option<Plot>, only: bool) -> Vec<Plot> {
     let counts = |field: fn(&Bin) -> u64| -> Vec<u64> { spans.bins.iter().map(field).collect() };
     let series = |name, role, values| Series { name, role, shape: Shape::Bars, values };
-    let mut plots: Vec<Plot> = level(track, spans, first).into_iter().collect();
+    let mut plots: Vec<Plot> = level.into_iter().collect();
     plots.push(Plot {
         label: "offered".to_owned(),
         size: Size::Strip,
@@ -154,11 +156,26 @@ fn row(
     if only {
         plots.extend(remaining(spans));
     }
-    Row { title: lane.name(), notes, plots }
+    plots
 }
 
-/// Units in any period, and their bound.
-fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
+/// What the lines of `tracks` count: units in flight under a `concurrency` limit, else those in any period.
+fn level_name<'a>(mut tracks: impl Iterator<Item = &'a TimeSeries>) -> &'static str {
+    let counts_holds = |track: &TimeSeries| {
+        let bounds = track.bounds().first().and_then(|it| it.limits.get(limit_to_draw(track)));
+        bounds.is_some_and(|bound| bound.counts_holds)
+    };
+    match tracks.next().map(counts_holds) {
+        Some(first) if tracks.any(|track| counts_holds(track) != first) => {
+            "units in one period, or in flight"
+        }
+        Some(true) => "units in flight",
+        _ => "units in one period",
+    }
+}
+
+/// Units in any period or in flight, and their bound.
+fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> Option<Plot> {
     let index = limit_to_draw(track);
     let offset = |micros: u64| micros.saturating_sub(spans.start);
     let bounds: Vec<Bound> = track
@@ -186,16 +203,11 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
     });
     let end = spans.start + spans.width * u64::try_from(spans.bins.len()).unwrap_or(0);
     let (edges, captions) = windows(track.windows(), (spans.start, first, end), period);
-    let level = |name, role, shape, values| Series { name, role, shape, values };
+    let series = |name, role, shape, values| Series { name, role, shape, values };
     Some(Plot {
         series: vec![
-            level(
-                "units in one period",
-                Role::Level,
-                Shape::Step,
-                levels().map(|it| it.units).collect(),
-            ),
-            level("over the limit", Role::Excess, Shape::Above, exceeding.collect()),
+            series(name, Role::Level, Shape::Step, levels().map(|it| it.units).collect()),
+            series("over the limit", Role::Excess, Shape::Above, exceeding.collect()),
         ],
         bounds,
         edges,
@@ -275,16 +287,8 @@ fn rounded(micros: u64) -> u64 {
 /// The numbers that a figure is drawn from.
 fn numbers(name: &str, track: &TimeSeries, spans: &Spans, first: u64) -> Table {
     let index = limit_to_draw(track);
-    let heading = [
-        "from",
-        "offered",
-        "allowed",
-        "delayed",
-        "denied",
-        "sent",
-        "units in one period",
-        "remaining",
-    ];
+    let level = level_name([track].into_iter());
+    let heading = ["from", "offered", "allowed", "delayed", "denied", "sent", level, "remaining"];
     let rows = (0_u64..).zip(&spans.bins).map(|(number, bin)| {
         let start = spans.start + number * spans.width;
         let level = bin.levels[index].units;

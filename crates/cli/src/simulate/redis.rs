@@ -2,9 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, ManualClock, Policy, PreparedPolicy, Store};
+use anyhow::Context;
+use sluicegate_core::{ManualClock, Policy, PreparedPolicy, Store};
 use sluicegate_redis::{Options, RedisStore, TestClock};
-use sluicegate_simulator::{Event, Fault, TraceError};
+use sluicegate_simulator::{Event, EventOperation, Fault, TraceError};
 use tokio::runtime::Runtime;
 
 use super::lane::Lane;
@@ -47,9 +48,13 @@ impl Redis {
         let policy = self.prepared_policy(event)?;
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
-        let applied = self.store.apply(&key, &policy, event.operation());
-        let decision: Decision = self.runtime.block_on(applied.into_future())?.decision;
-        Ok(lane.add(event, &decision)?)
+        let applied = match event.operation(policy.policy()) {
+            EventOperation::Key(operation) => self.store.apply(&key, &policy, operation),
+            EventOperation::Hold(operation) => self.store.apply_hold(&key, &policy, operation),
+        };
+        let answer = self.runtime.block_on(applied.into_future());
+        let answer = answer.with_context(|| format!("line {}", event.line))?;
+        Ok(lane.add(event, &answer.decision)?)
     }
 
     fn prepared_policy(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {

@@ -1,7 +1,9 @@
 //! Events decided by a server with `--test-clock`, with many commands in flight.
 
+use std::time::Duration;
+
 use anyhow::Context;
-use sluicegate_core::{Policy, Timestamp};
+use sluicegate_core::{Policy, Timestamp, as_micros};
 use sluicegate_resp::encode_command;
 use sluicegate_simulator::{Event, Fault, Kind, TraceError};
 
@@ -29,9 +31,11 @@ struct PendingEvent {
     line: u64,
     time: Timestamp,
     key: Vec<u8>,
-    cost: u32,
+    cost: Option<u32>,
     policy: Vec<u8>,
     kind: Kind,
+    id: Vec<u8>,
+    ttl: Option<Duration>,
 }
 
 impl Remote {
@@ -50,21 +54,7 @@ impl Remote {
             }
             (policy, _) => policy,
         };
-        let time = event.time.as_micros().to_string();
-        let cost = event.cost.to_string();
-        let (time, cost) = (time.as_bytes(), cost.as_bytes());
-        let (name, cost): (&[u8], &[u8]) = match event.kind {
-            Kind::Take => (b"SG.TAKE", cost),
-            Kind::Peek => (b"SG.PEEK", cost),
-            Kind::Charge => (b"SG.CHARGE", cost),
-            Kind::Refund => (b"SG.REFUND", cost),
-            Kind::Reset => {
-                // Returns whether there was state; the following peek returns the decision.
-                encode_command(&[b"SG.RESET", event.key, b"AT", time], &mut self.commands);
-                (b"SG.PEEK", b"0")
-            }
-        };
-        encode_command(&[name, event.key, policy, b"COST", cost, b"AT", time], &mut self.commands);
+        encode_event(event, policy, &mut self.commands);
         self.pending.push(PendingEvent {
             line: event.line,
             time: event.time,
@@ -72,6 +62,8 @@ impl Remote {
             cost: event.cost,
             policy: event.policy.to_vec(),
             kind: event.kind,
+            id: event.id.to_vec(),
+            ttl: event.ttl,
         });
         if self.pending.len() >= MAX_EVENTS || self.commands.len() >= MAX_BYTES {
             self.finish(lane)?;
@@ -84,15 +76,51 @@ impl Remote {
         self.client.send(&self.commands)?;
         self.commands.clear();
         for event in self.pending.drain(..) {
-            let PendingEvent { line, time, ref key, cost, ref policy, kind } = event;
+            let PendingEvent { line, time, ref key, cost, ref policy, kind, ref id, ttl } = event;
             let at_line = || format!("line {line}");
             if kind == Kind::Reset {
                 self.client.receive().with_context(at_line)?;
             }
             let reply = self.client.receive().with_context(at_line)?;
             let decision = decision(&reply).with_context(at_line)?;
-            lane.add(&Event { line, time, key, cost, policy, kind }, &decision)?;
+            lane.add(&Event { line, time, key, cost, policy, kind, id, ttl }, &decision)?;
         }
         Ok(())
     }
+}
+
+/// Encodes the commands of an event, of which the last returns the decision.
+fn encode_event(event: &Event<'_>, policy: &[u8], commands: &mut Vec<u8>) {
+    let time = event.time.as_micros().to_string();
+    let cost = Some(u64::from(event.cost.unwrap_or(0)));
+    let ttl = event.ttl.map(as_micros);
+    let (name, numbers) = match event.kind {
+        Kind::Take => ("SG.TAKE", [("COST", cost), ("TTL", None)]),
+        Kind::Peek => ("SG.PEEK", [("COST", cost), ("TTL", None)]),
+        Kind::Charge => ("SG.CHARGE", [("COST", cost), ("TTL", None)]),
+        Kind::Refund => ("SG.REFUND", [("COST", cost), ("TTL", None)]),
+        Kind::Reset => {
+            // Returns whether there was state; the following peek returns the decision.
+            encode_command(&[b"SG.RESET", event.key, b"AT", time.as_bytes()], commands);
+            ("SG.PEEK", [("COST", Some(0)), ("TTL", None)])
+        }
+        // One policy decides all: there are starts and ends only if it has `concurrency`.
+        Kind::Hold | Kind::Start => ("SG.HOLD", [("COST", cost), ("TTL", ttl)]),
+        Kind::Settle | Kind::End => {
+            ("SG.SETTLE", [("USED", event.cost.map(u64::from)), ("TTL", None)])
+        }
+        Kind::Renew => ("SG.RENEW", [("USED", None), ("TTL", ttl)]),
+    };
+    let numbers = numbers.map(|(option, value)| (option, value.map(|value| value.to_string())));
+    let mut command = vec![name.as_bytes(), event.key, policy];
+    if event.kind.has_id() {
+        command.push(event.id);
+    }
+    for (option, value) in &numbers {
+        if let Some(value) = value {
+            command.extend([option.as_bytes(), value.as_bytes()]);
+        }
+    }
+    command.extend([b"AT", time.as_bytes()]);
+    encode_command(&command, commands);
 }

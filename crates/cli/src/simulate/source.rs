@@ -9,9 +9,10 @@ use std::{
 
 use anyhow::{anyhow, bail, ensure};
 use sluicegate_commands::plain_error;
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Policy, Timestamp};
 use sluicegate_simulator::{
-    Batch, HeavyHitters, KeyTemplate, LogError, LogFormat, LogReader, TraceReader, Traffic,
+    Batch, DurationField, HeavyHitters, KeyTemplate, LogError, LogFault, LogFormat, LogReader,
+    TraceReader, Traffic, periods,
 };
 
 use super::{
@@ -152,6 +153,9 @@ impl Source {
         let (broken, late) = (reader.broken(), reader.late());
         let first = || broken.first.iter().map(|(line, fault)| format!("line {line}: {fault}"));
         if broken.count > 0 && reader.events() == 0 {
+            if broken.first.iter().any(|(_, fault)| *fault == LogFault::NoDuration) {
+                return Err(no_duration(options));
+            }
             let first: Vec<String> = first().collect();
             bail!("invalid log: no line has the expected format; {}", first.join("; "));
         }
@@ -206,7 +210,7 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
             "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log \
              for a log of another format"
         );
-        let logs = ["--key", "--time-field", "--disorder"];
+        let logs = ["--key", "--time-field", "--duration-field", "--disorder"];
         if let Some(given) = logs.into_iter().find(|it| options.is_given(it)) {
             bail!("invalid {given}: expected an access log; a trace has columns of its own");
         }
@@ -223,13 +227,50 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         );
     }
     let time_field = options.time_field.as_deref();
-    let reader = LogReader::new(bytes, &format, &options.key, time_field, options.disorder);
-    let reader = reader.map_err(|error| {
-        let is_time =
-            matches!(&error, LogError::Field { name, .. } if time_field.unwrap_or("time") == name);
-        anyhow!("invalid {}: {error}", if is_time { "--time-field" } else { "--key" })
+    let concurrency = options.concurrency();
+    let duration_field = match (options.duration_field.as_deref(), concurrency) {
+        (Some(name), _) => DurationField::Named(name),
+        (None, Some(_)) => DurationField::Detected,
+        (None, None) => DurationField::Ignored,
+    };
+    // A line is written when its request ends, which began as long ago as a hold may last.
+    let longest = options.all_policies().filter(|it| it.counts_holds()).flat_map(periods).max();
+    let disorder = options.disorder + longest.unwrap_or_default();
+    let reader = LogReader::new(bytes, &format, &options.key, time_field, duration_field, disorder);
+    let reader = reader.map_err(|error| match (&error, duration_field, concurrency) {
+        (LogError::Field { name, .. }, _, _) if time_field.unwrap_or("time") == name => {
+            anyhow!("invalid --time-field: {error}")
+        }
+        (LogError::Field { name, .. }, DurationField::Named(field), _) if field == name => {
+            anyhow!("invalid --duration-field: {error}")
+        }
+        (LogError::Field { name, has }, DurationField::Detected, Some(policy))
+            if name == "duration" =>
+        {
+            missing_duration(policy, &format!("the fields are {has}"))
+        }
+        _ => anyhow!("invalid --key: {error}"),
     })?;
     Ok(Source::Log(Box::new(reader), damage))
+}
+
+/// The error of a log in which no line has a duration.
+fn no_duration(options: &Simulate) -> anyhow::Error {
+    match (&options.duration_field, options.concurrency()) {
+        (None, Some(policy)) => missing_duration(policy, "no line has one"),
+        (field, _) => anyhow!(
+            "invalid --duration-field: no line has the field `{}`; use a field of the log",
+            field.as_deref().unwrap_or("duration")
+        ),
+    }
+}
+
+fn missing_duration(policy: &Policy, reason: &str) -> anyhow::Error {
+    anyhow!(
+        "missing duration of the requests, which `{policy}` needs: expected a log with `$request_time` \
+         (nginx), `%D` (Apache) or `duration` (Envoy, Caddy), but {reason}; use --duration-field for another \
+         field"
+    )
 }
 
 /// Reads up to `most` bytes, or until `enough`, and puts them back.

@@ -6,6 +6,7 @@ mod documents;
 #[cfg(target_os = "linux")]
 mod envoy;
 mod health;
+mod holds;
 mod logs;
 mod mistakes;
 #[cfg(unix)]

@@ -61,7 +61,8 @@ fn simulate_invalid_line_is_an_error_with_its_number() {
         assert!(ended.out.starts_with(HEADER));
     }
     let ended = csv(&[], "t_us,key,cost,ip\n");
-    let told = "error: line 1: unknown column `ip`: expected t_us, key, cost, policy or op\n";
+    let told =
+        "error: line 1: unknown column `ip`: expected t_us, key, cost, policy, op, id or ttl_us\n";
     assert_eq!((ended.code, &*ended.err), (Some(2), told));
     let ended = run(&["simulate", "no-such-file.csv"], "");
     assert_eq!(ended.code, Some(2));
@@ -97,10 +98,7 @@ fn simulate_table_uses_the_period_of_the_policy_and_counts_requests() {
     let table = output(&["simulate", "-"], trace);
     assert!(table.contains("\nsliding-log:1/7s        1 "), "{table}");
     assert!(table.contains("\nmost sent within  1s  2s  3s  7s  10s  1m\n"), "{table}");
-    assert!(
-        table.contains("\nother events: 1 (peek, charge, refund and reset are not requests)\n"),
-        "{table}"
-    );
+    assert!(table.contains("\nother events: 1 (only take and hold are requests)\n"), "{table}");
     let empty = output(&["simulate", "-"], "t_us,key,cost\n");
     assert!(empty.contains(" offered "), "{empty}");
 }

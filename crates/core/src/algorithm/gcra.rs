@@ -22,6 +22,7 @@ use crate::{
     decision::{Decision, Outcome, Retry},
     describe::{Description, bucket_at_once, bucket_waits},
     human,
+    ledger::Ledger,
     parameters::{LimitError, check_period, check_units},
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
@@ -221,6 +222,27 @@ impl Gcra {
         let remaining = if free < self.interval { 0 } else { units(free / self.interval) };
         let reset_after = Duration::from_micros(self.micros_of(after));
         Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
+    }
+
+    /// Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Only where a unit takes
+    /// whole microseconds, and the sum of all stays far from the longest time to drain.
+    pub(crate) fn drained_after(
+        &self,
+        state: Option<&State>,
+        now: Timestamp,
+        ledger: &Ledger,
+    ) -> Option<u64> {
+        let whole = |ticks: u128| u64::try_from(ticks).ok().filter(|ticks| *ticks < MAX_DRAIN);
+        let all = whole(u128::from(ledger.held(true)) * u128::from(self.interval))?;
+        let mut tat = now.as_micros() + whole(self.debt(state, now)).filter(|_| self.scale == 1)?;
+        let longest = tat.max(ledger.last_expiry()) - now.as_micros() + all;
+        if longest >= MAX_DRAIN {
+            return None;
+        }
+        ledger.for_each_metered(|expires, units| {
+            tat = tat.max(expires) + u64::from(units) * self.interval;
+        });
+        Some(tat - now.as_micros())
     }
 
     fn is_queue(&self) -> bool {

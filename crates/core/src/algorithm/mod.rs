@@ -359,6 +359,20 @@ impl Limit {
         ask!(self, state, |limit, own| limit.reset_after(own, now))
     }
 
+    /// Microseconds until the state equals none, if nothing comes but that the holds of `ledger` expire, where that can be
+    /// told without their charges one by one.
+    #[inline]
+    pub(crate) fn drained_after(
+        &self,
+        state: &State,
+        now: Timestamp,
+        ledger: &Ledger,
+    ) -> Option<u64> {
+        let Self::Gcra(gcra) = self else { return None };
+        let state = if let State::Gcra(state) = state { Some(state) } else { None };
+        gcra.drained_after(state, now, ledger)
+    }
+
     pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {
         ask!(self, state, |limit, own| limit.lifetime(own, now))
     }

@@ -46,6 +46,12 @@ pub enum LogFault {
     /// The line is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
+    /// The line has no duration.
+    #[error("missing duration")]
+    NoDuration,
+    /// Invalid duration.
+    #[error("invalid duration `{0}`: expected a number up to 366 days, such as `0.250`")]
+    Duration(Quoted),
     /// The line has no time.
     #[error("missing time")]
     NoTime,

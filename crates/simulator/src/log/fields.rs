@@ -80,8 +80,9 @@ impl std::str::FromStr for KeyTemplate {
 }
 
 /// Names of fields that any log may have.
-const NAMES: [&str; 10] =
-    ["ip", "user", "time", "method", "path", "url", "host", "status", "agent", "referer"];
+const NAMES: [&str; 11] = [
+    "ip", "user", "time", "duration", "method", "path", "url", "host", "status", "agent", "referer",
+];
 
 impl KeyTemplate {
     /// The key, if it is the same for every line, because it has no field.
@@ -114,6 +115,11 @@ impl<'a> Field<'a> {
             "time" => (
                 Part::Whole,
                 "time_local ts time timestamp @timestamp start_time time_iso8601 msec",
+            ),
+            "duration" => (
+                Part::Whole,
+                "request_time duration request_time_ms duration_ms request_duration_ms duration_us \
+                 duration_ns %D %usT %msT %sT %T",
             ),
             "method" => (Part::Method, "request_method method request.method request"),
             "path" => (Part::Path, "request_uri uri path request.uri url request"),

@@ -11,18 +11,20 @@ use sluicegate_core::{Timestamp, as_micros};
 use super::{
     error::{LogError, LogFault},
     fields::KeyTemplate,
-    shape::{LogFormat, Shape},
+    shape::{DurationField, LogFormat, Moment, Shape},
 };
 use crate::{
     batch::{Batch, Stored},
-    event::Kind,
+    kind::Kind,
     limits::MAX_LINE,
 };
 
 /// Bytes read at a time.
 const BLOCK: usize = 2 * MAX_LINE;
-/// Maximum number of events that wait for earlier ones.
+/// Maximum number of events that wait for earlier ones: of takes, and of starts and ends, which wait for the end of the
+/// requests before.
 const MAX_WAITING: usize = 65_536;
+const MAX_WAITING_ENDS: usize = 1 << 20;
 /// Maximum number of broken lines that are reported one by one.
 const MAX_REPORTED: usize = 5;
 
@@ -44,7 +46,8 @@ pub struct Late {
     pub most: Duration,
 }
 
-/// Reads an access log as events, each a take of cost 1.
+/// Reads an access log as events: each line is a take of cost 1 or, with its duration, the start of a request of cost 1
+/// and its end.
 #[derive(Debug)]
 pub struct LogReader<R> {
     source: R,
@@ -66,6 +69,8 @@ pub struct LogReader<R> {
     latest: Timestamp,
     reached: Timestamp,
     disorder: Duration,
+    /// Maximum number of events that wait.
+    max_waiting: usize,
     broken: Broken,
     late: Late,
     /// Number of lines that are events.
@@ -74,7 +79,8 @@ pub struct LogReader<R> {
 
 impl<R: Read> LogReader<R> {
     /// Reads lines of `format`; `key` is made of their fields, and the time is in `time_field` if
-    /// that is given. Lines within `disorder` of each other are sorted.
+    /// that is given. Lines within `disorder` of each other are sorted; with `duration`, requests of up to `disorder`
+    /// begin when they did.
     ///
     /// # Errors
     /// [`LogError`] for a field that is not in the format.
@@ -83,9 +89,12 @@ impl<R: Read> LogReader<R> {
         format: &LogFormat,
         key: &KeyTemplate,
         time_field: Option<&str>,
+        duration: DurationField<'_>,
         disorder: Duration,
     ) -> Result<Self, LogError> {
-        let shape = Shape::new(format, key, time_field)?;
+        let shape = Shape::new(format, key, time_field, duration)?;
+        let is_ignored = duration == DurationField::Ignored;
+        let max_waiting = if is_ignored { MAX_WAITING } else { MAX_WAITING_ENDS };
         Ok(Self {
             source,
             shape,
@@ -100,6 +109,7 @@ impl<R: Read> LogReader<R> {
             latest: Timestamp::EPOCH,
             reached: Timestamp::EPOCH,
             disorder,
+            max_waiting,
             broken: Broken::default(),
             late: Late::default(),
             read: 0,
@@ -155,9 +165,11 @@ impl<R: Read> LogReader<R> {
         let mut keys = Vec::with_capacity(self.keys.capacity());
         self.events.clear();
         for mut event in waiting {
-            let start = keys.len();
-            keys.extend_from_slice(&self.keys[event.key.0..event.key.1]);
-            event.key = (start, keys.len());
+            for range in [&mut event.key, &mut event.id] {
+                let start = keys.len();
+                keys.extend_from_slice(&self.keys[range.0..range.1]);
+                *range = (start, keys.len());
+            }
             self.events.push(event);
         }
         self.keys = keys;
@@ -213,21 +225,35 @@ impl<R: Read> LogReader<R> {
             return;
         }
         let start = self.keys.len();
-        let time = if length > MAX_LINE {
+        let moment = if length > MAX_LINE {
             Err(LogFault::TooLong)
         } else {
             self.shape.read(line, &mut self.keys)
         };
-        match time {
-            Ok(time) => {
+        match moment {
+            Ok(moment) => {
                 let key = (start, self.keys.len());
-                let (line, kind, policy) = (self.lines, Kind::Take, (0, 0));
-                self.events.push(Stored { line, time, cost: 1, kind, key, policy });
+                self.add(moment, key);
                 self.read += 1;
             }
             Err(fault) => {
                 self.keys.truncate(start);
                 self.broken.add(self.lines, fault);
+            }
+        }
+    }
+
+    /// Adds the events of the line.
+    fn add(&mut self, moment: Moment, key: (usize, usize)) {
+        let (line, policy, ttl) = (self.lines, (0, 0), None);
+        let event = |time, kind, cost, id| Stored { line, time, cost, kind, key, policy, id, ttl };
+        match moment {
+            Moment::At(time) => self.events.push(event(time, Kind::Take, Some(1), (0, 0))),
+            Moment::Between(start, end) => {
+                self.keys.extend_from_slice(&line.to_le_bytes());
+                let id = (key.1, self.keys.len());
+                self.events.push(event(start, Kind::Start, Some(1), id));
+                self.events.push(event(end, Kind::End, None, id));
             }
         }
     }
@@ -255,7 +281,7 @@ impl<R: Read> LogReader<R> {
         }
         let safe = self.latest.as_micros().saturating_sub(as_micros(self.disorder));
         let ready = self.events.partition_point(|event| event.time.as_micros() <= safe);
-        ready.max(self.events.len().saturating_sub(MAX_WAITING))
+        ready.max(self.events.len().saturating_sub(self.max_waiting))
     }
 }
 

@@ -1,8 +1,11 @@
-//! Reads the time and the key of a line.
+//! Reads the time, the duration and the key of a line.
+
+use std::borrow::Cow;
 
 use sluicegate_core::Timestamp;
 
 use super::{
+    duration::{self, Unit},
     error::{LogError, LogFault},
     fields::{Field, KeyTemplate, Part, TemplatePart, unescaped},
     format::{MAX_FIELDS, Pattern},
@@ -33,19 +36,41 @@ impl LogFormat {
     #[must_use]
     pub fn fits(&self, line: &[u8]) -> bool {
         let key = KeyTemplate { parts: Vec::new() };
-        Shape::new(self, &key, None)
+        Shape::new(self, &key, None, DurationField::Ignored)
             .is_ok_and(|mut shape| shape.read(line, &mut Vec::new()).is_ok())
     }
+}
+
+/// The field of a log that has the duration of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurationField<'a> {
+    /// None is read: each line is a take.
+    Ignored,
+    /// The first that a line has of those with a usual name: each line is the start of a request, and its end.
+    Detected,
+    /// The one of that name.
+    Named(&'a str),
+}
+
+/// When the request of a line was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// At that time; the log may mean its start or its end.
+    At(Timestamp),
+    /// From its start to its end.
+    Between(Timestamp, Timestamp),
 }
 
 /// A format, and the fields to read of it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     kind: Kind,
-    /// Names of the fields to read; used for JSON.
+    /// Names of the fields to read.
     names: Vec<String>,
     /// Indices of the fields that may have the time.
     time: Vec<usize>,
+    /// Indices of the fields that may have the duration; none if it is not read.
+    duration: Vec<usize>,
     key: Vec<KeyPart>,
     /// Fields of the key that no line has had yet; of JSON only, since each line of text has all fields.
     missing: Vec<String>,
@@ -70,6 +95,7 @@ impl Shape {
         format: &LogFormat,
         key: &KeyTemplate,
         time_field: Option<&str>,
+        duration_field: DurationField<'_>,
     ) -> Result<Self, LogError> {
         let mut names: Vec<String> = Vec::new();
         let kind = &format.0;
@@ -94,6 +120,11 @@ impl Shape {
             Ok((found.into_iter().map(slot).collect(), part))
         };
         let (time, _) = slots(time_field.unwrap_or("time"))?;
+        let duration = match duration_field {
+            DurationField::Ignored => Vec::new(),
+            DurationField::Detected => slots("duration")?.0,
+            DurationField::Named(name) => slots(name)?.0,
+        };
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for part in &key.parts {
             parts.push(match part {
@@ -118,7 +149,7 @@ impl Shape {
             }
             pattern.cut();
         }
-        Ok(Self { kind, names, time, key: parts, missing, last: (Vec::new(), 0) })
+        Ok(Self { kind, names, time, duration, key: parts, missing, last: (Vec::new(), 0) })
     }
 
     /// Fields of the key that no line has had.
@@ -126,9 +157,9 @@ impl Shape {
         self.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The time of `line`. Its key is appended to `keys`, also if there is a fault.
-    pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Timestamp, LogFault> {
-        match &self.kind {
+    /// When the request of `line` was. Its key is appended to `keys`, also if there is a fault.
+    pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Moment, LogFault> {
+        let (time, duration) = match &self.kind {
             Kind::Text(pattern) => {
                 let mut values = [&b""[..]; MAX_FIELDS];
                 pattern.read(line, &mut values)?;
@@ -142,8 +173,10 @@ impl Shape {
                         }
                     }
                 }
-                let time = self.time.first().map_or(&b""[..], |slot| values[*slot]);
-                timestamp(&mut self.last, time)
+                let first = |slots: &[usize]| {
+                    slots.first().map(|slot| (*slot, Cow::Borrowed(values[*slot])))
+                };
+                (first(&self.time), first(&self.duration))
             }
             Kind::Json => {
                 let mut values = Vec::new();
@@ -166,10 +199,28 @@ impl Shape {
                         }
                     }
                 }
-                let mut found = self.time.iter().filter_map(|slot| value(*slot));
-                timestamp(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
+                let first = |slots: &[usize]| {
+                    slots.iter().find_map(|slot| value(*slot).map(|text| (*slot, text)))
+                };
+                (first(&self.time), first(&self.duration))
             }
+        };
+        let (time_slot, time) = time.ok_or(LogFault::NoTime)?;
+        let at = timestamp(&mut self.last, &time)?;
+        if self.duration.is_empty() {
+            return Ok(Moment::At(at));
         }
+        let (slot, text) = duration.ok_or(LogFault::NoDuration)?;
+        let is_start = duration::time_is_start(&self.names[time_slot], &self.names[slot]);
+        let unit = Unit::of(&self.names[slot], is_start);
+        let length = duration::parse(&text, unit);
+        let length = length.ok_or_else(|| LogFault::Duration((&*text).into()))?;
+        let moved = |micros: u64| Timestamp::saturating_from_micros(micros);
+        let micros = at.as_micros();
+        Ok(match is_start {
+            true => Moment::Between(at, moved(micros.saturating_add(length))),
+            false => Moment::Between(moved(micros.saturating_sub(length)), at),
+        })
     }
 }
 

@@ -2,11 +2,16 @@ use proptest::prelude::*;
 use sluicegate_core::Timestamp;
 
 use super::*;
-use crate::heavy_hitters::MAX_BUSY_KEYS;
+use crate::{heavy_hitters::MAX_BUSY_KEYS, kind::Kind};
+
+fn event(kind: Kind) -> Event<'static> {
+    let (time, cost, id, ttl) = (Timestamp::EPOCH, Some(1), b"id", Some(Duration::from_secs(1)));
+    Event { line: 0, time, key: b"k", cost, policy: b"", kind, id, ttl }
+}
 
 fn add(report: &mut Report, time: u64, key: &[u8], outcome: Outcome) {
     let time = Timestamp::from_micros(time).unwrap();
-    let event = Event { line: 0, time, key, cost: 1, policy: b"", kind: Kind::Take };
+    let event = Event { time, key, ..event(Kind::Take) };
     let (limit, remaining, reset_after, binding) = (0, 0, Duration::ZERO, 0);
     report.add(&event, &Decision { outcome, limit, remaining, reset_after, binding });
 }
@@ -35,21 +40,42 @@ fn busiest_keys_are_exact_up_to_the_bound_and_told_how_far_they_err_beyond() {
 }
 
 #[test]
-fn only_takes_are_requests() {
+fn report_only_takes_and_holds_are_requests() {
     let mut report = Report::new(&[Duration::from_secs(1)]);
     let policy: Policy = "gcra:1/1s".parse().unwrap();
-    for kind in [Kind::Charge, Kind::Refund, Kind::Peek, Kind::Reset] {
-        let event =
-            Event { line: 0, time: Timestamp::EPOCH, key: b"k", cost: 1, policy: b"", kind };
-        let decision = sluicegate_core::apply(&policy, &mut None, event.time, event.operation());
-        report.add(&event, &decision.unwrap());
+    let mut add = |kind| {
+        let event = event(kind);
+        report.add(&event, &event.apply(&policy, &mut None).unwrap());
+        (report.totals().requests, report.totals().others)
+    };
+    let others = [Kind::Charge, Kind::Refund, Kind::Peek, Kind::Reset, Kind::Settle, Kind::Renew]
+        .map(&mut add);
+    assert_eq!(others, [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)]);
+    assert_eq!([Kind::Hold, Kind::Take].map(add), [(1, 6), (2, 6)]);
+    assert_eq!(report.totals().allowed, 2);
+    assert_eq!(report.keys().unwrap().busiest(1).0[0].requests, 2);
+}
+
+#[test]
+fn report_requests_in_flight_end_once() {
+    let mut report = Report::new(&[]);
+    let mut add = |line, kind, outcome| {
+        let (limit, remaining, reset_after, binding) = (0, 0, Duration::ZERO, 0);
+        let decision = Decision { outcome, limit, remaining, reset_after, binding };
+        report.add(&Event { line, ..event(kind) }, &decision);
+    };
+    for line in 1..=3 {
+        add(line, Kind::Start, allow(0));
     }
-    report.finish();
-    assert_eq!(
-        (report.totals().requests, report.totals().others, report.totals().last_delay),
-        (0, 4, None)
-    );
-    assert!(report.keys().unwrap().busiest(1).0.is_empty());
+    add(4, Kind::Start, DENY);
+    // The hold of line 2 has expired; line 4 never had one.
+    add(1, Kind::End, allow(0));
+    add(2, Kind::End, DENY);
+    add(4, Kind::End, DENY);
+    add(5, Kind::Start, allow(0));
+    let totals = report.totals();
+    assert_eq!((totals.requests, totals.allowed, totals.others), (5, 4, 0));
+    assert_eq!((totals.max_in_flight, totals.expired), (3, 1));
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Sliding {
         self.slide_to(time);
         for (limit, window) in self.windows.iter_mut().enumerate() {
             let Window { bound, units, held, .. } = *window;
-            if bound.borrows || units <= window.bound_at(time) {
+            if bound.borrows || bound.counts_holds || units <= window.bound_at(time) {
                 continue;
             }
             window.exceeds = true;

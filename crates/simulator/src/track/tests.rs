@@ -1,13 +1,16 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{run::Simulation, trace::TraceReader};
+use crate::{kind::Kind, run::Simulation, trace::TraceReader};
 
 fn track(policy: &str, trace: &str, until: Option<u64>) -> TimeSeries {
+    track_columns(policy, &format!("t_us,key,cost\n{trace}"), until)
+}
+
+fn track_columns(policy: &str, trace: &str, until: Option<u64>) -> TimeSeries {
     let policy: Policy = policy.parse().unwrap();
     let mut simulation = Simulation::new(Some(policy.clone()));
     let mut track = TimeSeries::new(Some(b"k"));
-    let trace = format!("t_us,key,cost\n{trace}");
     let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
     while let Some(event) = reader.next_event().unwrap() {
         let decision = simulation.decide(&event).unwrap();
@@ -43,7 +46,8 @@ fn time_series_delayed_request_is_sent_later() {
 fn track_excess_across_the_edge_of_a_window_is_found() {
     let edge = "59000000,k,3\n60000000,k,3\n61000000,other,3\n";
     let found = track("fixed-window:3/1m:align=clock", edge, None);
-    let bound = Bound { limit: 3, burst: 0, period: Duration::from_secs(60), borrows: false };
+    let period = Duration::from_secs(60);
+    let bound = Bound { limit: 3, burst: 0, period, borrows: false, counts_holds: false };
     let excess = Excess { limit: 0, from: 59_000_000, to: 60_000_000, units: 6, bound };
     assert_eq!(found.worst(), Some(&excess));
     let levels: Vec<_> = found.spans(1_000_000).bins.iter().map(|bin| bin.levels[0]).collect();
@@ -88,6 +92,33 @@ fn track_units_leave_the_period_between_events() {
 }
 
 #[test]
+fn track_concurrency_draws_the_units_held() {
+    let trace = "t_us,key,cost,op,id\n0,k,2,hold,a\n1000000,k,1,hold,b\n1500000,k,1,hold,c\n\
+                 2000000,k,,settle,a\n2500000,k,3,hold,d\n4000000,k,,renew,b\n";
+    let track = track_columns("concurrency:3/4s", trace, Some(9_000_000));
+    let spans = track.spans(1_000_000);
+    let of = |field: fn(&Bin) -> u64| spans.bins.iter().map(field).collect::<Vec<_>>();
+    // `b` was to expire at 5 s, and is renewed until 8 s; `c` and `d` are denied.
+    assert_eq!(of(|bin| bin.levels[0].units), [2, 3, 3, 1, 1, 1, 1, 1, 0]);
+    assert_eq!(of(|bin| bin.left.unwrap().1.into()), [1, 0, 0, 2, 2, 2, 2, 2, 3]);
+    assert_eq!(
+        (of(|bin| bin.offered), of(|bin| bin.denied)),
+        (vec![1, 2, 1, 0, 0, 0, 0, 0, 0], vec![0, 1, 1, 0, 0, 0, 0, 0, 0],)
+    );
+    assert_eq!((track.peaks()[0].units, track.worst()), (3, None));
+    assert!(track.bounds()[0].limits[0].counts_holds);
+}
+
+#[test]
+fn track_held_units_of_a_rate_are_counted_when_they_are_charged() {
+    let trace = "t_us,key,cost,op,id,ttl_us\n0,k,4,hold,a,1500000\n0,k,4,hold,b,9000000\n\
+                 3000000,k,2,settle,b,\n";
+    let track = track_columns("sliding-log:8/1s", trace, Some(5_000_000));
+    let levels: Vec<_> = track.spans(1_000_000).bins.iter().map(|it| it.levels[0].units).collect();
+    assert_eq!(levels, [0, 4, 4, 2, 0]);
+}
+
+#[test]
 fn time_series_policy_change_starts_new_bounds() {
     let (small, large): (Policy, Policy) =
         ("sliding-log:2/1m".parse().unwrap(), "sliding-log:5/1m".parse().unwrap());
@@ -97,9 +128,11 @@ fn time_series_policy_change_starts_new_bounds() {
         line: 1,
         time: Timestamp::EPOCH,
         key: b"k",
-        cost: 2,
+        cost: Some(2),
         policy: b"",
         kind: Kind::Take,
+        id: b"",
+        ttl: None,
     };
     track.add(&event, &simulation.decide(&event).unwrap(), Some(&small));
     track.change(Timestamp::from_micros(10_000_000).unwrap(), &large);

@@ -2,7 +2,7 @@
 
 use std::{io::Read, time::Duration};
 
-use sluicegate_simulator::{KeyTemplate, LogFormat, LogReader};
+use sluicegate_simulator::{DurationField, KeyTemplate, Kind, LogFormat, LogReader};
 
 use crate::pieces::Pieces;
 
@@ -14,29 +14,39 @@ pub(crate) fn check_log(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (format, lines) = (&data[..end], data.get(end + 1..).unwrap_or(&[]));
     let Ok(format) = String::from_utf8_lossy(format).parse::<LogFormat>() else { return };
-    let Some(whole) = read_log(&format, lines) else { return };
-    let cut = read_log(&format, Pieces::new(lines));
+    for duration in [DurationField::Ignored, DurationField::Detected] {
+        check_lines(&format, duration, lines);
+    }
+}
+
+fn check_lines(format: &LogFormat, duration: DurationField<'_>, lines: &[u8]) {
+    let Some(whole) = read_log(format, duration, lines) else { return };
+    let cut = read_log(format, duration, Pieces::new(lines));
     assert_eq!(Some(&whole), cut.as_ref(), "what is read depends on the cut");
-    let (times, broken) = whole;
-    assert!(times.is_sorted_by_key(|(time, _)| *time), "time runs back");
+    let (events, broken) = whole;
+    assert!(events.is_sorted_by_key(|(time, ..)| *time), "time runs back");
+    let ends = events.iter().filter(|(_, kind, _)| *kind == Kind::End).count();
+    let starts = events.len() - ends;
+    assert!(ends == 0 || ends == starts, "a request has a start and an end");
     let given = lines.split(|byte| *byte == b'\n');
     let given = given.filter(|line| !line.strip_suffix(b"\r").unwrap_or(line).is_empty()).count();
-    let read = times.len() + usize::try_from(broken).unwrap_or(usize::MAX);
+    let read = starts + usize::try_from(broken).unwrap_or(usize::MAX);
     assert_eq!(read, given, "a line is lost");
 }
 
-/// Times and keys, and how many lines are broken.
-type Logged = (Vec<(u64, Vec<u8>)>, u64);
+/// Times, kinds and keys, and how many lines are broken.
+type Logged = (Vec<(u64, Kind, Vec<u8>)>, u64);
 
-fn read_log(format: &LogFormat, source: impl Read) -> Option<Logged> {
+fn read_log(format: &LogFormat, duration: DurationField<'_>, source: impl Read) -> Option<Logged> {
     let key: KeyTemplate = "{ip}:{path}".parse().ok()?;
-    let mut reader = LogReader::new(source, format, &key, None, Duration::from_secs(5)).ok()?;
+    let disorder = Duration::from_secs(5);
+    let mut reader = LogReader::new(source, format, &key, None, duration, disorder).ok()?;
     let mut events = Vec::new();
     loop {
         let batch = reader.next_batch().ok()?;
         if batch.is_empty() {
             return Some((events, reader.broken().count));
         }
-        events.extend(batch.events().map(|it| (it.time.as_micros(), it.key.to_vec())));
+        events.extend(batch.events().map(|it| (it.time.as_micros(), it.kind, it.key.to_vec())));
     }
 }

@@ -8,7 +8,7 @@ use crate::{check_log::check_log, check_trace::check_trace};
 const MUTATIONS: usize = 500;
 
 /// What traces are made of.
-const PARTS: [&[u8]; 16] = [
+const PARTS: [&[u8]; 20] = [
     b",",
     b"\"",
     b"\"\"",
@@ -21,6 +21,10 @@ const PARTS: [&[u8]; 16] = [
     b"4503599627370496",
     b"reset",
     b"charge",
+    b"hold",
+    b"settle",
+    b"concurrency:2/1s",
+    b"t_us,key,cost,op,id,ttl_us,policy\n",
     b"gcra:1/1s",
     b"t_us,key,cost\n",
     b"\xff",
@@ -28,7 +32,7 @@ const PARTS: [&[u8]; 16] = [
 ];
 
 /// What lines of logs are made of.
-const LOG_PARTS: [&[u8]; 16] = [
+const LOG_PARTS: [&[u8]; 18] = [
     b" ",
     b"\"",
     b"\\\"",
@@ -40,6 +44,8 @@ const LOG_PARTS: [&[u8]; 16] = [
     b"}",
     b":",
     b"\"ts\":1700000000.5,",
+    b"\"duration\":12.5,",
+    b" 0.250",
     b"10/Oct/2000:13:55:36 -0700",
     b"2000-10-10T13:55:36Z",
     b"99999999999999999999",

@@ -4,6 +4,7 @@
 mod check_log;
 mod check_trace;
 mod corpus;
+mod in_flight;
 mod oracle;
 mod pieces;
 mod scenarios;

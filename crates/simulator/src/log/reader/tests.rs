@@ -3,7 +3,8 @@ use super::*;
 fn events(format: &str, key: &str, log: &[u8]) -> (Vec<String>, Broken, Late) {
     let (format, key) = (format.parse().unwrap(), key.parse().unwrap());
     let disorder = Duration::from_secs(5);
-    let mut reader = LogReader::new(log, &format, &key, None, disorder).unwrap();
+    let mut reader =
+        LogReader::new(log, &format, &key, None, DurationField::Ignored, disorder).unwrap();
     let mut told = Vec::new();
     loop {
         let batch = reader.next_batch().unwrap();
@@ -127,6 +128,97 @@ fn reader_endless_line_is_skipped() {
 #[test]
 fn reader_missing_field_is_an_error() {
     let (format, key) = ("common".parse().unwrap(), "{host}".parse().unwrap());
-    let error = LogReader::new(&b""[..], &format, &key, None, Duration::ZERO).unwrap_err();
+    let open =
+        |key, duration| LogReader::new(&b""[..], &format, key, None, duration, Duration::ZERO);
+    let error = open(&key, DurationField::Ignored).unwrap_err();
     assert!(error.to_string().starts_with("unknown field `host`: expected one of remote_addr, "));
+    let key = "{ip}".parse().unwrap();
+    for (field, name) in
+        [(DurationField::Detected, "duration"), (DurationField::Named("took_ms"), "took_ms")]
+    {
+        let error = open(&key, field).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("unknown field `{name}`: expected one of ")), "{error}");
+    }
+}
+
+/// Line, kind, time after the first event in milliseconds, key.
+fn starts_and_ends(format: &str, log: &str) -> (Vec<String>, Broken, Late) {
+    let (format, key) = (format.parse().unwrap(), "{ip}".parse().unwrap());
+    let disorder = Duration::from_secs(35);
+    let mut reader =
+        LogReader::new(log.as_bytes(), &format, &key, None, DurationField::Detected, disorder)
+            .unwrap();
+    let mut told = Vec::new();
+    loop {
+        let batch = reader.next_batch().unwrap();
+        if batch.is_empty() {
+            return (told, reader.broken().clone(), reader.late());
+        }
+        told.extend(batch.events().map(|event| {
+            let (millis, key) = (event.time.as_micros() / 1000, event.key.escape_ascii());
+            assert_eq!(event.id, event.line.to_le_bytes());
+            assert_eq!(event.cost, (event.kind == Kind::Start).then_some(1));
+            format!("{} {} {} {key}", event.line, event.kind, millis - 1_699_999_200_000)
+        }));
+    }
+}
+
+#[test]
+fn reader_line_with_duration_is_a_start_and_an_end() {
+    // nginx has the time of the end.
+    let nginx = "10.0.0.1 1699999210.000 7.500\n10.0.0.2 1699999210.250 0.250\n10.0.0.3 1699999211 0\n\
+                 10.0.0.4 1699999211 -\n";
+    let expected = [
+        "1 start 2500 10.0.0.1",
+        "1 end 10000 10.0.0.1",
+        "2 start 10000 10.0.0.2",
+        "2 end 10250 10.0.0.2",
+        "3 start 11000 10.0.0.3",
+        "3 end 11000 10.0.0.3",
+    ];
+    let (told, broken, _) = starts_and_ends("$remote_addr $msec $request_time", nginx);
+    assert_eq!(told, expected);
+    assert_eq!(
+        broken.first[0].1.to_string(),
+        "invalid duration `-`: expected a number up to 366 days, such as `0.250`"
+    );
+    // Envoy has the start and milliseconds, Caddy the end and seconds.
+    let json = r#"{"start_time":"2023-11-14T22:00:02.5Z","duration":7500,"ip":"10.0.0.1"}
+{"ts":1699999210.25,"duration":0.25,"ip":"10.0.0.2"}
+{"time":"2023-11-14T22:00:11Z","request_time":"0.000","ip":"10.0.0.3"}
+{"time":"2023-11-14T22:00:11Z","ip":"10.0.0.4"}
+"#;
+    let (told, broken, _) = starts_and_ends("json", json);
+    assert_eq!(told, expected);
+    assert_eq!(broken.first, [(4, LogFault::NoDuration)]);
+    // Apache has the start and microseconds.
+    let apache = "10.0.0.1 [14/Nov/2023:22:00:02 +0000] 8000000\n10.0.0.2 [14/Nov/2023:22:00:10 +0000] 250000\n";
+    let (told, _, _) = starts_and_ends("%h %t %D", apache);
+    assert_eq!(
+        told,
+        [
+            "1 start 2000 10.0.0.1",
+            "1 end 10000 10.0.0.1",
+            "2 start 10000 10.0.0.2",
+            "2 end 10250 10.0.0.2"
+        ]
+    );
+}
+
+#[test]
+fn reader_long_request_begins_before_the_lines_above_it() {
+    let mut log = String::new();
+    for millis in (0..200_000).step_by(2) {
+        log += &format!("a {}.{:03} 0.001\n", 1_699_999_300 + millis / 1000, millis % 1000);
+    }
+    log += "long 1699999500.000 30.000\n";
+    let (told, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((told.len(), late.count), (200_002, 0));
+    let start = told.iter().position(|it| it == "100001 start 270000 long").unwrap();
+    assert!(
+        told[start - 1].contains(" 2700") || told[start - 1].contains(" 2699"),
+        "{}",
+        told[start - 1]
+    );
+    assert_eq!(told[told.len() - 1], "100001 end 300000 long");
 }

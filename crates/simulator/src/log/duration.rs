@@ -1,0 +1,109 @@
+//! Durations of requests as logs write them.
+
+/// What a duration is counted in, by the name of its field.
+///
+/// `_ms`, `_us` and `_ns` at the end of a name are units. Apache's `%D` and `%{us}T` are microseconds, and its
+/// `%{ms}T` milliseconds. Envoy's `duration` is in milliseconds: it is beside a `start_time`, unlike that of Caddy.
+/// Anything else is in seconds, such as nginx's `$request_time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Second,
+    Milli,
+    Micro,
+    Nano,
+}
+
+impl Unit {
+    pub(super) fn of(field: &str, time_is_start: bool) -> Self {
+        match field {
+            "%D" | "%usT" => Self::Micro,
+            "%msT" => Self::Milli,
+            "duration" if time_is_start => Self::Milli,
+            _ if field.ends_with("_ms") => Self::Milli,
+            _ if field.ends_with("_us") => Self::Micro,
+            _ if field.ends_with("_ns") => Self::Nano,
+            _ => Self::Second,
+        }
+    }
+
+    /// How many digits behind the point of a number are whole microseconds.
+    const fn digits(self) -> usize {
+        match self {
+            Self::Second => 6,
+            Self::Milli => 3,
+            Self::Micro | Self::Nano => 0,
+        }
+    }
+}
+
+/// Whether a field has the time at which the request began: Apache's `%t` beside its durations, and `start_time`. Other
+/// logs have the time at which it ended.
+pub(super) fn time_is_start(time_field: &str, duration_field: &str) -> bool {
+    duration_field.starts_with('%')
+        || time_field.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("start"))
+}
+
+/// The longest duration, in microseconds: 366 days.
+const MAX: u64 = 366 * 86_400_000_000;
+
+/// A duration in whole microseconds, rounded down.
+pub(super) fn parse(text: &[u8], unit: Unit) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    if [whole, fraction].iter().any(|it| it.is_empty() || !it.bytes().all(|it| it.is_ascii_digit()))
+    {
+        return None;
+    }
+    let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(unit.digits());
+    let number = digits
+        .map(|digit| u64::from(digit - b'0'))
+        .try_fold(whole.parse().ok()?, |sum: u64, digit| sum.checked_mul(10)?.checked_add(digit))?;
+    let micros = if unit == Unit::Nano { number / 1000 } else { number };
+    (micros <= MAX).then_some(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_unit_is_that_of_the_field() {
+        for (time, duration, unit, starts) in [
+            ("msec", "request_time", Unit::Second, false),
+            ("time", "request_time_ms", Unit::Milli, false),
+            ("ts", "duration", Unit::Second, false),
+            ("start_time", "duration", Unit::Milli, true),
+            ("StartUTC", "took_ns", Unit::Nano, true),
+            ("time_local", "%D", Unit::Micro, true),
+            ("time_local", "%msT", Unit::Milli, true),
+            ("time_local", "%T", Unit::Second, true),
+        ] {
+            let is_start = time_is_start(time, duration);
+            assert_eq!((Unit::of(duration, is_start), is_start), (unit, starts), "{duration}");
+        }
+    }
+
+    #[test]
+    fn duration_parse_gives_microseconds() {
+        for (text, unit, micros) in [
+            ("0.000", Unit::Second, Some(0)),
+            ("1.25", Unit::Second, Some(1_250_000)),
+            ("0.0000019", Unit::Second, Some(1)),
+            ("17", Unit::Milli, Some(17_000)),
+            ("17.5", Unit::Milli, Some(17_500)),
+            ("17", Unit::Micro, Some(17)),
+            ("1999", Unit::Nano, Some(1)),
+            ("31622400", Unit::Second, Some(MAX)),
+            ("31622401", Unit::Second, None),
+            ("99999999999999999999", Unit::Nano, None),
+            ("-", Unit::Second, None),
+            ("-1", Unit::Second, None),
+            ("", Unit::Second, None),
+            ("1.", Unit::Second, None),
+            ("1e3", Unit::Second, None),
+            ("0.1, 0.2", Unit::Second, None),
+        ] {
+            assert_eq!(parse(text.as_bytes(), unit), micros, "{text}");
+        }
+    }
+}
