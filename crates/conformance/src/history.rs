@@ -136,7 +136,7 @@ impl SeededRng {
         self.below(count) == 0
     }
 
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         let index = usize::try_from(self.below(from.len() as u64)).unwrap_or(0);
         from[index].clone()
     }

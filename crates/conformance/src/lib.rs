@@ -1,10 +1,12 @@
 //! The conformance kit: every store must answer as `sluicegate_core::apply`, to the microsecond.
 //!
 //! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_multi_key`] with a
-//! [`StoreSubject`]; everything else implements [`Subject`] for a small adapter. The same histories compare the core
+//! [`StoreSubject`], and [`check_hold_traces`], [`check_hold_histories`] and [`check_multi_key_holds`] for holds;
+//! everything else implements [`Subject`] and [`HoldSubject`] for a small adapter. The same histories compare the core
 //! with a second, naive implementation (the [`oracle`]).
 
 mod history;
+mod hold_history;
 mod multi_key;
 pub mod oracle;
 mod rules;
@@ -14,9 +16,15 @@ mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
-pub use multi_key::{MultiKeySubject, MultiKeyTake, check_multi_key};
+pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
+pub use multi_key::{
+    MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, check_multi_key, check_multi_key_holds,
+};
 pub use rules::{ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules};
 pub use store_subject::StoreSubject;
-pub use subject::{Answer, CoreSubject, Invocation, OracleSubject, Subject, check_keys, compare};
-pub use trace::{cases, check_case, check_script, check_traces};
+pub use subject::{
+    Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, OracleSubject, Subject,
+    check_keys, compare,
+};
+pub use trace::{cases, check_case, check_hold_traces, check_script, check_traces};
 pub use wire::ask_over_the_wire;

@@ -1,10 +1,16 @@
-//! Random histories of multi-key takes, mixed with operations on single keys.
+//! Random histories of multi-key takes and holds, mixed with operations on single keys.
+
+use std::time::Duration;
 
 use sluicegate_core::{
     EntryTake, MultiKeyDecision, MultiKeyOperation, Operation, Policy, Timestamp, apply_multi_key,
 };
 
-use crate::{CoreSubject, Invocation, Shape, Subject, compare, history::SeededRng};
+use crate::{
+    CoreSubject, HoldSubject, Invocation, Shape, Subject, compare,
+    history::SeededRng,
+    hold_history::{HoldTimes, IDS, hold_cost, hold_policy},
+};
 
 /// One key of a multi-key take: the key, its policy, and the cost.
 pub type MultiKeyTake = (Vec<u8>, Policy, u32);
@@ -22,9 +28,47 @@ pub trait MultiKeySubject: Subject {
     ) -> Result<MultiKeyDecision, String>;
 }
 
+/// A store under test that supports multi-key holds.
+pub trait MultiKeyHoldSubject: MultiKeySubject + HoldSubject {
+    /// Holds units of all of these distinct keys under one id, or of none.
+    ///
+    /// # Errors
+    /// A description of the failure.
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String>;
+}
+
 impl MultiKeySubject for CoreSubject {
     fn take_multi_key(
         &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.apply_multi_key(MultiKeyOperation::Take, takes, now)
+    }
+}
+
+impl MultiKeyHoldSubject for CoreSubject {
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.apply_multi_key(MultiKeyOperation::Hold { id, ttl }, takes, now)
+    }
+}
+
+impl CoreSubject {
+    fn apply_multi_key(
+        &mut self,
+        operation: MultiKeyOperation<'_>,
         takes: &[MultiKeyTake],
         now: Timestamp,
     ) -> Result<MultiKeyDecision, String> {
@@ -34,7 +78,7 @@ impl MultiKeySubject for CoreSubject {
             .zip(&mut entries)
             .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
             .collect();
-        let taken = apply_multi_key(MultiKeyOperation::Take, &mut parts, now);
+        let taken = apply_multi_key(operation, &mut parts, now);
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.put_entry(key, entry);
         }
@@ -89,6 +133,65 @@ pub fn check_multi_key(subject: &mut impl MultiKeySubject, seed: u64, count: u64
             let expected = core.take_multi_key(&takes, at);
             let found = subject.take_multi_key(&takes, at);
             assert_eq!(found, expected, "history {seed}, step {step}, at {at}: {takes:?}");
+        }
+    }
+}
+
+/// As [`check_multi_key`], with holds of one and of several keys.
+///
+/// # Panics
+/// At the first answer that differs.
+pub fn check_multi_key_holds(
+    subject: &mut impl MultiKeyHoldSubject,
+    seed: u64,
+    count: u64,
+    shape: Shape,
+) {
+    let mut core = CoreSubject::default();
+    for seed in seed..seed + count {
+        let draw = &mut SeededRng::new(seed);
+        let keys = usize::try_from(1 + draw.below(4)).unwrap_or(1);
+        let named = |key: usize| format!("{{holds:{seed}}}:{key}").into_bytes();
+        let mut times = HoldTimes::new(draw);
+        let mut policies: Vec<Policy> = (0..keys).map(|_| hold_policy(draw, shape)).collect();
+        let mut log = Vec::new();
+        for _ in 0..shape.steps {
+            let now = times.next(draw, shape);
+            let first = usize::try_from(draw.below(keys as u64)).unwrap_or(0);
+            if shape.changes && draw.one_in(12) {
+                policies[first] = hold_policy(draw, shape);
+            }
+            if draw.one_in(2) {
+                let operation = times.operation(draw, &policies[first], shape);
+                let (key, policy) = (&named(first)[..], &policies[first]);
+                log.push(format!("{now} {operation:?} of {first} under {policy}"));
+                let expected = operation.apply_to(&mut core, key, policy, now);
+                let found = operation.apply_to(subject, key, policy, now);
+                compare(&expected, &found)
+                    .unwrap_or_else(|it| panic!("history {seed}: {it}, after\n{}", log.join("\n")));
+                continue;
+            }
+            let mut order: Vec<_> = (0..keys).collect();
+            order.rotate_left(first);
+            order.truncate(1 + usize::try_from(draw.below(keys as u64)).unwrap_or(0));
+            let takes = order.into_iter().map(|key| {
+                let policy = &policies[key];
+                (named(key), policy.clone(), hold_cost(draw, policy))
+            });
+            let takes: Vec<MultiKeyTake> = takes.collect();
+            let (id, ttl) = (draw.pick(&IDS), times.ttl(draw));
+            let (expected, found) = if draw.one_in(4) {
+                log.push(format!("{now} take of {takes:?}"));
+                (core.take_multi_key(&takes, now), subject.take_multi_key(&takes, now))
+            } else {
+                log.push(format!("{now} hold {ttl:?} of {takes:?}"));
+                (
+                    core.hold_multi_key(id, ttl, &takes, now),
+                    subject.hold_multi_key(id, ttl, &takes, now),
+                )
+            };
+            let same = found == expected || (found.is_err() && expected.is_err());
+            assert!(same, "history {seed}: {found:?}, expected {expected:?}, {}", log.join("\n"));
         }
     }
 }

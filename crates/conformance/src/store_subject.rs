@@ -1,13 +1,16 @@
 //! Adapts any store with a test clock to [`Subject`].
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sluicegate_core::{
     Applied, BoxFuture, KeyedOperation, KeyedTake, ManualClock, MultiKeyDecision,
     MultiKeyOperation, PreparedPolicy, Store, Timestamp,
 };
 
-use crate::{Answer, Invocation, MultiKeySubject, MultiKeyTake, Subject};
+use crate::{
+    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
+    MultiKeyTake, Subject,
+};
 
 /// Runs a future to its end.
 type BlockOn = Box<dyn Fn(BoxFuture<'_, ()>)>;
@@ -27,6 +30,21 @@ impl<S: Store> StoreSubject<S> {
         block_on: impl Fn(BoxFuture<'_, ()>) + 'static,
     ) -> Self {
         Self { store, clock, block_on: Box::new(block_on) }
+    }
+
+    fn apply_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.clock.set(now);
+        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
+        let takes = takes.iter().zip(&policies);
+        let takes: Vec<_> =
+            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
+        let answer = self.wait(self.store.apply_multi_key(operation, &takes));
+        answer.map(|answer| answer.multi_key).map_err(|error| error.to_string())
     }
 
     /// The result of an operation, now or later.
@@ -60,27 +78,39 @@ impl<S: Store> Subject for StoreSubject<S> {
     }
 }
 
+impl<S: Store> HoldSubject for StoreSubject<S> {
+    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
+        let HoldInvocation { key, policy, now, operation } = invocation;
+        self.clock.set(now);
+        let answer = self.wait(self.store.apply_hold(key, &PreparedPolicy::new(policy), operation));
+        answer.map(|answer| answer.decision).map_err(|error| error.to_string())
+    }
+}
+
 impl<S: Store> MultiKeySubject for StoreSubject<S> {
     fn take_multi_key(
         &mut self,
         takes: &[MultiKeyTake],
         now: Timestamp,
     ) -> Result<MultiKeyDecision, String> {
-        self.clock.set(now);
-        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
-        let takes = takes.iter().zip(&policies);
-        let takes: Vec<_> =
-            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let apply = |operation| {
-            let answer = self.wait(self.store.apply_multi_key(operation, &takes));
-            answer.map_err(|error| error.to_string())
-        };
-        let peek = apply(MultiKeyOperation::Peek)?;
-        let take = apply(MultiKeyOperation::Take)?;
+        let peek = self.apply_multi_key(MultiKeyOperation::Peek, takes, now)?;
+        let take = self.apply_multi_key(MultiKeyOperation::Take, takes, now)?;
         if peek.decision.allowed() != take.decision.allowed() {
             return Err(format!("peek: {peek:?}; take: {take:?}"));
         }
-        Ok(take.multi_key)
+        Ok(take)
+    }
+}
+
+impl<S: Store> MultiKeyHoldSubject for StoreSubject<S> {
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.apply_multi_key(MultiKeyOperation::Hold { id, ttl }, takes, now)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp, apply};
+use sluicegate_core::{
+    Decision, Entry, HoldOperation, Operation, Outcome, Policy, Retry, Timestamp, apply, apply_hold,
+};
 
-use crate::oracle::{Op, Oracle};
+use crate::oracle::{self, HoldOp, Op, Oracle};
 
 /// One operation on one key, under a policy, at a given time.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,19 @@ pub struct Invocation<'a> {
     pub operation: Operation,
 }
 
+/// One operation on a hold of one key, under a policy, at a given time.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldInvocation<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The time.
+    pub now: Timestamp,
+    /// The operation.
+    pub operation: HoldOperation<'a>,
+}
+
 /// A decision, or the text of an error, such as a `reserve` that the policy does not support.
 pub type Answer = Result<Decision, String>;
 
@@ -26,6 +41,12 @@ pub type Answer = Result<Decision, String>;
 pub trait Subject {
     /// Applies an operation.
     fn apply(&mut self, invocation: Invocation<'_>) -> Answer;
+}
+
+/// A store under test that has holds.
+pub trait HoldSubject: Subject {
+    /// Applies an operation on a hold.
+    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer;
 }
 
 /// The core over a plain map: the reference for every store.
@@ -57,9 +78,17 @@ impl Subject for CoreSubject {
         let Invocation { key, policy, now, operation } = invocation;
         let mut entry = self.entries.remove(key);
         let decision = apply(policy, &mut entry, now, operation);
-        if let Some(entry) = entry {
-            self.entries.insert(key.to_vec(), entry);
-        }
+        self.put_entry(key, entry);
+        decision.map_err(|error| error.to_string())
+    }
+}
+
+impl HoldSubject for CoreSubject {
+    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
+        let HoldInvocation { key, policy, now, operation } = invocation;
+        let mut entry = self.entries.remove(key);
+        let decision = apply_hold(policy, &mut entry, now, operation);
+        self.put_entry(key, entry);
         decision.map_err(|error| error.to_string())
     }
 }
@@ -77,29 +106,50 @@ impl Subject for OracleSubject {
             Operation::Charge(cost) => (Op::Charge, cost),
             Operation::Refund(cost) => (Op::Refund, cost),
             Operation::Reserve { cost, max_wait } => {
-                let max_wait_us = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-                (Op::Reserve { max_wait_us }, cost)
+                (Op::Reserve { max_wait_us: micros(max_wait) }, cost)
             }
             Operation::Reset => (Op::Reset, 0),
         };
-        let answer = self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?;
-        let units = |count: u64| u32::try_from(count).map_err(|_| format!("{count} units"));
-        let retry = answer
-            .retry_after_us
-            .map_or(Retry::Never, |micros| Retry::After(Duration::from_micros(micros)));
-        let outcome = if answer.allowed {
-            Outcome::Allow { delay: Duration::from_micros(answer.delay_us) }
-        } else {
-            Outcome::Deny { retry }
-        };
-        Ok(Decision {
-            outcome,
-            limit: units(answer.limit)?,
-            remaining: units(answer.remaining)?,
-            reset_after: Duration::from_micros(answer.reset_after_us),
-            binding: answer.binding,
-        })
+        decision(self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?)
     }
+}
+
+impl HoldSubject for OracleSubject {
+    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
+        let HoldInvocation { key, policy, now, operation } = invocation;
+        let (id, op) = match operation {
+            HoldOperation::Hold { id, cost, ttl } => {
+                (id, HoldOp::Hold { cost, ttl_us: ttl.map(micros) })
+            }
+            HoldOperation::Settle { id, used } => (id, HoldOp::Settle { used }),
+            HoldOperation::Renew { id, ttl } => (id, HoldOp::Renew { ttl_us: ttl.map(micros) }),
+        };
+        decision(self.0.apply_hold(key, id, &policy.to_string(), now.as_micros(), op)?)
+    }
+}
+
+/// An answer of the oracle as a decision.
+fn decision(answer: oracle::Answer) -> Answer {
+    let units = |count: u64| u32::try_from(count).map_err(|_| format!("{count} units"));
+    let retry = answer
+        .retry_after_us
+        .map_or(Retry::Never, |micros| Retry::After(Duration::from_micros(micros)));
+    let outcome = if answer.allowed {
+        Outcome::Allow { delay: Duration::from_micros(answer.delay_us) }
+    } else {
+        Outcome::Deny { retry }
+    };
+    Ok(Decision {
+        outcome,
+        limit: units(answer.limit)?,
+        remaining: units(answer.remaining)?,
+        reset_after: Duration::from_micros(answer.reset_after_us),
+        binding: answer.binding,
+    })
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Compares two answers to the same invocation.

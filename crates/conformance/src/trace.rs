@@ -9,13 +9,16 @@
 //!
 //! A line that begins with `#` names a new case with a new key. Times are offsets from a whole minute
 //! of the clock, or dates (`@2026-03-29T12:00Z`). The arrow is followed by the outcome and the expected
-//! fields: `limit`, `remaining`, `retry` (or `never`), `reset`, `delay`, `binding`.
+//! fields: `limit`, `remaining`, `retry` (or `never`), `reset`, `delay`, `binding`. Operations on holds are
+//! `hold ID [COST] [ttl=SPAN]`, `settle ID [USED]` and `renew ID [ttl=SPAN]`.
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Invocation, Subject, compare};
+use crate::{
+    Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, StepOperation, Subject, compare,
+};
 
 /// Start of all offsets: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
@@ -29,13 +32,26 @@ const TRACES: [(&str, &str); 5] = [
     ("changes of rule", include_str!("../traces/changes-of-rule.txt")),
 ];
 
-/// Runs every trace of the kit.
+/// The traces with operations on holds.
+const HOLD_TRACES: [(&str, &str); 1] = [("holds", include_str!("../traces/holds.txt"))];
+
+/// Runs every trace of the kit, but those with holds.
 ///
 /// # Panics
 /// At the first line with another result.
 pub fn check_traces(subject: &mut impl Subject) {
     for (name, text) in TRACES {
         check_script(subject, name, text);
+    }
+}
+
+/// Runs every trace with holds.
+///
+/// # Panics
+/// At the first line with another result.
+pub fn check_hold_traces(subject: &mut impl HoldSubject) {
+    for (name, text) in HOLD_TRACES {
+        run_script(&mut |step| step.apply_to(subject), name, text);
     }
 }
 
@@ -62,6 +78,36 @@ pub fn check_case(subject: &mut impl Subject, name: &str) {
 /// # Panics
 /// At the first line with another result, and at an invalid line.
 pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
+    let mut apply = |step: TraceStep<'_>| match step.operation {
+        StepOperation::Key(operation) => {
+            let TraceStep { key, policy, now, .. } = step;
+            subject.apply(Invocation { key, policy, now, operation })
+        }
+        StepOperation::Hold(operation) => panic!("{name}: {operation:?} in a trace without holds"),
+    };
+    run_script(&mut apply, name, text);
+}
+
+/// Applies one step to a store under test.
+type ApplyStep<'a> = dyn FnMut(TraceStep<'_>) -> Answer + 'a;
+
+/// One line of a trace.
+#[derive(Clone, Copy)]
+struct TraceStep<'a> {
+    key: &'a [u8],
+    policy: &'a Policy,
+    now: Timestamp,
+    operation: StepOperation<'a>,
+}
+
+impl TraceStep<'_> {
+    fn apply_to(self, subject: &mut impl HoldSubject) -> Answer {
+        let Self { key, policy, now, operation } = self;
+        operation.apply_to(subject, key, policy, now)
+    }
+}
+
+fn run_script(apply: &mut ApplyStep<'_>, name: &str, text: &str) {
     let mut core = CoreSubject::default();
     let mut case = String::new();
     let mut policy: Option<Policy> = None;
@@ -79,7 +125,7 @@ pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
         } else {
             let policy = policy.as_ref().unwrap_or_else(|| panic!("{location}: no policy"));
             let key = format!("{name}:{case}").into_bytes();
-            let checked = check_line(&mut core, subject, &key, policy, line);
+            let checked = check_line(&mut core, apply, &key, policy, line);
             checked.unwrap_or_else(|fault| panic!("{location}: {fault}"));
         }
     }
@@ -87,7 +133,7 @@ pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
 
 fn check_line(
     core: &mut CoreSubject,
-    subject: &mut impl Subject,
+    apply: &mut ApplyStep<'_>,
     key: &[u8],
     policy: &Policy,
     line: &str,
@@ -97,9 +143,9 @@ fn check_line(
     let now = time(words.next().ok_or("no time")?)?;
     let operation = operation(&words.collect::<Vec<_>>())?;
 
-    let invocation = Invocation { key, policy, now, operation };
-    let found = subject.apply(invocation);
-    compare(&core.apply(invocation), &found)?;
+    let step = TraceStep { key, policy, now, operation };
+    let found = apply(step);
+    compare(&step.apply_to(core), &found)?;
     if answer.trim() == "error" {
         return found
             .map_or(Ok(()), |decision| Err(format!("expected an error, found {decision:?}")));
@@ -126,7 +172,34 @@ fn check_line(
     Ok(())
 }
 
-fn operation(words: &[&str]) -> Result<Operation, String> {
+fn operation<'a>(words: &[&'a str]) -> Result<StepOperation<'a>, String> {
+    if let [name @ ("hold" | "settle" | "renew"), id, options @ ..] = words {
+        return hold_operation(name, id.as_bytes(), options).map(StepOperation::Hold);
+    }
+    key_operation(words).map(StepOperation::Key)
+}
+
+fn hold_operation<'a>(
+    name: &str,
+    id: &'a [u8],
+    options: &[&str],
+) -> Result<HoldOperation<'a>, String> {
+    let (mut units, mut ttl) = (None, None);
+    for option in options {
+        match option.strip_prefix("ttl=") {
+            Some(span) => ttl = Some(span_of(span)?),
+            None => units = Some(u32::try_from(number(option)?).map_err(|it| it.to_string())?),
+        }
+    }
+    match (name, units, ttl) {
+        ("hold", cost, ttl) => Ok(HoldOperation::Hold { id, cost: cost.unwrap_or(1), ttl }),
+        ("settle", used, None) => Ok(HoldOperation::Settle { id, used }),
+        ("renew", None, ttl) => Ok(HoldOperation::Renew { id, ttl }),
+        _ => Err(format!("unknown options {options:?}")),
+    }
+}
+
+fn key_operation(words: &[&str]) -> Result<Operation, String> {
     let cost = match words.get(1) {
         None => 1,
         Some(word) => u32::try_from(number(word)?).map_err(|error| error.to_string())?,
@@ -137,10 +210,7 @@ fn operation(words: &[&str]) -> Result<Operation, String> {
         (Some("charge"), None) => Ok(Operation::Charge(cost)),
         (Some("refund"), None) => Ok(Operation::Refund(cost)),
         (Some("reset"), None) => Ok(Operation::Reset),
-        (Some("reserve"), Some(wait)) => {
-            let wait = u64::try_from(micros(wait)?).map_err(|error| error.to_string())?;
-            Ok(Operation::Reserve { cost, max_wait: Duration::from_micros(wait) })
-        }
+        (Some("reserve"), Some(wait)) => Ok(Operation::Reserve { cost, max_wait: span_of(wait)? }),
         _ => Err(format!("unknown operation {words:?}")),
     }
 }
@@ -159,6 +229,11 @@ fn time(word: &str) -> Result<Timestamp, String> {
 
 fn number(word: &str) -> Result<i64, String> {
     word.parse().map_err(|_| format!("`{word}` is not a number"))
+}
+
+fn span_of(word: &str) -> Result<Duration, String> {
+    let micros = u64::try_from(micros(word)?).map_err(|error| error.to_string())?;
+    Ok(Duration::from_micros(micros))
 }
 
 /// A span like `1s`, `99.999ms`, `2h`, `0`.

@@ -20,6 +20,28 @@ pub enum Op {
     Reset,
 }
 
+/// An operation on a hold of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldOp {
+    /// Hold the cost if it fits.
+    Hold {
+        /// Units to hold.
+        cost: u32,
+        /// Lifetime in microseconds; `None` for the default.
+        ttl_us: Option<u64>,
+    },
+    /// End a hold and charge what was used.
+    Settle {
+        /// Units that were used; `None` for what was held.
+        used: Option<u32>,
+    },
+    /// Let a hold expire later, or earlier.
+    Renew {
+        /// New lifetime in microseconds; `None` for the default.
+        ttl_us: Option<u64>,
+    },
+}
+
 /// A decision; spans are whole microseconds, rounded up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {

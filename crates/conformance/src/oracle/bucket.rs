@@ -1,9 +1,9 @@
 //! `token-bucket` with `refill=interval`: tokens come in steps.
 
-use num_traits::{One, Zero};
+use num_traits::Zero;
 
 use super::exact::{Q, at_least_zero, ceiling};
-use super::machine::{Machine, State, Wait};
+use super::machine::{Machine, State};
 
 /// `a` tokens each `i` microseconds, at most `b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,19 +72,16 @@ impl Machine for Parameters {
         parts(state).0 == &self.b
     }
 
-    fn passes(&self, state: &State, _now: &Q, cost: &Q) -> bool {
-        let tokens = parts(state).0;
-        if self.borrow { tokens >= &Q::one() } else { cost <= tokens }
+    fn borrows(&self) -> bool {
+        self.borrow
     }
 
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if self.borrow {
-            return Wait::After(self.until(&Q::one(), state, now));
-        }
-        if cost > &self.b {
-            return Wait::Never;
-        }
-        Wait::After(self.until(cost, state, now))
+    fn passes(&self, state: &State, _now: &Q, asked: &Q) -> bool {
+        asked <= parts(state).0
+    }
+
+    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
+        self.until(asked, state, now)
     }
 
     fn remaining(&self, state: &State, _now: &Q) -> Q {

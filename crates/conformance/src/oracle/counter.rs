@@ -3,7 +3,7 @@
 use num_traits::Zero;
 
 use super::exact::{Q, at_least_zero, ceiling, q};
-use super::machine::{Machine, State, Wait};
+use super::machine::{Machine, State};
 
 /// At most `n`, by estimate, in any `p` microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,21 +74,18 @@ impl Machine for Parameters {
         prev.is_zero() && cur.is_zero()
     }
 
-    fn passes(&self, state: &State, now: &Q, cost: &Q) -> bool {
-        self.w(state, now) + cost * &self.p <= &self.n * &self.p
+    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
+        self.w(state, now) + asked * &self.p <= &self.n * &self.p
     }
 
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if cost > &self.n {
-            return Wait::Never;
-        }
+    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
         let (_, prev, cur) = parts(state);
-        let (p, f) = (&self.p, &self.n - cost);
+        let (p, f) = (&self.p, &self.n - asked);
         let left = p - self.e(now);
         if cur <= &f {
-            return Wait::After(left - ((f - cur) * p / prev).floor());
+            return left - ((f - cur) * p / prev).floor();
         }
-        Wait::After(left + at_least_zero(p - (f * p / cur).floor()))
+        left + at_least_zero(p - (f * p / cur).floor())
     }
 
     fn remaining(&self, state: &State, now: &Q) -> Q {

@@ -2,8 +2,10 @@
 
 use num_traits::Zero;
 
+use super::ahead::{Ahead, ahead, all_pass, delay};
 use super::answer::{Answer, Op};
-use super::exact::{Q, at_least_zero, q, whole};
+use super::exact::{Q, q, whole};
+use super::holds::Ledger;
 use super::limit::Limit;
 use super::machine::{State, Wait};
 
@@ -16,14 +18,15 @@ pub(super) enum After {
     Reset,
     /// A new state for every limit.
     All(Vec<State>),
-    /// A denial: a new state for the limits that record it.
+    /// A denial, or a change of holds: a new state for the limits that record it.
     Recorded(Vec<Option<State>>),
 }
 
-/// Decides one operation, given all states at `now`.
+/// Decides one operation, given all states and the open holds at `now`.
 pub(super) fn decide(
     limits: &[Limit],
     current: &[State],
+    ledger: &Ledger,
     now: &Q,
     op: Op,
     cost: &Q,
@@ -31,110 +34,89 @@ pub(super) fn decide(
     let each = |change: &dyn Fn(&Limit, &State) -> State| -> Vec<State> {
         limits.iter().zip(current).map(|(limit, state)| change(limit, state)).collect()
     };
-    let charged = |limit: &Limit, state: &State| limit.machine().charge(state, now, cost);
-    let trimmed = |limit: &Limit, state: &State| limit.machine().trim(charged(limit, state), now);
+    let view = |states: &[State]| ahead(limits, states, ledger, now);
     let zero = Q::zero();
 
     match op {
         Op::Reset => {
             let unused = each(&|limit, _| limit.machine().unused(now));
-            (allowed(limits, &unused, now, &zero), After::Reset)
+            let view = ahead(limits, &unused, &Ledger::default(), now);
+            (allowed(&view, &zero), After::Reset)
         }
-        _ if cost.is_zero() => (allowed(limits, current, now, &zero), After::Unchanged),
+        _ if cost.is_zero() => (allowed(&view(current), &zero), After::Unchanged),
         Op::Charge => {
-            let after = each(&trimmed);
-            (allowed(limits, &after, now, &zero), After::All(after))
+            let after = each(&|limit, state| limit.charged(state, now, cost));
+            (allowed(&view(&after), &zero), After::All(after))
         }
         Op::Refund => {
             let after = each(&|limit, state| limit.machine().refund(state, now, cost));
-            (allowed(limits, &after, now, &zero), After::All(after))
+            (allowed(&view(&after), &zero), After::All(after))
         }
         Op::Peek => {
-            let answer = if all_pass(limits, current, now, cost) {
-                allowed(limits, current, now, &delay(limits, current, now))
+            let current = view(current);
+            let answer = if all_pass(&current, cost) {
+                allowed(&current, &delay(&current))
             } else {
-                denied(limits, current, now, &waits(limits, current, now, cost))
+                denied(&current, &waits(&current, cost))
             };
             (answer, After::Unchanged)
         }
-        Op::Take if all_pass(limits, current, now, cost) => {
-            let delay = delay(limits, current, now);
-            let after = each(&charged);
-            (allowed(limits, &after, now, &delay), After::All(after))
+        Op::Take if all_pass(&view(current), cost) => {
+            let delay = delay(&view(current));
+            let after = each(&|limit, state| limit.machine().charge(state, now, cost));
+            (allowed(&view(&after), &delay), After::All(after))
         }
-        Op::Take => {
-            let record = |(limit, state): (&Limit, &State)| {
-                limit.machine().records_denials().then(|| trimmed(limit, state))
-            };
-            let recorded: Vec<Option<State>> = limits.iter().zip(current).map(record).collect();
-            let after_denial = |(state, recorded): (&State, &Option<State>)| {
-                recorded.as_ref().unwrap_or(state).clone()
-            };
-            let after: Vec<State> = current.iter().zip(&recorded).map(after_denial).collect();
-            let waits = waits(limits, &after, now, cost);
-            (denied(limits, &after, now, &waits), After::Recorded(recorded))
-        }
+        Op::Take => deny(limits, current, ledger, now, cost),
         Op::Reserve { max_wait_us } => {
-            let waits_at = |then: &Q| reserve_waits(limits, current, then, cost);
-            let max_wait = Wait::After(q(max_wait_us));
-            let waits = waits_at(now);
-            if let Some(Wait::After(longest)) = waits.iter().max()
-                && waits.iter().max() <= Some(&max_wait)
-            {
-                let after = each(&charged);
-                return (allowed(limits, &after, now, longest), After::All(after));
+            let max_wait = q(max_wait_us);
+            let current = view(current);
+            let waits: Option<Vec<Q>> =
+                current.iter().map(|limit| limit.reserve(cost, &max_wait)).collect();
+            if let Some(longest) = waits.and_then(|waits| waits.into_iter().max()) {
+                let after = each(&|limit, state| limit.machine().charge(state, now, cost));
+                return (allowed(&view(&after), &longest), After::All(after));
             }
-            // A wait shrinks with time; therefore a limit needs the part that exceeds `max_wait`.
-            let rest = |wait| match wait {
-                Wait::After(d) => Wait::After(at_least_zero(d - q(max_wait_us))),
-                Wait::Never => Wait::Never,
-            };
-            let rests: Vec<Wait> = waits.into_iter().map(rest).collect();
-            if let Some(Wait::After(d)) = rests.iter().max() {
-                let then = now + d;
-                assert!(waits_at(&then).iter().all(|wait| wait <= &max_wait), "too soon");
-                assert!(waits_at(&(then - q(1))).iter().any(|wait| wait > &max_wait), "too late");
-            }
-            (denied(limits, current, now, &rests), After::Unchanged)
+            let waits: Vec<Wait> =
+                current.iter().map(|limit| limit.reserve_retry_after(cost, &max_wait)).collect();
+            (denied(&current, &waits), After::Unchanged)
         }
     }
 }
 
-fn all_pass(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> bool {
-    limits.iter().zip(states).all(|(limit, state)| limit.machine().passes(state, now, cost))
-}
-
-/// The delay of a request that these states admit.
-fn delay(limits: &[Limit], states: &[State], now: &Q) -> Q {
-    let delays = limits.iter().zip(states).map(|(limit, state)| limit.machine().delay(state, now));
-    delays.max().expect("a policy has a limit")
+/// Denies a request of `cost`: limits with `count=all` record it.
+pub(super) fn deny(
+    limits: &[Limit],
+    current: &[State],
+    ledger: &Ledger,
+    now: &Q,
+    cost: &Q,
+) -> (Answer, After) {
+    let record = |(limit, state): (&Limit, &State)| {
+        limit.machine().records_denials().then(|| limit.charged(state, now, cost))
+    };
+    let recorded: Vec<Option<State>> = limits.iter().zip(current).map(record).collect();
+    let after_denial =
+        |(state, recorded): (&State, &Option<State>)| recorded.as_ref().unwrap_or(state).clone();
+    let after: Vec<State> = current.iter().zip(&recorded).map(after_denial).collect();
+    let after = ahead(limits, &after, ledger, now);
+    (denied(&after, &waits(&after, cost)), After::Recorded(recorded))
 }
 
 /// For each limit, the time after which it admits this cost.
-fn waits(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> Vec<Wait> {
-    let pairs = limits.iter().zip(states);
-    pairs.map(|(limit, state)| limit.retry_after(state, now, cost)).collect()
-}
-
-/// For each limit, the wait of a reserved request.
-fn reserve_waits(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> Vec<Wait> {
-    let wait = |(limit, state): (&Limit, &State)| match limit {
-        Limit::Rate(parameters) => parameters.reserve_wait(state, now, cost),
-        _ => unreachable!("a reserve on another machine was rejected"),
-    };
-    limits.iter().zip(states).map(wait).collect()
+fn waits(limits: &[Ahead<'_>], cost: &Q) -> Vec<Wait> {
+    limits.iter().map(|limit| limit.retry_after(cost)).collect()
 }
 
 /// The answer to an allowed request: the limit with the least remaining binds.
-fn allowed(limits: &[Limit], states: &[State], now: &Q, delay: &Q) -> Answer {
-    let remaining = remaining(limits, states, now);
+pub(super) fn allowed(limits: &[Ahead<'_>], delay: &Q) -> Answer {
+    let remaining: Vec<Q> = limits.iter().map(Ahead::remaining).collect();
     let least = remaining.iter().min().expect("a policy has a limit");
     let binding = remaining.iter().position(|r| r == least).expect("the least is one of them");
-    Answer { delay_us: whole(delay), ..answer(limits, states, now, binding, true, Some(0)) }
+    Answer { delay_us: whole(delay), ..answer(limits, binding, true, Some(0)) }
 }
 
 /// The answer to a denied request: the limit with the greatest wait binds.
-fn denied(limits: &[Limit], states: &[State], now: &Q, waits: &[Wait]) -> Answer {
+fn denied(limits: &[Ahead<'_>], waits: &[Wait]) -> Answer {
     let greatest = waits.iter().max().expect("a policy has a limit");
     let binding = waits.iter().position(|w| w == greatest).expect("the greatest is one of them");
     let retry = match greatest {
@@ -144,31 +126,24 @@ fn denied(limits: &[Limit], states: &[State], now: &Q, waits: &[Wait]) -> Answer
         }
         Wait::Never => None,
     };
-    answer(limits, states, now, binding, false, retry)
+    answer(limits, binding, false, retry)
 }
 
 fn answer(
-    limits: &[Limit],
-    states: &[State],
-    now: &Q,
+    limits: &[Ahead<'_>],
     binding: usize,
     allowed: bool,
     retry_after_us: Option<u64>,
 ) -> Answer {
-    let remaining = remaining(limits, states, now).into_iter().min();
-    let resets = limits.iter().zip(states).map(|(limit, state)| limit.reset_after(state, now));
+    let remaining = limits.iter().map(Ahead::remaining).min();
+    let reset_after = limits.iter().map(Ahead::reset_after).max();
     Answer {
         allowed,
-        limit: whole(limits[binding].machine().capacity()),
+        limit: whole(limits[binding].limit.machine().capacity()),
         remaining: whole(&remaining.expect("a policy has a limit")),
         retry_after_us,
-        reset_after_us: whole(&resets.max().expect("a policy has a limit")),
+        reset_after_us: whole(&reset_after.expect("a policy has a limit")),
         delay_us: 0,
         binding,
     }
-}
-
-fn remaining(limits: &[Limit], states: &[State], now: &Q) -> Vec<Q> {
-    let pairs = limits.iter().zip(states);
-    pairs.map(|(limit, state)| limit.remaining(state, now)).collect()
 }

@@ -1,14 +1,14 @@
 //! A limit: one algorithm with its parameters.
 //!
 //! Each algorithm answers by its own formulas. [`Limit`] checks each answer against its definition:
-//! `retry_after` is the *least* time after which the request passes, `remaining` the number of unit requests that
-//! still pass, `reset_after` the *least* time until the state equals none.
+//! `remaining` is the number of unit requests that still pass, `reset_after` the *least* time until the state equals
+//! none. `retry_after` looks ahead over the open holds; see [`super::ahead`].
 
 use num_traits::{One, Zero};
 
 use super::exact::{Q, q};
-use super::machine::{Machine, State, Wait};
-use super::{bucket, counter, log, rate, window};
+use super::machine::{Machine, State};
+use super::{bucket, concurrency, counter, log, rate, window};
 
 /// One algorithm with its parameters.
 #[derive(Clone, Debug)]
@@ -18,6 +18,7 @@ pub(super) enum Limit {
     Window(window::Parameters),
     Log(log::Parameters),
     Counter(counter::Parameters),
+    Concurrency(concurrency::Parameters),
 }
 
 impl Limit {
@@ -28,7 +29,18 @@ impl Limit {
             Self::Window(parameters) => parameters,
             Self::Log(parameters) => parameters,
             Self::Counter(parameters) => parameters,
+            Self::Concurrency(parameters) => parameters,
         }
+    }
+
+    /// Whether it counts open holds only.
+    pub(super) fn is_concurrency(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
+    /// Whether it delays requests: a `leaky-queue`.
+    pub(super) fn is_queue(&self) -> bool {
+        matches!(self, Self::Rate(rate::Parameters { queue: true, .. }))
     }
 
     /// Whether algorithm and parameters are equal, apart from names and defaults.
@@ -39,6 +51,7 @@ impl Limit {
             (Self::Window(a), Self::Window(b)) => a == b,
             (Self::Log(a), Self::Log(b)) => a == b,
             (Self::Counter(a), Self::Counter(b)) => a == b,
+            (Self::Concurrency(a), Self::Concurrency(b)) => a == b,
             _ => false,
         }
     }
@@ -54,26 +67,17 @@ impl Limit {
         (!self.machine().forgotten(&state, now)).then_some(state)
     }
 
-    /// The least time after which this cost passes if no other request comes.
-    pub(super) fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if self.machine().passes(state, now, cost) {
-            return Wait::After(Q::zero());
-        }
-        let wait = self.machine().retry_after(state, now, cost);
-        if let Wait::After(d) = &wait {
-            let passes_after = |d: &Q| {
-                let then = now + d;
-                self.machine().passes(&self.machine().at(state, &then), &then, cost)
-            };
-            assert!(passes_after(d), "{self:?} {state:?}: {cost} does not pass {d} after {now}");
-            assert!(!passes_after(&(d - Q::one())), "{cost} passes sooner than {d} after {now}");
-        }
-        wait
+    /// The state, current at `now`, after a charge, whether or not it fits.
+    pub(super) fn charged(&self, state: &State, now: &Q, cost: &Q) -> State {
+        self.machine().trim(self.machine().charge(state, now, cost), now)
     }
 
-    /// Number of requests of cost 1 that still pass at `now`.
+    /// Number of requests of cost 1 that still pass at `now` if nothing is held.
     pub(super) fn remaining(&self, state: &State, now: &Q) -> Q {
         let remaining = self.machine().remaining(state, now);
+        if self.is_concurrency() {
+            return remaining;
+        }
         let one_more_after = |taken: &Q| {
             let state = self.machine().charge(state, now, taken);
             self.machine().passes(&state, now, &Q::one())
@@ -85,7 +89,7 @@ impl Limit {
         remaining
     }
 
-    /// The least time until the key is unused.
+    /// The least time until the state equals none.
     pub(super) fn reset_after(&self, state: &State, now: &Q) -> Q {
         let reset = self.machine().reset_after(state, now);
         let recovered_after = |d: &Q| {

@@ -3,7 +3,7 @@
 use num_traits::Zero;
 
 use super::exact::{Q, at_least_zero};
-use super::machine::{Event, Machine, State, Wait};
+use super::machine::{Event, Machine, State};
 
 /// At most `n` in any `p` microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,20 +84,17 @@ impl Machine for Parameters {
         events(state).is_empty()
     }
 
-    fn passes(&self, state: &State, now: &Q, cost: &Q) -> bool {
-        self.live_sum(events(state), now) + cost <= self.n
+    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
+        self.live_sum(events(state), now) + asked <= self.n
     }
 
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if cost > &self.n {
-            return Wait::Never;
-        }
+    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
         // The sum only falls when an event turns a period old, so it is enough to try those times.
         let mut waits: Vec<Q> =
             events(state).iter().map(|event| at_least_zero(&event.t + &self.p - now)).collect();
         waits.sort();
-        let least = waits.into_iter().find(|d| self.passes(state, &(now + d), cost));
-        Wait::After(least.expect("an empty log admits every cost within its limit"))
+        let least = waits.into_iter().find(|d| self.passes(state, &(now + d), asked));
+        least.expect("an empty log admits every cost within its limit")
     }
 
     fn remaining(&self, state: &State, now: &Q) -> Q {

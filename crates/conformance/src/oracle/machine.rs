@@ -1,4 +1,4 @@
-//! The state machines of the five algorithms: the state of a key under a limit, and the formulas of [`Machine`].
+//! The state machines of the algorithms: the state of a key under a limit, and the formulas of [`Machine`].
 
 use std::fmt::Debug;
 
@@ -19,6 +19,8 @@ pub(super) enum State {
     Log { events: Vec<Event> },
     /// Start of the current window, units in the one before and in it.
     Counter { start: Q, prev: Q, cur: Q },
+    /// A `concurrency` limit counts holds and has no state of its own.
+    Concurrency,
 }
 
 /// One entry of a log.
@@ -50,9 +52,14 @@ pub(super) trait Machine: Debug {
         self.recovered(state, now)
     }
 
-    fn passes(&self, state: &State, now: &Q, cost: &Q) -> bool;
-    /// Only called if the request does not pass.
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait;
+    /// `borrow`: a request of any cost passes if one unit is left.
+    fn borrows(&self) -> bool {
+        false
+    }
+    /// Whether `asked` units are left.
+    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool;
+    /// The least time after which `asked` units are left: up to the capacity, and more than are left at `now`.
+    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q;
     fn remaining(&self, state: &State, now: &Q) -> Q;
     fn reset_after(&self, state: &State, now: &Q) -> Q;
     /// Delay of an admitted request; zero except in a queue.

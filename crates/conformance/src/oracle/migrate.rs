@@ -1,4 +1,4 @@
-//! Policy changes of a key in use: which old limit a new one continues, and how.
+//! Policy changes of a key in use: which old limit a new one continues, and how. `concurrency` limits take no part.
 
 use super::exact::{Q, ceiling};
 use super::limit::Limit;

@@ -4,12 +4,18 @@
 //! answers are checked against their definitions. It shares no code and no type with the implementations that it
 //! tests.
 
+mod ahead;
 mod answer;
 mod bucket;
 mod calendar;
+mod concurrency;
 mod counter;
 mod decide;
+mod entry;
 mod exact;
+#[cfg(test)]
+mod hold_tests;
+mod holds;
 mod limit;
 mod log;
 mod machine;
@@ -22,23 +28,20 @@ mod window;
 
 use std::collections::HashMap;
 
-pub use self::answer::{Answer, Op};
-use self::decide::{After, decide};
-use self::exact::q;
+use num_traits::Zero;
+
+use self::ahead::{ahead, all_pass};
+pub use self::answer::{Answer, HoldOp, Op};
+use self::decide::{After, allowed, decide, deny};
+use self::entry::Entry;
+use self::exact::{Q, q};
+use self::holds::Hold;
 use self::limit::Limit;
-use self::machine::State;
 
 /// Keys and their states.
 #[derive(Debug, Default)]
 pub struct Oracle {
     entries: HashMap<Vec<u8>, Entry>,
-}
-
-/// All state of a key, with the limits it was written under.
-#[derive(Debug)]
-struct Entry {
-    limits: Vec<Limit>,
-    states: Vec<Option<State>>,
 }
 
 impl Oracle {
@@ -52,7 +55,7 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// An invalid policy; `Reserve` on a policy that does not support it; a time beyond the calendar.
+    /// An invalid policy; an operation that the policy does not support; a time beyond the calendar.
     pub fn apply(
         &mut self,
         key: &[u8],
@@ -61,61 +64,117 @@ impl Oracle {
         op: Op,
         cost: u32,
     ) -> Result<Answer, String> {
-        let limits = policy::parse(policy)?;
-        let now = &q(now_us);
-        let cost = &q(cost);
-
+        let limits = &policy::parse(policy)?;
         if matches!(op, Op::Reserve { .. }) && !limits.iter().all(|l| matches!(l, Limit::Rate(_))) {
             return Err("reserve needs limits of the gcra family or queues".to_owned());
         }
-        let entry = self.entries.get(key);
-        let old_limits = entry.iter().flat_map(|entry| &entry.limits);
-        if now_us > calendar::MAX_TIME_US && limits.iter().chain(old_limits).any(on_calendar) {
-            return Err(format!("{now_us}us is later than the calendar reaches"));
+        if !matches!(op, Op::Peek | Op::Reset) && limits.iter().any(Limit::is_concurrency) {
+            return Err("use hold".to_owned());
         }
-
-        let migrates = entry.is_some_and(|entry| !same_policy(&entry.limits, &limits));
-        let current: Vec<State> = match entry {
-            Some(entry) if migrates => migrate::migrate(&entry.limits, &entry.states, &limits, now),
-            Some(entry) => {
-                let pairs = limits.iter().zip(&entry.states);
-                pairs.map(|(limit, state)| limit.at(state.as_ref(), now)).collect()
-            }
-            None => limits.iter().map(|limit| limit.at(None, now)).collect(),
-        };
-        let (answer, after) = decide(&limits, &current, now, op, cost);
-
-        let states: Vec<Option<State>> = match after {
-            After::Unchanged => return Ok(answer),
-            After::Reset => vec![None; limits.len()],
-            After::All(states) => {
-                limits.iter().zip(states).map(|(limit, s)| limit.stored(s, now)).collect()
-            }
-            After::Recorded(recorded) => {
-                // A migrated state is stored in any case. Otherwise a limit that recorded nothing keeps its state,
-                // even with a time later than `now`.
-                let one = |(i, recorded): (usize, Option<State>)| match recorded {
-                    Some(state) => limits[i].stored(state, now),
-                    None if migrates => limits[i].stored(current[i].clone(), now),
-                    None => entry.and_then(|entry| entry.states[i].clone()),
-                };
-                recorded.into_iter().enumerate().map(one).collect()
-            }
-        };
-        if states.iter().all(Option::is_none) {
-            self.entries.remove(key);
-        } else {
-            self.entries.insert(key.to_vec(), Entry { limits, states });
+        let now = &q(now_us);
+        let mut entry = self.entry(key, limits, now_us)?;
+        let current = entry.states(limits, now);
+        let (answer, after) = decide(limits, &current, &entry.ledger, now, op, &q(cost));
+        if !matches!(after, After::Unchanged) {
+            entry.store(limits, after, now);
+            self.put(key, entry);
         }
         Ok(answer)
+    }
+
+    /// Applies one operation to the hold `id` of one key.
+    ///
+    /// # Errors
+    ///
+    /// An invalid policy, id or lifetime; a policy with a queue; a ledger that is full; a time beyond the calendar.
+    pub fn apply_hold(
+        &mut self,
+        key: &[u8],
+        id: &[u8],
+        policy: &str,
+        now_us: u64,
+        op: HoldOp,
+    ) -> Result<Answer, String> {
+        let limits = &policy::parse(policy)?;
+        holds::check(id, limits)?;
+        let now = &q(now_us);
+        let expires = match op {
+            HoldOp::Hold { ttl_us, .. } | HoldOp::Renew { ttl_us } => {
+                now + holds::lifetime(ttl_us, limits)?
+            }
+            HoldOp::Settle { .. } => now.clone(),
+        };
+        let mut entry = self.entry(key, limits, now_us)?;
+        let mut current = entry.states(limits, now);
+        let as_it_stands = ahead(limits, &current, &entry.ledger, now);
+        let found = entry.ledger.find(id);
+        let after = match (op, found) {
+            (HoldOp::Hold { cost, .. }, found) if cost == 0 || found.is_some() => {
+                return Ok(allowed(&as_it_stands, &Q::zero()));
+            }
+            (HoldOp::Hold { cost, .. }, _) if !all_pass(&as_it_stands, &q(cost)) => {
+                let (answer, after) = deny(limits, &current, &entry.ledger, now, &q(cost));
+                entry.store(limits, after, now);
+                self.put(key, entry);
+                return Ok(answer);
+            }
+            (HoldOp::Hold { cost, .. }, _) => {
+                if entry.ledger.0.len() == holds::MAX_HOLDS {
+                    return Err("too many open holds".to_owned());
+                }
+                let metered = !limits.iter().all(Limit::is_concurrency);
+                entry.ledger.0.push(Hold { id: id.to_vec(), units: q(cost), expires, metered });
+                After::Recorded(vec![None; limits.len()])
+            }
+            (HoldOp::Settle { .. } | HoldOp::Renew { .. }, None) => {
+                let answer = allowed(&as_it_stands, &Q::zero());
+                return Ok(Answer { allowed: false, retry_after_us: None, ..answer });
+            }
+            (HoldOp::Renew { .. }, Some(index)) => {
+                entry.ledger.0[index].expires = expires;
+                After::Recorded(vec![None; limits.len()])
+            }
+            (HoldOp::Settle { used }, Some(index)) => {
+                let hold = entry.ledger.0.remove(index);
+                let used = used.map_or(hold.units, q);
+                if !hold.metered || used.is_zero() {
+                    After::Recorded(vec![None; limits.len()])
+                } else if limits.iter().all(Limit::is_concurrency) {
+                    entry.charge(now, &used);
+                    After::Recorded(vec![None; limits.len()])
+                } else {
+                    let charged =
+                        limits.iter().zip(&current).map(|(l, s)| l.charged(s, now, &used));
+                    current = charged.collect();
+                    After::All(current.clone())
+                }
+            }
+        };
+        let answer = allowed(&ahead(limits, &current, &entry.ledger, now), &Q::zero());
+        entry.store(limits, after, now);
+        self.put(key, entry);
+        Ok(answer)
+    }
+
+    /// All state of a key, after the holds that have expired at `now` are applied.
+    fn entry(&self, key: &[u8], limits: &[Limit], now_us: u64) -> Result<Entry, String> {
+        let mut entry = self.entries.get(key).cloned().unwrap_or_default();
+        if now_us > calendar::MAX_TIME_US && limits.iter().chain(&entry.limits).any(on_calendar) {
+            return Err(format!("{now_us}us is later than the calendar reaches"));
+        }
+        entry.expire(&q(now_us));
+        Ok(entry)
+    }
+
+    fn put(&mut self, key: &[u8], entry: Entry) {
+        if entry.is_unused() {
+            self.entries.remove(key);
+        } else {
+            self.entries.insert(key.to_vec(), entry);
+        }
     }
 }
 
 fn on_calendar(limit: &Limit) -> bool {
     matches!(limit, Limit::Window(window::Parameters { span: window::Span::Calendar(_), .. }))
-}
-
-/// Whether both have the same limits in the same order, apart from names and explicit defaults.
-fn same_policy(a: &[Limit], b: &[Limit]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identical(b))
 }

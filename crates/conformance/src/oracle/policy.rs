@@ -5,11 +5,13 @@ use jiff::tz::TimeZone;
 use super::calendar::{Calendar, OracleUnit};
 use super::exact::q;
 use super::limit::Limit;
-use super::{bucket, counter, log, rate, window};
+use super::{bucket, concurrency, counter, log, rate, window};
 
 const MS: u64 = 1_000;
 const DAY: u64 = 86_400_000 * MS;
 const MAX_PERIOD: u64 = 366 * DAY;
+/// Upper bound on the units of a `concurrency` limit.
+const MAX_UNITS_HELD: u64 = 65_536;
 /// Upper bound on `keep-max`.
 const MAX_KEPT_UNITS: u64 = 1 << 20;
 
@@ -46,6 +48,10 @@ fn limit(text: &str) -> Result<Limit, String> {
         "sliding-counter" => {
             let p = q(duration(period)?);
             Limit::Counter(counter::Parameters { n: q(n), p, count_all: options.count_all()? })
+        }
+        "concurrency" => {
+            let n = q(number(&n.to_string(), 1, MAX_UNITS_HELD)?);
+            Limit::Concurrency(concurrency::Parameters { n, p: q(duration(period)?) })
         }
         _ => return Err(format!("unknown algorithm `{name}`")),
     };
@@ -215,6 +221,7 @@ mod tests {
             "fixed-window:10000/month:tz=Asia/Shanghai",
             "fixed-window:100/minute:align=clock",
             "sliding-counter:4294967295/366d",
+            "concurrency:65536/30s,gcra:1/1s",
         ] {
             assert!(parse(text).is_ok(), "{text}: {:?}", parse(text).err());
         }
@@ -248,6 +255,11 @@ mod tests {
             "fixed-window:1/1s:align=moon",
             "sliding-log:1/1s:keep-max=9",
             "sliding-counter:1/1s:",
+            "concurrency:0/1s",
+            "concurrency:65537/1s",
+            "concurrency:1/999us",
+            "concurrency:1/day",
+            "concurrency:1/1s:count=all",
             "gcra:1/1s,",
             "gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s",
         ] {

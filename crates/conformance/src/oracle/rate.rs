@@ -3,7 +3,7 @@
 use num_traits::Zero;
 
 use super::exact::{Q, at_least_zero, ceiling, q};
-use super::machine::{Machine, State, Wait};
+use super::machine::{Machine, State};
 
 /// Limit `n`, period `p` in microseconds, burst `b`.
 #[derive(Clone, Debug)]
@@ -35,20 +35,6 @@ impl Parameters {
     /// `max(tat, now)`.
     fn base(state: &State, now: &Q) -> Q {
         tat(state).max(now).clone()
-    }
-
-    /// How long a reserved request waits: a queue until its departure, the others until it fits.
-    pub(super) fn reserve_wait(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if cost > &self.b {
-            return Wait::Never;
-        }
-        if self.queue {
-            return Wait::After(self.delay(state, now));
-        }
-        if self.passes(state, now, cost) {
-            return Wait::After(Q::zero());
-        }
-        self.retry_after(state, now, cost)
     }
 
     /// Migrates the state from other parameters of this algorithm.
@@ -88,25 +74,18 @@ impl Machine for Parameters {
         tat(state) <= now
     }
 
-    fn passes(&self, state: &State, now: &Q, cost: &Q) -> bool {
-        let full = &self.b * self.t();
-        if self.borrow {
-            return Self::base(state, now) + self.t() - now <= full;
-        }
-        let new = Self::base(state, now) + cost * self.t();
-        cost <= &self.b && new - now <= full
+    fn borrows(&self) -> bool {
+        self.borrow
     }
 
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        let full = &self.b * self.t();
-        if self.borrow {
-            return Wait::After((Self::base(state, now) + self.t() - full - now).ceil());
-        }
-        if cost > &self.b {
-            return Wait::Never;
-        }
-        let new = Self::base(state, now) + cost * self.t();
-        Wait::After((new - full - now).ceil())
+    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
+        let new = Self::base(state, now) + asked * self.t();
+        new - now <= &self.b * self.t()
+    }
+
+    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
+        let new = Self::base(state, now) + asked * self.t();
+        (new - &self.b * self.t() - now).ceil()
     }
 
     fn remaining(&self, state: &State, now: &Q) -> Q {

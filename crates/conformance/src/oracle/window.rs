@@ -4,7 +4,7 @@ use num_traits::Zero;
 
 use super::calendar::Calendar;
 use super::exact::{Q, at_least_zero, ceiling};
-use super::machine::{Machine, State, Wait};
+use super::machine::{Machine, State};
 
 /// At most `n` a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,15 +97,12 @@ impl Machine for Parameters {
         parts(state).1.is_zero()
     }
 
-    fn passes(&self, state: &State, _now: &Q, cost: &Q) -> bool {
-        parts(state).1 + cost <= self.n
+    fn passes(&self, state: &State, _now: &Q, asked: &Q) -> bool {
+        parts(state).1 + asked <= self.n
     }
 
-    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
-        if cost > &self.n {
-            return Wait::Never;
-        }
-        Wait::After(self.span.end(parts(state).0) - now)
+    fn retry_after(&self, state: &State, now: &Q, _asked: &Q) -> Q {
+        self.span.end(parts(state).0) - now
     }
 
     fn remaining(&self, state: &State, _now: &Q) -> Q {
