@@ -139,6 +139,9 @@ fn simulate_holds_in_redis_as_in_memory() {
         let by_redis = output(&[&simulate[..], &["--store", &redis.url()]].concat(), TRACE);
         assert_eq!(by_memory, by_redis, "{policy}");
     }
+    let simulate = ["simulate", "--format", "csv", "--policy", "concurrency:2/3s", "-"];
+    let by_redis = output(&[&simulate[..], &["--store", &redis.url()]].concat(), LOG);
+    assert_eq!(output(&simulate, LOG), by_redis);
 }
 
 /// Two requests of 2 s and 4 s, and a third that begins while both are in flight.

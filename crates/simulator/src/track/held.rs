@@ -78,3 +78,46 @@ impl HeldUnits {
         metered.then_some(units)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use sluicegate_core::{Operation, Timestamp, apply};
+
+    use super::*;
+
+    /// Time that passes in microseconds, kind, id, cost, lifetime in microseconds, and whether the hold is metered.
+    type Step = (u64, Kind, u8, Option<u32>, u64, bool);
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let kinds = [Kind::Hold, Kind::Hold, Kind::Settle, Kind::Renew, Kind::Peek, Kind::Reset];
+        let cost = proptest::option::of(0..5_u32);
+        let kinds = prop::sample::select(kinds.to_vec());
+        let step = (0..6_000_u64, kinds, 0..4_u8, cost, 1_000..20_000_u64, any::<bool>());
+        proptest::collection::vec(step, 0..80)
+    }
+
+    proptest! {
+        #[test]
+        fn held_units_are_those_of_the_ledger(steps in steps()) {
+            let policies: [Policy; 2] =
+                ["concurrency:6/20ms", "sliding-log:9/10ms"].map(|text| text.parse().unwrap());
+            let (mut entry, mut held, mut now) = (None, HeldUnits::default(), 0);
+            for (step, kind, id, cost, ttl, metered) in steps {
+                now += step;
+                let time = Timestamp::from_micros(now).unwrap();
+                let (id, ttl) = ([b'a' + id], Some(Duration::from_micros(ttl)));
+                let event = Event { line: 0, time, key: b"k", cost, policy: b"", kind, id: &id, ttl };
+                let policy = &policies[usize::from(metered)];
+                let decision = event.apply(policy, &mut entry).unwrap();
+                while held.expire_next(now).is_some() {}
+                held.follow(&event, &decision, policy);
+                let peeked = apply(&policies[0], &mut entry, time, Operation::Peek(1)).unwrap();
+                let free = 6_u64.saturating_sub(held.units());
+                prop_assert_eq!(free, u64::from(peeked.remaining));
+            }
+        }
+    }
+}
