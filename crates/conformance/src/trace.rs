@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
 
-use crate::{
-    Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, StepOperation, Subject, compare,
-};
+use crate::{Answer, CoreSubject, HoldSubject, Invocation, StepOperation, Subject, compare};
 
 /// Start of all offsets: a whole minute.
 const START: u64 = 1_700_000_040_000_000;

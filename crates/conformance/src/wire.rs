@@ -1,8 +1,8 @@
 //! An invocation as a command, and the answer from its reply.
 
-use sluicegate_core::{Decision, Operation};
+use sluicegate_core::{Decision, HoldOperation, Operation, as_micros};
 
-use crate::{Answer, Invocation};
+use crate::{Answer, HoldInvocation, Invocation};
 
 /// Applies an invocation to a server that supports the `SG.*` commands with `AT`. `ask` sends a command and returns
 /// its reply; `integers` returns the integers of a decision.
@@ -40,6 +40,37 @@ pub fn ask_over_the_wire<V>(
     command.extend([b"AT".as_slice(), at.as_bytes(), b"COST", cost.as_bytes()]);
     if !max_wait.is_empty() {
         command.extend([b"MAXWAIT".as_slice(), max_wait.as_bytes()]);
+    }
+    let reply = integers(&ask(&command)?);
+    Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))
+}
+
+/// Applies an operation to a hold of a server that supports the `SG.*` commands with `AT`, as [`ask_over_the_wire`].
+///
+/// # Errors
+/// Those of `ask`.
+///
+/// # Panics
+/// If the integers are not a decision.
+pub fn ask_hold_over_the_wire<V>(
+    invocation: HoldInvocation<'_>,
+    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    integers: impl FnOnce(&V) -> Vec<i64>,
+) -> Answer {
+    let HoldInvocation { key, policy, now, operation } = invocation;
+    let (name, number, ttl) = match operation {
+        HoldOperation::Hold { cost, ttl, .. } => ("SG.HOLD", Some(("COST", cost)), ttl),
+        HoldOperation::Settle { used, .. } => ("SG.SETTLE", used.map(|used| ("USED", used)), None),
+        HoldOperation::Renew { ttl, .. } => ("SG.RENEW", None, ttl),
+    };
+    let mut options = vec![("AT", now.as_micros())];
+    options.extend(number.map(|(name, number)| (name, number.into())));
+    options.extend(ttl.map(|ttl| ("TTL", as_micros(ttl))));
+    let options: Vec<_> = options.iter().map(|(name, value)| (name, value.to_string())).collect();
+    let policy = policy.to_string();
+    let mut command: Vec<&[u8]> = vec![name.as_bytes(), key, policy.as_bytes(), operation.id()];
+    for (name, value) in &options {
+        command.extend([name.as_bytes(), value.as_bytes()]);
     }
     let reply = integers(&ask(&command)?);
     Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))

@@ -239,3 +239,14 @@ fn simulate_log_without_durations_cannot_count_requests_in_flight() {
         assert!(ended.err.starts_with(&format!("error: {told}")), "{more}: {}", ended.err);
     }
 }
+
+#[test]
+fn simulate_holds_by_server_as_in_memory() {
+    let server = crate::server::Server::start(&["--test-clock"]);
+    let log = LOG.replace("10.0.0.1", "log");
+    for (policy, input) in [("concurrency:3/30s", TRACE), ("concurrency:2/3s", &log)] {
+        let simulate = ["simulate", "--format", "csv", "--policy", policy, "-"];
+        let by_server = output(&[&simulate[..], &["--store", &server.address]].concat(), input);
+        assert_eq!(output(&simulate, input), by_server, "{policy}");
+    }
+}

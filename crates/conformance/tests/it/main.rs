@@ -30,14 +30,14 @@ fn core_and_oracle_policy_changes_agree() {
 
 #[test]
 fn core_and_oracle_holds_under_one_policy_agree() {
-    let shape = Shape { changes: false, steps_back: false, ..Shape::default() };
+    let shape = Shape { changes: false, ..Shape::default() };
     check_hold_histories(&mut OracleSubject::default(), first() + (1 << 41), histories(), shape);
 }
 
 #[test]
 fn core_and_oracle_holds_under_policy_changes_agree() {
     let first = first() + (1 << 42);
-    check_hold_histories(&mut OracleSubject::default(), first, histories(), Shape { steps_back: false, ..Shape::default() });
+    check_hold_histories(&mut OracleSubject::default(), first, histories(), Shape::default());
 }
 
 /// Number of histories; the environment may set it: `SLUICEGATE_HISTORIES=1000000`.

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
-    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, check_histories,
+    check_hold_histories, check_hold_traces, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, apply};
 use sluicegate_memory::{ClockedStore, MemoryStore};
@@ -20,9 +21,27 @@ impl Subject for InMemory {
     }
 }
 
+impl HoldSubject for InMemory {
+    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
+        let HoldInvocation { key, policy, now, operation } = question;
+        self.0.apply_hold(key, policy, now, operation).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn store_random_histories_of_holds_decide_as_core() {
+    let keeping = || InMemory(MemoryStore::new().without_forgetting());
+    check_hold_histories(&mut keeping(), 50_000, 2_000, Shape::default());
+    for seed in 0..400 {
+        let steady = Shape { changes: false, ..Shape::default() };
+        check_hold_histories(&mut keeping(), 60_000 + seed, 1, steady);
+    }
+}
+
 #[test]
 fn store_passes_conformance_traces() {
     check_traces(&mut InMemory(MemoryStore::new().without_forgetting()));
+    check_hold_traces(&mut InMemory(MemoryStore::new().without_forgetting()));
     check_keys(&mut InMemory(MemoryStore::new()));
 }
 

@@ -1,7 +1,8 @@
 //! The conformance tests of all stores, over the wire, in virtual time.
 
 use sluicegate_conformance::{
-    Answer, Invocation, Shape, Subject, ask_over_the_wire, check_histories, check_keys,
+    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
+    ask_over_the_wire, check_histories, check_hold_histories, check_hold_traces, check_keys,
     check_traces,
 };
 use sluicegate_testing::{Engine, Peer, integers};
@@ -18,6 +19,20 @@ impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
         ask_over_the_wire(question, |command| self.0.ask(command), integers)
     }
+}
+
+impl HoldSubject for OverTheWire {
+    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
+        ask_hold_over_the_wire(question, |command| self.0.ask(command), integers)
+    }
+}
+
+fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    check_hold_traces(&mut subject);
+    check_hold_histories(&mut subject, 300_000, HISTORIES, Shape::default());
+    assert_eq!(server.peer().told("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn module_passes_conformance(engine: Engine) {
@@ -44,4 +59,8 @@ fn random_histories_return_what_core_returns(engine: Engine) {
     assert_eq!(number("keys="), number("expires="), "{volatile}");
 }
 
-on_both! { module_passes_conformance random_histories_return_what_core_returns }
+on_both! {
+    module_passes_conformance
+    random_histories_return_what_core_returns
+    random_histories_of_holds_return_what_core_returns
+}

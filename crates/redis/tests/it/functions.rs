@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use sluicegate_commands::{Description, Options, parse};
 use sluicegate_conformance::{
-    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, HoldInvocation, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, as_micros};
 use sluicegate_redis::script::{Library, Reply};
@@ -51,13 +51,8 @@ impl Functions {
     }
 
     /// Applies an operation to a hold.
-    pub(crate) fn apply_hold(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: HoldOperation<'_>,
-    ) -> Answer {
+    pub(crate) fn call_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
+        let HoldInvocation { key, policy, now, operation } = question;
         let (name, number, ttl) = match operation {
             HoldOperation::Hold { cost, ttl, .. } => ("sg_hold", Some(("COST", cost)), ttl),
             HoldOperation::Settle { used, .. } => {

@@ -1,7 +1,8 @@
 //! The server against the conformance kit, over the wire.
 
 use sluicegate_conformance::{
-    Answer, Invocation, Shape, Subject, ask_over_the_wire, check_histories, check_keys,
+    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
+    ask_over_the_wire, check_histories, check_hold_histories, check_hold_traces, check_keys,
     check_traces,
 };
 use sluicegate_resp::Value;
@@ -18,6 +19,24 @@ impl Subject for OverTheWire {
         };
         ask_over_the_wire(question, ask, integers)
     }
+}
+
+impl HoldSubject for OverTheWire {
+    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
+        let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
+            Value::Error(text) => Err(String::from_utf8(text).unwrap()),
+            reply => Ok(reply),
+        };
+        ask_hold_over_the_wire(question, ask, integers)
+    }
+}
+
+#[test]
+fn resp_random_histories_of_holds_agree_with_the_core() {
+    let server = Running::with_test_clock();
+    let subject = &mut OverTheWire(server.connect());
+    check_hold_traces(subject);
+    check_hold_histories(subject, 5_000, 150, Shape::default());
 }
 
 #[test]
