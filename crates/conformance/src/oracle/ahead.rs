@@ -98,15 +98,15 @@ impl Ahead<'_> {
         self.limit.machine().delay(&self.state, &self.now)
     }
 
-    /// How long a reserved request waits: a queue until its departure, the others until it fits. `None` if that is
-    /// longer than `max_wait`.
+    /// How long a reserved request waits: until it fits, which takes longest behind open holds, and in a queue also until
+    /// its departure. `None` if that is longer than `max_wait`.
     pub(super) fn reserve(&self, cost: &Q, max_wait: &Q) -> Option<Q> {
         if cost > self.limit.machine().capacity() {
             return None;
         }
         let Wait::After(fits) = self.retry_after(cost) else { return None };
-        let wait = if self.limit.is_queue() { self.delay() } else { fits.clone() };
-        (&fits <= max_wait && &wait <= max_wait).then_some(wait)
+        let wait = if self.limit.is_queue() { self.delay().max(fits) } else { fits };
+        (&wait <= max_wait).then_some(wait)
     }
 
     /// The least time after which a reserve of this cost is admitted.
