@@ -96,7 +96,7 @@ fn hold_request_invalid_is_rejected() {
     let gcra = |more: &str| format!(r#"{{"key":"k","policy":"gcra:2/30s","id":"a"{more}}}"#);
     let id_of = |id: &str, more: &str| with(&format!(r#","id":"{id}"{more}"#));
     let take = r#"{"key":"k","policy":"gcra:1/1s"}"#;
-    let nine = vec![take; 9].join(",");
+    let nine = [take; 9].join(",");
     for (path, body, expected) in [
         ("/v1/hold", with(""), "missing `id`: expected a string of 1 to 64 bytes"),
         ("/v1/hold", id_of("", ""), "invalid id of 0 bytes: expected 1 to 64 bytes"),
