@@ -30,6 +30,9 @@ impl RateLimitHeaders {
         let names: Vec<_> = (0..limits.len()).map(name_of).collect();
         let item = |(name, limit): (&String, &Limit)| {
             let (quota, window) = limit.quota();
+            if limit.counts_holds() {
+                return format!("{name};q={quota};qu=\"concurrent-requests\"");
+            }
             // Only whole seconds can be written.
             match window.filter(|window| window.subsec_nanos() == 0) {
                 Some(window) => format!("{name};q={quota};w={}", window.as_secs()),
@@ -41,7 +44,7 @@ impl RateLimitHeaders {
     }
 
     /// The value of `RateLimit-Policy`: the name of each limit, its quota of `q` units, and its window of `w` seconds if
-    /// that is a whole number.
+    /// that is a whole number. A `concurrency` limit has no window, and the quota unit `qu="concurrent-requests"`.
     ///
     /// The quota of the gcra family is `N` units in `P`, or the burst, if that is larger, in the time in which it recovers.
     #[must_use]

@@ -25,6 +25,11 @@ const MAX_ATTRIBUTES: usize = 256;
 /// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
+/// Why a rule cannot limit requests in flight.
+const NO_CONCURRENCY: &str = "expected one without `concurrency`, because proxies report only the start of \
+                              a request to the rules; hold and settle in the application (SG.HOLD, \
+                              POST /v1/hold), or use the Tower layer";
+
 /// Maximum number of errors that are reported.
 const MAX_ERRORS: usize = 100;
 
@@ -132,15 +137,25 @@ impl RuleSetBuilder {
     }
 
     /// The index of the policy of a rule, which gives its name or its text.
+    ///
+    /// It has no `concurrency`, because rules are evaluated when a request begins, and nothing reports its end. Named
+    /// policies can have it, for clients that hold and settle.
     pub(crate) fn policy(&mut self, node: &Node) -> Result<usize, Fault> {
         let text = node.text("policy")?;
         let name = text.strip_prefix('@').unwrap_or(text);
-        if let Some(index) = self.names.get(name) {
-            return Ok(*index);
-        }
-        if self.defined.contains_key(name) {
+        let named = self.names.get(name).copied();
+        if named.is_none() && self.defined.contains_key(name) {
             return Ok(0); // It is invalid, and its error is recorded.
         }
+        let index = named.map_or_else(|| self.policy_of_text(node, text), Ok)?;
+        if self.policies.get(index).is_some_and(Policy::counts_holds) {
+            let message = format!("invalid policy {} of a rule: {NO_CONCURRENCY}", quoted(text));
+            return Err(node.fault(message));
+        }
+        Ok(index)
+    }
+
+    fn policy_of_text(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {
         if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);
         }

@@ -23,6 +23,11 @@ fn policy_has_quota_and_window() {
         ("token-bucket:10/1s:burst=25:refill=interval", r#""p";q=25;w=3"#),
         ("token-bucket:10/1s:refill=interval", r#""p";q=10;w=1"#),
         ("sliding-counter:4294967295/366d", r#""p";q=4294967295;w=31622400"#),
+        ("concurrency:20/30s", r#""p";q=20;qu="concurrent-requests""#),
+        (
+            "gcra:60/1m,concurrency:20/30s",
+            r#""p-1";q=60;w=60, "p-2";q=20;qu="concurrent-requests""#,
+        ),
         ("gcra:10/1s,sliding-log:1000/1h", r#""p-1";q=10;w=1, "p-2";q=1000;w=3600"#),
     ] {
         assert_eq!(headers(policy).policy(), text, "{policy}");

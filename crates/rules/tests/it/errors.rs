@@ -77,6 +77,14 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "3:21: unknown policy `glod`: did you mean `gold`?",
         ),
         (
+            "rules:\n- {name: a, policy: 'concurrency:20/30s'}",
+            "2:21: invalid policy `concurrency:20/30s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+        ),
+        (
+            "policies: {busy: 'gcra:1/1s,concurrency:2/1s'}\nrules:\n- {name: a, policy: '@busy'}",
+            "3:21: invalid policy `@busy` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+        ),
+        (
             "rules:\n- {name: a}",
             "2:3: missing field `policy` in a rule: expected it, `unlimited: true` or `block: true`",
         ),
@@ -246,6 +254,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "2:25: duplicate descriptor `d.a`: expected it once",
         ),
         (
+            "domain: d\ndescriptors: [{key: a, policy: 'concurrency:2/1s'}]",
+            "2:32: invalid policy `concurrency:2/1s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+        ),
+        (
             "domain: d\ndescriptors: [{key: a, ratelimit: {}}]",
             "2:24: unknown field `ratelimit` in a descriptor: did you mean `rate_limit`?",
         ),
@@ -372,6 +384,17 @@ what: 1
             "c.yaml line 1, column 1: empty rules file: expected rules; use `rules: []` for none",
         ]
     );
+}
+
+#[test]
+fn check_named_policy_with_concurrency_is_accepted_where_no_rule_uses_it() {
+    let text = "policies: {busy: 'concurrency:20/30s'}\nrules: [{name: a, policy: 'gcra:1/1s'}]";
+    let rules = RuleSet::parse(text, Format::Yaml).unwrap();
+    assert!(rules.policy("busy").is_some());
+    // An invalid policy has one error, whatever the first policy is.
+    let text = "policies: {busy: 'concurrency:20/30s', b: x}\nrules: [{name: a, policy: b}]";
+    let errors = check(&[("a.yaml", text)]);
+    assert_eq!(errors.len(), 1, "{errors:?}");
 }
 
 #[test]

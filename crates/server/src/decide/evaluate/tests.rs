@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
@@ -90,4 +90,26 @@ fn evaluate_key_too_long_is_an_error() {
         crate::store::error_reply(&error),
         "ERR invalid key: expected 1 to 65536 bytes, found 65545"
     );
+}
+
+/// Rules files cannot have such a policy. If a match has one nevertheless, nothing is taken.
+#[test]
+fn evaluate_policy_with_concurrency_is_an_error() {
+    let rules = "rules: [{name: a, policy: 'gcra:5/1m'}, {name: b, policy: 'gcra:5/1m'}]";
+    let decider = decider(rules);
+    let (now, rules) = (decider.clock.now(), decider.rules.current());
+    let mut matches = rules.rules.matches(&Request::http("GET", "/", &()));
+    let policy = "concurrency:5/1m".parse().unwrap();
+    (matches[1].charges[0].policy, matches[1].charges[0].index) = (Cow::Owned(policy), None);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for operation in [RuleOperation::Take(1), RuleOperation::Refund(1)] {
+        for matches in [&matches[1..], &matches[..]] {
+            let outcome = runtime.block_on(decider.evaluate(&rules, matches, operation, now));
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.ends_with("use hold"), "{error}");
+        }
+    }
+    let outcome =
+        runtime.block_on(decider.evaluate(&rules, &matches[..1], RuleOperation::Peek(1), now));
+    assert_eq!(outcome.unwrap().matches[0].decision.unwrap().remaining, 5);
 }

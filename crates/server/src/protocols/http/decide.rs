@@ -119,7 +119,7 @@ pub(super) async fn many(
             worker.context.decider.prefetch(&key);
             Ok((key, rule(worker, request.policy()?)?, request.operation(Verb::Take)?))
         };
-        takes.push(take().map_err(|problem: Problem| problem.at(index))?);
+        takes.push(take().map_err(|problem: Problem| problem.at("requests", index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
     // Slow decisions are made in turns, between which the cache may evict policies.
@@ -192,7 +192,7 @@ pub(super) async fn reset(
 
 /// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
-fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
+pub(super) fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
     let decider = &worker.context.decider;
     let prepare = |policy: &Policy| decider.prepare(policy);
     Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)

@@ -25,9 +25,11 @@ pub(super) fn problem(error: &serde_json::Error) -> Problem {
 
 /// The text of an error about a value, in the form of our errors.
 fn explain(text: &str) -> String {
-    // The deserialization of several requests adds `requests[3]: `.
+    // The deserialization of an array adds `requests[3]: `.
     if let Some((index, inner)) = text.split_once("]: ")
-        && index.strip_prefix("requests[").is_some_and(|it| it.parse::<usize>().is_ok())
+        && let Some((list, place)) = index.split_once('[')
+        && ["requests", "takes", "settles"].contains(&list)
+        && place.parse::<usize>().is_ok()
     {
         return format!("{index}]: {}", explain(inner));
     }

@@ -50,33 +50,13 @@ impl KeyRequest<'_> {
     /// The key, as bytes.
     #[inline]
     pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
-        let key = match (&self.key, &self.key_base64) {
-            (Some(key), None) => Cow::Borrowed(key.as_bytes()),
-            (None, Some(text)) => Cow::Owned(decode_base64(text)?),
-            (None, None) => {
-                return Err(Problem::unprocessable(
-                    "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
-                ));
-            }
-            (Some(_), Some(_)) => {
-                return Err(Problem::unprocessable(
-                    "both `key` and `key_base64` are given: expected one of them",
-                ));
-            }
-        };
-        sluicegate_commands::key(&key)?;
-        Ok(key)
+        key_bytes(self.key.as_deref(), self.key_base64.as_deref())
     }
 
     /// The policy, as text.
     #[inline]
     pub(super) fn policy(&self) -> Result<&[u8], Problem> {
-        match &self.policy {
-            Some(policy) => Ok(policy.as_bytes()),
-            None => Err(Problem::unprocessable(
-                "missing `policy`: expected a policy such as `gcra:30/1m`",
-            )),
-        }
+        policy_text(self.policy.as_deref())
     }
 
     /// The operation, of the members that are valid at `verb`.
@@ -138,6 +118,38 @@ impl KeyRequest<'_> {
     }
 }
 
+/// The key that one of the two members has, as bytes.
+#[inline]
+pub(super) fn key_bytes<'a>(
+    key: Option<&'a str>,
+    base64: Option<&str>,
+) -> Result<Cow<'a, [u8]>, Problem> {
+    let key = match (key, base64) {
+        (Some(key), None) => Cow::Borrowed(key.as_bytes()),
+        (None, Some(text)) => Cow::Owned(decode_base64(text)?),
+        (None, None) => {
+            return Err(Problem::unprocessable(
+                "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
+            ));
+        }
+        (Some(_), Some(_)) => {
+            return Err(Problem::unprocessable(
+                "both `key` and `key_base64` are given: expected one of them",
+            ));
+        }
+    };
+    sluicegate_commands::key(&key)?;
+    Ok(key)
+}
+
+/// The text of the policy that the member has.
+#[inline]
+pub(super) fn policy_text(policy: Option<&str>) -> Result<&[u8], Problem> {
+    policy.map(str::as_bytes).ok_or_else(|| {
+        Problem::unprocessable("missing `policy`: expected a policy such as `gcra:30/1m`")
+    })
+}
+
 /// An object. The derived deserialization would also accept an array of the values.
 struct Object<T>(T);
 
@@ -182,7 +194,7 @@ pub(super) fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timest
 
 /// Rejects the first of the members that is given; they are only valid for `place`.
 #[inline]
-fn check_place(members: &[(&str, bool)], place: &str) -> Result<(), Problem> {
+pub(super) fn check_place(members: &[(&str, bool)], place: &str) -> Result<(), Problem> {
     let Some((name, _)) = members.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     Err(Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}")))
 }
@@ -195,19 +207,23 @@ pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
 
 // A member must have a value; null is rejected.
 
-fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+pub(super) fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
     from.deserialize_str(Str { expected: "`key`, a string" }).map(Some)
 }
 
-fn key_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+pub(super) fn key_base64<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Cow<'de, str>>, D::Error> {
     from.deserialize_str(Str { expected: "`key_base64`, a string" }).map(Some)
 }
 
-fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+pub(super) fn policy<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Cow<'de, str>>, D::Error> {
     from.deserialize_str(Str { expected: "`policy`, a string" }).map(Some)
 }
 
-fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
+pub(super) fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
     let expected = "`headers`, `ietf`, `x-ratelimit` or `none`";
     match &*from.deserialize_str(Str { expected })? {
         "ietf" => Ok(Some(HttpHeaders::Ietf)),
@@ -218,8 +234,8 @@ fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D:
 }
 
 /// The string of the member `name`.
-struct Str {
-    expected: &'static str,
+pub(super) struct Str {
+    pub(super) expected: &'static str,
 }
 
 impl<'de> Visitor<'de> for Str {
@@ -238,7 +254,7 @@ impl<'de> Visitor<'de> for Str {
     }
 }
 
-fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+pub(super) fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let cost = from.deserialize_u64(Number { name: "cost", most: u32::MAX.into() })?;
     u32::try_from(cost).map(Some).map_err(D::Error::custom)
 }
@@ -251,14 +267,14 @@ fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error>
     from.deserialize_u64(Number { name: "max_wait_us", most: MAX_SPAN }).map(Some)
 }
 
-fn at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     from.deserialize_u64(Number { name: "at_us", most: Timestamp::MAX.as_micros() }).map(Some)
 }
 
 /// A whole number of `0..=most`.
-struct Number {
-    name: &'static str,
-    most: u64,
+pub(super) struct Number {
+    pub(super) name: &'static str,
+    pub(super) most: u64,
 }
 
 impl Visitor<'_> for Number {
@@ -276,27 +292,44 @@ impl Visitor<'_> for Number {
     }
 }
 
-/// At most [`MAX_MANY`]; the rest is not even parsed.
 fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
-    struct Requests;
+    list(from, List { name: "requests", most: MAX_MANY, items: "takes" })
+}
 
-    impl<'de> Visitor<'de> for Requests {
-        type Value = Vec<KeyRequest<'de>>;
+/// An array with a bound: 1 to `most` items.
+pub(super) struct List {
+    pub(super) name: &'static str,
+    pub(super) most: usize,
+    /// What the items are, in plural.
+    pub(super) items: &'static str,
+}
+
+/// The items of `bound`. Those beyond the bound are not even parsed.
+pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+    bound: List,
+) -> Result<Vec<T>, D::Error> {
+    struct Items<T>(List, PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        type Value = Vec<T>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "`requests`, 1 to {MAX_MANY} takes")
+            let List { name, most, items } = self.0;
+            write!(formatter, "`{name}`, 1 to {most} {items}")
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let List { name, most, .. } = self.0;
             let mut all = Vec::new();
             loop {
                 let next = from.next_element();
                 let next = next.map_err(|error| {
-                    A::Error::custom(format_args!("requests[{}]: {error}", all.len()))
+                    A::Error::custom(format_args!("{name}[{}]: {error}", all.len()))
                 })?;
                 let Some(Object(one)) = next else { break };
-                if all.len() == MAX_MANY {
-                    return Err(A::Error::invalid_length(MAX_MANY + 1, &self));
+                if all.len() == most {
+                    return Err(A::Error::invalid_length(most + 1, &self));
                 }
                 all.push(one);
             }
@@ -304,7 +337,7 @@ fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, 
         }
     }
 
-    from.deserialize_seq(Requests)
+    from.deserialize_seq(Items(bound, PhantomData))
 }
 
 #[cfg(test)]

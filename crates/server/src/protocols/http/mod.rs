@@ -1,7 +1,7 @@
 //! HTTP: JSON in, decisions out.
 //!
 //! Frequent requests are routed by hand and answered without a framework: the path names the operation
-//! ([`route`]), the body has its arguments ([`key_request`]), and the reply is written byte by byte ([`reply`]).
+//! ([`route`]), the body has its arguments ([`key_request`], [`hold_request`]), and the reply is written byte by byte ([`reply`]).
 //! An error is a [`problem`] that names the invalid value and what is expected. Other parts of the server
 //! add routes of their own ([`mount`]).
 
@@ -9,6 +9,8 @@ mod body;
 mod cross_site;
 mod decide;
 mod gate;
+mod hold_request;
+mod holds;
 mod json;
 mod key_request;
 mod mount;
@@ -161,6 +163,18 @@ async fn carry_out(
         Route::TakeMany => {
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
+        }
+        Route::Hold(verb) => {
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(holds::one(worker, verb, &body, now)).await
+        }
+        Route::TakeAll => {
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(holds::take_all(worker, &body, now)).await
+        }
+        Route::SettleAll => {
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(holds::settle_all(worker, &body, now)).await
         }
         Route::Reset => {
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;

@@ -148,9 +148,9 @@ impl Problem {
         )
     }
 
-    /// The same, of the request at `index` of several.
-    pub(super) fn at(self, index: usize) -> Self {
-        Self { detail: format!("requests[{index}]: {}", self.detail), ..self }
+    /// The same, of the item at `index` of the array `list`.
+    pub(super) fn at(self, list: &str, index: usize) -> Self {
+        Self { detail: format!("{list}[{index}]: {}", self.detail), ..self }
     }
 
     pub(super) fn reply(self) -> Reply {

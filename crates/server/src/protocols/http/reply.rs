@@ -7,7 +7,7 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
-use sluicegate_core::{Decision, Retry, Source};
+use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
     Detail, Problem, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
     X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, retry_after, seconds,
@@ -68,11 +68,32 @@ pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str>
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
 #[inline]
 pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
+    with_members(data, |_| ())
+}
+
+/// The decision about several keys together, with that about each key.
+pub(super) fn multi_key(data: &DecisionReply<'_>, taken: &MultiKeyDecision) -> Reply {
+    with_members(data, |body| {
+        body.extend_from_slice(format!(",\"binding_key\":{}", taken.key).as_bytes());
+        body.extend_from_slice(b",\"decisions\":[");
+        for (index, decision) in taken.each.iter().enumerate() {
+            body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+            members(decision, data.source, body);
+            body.push(b'}');
+        }
+        body.push(b']');
+    })
+}
+
+/// A decision, and the members that `more` adds.
+#[inline]
+fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply {
     let decision = data.decision;
     let mut body = Text::new();
     body.push(b'{');
     let mut reply = if decision.allowed() || data.is_query && data.fallback.is_none() {
         members(decision, data.source, &mut body);
+        more(&mut body);
         body.push(b'}');
         let mut reply = whole(&body);
         reply.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -81,6 +102,7 @@ pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
         return unavailable(data, fallback);
     } else {
         denial(data, &mut body);
+        more(&mut body);
         body.push(b'}');
         let mut reply = whole(&body);
         *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;

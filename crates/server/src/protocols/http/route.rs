@@ -11,6 +11,12 @@ pub(super) enum Route {
     Decide(Verb),
     /// Several takes.
     TakeMany,
+    /// One operation on a hold.
+    Hold(HoldVerb),
+    /// Take from several keys, from all or from none, or hold.
+    TakeAll,
+    /// Settle a hold of several keys.
+    SettleAll,
     /// Reset a key.
     Reset,
     /// Decide about a request that a proxy describes.
@@ -33,18 +39,31 @@ pub(super) enum Verb {
     Reserve,
 }
 
+/// An operation on a hold of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldVerb {
+    Hold,
+    Settle,
+    Renew,
+}
+
 /// The gate for proxies that accept only status 403 as a denial. It is a path instead of a parameter, because some
 /// proxies (Caddy) pass on the query of the client.
 pub(super) const GATE_403: &str = "/v1/gate/403";
 
 /// The routes. Each has one method.
-static ROUTES: [(&str, Method, Route); 12] = [
+static ROUTES: [(&str, Method, Route); 17] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
     ("/v1/refund", Method::POST, Route::Decide(Verb::Refund)),
     ("/v1/reserve", Method::POST, Route::Decide(Verb::Reserve)),
     ("/v1/take_many", Method::POST, Route::TakeMany),
+    ("/v1/hold", Method::POST, Route::Hold(HoldVerb::Hold)),
+    ("/v1/settle", Method::POST, Route::Hold(HoldVerb::Settle)),
+    ("/v1/renew", Method::POST, Route::Hold(HoldVerb::Renew)),
+    ("/v1/take_all", Method::POST, Route::TakeAll),
+    ("/v1/settle_all", Method::POST, Route::SettleAll),
     ("/v1/reset", Method::POST, Route::Reset),
     ("/v1/gate", Method::GET, Route::Gate),
     (GATE_403, Method::GET, Route::Gate),

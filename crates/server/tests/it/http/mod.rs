@@ -10,6 +10,7 @@ mod flood;
 #[cfg(target_os = "linux")]
 mod frames;
 mod gate;
+mod holds;
 mod metrics;
 mod proxies;
 mod refused;

@@ -73,6 +73,25 @@ fn response_names_the_source() {
 }
 
 #[test]
+fn hold_with_redis_is_shared_by_servers() {
+    let store = Server::start(Engine::Redis70);
+    let (one, other) = (server(&store), server(&store));
+    let [mut one, mut other] = [&one, &other].map(Client::connect);
+    let hold = |id: &str| format!(r#"{{"key":"k","policy":"concurrency:1/30s","id":"{id}"}}"#);
+    let heard = one.post("/v1/hold", hold("a"));
+    assert_eq!((heard.status, heard.json()["source"].as_str()), (200, Some("store")));
+    assert_eq!(other.post("/v1/hold", hold("b")).status, 429);
+    assert_eq!(other.post("/v1/settle", hold("a")).json()["allowed"], true);
+    let take = r#"{"key":"k","policy":"concurrency:1/30s"}"#;
+    let all = format!(r#"{{"takes":[{take}],"id":"c"}}"#);
+    let heard = one.post("/v1/take_all", &all).json();
+    assert_eq!((heard["allowed"].as_bool(), heard["source"].as_str()), (Some(true), Some("store")));
+    let settles = format!(r#"{{"settles":[{take}],"id":"c"}}"#);
+    assert_eq!(other.post("/v1/settle_all", &settles).json()["decisions"][0]["allowed"], true);
+    assert_eq!(one.post("/v1/settle_all", &settles).json()["decisions"][0]["allowed"], false);
+}
+
+#[test]
 fn store_unavailable_applies_the_fallback() {
     let mut store = Server::start(Engine::Redis70);
     let running = on(&store, |config, at| {
@@ -94,6 +113,11 @@ fn store_unavailable_applies_the_fallback() {
         assert!(heard.detail().starts_with("the store "), "{path}: {}", heard.detail());
     }
     assert_eq!(client.post("/v1/reset", r#"{"key":"k"}"#).status, 503);
+    let hold = r#"{"key":"k","policy":"concurrency:1/30s","id":"a"}"#;
+    for path in ["/v1/settle", "/v1/renew"] {
+        let heard = client.post(path, hold);
+        assert_eq!((heard.status, heard.field("retry-after")), (503, "1"), "{path}");
+    }
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
     let line =
         r#"sluicegate_decisions_total{protocol="http",outcome="denied",source="fallback"} 1"#;

@@ -1,0 +1,122 @@
+//! Holds, and operations on several keys: from the body of a request to its response.
+
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use sluicegate_core::{HoldOperation, KeyedTake, PreparedPolicy, StoreError, Timestamp};
+use sluicegate_headers::RateLimitHeaders;
+
+use super::{
+    decide::rule,
+    hold_request::{HoldRequest, SettleAllRequest, TakeAllRequest},
+    key_request,
+    problem::Problem,
+    reply::{self, DecisionReply, shown},
+    response::Reply,
+    route::{HoldVerb, Verb},
+    worker::HttpWorker,
+};
+use crate::{policies::policy_cache::PolicyId, stats::Cause};
+
+/// One operation on one hold. A settle or renew of a hold that is not open is an answer, and not a denial by a limit.
+pub(super) async fn one(
+    worker: &HttpWorker,
+    verb: HoldVerb,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let context = &worker.context;
+    let request: HoldRequest<'_> = key_request::read(body)?;
+    let (key, operation) = (request.key()?, request.operation(verb)?);
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
+    let style = request.headers.unwrap_or(context.settings.headers);
+    let found = rule(worker, request.policy()?)?;
+    let (policy, fields) = keep(worker, &[found]).remove(0);
+    let answer = context.decider.decide_hold(&key, &policy, operation, now).await?;
+    if verb == HoldVerb::Hold {
+        worker.stats().decided(answer.source, &answer.decision);
+        worker.stats().sampler.note(&key, &answer.decision, Cause::policy(policy.policy()));
+    }
+    let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &fields, style);
+    data.is_query = verb != HoldVerb::Hold;
+    Ok(reply::decision(&data))
+}
+
+/// Takes from several keys, from all or from none, or holds.
+pub(super) async fn take_all(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let context = &worker.context;
+    let request: TakeAllRequest<'_> = key_request::read(body)?;
+    let operation = request.operation()?;
+    let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
+    let style = request.headers.unwrap_or(context.settings.headers);
+    let mut parsed = Vec::with_capacity(request.takes.len());
+    for (index, take) in request.takes.iter().enumerate() {
+        let one = || {
+            take.one_of_many()?;
+            take.operation(Verb::Take)?;
+            Ok(((take.key()?, take.cost()), rule(worker, take.policy()?)?))
+        };
+        parsed.push(one().map_err(|problem: Problem| problem.at("takes", index))?);
+    }
+    let (keys, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
+    let policies = keep(worker, &found);
+    let takes = keys.iter().zip(&policies);
+    let takes: Vec<_> =
+        takes.map(|((key, cost), (policy, _))| KeyedTake { key, policy, cost: *cost }).collect();
+    let taken = context.decider.decide_multi_key(operation, &takes, now).await?;
+    for (take, decision) in takes.iter().zip(&taken.each) {
+        worker.stats().decided(taken.source, decision);
+        worker.stats().sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
+        context.decider.queues.changed(take.key);
+    }
+    // The headers are those of the key that binds.
+    let fields = &policies[taken.key].1;
+    let data = DecisionReply::new(worker, &taken.decision, taken.source, fields, style);
+    Ok(reply::multi_key(&data, &taken))
+}
+
+/// Settles a hold of several keys, each by itself.
+pub(super) async fn settle_all(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let decider = &worker.context.decider;
+    let request: SettleAllRequest<'_> = key_request::read(body)?;
+    let id = request.id()?;
+    let now = key_request::time(request.at_us, worker.context.test_clock)?.unwrap_or(now);
+    let mut parsed = Vec::with_capacity(request.settles.len());
+    // All are validated before any is settled.
+    for (index, settle) in request.settles.iter().enumerate() {
+        let one = || {
+            let operation = HoldOperation::Settle { id, used: settle.used_of_one()? };
+            let (key, found) = (settle.key()?, rule(worker, settle.policy()?)?);
+            let policies = worker.policies.borrow();
+            policies.get(found).policy().check_hold(&operation).map_err(StoreError::Hold)?;
+            Ok(((key, operation), found))
+        };
+        parsed.push(one().map_err(|problem: Problem| problem.at("settles", index))?);
+    }
+    let (operations, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
+    let policies = keep(worker, &found);
+    let settles = operations.iter().zip(&policies);
+    let settles = settles
+        .map(|((key, operation), (policy, _))| decider.decide_hold(key, policy, *operation, now));
+    let answers = join_all(settles).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let decisions = answers.iter().map(|answer| (&answer.decision, shown(worker, answer.source)));
+    Ok(reply::decisions(decisions))
+}
+
+/// The policies that were found, kept until the answer arrives, so that the response is about the policy that was
+/// charged, even if the rules change in between.
+fn keep(worker: &HttpWorker, found: &[PolicyId]) -> Vec<(PreparedPolicy, Rc<RateLimitHeaders>)> {
+    let mut policies = worker.policies.borrow_mut();
+    let one = |id: &PolicyId| (policies.get(*id).clone(), Rc::clone(policies.fields(*id)));
+    let kept = found.iter().map(one).collect();
+    policies.evict();
+    kept
+}
