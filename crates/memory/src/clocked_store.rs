@@ -3,9 +3,9 @@
 use std::{fmt::Debug, ptr};
 
 use sluicegate_core::{
-    Answer, Applied, Clock, Decision, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, Operation, OperationError, PreparedPolicy, ReadEntry, Source, Store,
-    StoreError, StoreStatus,
+    Answer, Applied, Clock, Decision, HoldError, HoldOperation, KeyedOperation, KeyedTake,
+    MultiKeyAnswer, MultiKeyOperation, Operation, OperationError, PreparedPolicy, ReadEntry,
+    Source, Store, StoreError, StoreStatus,
 };
 
 use crate::{MemoryStore, NumberedPolicy, SystemClock};
@@ -63,6 +63,21 @@ impl<C: Clock> ClockedStore<C> {
         operation: Operation,
     ) -> Result<Decision, OperationError> {
         self.decide_as(key, policy, operation)
+    }
+
+    /// Applies `operation` to a hold of `key`: [`Store::apply_hold`] without the other errors of stores.
+    ///
+    /// # Errors
+    /// [`HoldError`]; nothing is changed.
+    pub fn decide_hold(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: HoldOperation<'_>,
+    ) -> Result<Decision, HoldError> {
+        let now = self.clock.now();
+        let policy = self.store.numbered(policy, now);
+        self.store.apply_hold_numbered(key, &policy, now, operation)
     }
 
     /// Applies independent operations at one time, in order, and passes each with its result to `answer`:
@@ -141,9 +156,7 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
         policy: &'a PreparedPolicy,
         operation: HoldOperation<'a>,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        let now = self.clock.now();
-        let policy = self.store.numbered(policy, now);
-        let decision = self.store.apply_hold_numbered(key, &policy, now, operation);
+        let decision = self.decide_hold(key, policy, operation);
         Applied::Now(decision.map(Answer::from).map_err(StoreError::from))
     }
 

@@ -1,6 +1,8 @@
 //! One error for functions that use several parts of the library.
 
-use sluicegate_core::{LimitError, OperationError, PolicyError, StoreError};
+use sluicegate_core::{
+    HoldError, LimitError, MultiKeyError, OperationError, PolicyError, StoreError,
+};
 
 use crate::PushError;
 
@@ -37,6 +39,18 @@ pub enum Error {
 
 impl From<OperationError> for Error {
     fn from(error: OperationError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<HoldError> for Error {
+    fn from(error: HoldError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<MultiKeyError> for Error {
+    fn from(error: MultiKeyError) -> Self {
         Self::Store(error.into())
     }
 }

@@ -89,27 +89,35 @@
 //! - [`SingleLimiter`]: one limit without a key.
 //! - [`LocalLimiter`]: a limit for each key, in this process, without async and without errors.
 //! - [`Limiter`]: a limit for each key in any [`Store`], with async.
+//! - [`Hold`], [`Permit`]: units held until they are settled, for requests in flight and costs known only afterwards.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
 //! - [`Policy`]: how much is allowed, as text or by [`builder`]s. [`PreparedPolicy`]: a policy with its settings, such
 //!   as the decision while the store is unavailable. Prepare a policy once and keep it.
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 
 mod error;
+mod hold;
 mod limiter;
 mod local;
+mod multi_key;
+mod permit;
 mod shaper;
 mod single;
+mod stored_hold;
 mod wait;
 
 pub use error::Error;
+pub use hold::{Hold, MultiKeyHold};
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
+pub use permit::{LocalPermit, Permit};
 pub use shaper::{PushError, Shaper};
 pub use single::SingleLimiter;
 pub use sluicegate_core::{
-    Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, KeyedOperation, LimitError,
-    ManualClock, OnError, Operation, OperationError, Outcome, Policy, PolicyError, PreparedPolicy,
-    Retry, Share, Source, Store, StoreError, Timestamp, builder,
+    Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, HoldError, KeyedOperation,
+    LimitError, ManualClock, MultiKeyAnswer, MultiKeyDecision, MultiKeyError, OnError, Operation,
+    OperationError, Outcome, Policy, PolicyError, PreparedPolicy, Retry, Share, Source, Store,
+    StoreError, Timestamp, builder,
 };
 pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 pub use wait::{Jitter, WaitOptions};

@@ -3,12 +3,15 @@
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Clock, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
-    StoreStatus,
+    Answer, AsStore, Clock, Counters, KeyedOperation, MultiKeyAnswer, MultiKeyOperation, Operation,
+    PreparedPolicy, Store, StoreError, StoreStatus,
 };
 
 use crate::{
-    LocalLimiter, SingleLimiter,
+    Hold, LocalLimiter, MultiKeyHold, SingleLimiter,
+    multi_key::keyed_takes,
+    permit::HoldGuard,
+    stored_hold::random_id,
     wait::{self, WaitOptions},
 };
 
@@ -226,6 +229,140 @@ impl Limiter {
         });
         let operations: Vec<_> = operations.collect();
         self.0.apply_many(&operations).await
+    }
+
+    /// Takes from several keys, from all of them or from none. Of a key that is given twice, only the first take counts.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let user: PreparedPolicy = "gcra:5/1m".parse()?;
+    /// let team: PreparedPolicy = "gcra:100/1m".parse()?;
+    /// let answer = limiter.take_all([("user7", &user, 6), ("team1", &team, 6)]).await?;
+    /// assert!(!answer.decision.allowed());
+    /// assert_eq!(answer.key, 0, "the user's own limit binds");
+    /// assert_eq!(limiter.peek("team1", &team, 1).await?.remaining, 100);
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::take`], and [`StoreError::Settings`] without a key.
+    pub async fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        takes: impl IntoIterator<Item = (K, P, u32)>,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let takes: Vec<_> = takes.into_iter().collect();
+        self.0.apply_multi_key(MultiKeyOperation::Take, &keyed_takes(&takes)).await
+    }
+
+    /// Holds `cost` units for up to `ttl`, which is a [`Duration`] from 1 ms to 24 h, or `None` for the default of
+    /// `concurrency` limits, their shortest period. The permit settles when it is dropped.
+    ///
+    /// A future that is dropped while it waits cancels the hold in the background.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Hold, Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// // Tokens of a language model: 4000 are held, and 2310 are used.
+    /// let policy: PreparedPolicy = "token-bucket:10000/1h".parse()?;
+    /// let held = limiter.hold("team7", &policy, 4000, Duration::from_secs(30)).await?;
+    /// let Hold::Allowed(permit) = held else { panic!("the key is unused") };
+    /// assert_eq!(permit.answer().remaining, 6000);
+    /// assert_eq!(permit.settle(2310).await?.remaining, 7690);
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::take`], and [`StoreError::Hold`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`,
+    /// or if 65 536 holds of the key are open.
+    pub async fn hold(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<Hold, StoreError> {
+        self.hold_as(key.as_ref(), policy, None, cost, ttl.into()).await
+    }
+
+    /// [`Limiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the hold
+    /// is allowed and changes nothing: a repeated request holds once.
+    ///
+    /// A future that is dropped while it waits may leave the hold open until it expires, because another permit may have
+    /// the same id.
+    ///
+    /// # Errors
+    /// As [`Limiter::hold`], and [`StoreError::Hold`] if the id is empty or too long.
+    pub async fn hold_with_id(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        id: impl AsRef<[u8]>,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<Hold, StoreError> {
+        self.hold_as(key.as_ref(), policy, Some(id.as_ref()), cost, ttl.into()).await
+    }
+
+    async fn hold_as(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        id: Option<&[u8]>,
+        cost: u32,
+        ttl: Option<Duration>,
+    ) -> Result<Hold, StoreError> {
+        let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
+        let answer = guard.hold().open(cost).await?;
+        Ok(guard.decided(answer))
+    }
+
+    /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
+    /// that is given twice, only the first cost counts, and it has one permit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// // Requests and tokens of one provider: on a Redis Cluster, `{...}` puts both keys into one slot.
+    /// let requests: PreparedPolicy = "concurrency:20/30s,gcra:500/1m".parse()?;
+    /// let tokens: PreparedPolicy = "token-bucket:10000/1h".parse()?;
+    /// let keys = [("{llm}:requests", &requests, 1), ("{llm}:tokens", &tokens, 4000)];
+    /// let permits = limiter.hold_all(keys, Duration::from_secs(30)).await?.permit();
+    /// let [request, tokens] = <[_; 2]>::try_from(permits.unwrap()).unwrap();
+    /// assert_eq!(tokens.settle(2310).await?.remaining, 7690);
+    /// drop(request); // one request
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::hold`], and [`StoreError::Settings`] without a key, or if the keys are in several slots of a
+    /// Redis Cluster.
+    pub async fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        holds: impl IntoIterator<Item = (K, P, u32)>,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<MultiKeyHold, StoreError> {
+        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
+        let takes = keyed_takes(&holds);
+        let id = random_id();
+        let guards = HoldGuard::of_keys(&self.0, &takes, &id, ttl);
+        let operation = MultiKeyOperation::Hold { id: &id, ttl };
+        let answer = self.0.apply_multi_key(operation, &takes).await?;
+        Ok(HoldGuard::all_decided(guards, answer))
     }
 
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.

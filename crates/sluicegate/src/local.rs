@@ -2,13 +2,24 @@
 
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, AsStore, Clock, Operation, OperationError, PreparedPolicy};
+use sluicegate_core::{
+    Answer, AsStore, Clock, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
+    MultiKeyOperation, Operation, OperationError, PreparedPolicy, Source,
+};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-use crate::wait::{self, WaitOptions};
+use crate::{
+    Hold, LocalPermit, MultiKeyHold,
+    multi_key::keyed_takes,
+    permit::HoldGuard,
+    stored_hold::random_id,
+    wait::{self, WaitOptions},
+};
 
-/// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async, and without errors, except for a
-/// reserve that the policy does not support.
+/// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async. Only a reserve, a hold and a take from
+/// several keys can fail: if the policy does not support them.
+///
+/// Under a policy with `concurrency` limits, units can only be held: `take`, `charge`, `refund` and `until_ready` panic.
 ///
 /// Cheap to clone; all clones share their keys. Keys are any bytes. Memory is bounded: with one limit of the gcra
 /// family, or most fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
@@ -65,6 +76,9 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     }
 
     /// Takes `cost` units, all or none.
+    ///
+    /// # Panics
+    /// The policy has a `concurrency` limit: use [`LocalLimiter::hold`].
     pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Take(cost))
     }
@@ -115,6 +129,20 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         takes.map(|(key, policy, cost)| self.take(key, policy.borrow(), cost)).collect()
     }
 
+    /// Takes from several keys, from all of them or from none. Of a key that is given twice, only the first take counts.
+    ///
+    /// # Errors
+    /// [`MultiKeyError`] without a key, or if a policy has `concurrency` limits.
+    pub fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        takes: impl IntoIterator<Item = (K, P, u32)>,
+    ) -> Result<MultiKeyAnswer, MultiKeyError> {
+        let takes: Vec<_> = takes.into_iter().collect();
+        let (takes, now) = (keyed_takes(&takes), self.0.clock().now());
+        let taken = self.0.store().apply_multi_key(MultiKeyOperation::Take, &takes, now)?;
+        Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
+    }
+
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
     /// `wait`, which is a [`Duration`] or [`WaitOptions`].
     ///
@@ -148,7 +176,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         wait: impl Into<WaitOptions>,
     ) -> Answer {
         let answer = wait::until_ready(&*self.0, key.as_ref(), policy, cost, wait.into()).await;
-        answer.expect("only a reserve that the policy does not support can fail")
+        answer.expect("the policy supports takes")
     }
 
     /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed within the
@@ -191,10 +219,95 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         self.len() == 0
     }
 
-    /// Applies an operation other than a reserve that the policy does not support.
+    /// Applies an operation that the policy supports.
     fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Answer {
         let decision = self.0.decide(key, policy, operation);
-        decision.expect("only a reserve that the policy does not support can fail").into()
+        decision.expect("the policy supports the operation").into()
+    }
+}
+
+impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
+    /// Holds `cost` units for up to `ttl`, which is a [`Duration`] from 1 ms to 24 h, or `None` for the default of
+    /// `concurrency` limits, their shortest period. The permit settles when it is dropped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Hold, LocalLimiter, ManualClock, PreparedPolicy};
+    ///
+    /// let clock = ManualClock::default();
+    /// let limiter = LocalLimiter::with_clock(clock.clone());
+    /// let policy: PreparedPolicy = "concurrency:2/30s".parse()?;
+    /// let first = limiter.hold("user7", &policy, 1, None)?.permit();
+    /// let second = limiter.hold("user7", &policy, 1, None)?.permit();
+    /// assert!(!limiter.hold("user7", &policy, 1, None)?.allowed());
+    ///
+    /// drop(first);
+    /// assert!(limiter.hold("user7", &policy, 1, None)?.allowed());
+    /// clock.advance(Duration::from_secs(30));
+    /// assert!(!second.unwrap().renew().allowed(), "it has expired");
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`HoldError`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`, or if 65 536 holds of the key are
+    /// open.
+    pub fn hold(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+        self.hold_as(key.as_ref(), policy, None, cost, ttl.into())
+    }
+
+    /// [`LocalLimiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the
+    /// hold is allowed and changes nothing: a repeated request holds once.
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`], and [`HoldError::Id`] if the id is empty or too long.
+    pub fn hold_with_id(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        id: impl AsRef<[u8]>,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+        self.hold_as(key.as_ref(), policy, Some(id.as_ref()), cost, ttl.into())
+    }
+
+    fn hold_as(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        id: Option<&[u8]>,
+        cost: u32,
+        ttl: Option<Duration>,
+    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+        let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
+        let operation = HoldOperation::Hold { id: &guard.hold().id, cost, ttl };
+        let decision = self.0.decide_hold(key, policy, operation)?;
+        Ok(guard.decided(decision.into()))
+    }
+
+    /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
+    /// that is given twice, only the first cost counts, and it has one permit.
+    ///
+    /// # Errors
+    /// [`MultiKeyError`] without a key, and as [`LocalLimiter::hold`].
+    pub fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        holds: impl IntoIterator<Item = (K, P, u32)>,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<MultiKeyHold<LocalPermit<C>>, MultiKeyError> {
+        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
+        let (takes, id) = (keyed_takes(&holds), random_id());
+        let guards = HoldGuard::of_keys(&self.0, &takes, &id, ttl);
+        let operation = MultiKeyOperation::Hold { id: &id, ttl };
+        let taken = self.0.store().apply_multi_key(operation, &takes, self.0.clock().now())?;
+        let answer = MultiKeyAnswer { multi_key: taken, source: Source::Store };
+        Ok(HoldGuard::all_decided(guards, answer))
     }
 }
 

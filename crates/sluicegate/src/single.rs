@@ -2,10 +2,10 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use sluicegate_core::{Answer, Clock, OperationError, PreparedPolicy};
+use sluicegate_core::{Answer, Clock, HoldError, OperationError, PreparedPolicy};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-use crate::{LocalLimiter, WaitOptions};
+use crate::{Hold, LocalLimiter, LocalPermit, WaitOptions};
 
 /// The key of a limiter that has one.
 const KEY: &[u8] = b"";
@@ -100,5 +100,31 @@ impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     /// Blocks the thread until `cost` units are taken, as [`LocalLimiter::blocking_until_ready`] does.
     pub fn blocking_until_ready(&self, cost: u32, wait: impl Into<WaitOptions>) -> Answer {
         self.limiter.blocking_until_ready(KEY, &self.policy, cost, wait)
+    }
+}
+
+impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
+    /// Holds `cost` units for up to `ttl`, as [`LocalLimiter::hold`] does.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, Policy};
+    ///
+    /// let limiter = Limiter::single("concurrency:1/30s".parse::<Policy>()?);
+    /// let held = limiter.hold(1, None)?;
+    /// assert!(held.allowed());
+    /// assert!(!limiter.hold(1, None)?.allowed());
+    /// drop(held);
+    /// assert!(limiter.hold(1, None)?.allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`].
+    pub fn hold(
+        &self,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+        self.limiter.hold(KEY, &self.policy, cost, ttl)
     }
 }

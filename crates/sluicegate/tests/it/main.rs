@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
 mod examples;
+mod hold;
 mod limiter;
 mod shaper;
+mod slow_store;
 mod types;
 mod wait;
