@@ -196,3 +196,87 @@ async fn gather(finished: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     };
     let _ = timeout(GATHER, more).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+        thread,
+    };
+
+    use sluicegate_testing::eventually;
+    use tracing::subscriber::with_default;
+    use tracing_subscriber::{layer::SubscriberExt as _, registry};
+
+    use super::{
+        super::{Telemetry, queue::MAX_SPANS},
+        TIMEOUT, timeout,
+    };
+
+    /// Records `count` spans.
+    fn record(telemetry: &Telemetry, count: usize) {
+        let subscriber = registry().with(telemetry.layer());
+        with_default(subscriber, || (0..count).for_each(|_| drop(telemetry.resp())));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn export_hostile_reply_drops_the_spans_of_one_request() {
+        let endless = [b"HTTP/1.1 200 OK\r\nx: ".to_vec(), vec![b'x'; 1 << 20]].concat();
+        for (reply, dropped) in [
+            (&b""[..], 3),
+            (b"\0\xff\r\n\r\n", 3),
+            (b"HTTP/1.1 503 Unavailable\r\n\r\n", 3),
+            (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", 3),
+            (&endless, 3),
+            // The rest of a reply is not read.
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", 0),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let telemetry = Telemetry::new(url.parse().unwrap(), 1.0);
+            record(&telemetry, 3);
+            let reply = reply.to_vec();
+            let collector = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                // The server may close before all is written.
+                let _ = stream.write_all(&reply);
+                if !reply.is_empty() {
+                    let _ = stream.read_to_end(&mut Vec::new());
+                }
+            });
+            let task = telemetry.start().unwrap();
+            assert!(telemetry.start().is_none());
+            if dropped > 0 {
+                eventually("the spans are dropped", || match telemetry.dropped() {
+                    3 => Ok(()),
+                    other => Err(other),
+                });
+            }
+            collector.join().unwrap();
+            task.finish().await;
+            assert_eq!(telemetry.dropped(), dropped);
+        }
+    }
+
+    #[tokio::test]
+    async fn finish_silent_collector_ends_in_time() {
+        // The system accepts the connection.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let telemetry = Telemetry::new(url.parse().unwrap(), 1.0);
+        record(&telemetry, 3);
+        let task = telemetry.start().unwrap();
+        assert!(timeout(TIMEOUT, task.finish()).await.is_ok());
+    }
+
+    #[test]
+    fn queue_full_drops_and_counts_spans() {
+        let telemetry = Telemetry::new("http://127.0.0.1:9".parse().unwrap(), 1.0);
+        record(&telemetry, MAX_SPANS);
+        assert_eq!(telemetry.dropped(), 0);
+        record(&telemetry, 7);
+        assert_eq!(telemetry.dropped(), 7);
+    }
+}

@@ -113,3 +113,37 @@ pub(crate) fn record_decision(source: Source, decision: &Decision, cause: Cause<
         span.record("sluicegate.retry_after_us", micros);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderName;
+    use tracing::subscriber::with_default;
+    use tracing_subscriber::{layer::SubscriberExt as _, registry};
+
+    use super::*;
+
+    #[test]
+    fn http_span_is_recorded_as_the_caller_or_the_ratio_says() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-";
+        for (ratio, flags, is_recorded) in [
+            (0.0, Some("01"), true),
+            (1.0, Some("00"), false),
+            (0.0, None, false),
+            (1.0, None, true),
+            (0.0, Some("1"), false),
+            (1.0, Some("1"), true),
+        ] {
+            let telemetry = Telemetry::new("http://127.0.0.1:9".parse().unwrap(), ratio);
+            let mut headers = HeaderMap::new();
+            if let Some(flags) = flags {
+                let value = format!("{parent}{flags}").parse().unwrap();
+                headers.insert(HeaderName::from_static("traceparent"), value);
+            }
+            with_default(registry().with(telemetry.layer()), || {
+                let span = telemetry.http("/v1/take", &Method::POST, &headers);
+                assert_eq!(span.is_some(), is_recorded, "{ratio} {flags:?}");
+                assert!(span.is_none_or(|it| !it.is_disabled()));
+            });
+        }
+    }
+}
