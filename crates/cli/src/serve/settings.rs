@@ -168,7 +168,7 @@ impl Serve {
         if let Some((store, fallback_denial)) = self.store.config() {
             (config.store, config.fallback_denial) = (Some(store), fallback_denial);
         }
-        config.telemetry = self.otlp.telemetry();
+        config.telemetry = self.otlp.telemetry(origins)?;
         config.test_clock = self.tests.test_clock;
         Ok(config)
     }
