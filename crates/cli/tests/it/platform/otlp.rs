@@ -61,18 +61,23 @@ impl Collector {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The first span with these members, once it has come.
+    /// The first span with these members, if it has come.
+    fn find_any(&mut self, expected: &[(&str, &Value)]) -> Option<Value> {
+        for line in self.lines.try_iter() {
+            let mut line: Value = serde_json::from_str(&line).unwrap();
+            match line["bytes"].take() {
+                Value::String(bytes) => self.bytes.push_str(&bytes),
+                _ => self.spans.push(line),
+            }
+        }
+        let is_it = |span: &&Value| expected.iter().all(|(name, value)| span[name] == **value);
+        self.spans.iter().find(is_it).cloned()
+    }
+
+    /// The same, once it has come.
     fn find(&mut self, expected: &[(&str, &Value)]) -> Value {
         eventually("the collector has the span", || {
-            for line in self.lines.try_iter() {
-                let mut line: Value = serde_json::from_str(&line).unwrap();
-                match line["bytes"].take() {
-                    Value::String(bytes) => self.bytes.push_str(&bytes),
-                    _ => self.spans.push(line),
-                }
-            }
-            let is_it = |span: &&Value| expected.iter().all(|(name, value)| span[name] == **value);
-            self.spans.iter().find(is_it).cloned().ok_or_else(|| self.spans.clone())
+            self.find_any(expected).ok_or_else(|| self.spans.clone())
         })
     }
 
@@ -252,6 +257,84 @@ fn otlp_spans_continue_the_traces_of_callers() {
         collector.spans.len(),
         collector.bytes.len()
     );
+}
+
+#[test]
+fn otlp_commands_and_gate_are_roots_with_their_round_trips() {
+    let mut redis = Redis::start(Engine::Redis70);
+    let (folder, mut collector) = (Folder::new(), Collector::start(0));
+    let rules = folder.path().join("rules.yaml");
+    let text = "rules: [{name: login, match: {path: /login}, key: client, policy: 'gcra:5/1h'}]";
+    fs::write(&rules, text).unwrap();
+    let (url, store, rules) = (collector.url(), redis.url(), rules.to_str().unwrap());
+    let server = Server::start(&[
+        "--otlp",
+        &url,
+        "--otlp-sample",
+        "1",
+        "--store",
+        &store,
+        "--store-deadline",
+        "5s",
+        "--rules",
+        rules,
+        "--requirepass",
+        "secret-password",
+    ]);
+    let address = server.address.strip_prefix("resp://").unwrap();
+    let mut client = BufReader::new(TcpStream::connect(address).unwrap());
+    // Sends commands, and reads the lines of their replies.
+    let mut commands = |commands: &str, lines: usize| {
+        client.get_mut().write_all(commands.as_bytes()).unwrap();
+        let mut reply = String::new();
+        (0..lines).for_each(|_| assert!(client.read_line(&mut reply).unwrap() > 0));
+        reply
+    };
+
+    assert_eq!(commands("AUTH secret-password\r\n", 1), "+OK\r\n");
+    let login = collector.find(&[("name", &json!("AUTH"))]);
+    assert_eq!((&login["parent"], &login["kind"]), (&json!(""), &json!("SPAN_KIND_SERVER")));
+
+    commands("SG.TAKE secret-key fixed-window:1/1d\r\n", 8);
+    let take = collector.find(&[("name", &json!("SG.TAKE")), ("parent", &json!(""))]);
+    assert_eq!(take["attributes"]["sluicegate.policy"], "fixed-window:1/1d");
+    assert_eq!(take["attributes"]["sluicegate.allowed"], true);
+    let trips = collector.round_trips(&take);
+    assert!(trips.iter().all(|it| it["trace"] == take["trace"]), "{trips:?}");
+
+    let three = "SG.TAKE secret-key fixed-window:1/1d\r\n".repeat(3);
+    commands(&format!("{three}PING\r\n"), 25);
+    let pipeline = collector.find(&[("name", &json!("pipeline"))]);
+    let commands_of = |span: &Value| span["attributes"]["sluicegate.commands"].as_i64().unwrap();
+    assert_eq!((commands_of(&take), commands_of(&pipeline)), (1, 4));
+    assert!(pipeline["attributes"].get("sluicegate.policy").is_none(), "{pipeline}");
+
+    let mut stream = TcpStream::connect(&server.http).unwrap();
+    let head =
+        "GET /v1/gate HTTP/1.0\r\nHost: localhost\r\nX-Forwarded-Uri: /login?secret-user\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.read_to_string(&mut String::new()).unwrap();
+    let gate = collector.find(&[("name", &json!("GET /v1/gate"))]);
+    let found = &gate["attributes"];
+    assert_eq!(
+        (&found["sluicegate.rule"], &found["url.path"]),
+        (&json!("login"), &json!("/v1/gate"))
+    );
+    assert!(!collector.round_trips(&gate).is_empty());
+
+    // A round trip that fails has a kind of error, and no text.
+    redis.kill();
+    let mut failed = Vec::new();
+    eventually("a round trip has failed", || {
+        commands("SG.TAKE secret-user gcra:9/1h\r\n", 8);
+        let error = json!("STATUS_CODE_ERROR");
+        failed = vec![collector.find_any(&[("status", &error)]).ok_or(())?];
+        Ok::<_, ()>(())
+    });
+    assert_eq!(failed[0]["attributes"]["error.type"], "unavailable", "{failed:?}");
+    for secret in SECRETS {
+        assert!(!collector.bytes.contains(secret), "{secret}");
+    }
 }
 
 #[test]
