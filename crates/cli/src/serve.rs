@@ -5,6 +5,7 @@ mod envoy;
 mod file;
 mod http;
 mod log;
+mod otlp;
 mod print;
 mod settings;
 mod store;
@@ -75,7 +76,7 @@ pub(crate) struct Settings {
 
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings { config, log, unknown } = settings;
-    log.start();
+    log.start(config.telemetry.as_ref());
     unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

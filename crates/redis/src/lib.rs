@@ -25,6 +25,9 @@
 //!   for each decision.
 //! - [`Options`]: its settings.
 //!
+//! Within a [`tracing`] span, each round trip to a server has one of its own, at the level trace. Its fields are named as
+//! OpenTelemetry's conventions for databases name them (`db.operation.name`), and none has a key.
+//!
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
 //! From top to bottom: `decide`, `lease_refill`, `pipeline` and `multi_key` (decisions), `call` (one command, its retries

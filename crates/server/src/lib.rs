@@ -17,6 +17,7 @@
 //! | `store` | where state is kept, snapshots, the state file |
 //! | `stats` | counters of each protocol and worker, samples of keys |
 //! | `budgets` | memory and time that clients may take up |
+//! | `telemetry` | spans for OpenTelemetry, sent to a collector |
 //! | `settings` | what can be configured |
 //!
 //! One thread accepts clients and hands them to the workers, one per core. For a request, a worker writes no
@@ -43,6 +44,7 @@ mod settings;
 mod stats;
 mod stopping;
 mod store;
+mod telemetry;
 mod wait;
 
 pub use hyper::header::HeaderName;
@@ -55,4 +57,5 @@ pub use self::{
         Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,
         HttpHeaders, MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
     },
+    telemetry::{OtlpEndpoint, Telemetry},
 };

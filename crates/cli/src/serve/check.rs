@@ -6,7 +6,7 @@ use clap::{ArgMatches, parser::ValueSource};
 use crate::usage::Origins;
 
 /// A setting, and the one that it requires.
-const NEEDS: [(&str, &str); 18] = [
+const NEEDS: [(&str, &str); 19] = [
     ("tls-cert", "tls-key"),
     ("tls-key", "tls-cert"),
     ("tls-client-ca", "tls-cert"),
@@ -25,6 +25,7 @@ const NEEDS: [(&str, &str); 18] = [
     ("store-cert", "store"),
     ("on-error", "store"),
     ("fallback-denial-status", "store"),
+    ("otlp-sample", "otlp"),
 ];
 
 /// Two settings that exclude each other, and why.

@@ -3,8 +3,15 @@
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
+use sluicegate_server::Telemetry;
+use tracing::Subscriber;
 use tracing_subscriber::{
-    Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    Layer,
+    filter::{FilterExt as _, LevelFilter, Targets, filter_fn},
+    fmt,
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    util::SubscriberInitExt as _,
 };
 
 use crate::values::closest;
@@ -37,14 +44,29 @@ enum Format {
 }
 
 impl Log {
-    /// Everything that is logged from now on is written.
-    pub(super) fn start(&self) {
+    /// Everything that is logged from now on is written, and spans are recorded if there is a collector.
+    pub(super) fn start(&self, telemetry: Option<&Telemetry>) {
+        let registry = tracing_subscriber::registry();
+        let Some(telemetry) = telemetry else {
+            return registry.with(self.log_level.clone()).with(self.writer()).init();
+        };
+        // No line of the log has the spans.
+        let logged = filter_fn(|metadata| !Telemetry::is_span(metadata));
+        let logged = logged.with_max_level_hint(LevelFilter::TRACE);
+        let writer = self.writer().with_filter(self.log_level.clone().and(logged));
+        registry.with(writer).with(telemetry.layer()).init();
+    }
+
+    /// The layer that writes lines.
+    fn writer<S>(&self) -> Box<dyn Layer<S> + Send + Sync>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
         let layer = fmt::layer().with_writer(io::stderr);
-        let layer = match self.log_format {
+        match self.log_format {
             Format::Text => layer.with_ansi(io::stderr().is_terminal()).boxed(),
             Format::Json => layer.json().flatten_event(true).boxed(),
-        };
-        tracing_subscriber::registry().with(self.log_level.clone()).with(layer).init();
+        }
     }
 }
 

@@ -59,7 +59,7 @@ fn shown(name: &str, value: &str) -> String {
     if SECRETS.contains(&name) {
         return Value::String(MASKED.to_owned()).to_string();
     }
-    if name == "store" {
+    if ["store", "otlp"].contains(&name) {
         return Value::String(without_login(value)).to_string();
     }
     match value.parse::<i64>() {
@@ -69,7 +69,7 @@ fn shown(name: &str, value: &str) -> String {
 }
 
 /// A URL without its user and password.
-fn without_login(url: &str) -> String {
+pub(super) fn without_login(url: &str) -> String {
     let Some((front, host)) = url.rsplit_once('@') else { return url.to_owned() };
     let scheme = front.split_once("://").map_or("", |(scheme, _)| scheme);
     format!("{scheme}://{MASKED}@{host}")
@@ -84,6 +84,7 @@ mod tests {
         for (name, value, expected) in [
             ("requirepass", "hunter2", "\"********\""),
             ("store", "redis://user:pass@host:1/2", "\"redis://********@host:1/2\""),
+            ("otlp", "http://user:pass@host:1", "\"http://********@host:1\""),
             ("store", "redis://host", "\"redis://host\""),
             ("max-clients", "10", "10"),
             ("unix-permissions", "0700", "\"0700\""),

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Arg, Args};
 use sluicegate_server::{Config, WhenFull};
 
-use super::{envoy::Envoy, http::Http, log::Log, store::Store, tls::Tls};
+use super::{envoy::Envoy, http::Http, log::Log, otlp::Otlp, store::Store, tls::Tls};
 use crate::{
     usage::Origins,
     values::{self, Choices, ListenAddress, OptionalListener},
@@ -38,6 +38,8 @@ pub(crate) struct Serve {
     store: Store,
     #[command(flatten, next_help_heading = "Log")]
     pub(super) log: Log,
+    #[command(flatten, next_help_heading = "OpenTelemetry")]
+    otlp: Otlp,
     #[command(flatten, next_help_heading = "Tests")]
     tests: Tests,
 }
@@ -166,6 +168,7 @@ impl Serve {
         if let Some((store, fallback_denial)) = self.store.config() {
             (config.store, config.fallback_denial) = (Some(store), fallback_denial);
         }
+        config.telemetry = self.otlp.telemetry(origins)?;
         config.test_clock = self.tests.test_clock;
         Ok(config)
     }

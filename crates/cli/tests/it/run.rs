@@ -10,7 +10,8 @@ use std::{
 pub(crate) fn sluicegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("SLUICEGATE_") {
+        let name_text = name.to_string_lossy();
+        if ["SLUICEGATE_", "OTEL_"].iter().any(|prefix| name_text.starts_with(prefix)) {
             command.env_remove(name);
         }
     }

@@ -28,8 +28,13 @@ impl Server {
 
     /// A server on ports of its own of this address.
     pub(crate) fn start_at(host: &str, more: &[&str]) -> Self {
+        Self::run(&mut sluicegate(), host, more)
+    }
+
+    /// The same by a command that has variables of its own.
+    pub(crate) fn run(command: &mut Command, host: &str, more: &[&str]) -> Self {
         let any = format!("{host}:0");
-        let mut child = sluicegate()
+        let mut child = command
             .args(["serve", "--listen", &any, "--http", &any, "--grpc", &any])
             .args(more)
             .stdout(Stdio::piped())

@@ -8,6 +8,7 @@ pub(crate) mod keeper;
 pub(crate) mod node_connection;
 mod permission;
 mod report;
+mod round_trip;
 pub(crate) mod topology;
 pub(crate) mod url;
 #[cfg(test)]

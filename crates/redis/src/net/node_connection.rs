@@ -9,6 +9,7 @@
 
 use std::{
     future::Future,
+    iter,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -30,6 +31,7 @@ use super::{
     flow::Flow,
     permission::Permission,
     report::OutageLog,
+    round_trip,
     url::Address,
 };
 use crate::native;
@@ -202,7 +204,8 @@ impl NodeConnection {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(command).await
         };
-        self.exchange(1, deadline, run).await
+        let span = round_trip::span(&self.endpoint, iter::once(command));
+        round_trip::record(span, self.exchange(1, deadline, run)).await
     }
 
     /// The reply to each of several commands, which are sent as one pipeline.
@@ -214,7 +217,8 @@ impl NodeConnection {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(commands, 0, commands.len()).await
         };
-        self.exchange(commands.len(), deadline, run).await
+        let span = round_trip::span(&self.endpoint, commands.cmd_iter());
+        round_trip::record(span, self.exchange(commands.len(), deadline, run)).await
     }
 
     async fn exchange<T, F>(

@@ -33,6 +33,7 @@ use crate::{
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::snapshots::SnapshotLog,
+    telemetry::Telemetry,
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -57,6 +58,7 @@ pub(crate) struct MetricSources {
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
+    pub(crate) telemetry: Option<Telemetry>,
 }
 
 /// The route of the metrics.
@@ -103,6 +105,10 @@ async fn render(
     clients(shared, &mut out);
     state(shared, &mut out);
     rules(shared, &mut out);
+    if let Some(telemetry) = &shared.telemetry {
+        let help = "Trace spans that were not sent to the OpenTelemetry collector";
+        out.counter("sluicegate_trace_spans_dropped", help, telemetry.dropped());
+    }
     out.family("sluicegate_build", Kind::Info, "Version of the server")
         .sample(&[("version", VERSION)], 1);
     of_process(&process, &mut out);

@@ -34,6 +34,7 @@ use crate::{
         snapshots::{SnapshotSource, SnapshotWriter},
         state_file::StateFile,
     },
+    telemetry::Telemetry,
 };
 
 /// The pause after a failed accept, which would fail again at once while descriptors are exhausted.
@@ -156,6 +157,7 @@ impl Server {
             SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
         };
         let snapshots = saved.map(start).transpose()?;
+        let exporting = parts.config.telemetry.as_ref().and_then(Telemetry::start);
         let watching = FileWatcher::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
@@ -197,6 +199,9 @@ impl Server {
         tracing::info!(clients = parts.clients.len(), "stopping");
         workers.stop().await;
         drop(watching);
+        if let Some(exporting) = exporting {
+            exporting.finish().await;
+        }
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;
         }

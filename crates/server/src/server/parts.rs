@@ -122,6 +122,7 @@ impl Parts {
             buffers: Arc::clone(&self.buffers),
             stats: Arc::clone(&self.stats),
             snapshots: Arc::clone(&self.snapshots),
+            telemetry: self.config.telemetry.clone(),
             list_keys: Box::new(move |cursor, count, filter| {
                 dashboard.list_keys(cursor, count, filter)
             }),
@@ -142,6 +143,7 @@ impl Parts {
             fallback_denial: self.config.fallback_denial,
             input_timeout: self.config.timeouts.input,
             test_clock: self.config.test_clock,
+            telemetry: self.config.telemetry.clone(),
             hosts: HostNames::new(&self.config.http, address, self.token.is_some()),
             token: self.token.clone(),
             mounts: self.mounts(),
@@ -155,6 +157,7 @@ impl Parts {
             config: self.config.envoy.clone(),
             fallback_denial: self.config.fallback_denial,
             input_timeout: self.config.timeouts.input,
+            telemetry: self.config.telemetry.clone(),
         };
         envoy::service(context, self.web(self.config.envoy.max_age))
     }
@@ -168,6 +171,7 @@ impl Parts {
             buffers: Arc::clone(&self.buffers),
             stats: Arc::clone(&self.stats),
             snapshots: Arc::clone(&self.snapshots),
+            telemetry: self.config.telemetry.clone(),
         }));
         mounts.extend(dashboard::mounts(&self.dashboard));
         mounts

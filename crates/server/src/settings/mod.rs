@@ -10,6 +10,7 @@ use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::Options;
 
 pub use self::envoy::{EnvoyConfig, EnvoyHeaders};
+use crate::telemetry::Telemetry;
 
 /// The settings of a server. Start from the default and change what differs.
 ///
@@ -56,6 +57,8 @@ pub struct Config {
     /// Rules files, or directories of them: all files that end in `.yaml`, `.yml` or `.toml`. They are
     /// reloaded when they change. Default: none.
     pub rules: Vec<PathBuf>,
+    /// Where spans of requests go. Default: nowhere.
+    pub telemetry: Option<Telemetry>,
     /// Whether requests may set the time (`AT us`), so that each key has its own clock. Only
     /// for tests and simulations. Default: no.
     pub test_clock: bool,
@@ -265,6 +268,7 @@ impl Default for Config {
             fallback_denial: FallbackDenial::default(),
             rules: Vec::new(),
             require_secrets: false,
+            telemetry: None,
             test_clock: false,
         }
     }

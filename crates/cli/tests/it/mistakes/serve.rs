@@ -85,6 +85,10 @@ fn serve_flag_mistakes_are_named() {
         ("--print-config=x", "--print-config takes no value; to switch it off, leave it out\n".into()),
         ("--test-clock --test-clock", "--test-clock is given twice: expected it once".into()),
         ("here", "unexpected argument `here`".into()),
+        ("--otlp https://a", "invalid --otlp `https://a`: expected http://HOST, http://HOST:PORT or http://HOST:PORT/PATH".into()),
+        ("--otlp http://u:hunter2@a", "invalid --otlp `http://********@a`: expected http://HOST".into()),
+        ("--otlp http://a --otlp-sample 1%", "invalid --otlp-sample `1%`: expected a number from 0 to 1".into()),
+        ("--otlp-sample 1", "missing --otlp: --otlp-sample needs it".into()),
         ("--log-level inof", "invalid --log-level `inof`: did you mean `info`?".into()),
         ("--log-format xml", "invalid --log-format `xml`: expected text or json".into()),
     ] {

@@ -4,6 +4,7 @@
 mod github;
 mod grafana;
 mod kubernetes;
+mod otlp;
 mod prometheus;
 
 use std::{

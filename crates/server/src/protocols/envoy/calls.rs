@@ -14,7 +14,8 @@ use sluicegate_core::Timestamp;
 use sluicegate_proto::rls::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Code, Request, Response, Status, async_trait};
+use tracing::{Instrument as _, Span};
 
 use super::{
     context::EnvoyContext,
@@ -42,20 +43,31 @@ impl RateLimitService for Calls {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let telemetry = self.context.telemetry.as_ref();
+        let span = telemetry.and_then(|it| it.envoy(request.metadata().as_ref()));
+        let span = span.unwrap_or_else(Span::none);
         let request = request.into_inner();
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
         let decided = if self.context.decider.is_local() {
-            decide_now(&self.context, stats, &request, start)
+            span.in_scope(|| decide_now(&self.context, stats, &request, start))
         } else {
             // Boxed, because it makes the future of every call larger otherwise.
-            let decided = Box::pin(decide(&self.context, stats, &request, start));
+            let decided = decide(&self.context, stats, &request, start).instrument(span.clone());
+            let decided = Box::pin(decided);
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
         };
         let end = self.context.decider.now();
         stats.sampler.answered(request.descriptors.len(), start, end);
         stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
+        if !span.is_none() {
+            let code = decided.as_ref().err().map_or(Code::Ok, Status::code);
+            span.record("rpc.grpc.status_code", i64::from(i32::from(code)));
+            if code != Code::Ok {
+                span.record("otel.status_code", "error");
+            }
+        }
         let outcomes = decided.inspect_err(|status| {
             stats.errors.add();
             tracing::debug!(%status, "a call failed");

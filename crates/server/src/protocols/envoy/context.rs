@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{EnvoyConfig, FallbackDenial, decide::Decider};
+use crate::{EnvoyConfig, FallbackDenial, decide::Decider, telemetry::Telemetry};
 
 /// What calls of the rate limit service need of the server.
 #[derive(Debug)]
@@ -12,4 +12,6 @@ pub(crate) struct EnvoyContext {
     pub(crate) fallback_denial: FallbackDenial,
     /// How long a call may be incomplete; zero: any time.
     pub(crate) input_timeout: Duration,
+    /// Records spans, if it is to.
+    pub(crate) telemetry: Option<Telemetry>,
 }

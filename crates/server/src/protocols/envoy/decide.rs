@@ -31,6 +31,7 @@ use crate::{
     policies::rule_store::RuleSnapshot,
     stats::{Cause, Stats},
     store::error_reply,
+    telemetry::record_decision,
 };
 
 /// Maximum number of descriptors of a request, and of entries of a descriptor.
@@ -194,6 +195,9 @@ impl DescriptorEvaluation<'_> {
         if let Some(charge) = found.charges.get(outcome.charge) {
             let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
             self.stats.sampler.note(&charge.key, decision, cause);
+            if self.context.telemetry.is_some() {
+                record_decision(outcome.source, decision, cause);
+            }
         }
         Ok(())
     }
@@ -270,6 +274,9 @@ impl DescriptorEvaluation<'_> {
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.stats.decided(answer.source, &answer.decision);
         self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
+        if self.context.telemetry.is_some() {
+            record_decision(answer.source, &answer.decision, Cause::policy(&policy));
+        }
         Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
     }
 }

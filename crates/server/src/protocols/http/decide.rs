@@ -5,6 +5,7 @@ use std::rc::Rc;
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
+use tracing::Span;
 
 use super::{
     key_request::{self, KeyRequest, TakeManyRequest},
@@ -19,6 +20,7 @@ use crate::{
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
+    telemetry::record_decision,
     wait::{self, Waiting},
 };
 
@@ -35,6 +37,9 @@ pub(super) async fn one(
     // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
     let operation = request.operation(verb)?;
+    if context.telemetry.is_some() {
+        Span::current().record("sluicegate.cost", i64::from(request.cost()));
+    }
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
     let timeout = request.wait()?;
@@ -97,6 +102,9 @@ fn respond(
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
+    if worker.context.telemetry.is_some() {
+        record_decision(source, &decision, Cause::policy(policy));
+    }
     let mut data = DecisionReply::new(worker, &decision, source, fields, style);
     data.is_query = verb == Verb::Peek;
     reply::decision(&data)

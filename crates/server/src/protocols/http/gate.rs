@@ -21,7 +21,7 @@ use super::{
     response::{Reply, ReplyBody},
     worker::{Client, HttpWorker},
 };
-use crate::stats::Cause;
+use crate::{stats::Cause, telemetry::record_decision};
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
 pub(super) async fn evaluate(
@@ -88,11 +88,11 @@ fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -
         return if outcome.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(bound.source, decision);
-    worker.stats().sampler.note(
-        &charge.key,
-        decision,
-        Cause { rule: Some(name), policy: &charge.policy },
-    );
+    let cause = Cause { rule: Some(name), policy: &charge.policy };
+    worker.stats().sampler.note(&charge.key, decision, cause);
+    if worker.context.telemetry.is_some() {
+        record_decision(bound.source, decision, cause);
+    }
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

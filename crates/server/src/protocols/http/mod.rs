@@ -31,6 +31,7 @@ use hyper::{
 };
 use sluicegate_core::Timestamp;
 use tokio::task::JoinSet;
+use tracing::{Instrument as _, Span};
 
 #[cfg(test)]
 pub(crate) use self::route::documented;
@@ -104,7 +105,12 @@ async fn answer(
     let replied = if client.reserved && !is_health(path) {
         Err(Problem::too_many_clients())
     } else if let Some(found) = find(path) {
-        carry_out(&client, found, &head, &mut body, start).await.map(|it| it.map(Either::Left))
+        let reply = carry_out(&client, found, &head, &mut body, start);
+        let reply = match request_span(&worker.context, found.0, &head) {
+            None => reply.await,
+            Some(span) => Box::pin(record(reply, span)).await,
+        };
+        reply.map(|it| it.map(Either::Left))
     } else {
         // Boxed, so that its state is not part of every other request.
         Box::pin(call_mount(&client, &head, &mut body)).await
@@ -132,6 +138,29 @@ async fn answer(
         stats.sampler.answered(1, start, end);
     }
     Ok(reply)
+}
+
+/// The span of a request, if it is to be recorded.
+#[inline]
+fn request_span(context: &HttpContext, route: Route, head: &Parts) -> Option<Span> {
+    let telemetry = context.telemetry.as_ref()?;
+    let path = route.traced_path(head.uri.path())?;
+    telemetry.http(path, &head.method, &head.headers)
+}
+
+/// Answers a request within its span.
+async fn record(
+    reply: impl Future<Output = Result<Reply, Problem>>,
+    span: Span,
+) -> Result<Reply, Problem> {
+    let reply = reply.instrument(span.clone()).await;
+    let status = reply.as_ref().map_or_else(|problem| problem.status, Response::status);
+    span.record("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        span.record("error.type", status.as_str());
+        span.record("otel.status_code", "error");
+    }
+    reply
 }
 
 /// Answers a request for one of the routes of this protocol.

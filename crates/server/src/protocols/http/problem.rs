@@ -17,7 +17,7 @@ use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 /// An error of a request.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    status: StatusCode,
+    pub(super) status: StatusCode,
     /// The URI of its type, or `about:blank`.
     kind: &'static str,
     detail: String,

@@ -11,6 +11,7 @@ use crate::{
     net::{secret::Secret, web::WebPort},
     policies::policy_cache::PolicyCache,
     stats::Stats,
+    telemetry::Telemetry,
 };
 
 /// The parts of the server that requests of HTTP need.
@@ -22,6 +23,8 @@ pub(crate) struct HttpContext {
     pub(crate) input_timeout: Duration,
     /// Whether requests may set the time of a decision.
     pub(crate) test_clock: bool,
+    /// Records spans, if it is to.
+    pub(crate) telemetry: Option<Telemetry>,
     /// The names of the server that requests may use.
     pub(crate) hosts: HostNames,
     /// The secret that clients must give.

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
+    telemetry::record_decision,
 };
 
 /// Entries of a batch that is decided before more is read.
@@ -94,6 +95,8 @@ impl<'a> Batch<'a> {
         let must_wait = entries.len() > light + 1
             && session.worker.turns().are_many()
             && !session.turn.is_in_lane();
+        // The span of a batch has the decision of a single command.
+        let traced = shared.telemetry.is_some() && entries.len() == 1;
         let mut decided = 0;
         while decided < entries.len() {
             let end = if decided < light {
@@ -118,6 +121,10 @@ impl<'a> Batch<'a> {
                         if let Some(watch) = watch {
                             let cause = Cause::policy(operation.policy.policy());
                             watch.decided(operation.key, &decision, cause);
+                        }
+                        if traced {
+                            let cause = Cause::policy(operation.policy.policy());
+                            record_decision(Source::Store, &decision, cause);
                         }
                         entry.reply(&decision, writer);
                     }

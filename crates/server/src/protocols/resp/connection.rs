@@ -29,6 +29,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, Sleep, sleep},
 };
+use tracing::{Instrument as _, Span};
 
 use super::{
     batch::Batch,
@@ -226,12 +227,14 @@ impl<'a> Connection<'a> {
         loop {
             let start = self.start;
             let before = self.worker.stats().requests.count();
-            let end = self.run_batch();
+            let span = self.batch_span();
+            let end = span.in_scope(|| self.run_batch());
             let commands = self.worker.stats().requests.count().wrapping_sub(before);
+            self.record_commands(&span, commands);
             let gathered = self.worker.gathered.take();
             self.record_times(start, &end);
             if !self.worker.deferred.borrow().replies.is_empty()
-                && !Box::pin(self.answer_deferred()).await
+                && !Box::pin(self.answer_deferred().instrument(span.clone())).await
             {
                 return Ok(false);
             }
@@ -264,7 +267,7 @@ impl<'a> Connection<'a> {
                 BatchEnd::Wait(waiting) => {
                     self.flush().await?;
                     // Rare and large: boxed, so that not every connection has the space for it.
-                    if !self.compact() || !Box::pin(self.wait(*waiting)).await? {
+                    if !self.compact() || !Box::pin(self.wait(*waiting).instrument(span)).await? {
                         return Ok(false);
                     }
                     // The server let it wait: the client was not idle.
@@ -277,6 +280,27 @@ impl<'a> Connection<'a> {
                 BatchEnd::Close => return Ok(false),
             }
         }
+    }
+
+    /// The span of the next batch, if it is to be recorded.
+    #[inline]
+    fn batch_span(&self) -> Span {
+        match &self.worker.shared.telemetry {
+            Some(telemetry) if self.start < self.unread.len() => telemetry.resp(),
+            _ => Span::none(),
+        }
+    }
+
+    /// Adds the commands of a batch to its span.
+    #[inline]
+    fn record_commands(&self, span: &Span, commands: u64) {
+        if span.is_none() {
+            return;
+        }
+        let last = self.session.client.command.load(Ordering::Relaxed);
+        let name = self.table.specs().nth(last).map_or("unknown", |it| it.name);
+        span.record("otel.name", if commands == 1 { name } else { "pipeline" });
+        span.record("sluicegate.commands", i64::try_from(commands).unwrap_or(i64::MAX));
     }
 
     /// Runs commands, all at one time, until the batch ends.

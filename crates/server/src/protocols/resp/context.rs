@@ -11,6 +11,7 @@ use crate::{
     net::{clients::Clients, incidents::Incidents, secret::Secret},
     stats::{KeyFilter, KeyPage, ServerStats},
     store::snapshots::SnapshotLog,
+    telemetry::Telemetry,
 };
 
 /// The parts of the server that commands use.
@@ -23,6 +24,8 @@ pub(crate) struct RespContext {
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
+    /// Records spans, if it is to.
+    pub(crate) telemetry: Option<Telemetry>,
     pub(crate) list_keys: ListKeys,
     pub(crate) timeouts: TimeoutConfig,
     pub(crate) when_full: WhenFull,

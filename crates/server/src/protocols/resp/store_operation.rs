@@ -21,7 +21,7 @@ use super::{
     session::Session,
     worker::RespWorker,
 };
-use crate::{decide::Decider, stats::Cause, store::error_reply};
+use crate::{decide::Decider, stats::Cause, store::error_reply, telemetry::record_decision};
 
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
@@ -94,6 +94,9 @@ async fn decide<'a>(
                 let policy = pending.policy.policy();
                 stats.decided(answer.source, &answer.decision);
                 stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
+                if worker.shared.telemetry.is_some() && operations.len() == 1 {
+                    record_decision(answer.source, &answer.decision, Cause::policy(policy));
+                }
                 pending.reply(&answer.decision, writer);
                 decider.queues.applied(&pending.key, policy, pending.operation);
             }
