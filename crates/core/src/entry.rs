@@ -153,7 +153,7 @@ impl Entry {
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         // An open hold is enough to know.
-        !self.ledger().is_some_and(|ledger| ledger.last_expiry() > now.as_micros())
+        self.ledger().is_none_or(|ledger| ledger.last_expiry() <= now.as_micros())
             && self.lifetime(now).is_zero()
     }
 

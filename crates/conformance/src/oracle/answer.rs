@@ -43,7 +43,7 @@ pub enum HoldOp {
 }
 
 /// A decision; spans are whole microseconds, rounded up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Whether the request passes.
     pub allowed: bool,
