@@ -22,7 +22,8 @@ pub(crate) fn migrated_states(old: &Entry, policy: &Policy, now: Timestamp) -> V
     let migrated = policy.limits().iter().zip(sources).map(|(limit, source)| {
         let Some(index) = source else { return MigratedState::State(State::None) };
         let writer = &old.policy.limits()[index];
-        match limit.reader(writer) {
+        // A log is read where it is only for `now`: with open holds, limits look ahead.
+        match limit.reader(writer).filter(|_| old.ledger().is_none()) {
             Some(reader) => MigratedState::Log(reader, index),
             None => MigratedState::State(limit.migrate(writer, old.states[index].clone(), now)),
         }

@@ -13,6 +13,7 @@ mod check;
 mod drift;
 mod encoding;
 mod fuzz;
+mod holds;
 mod multi_key;
 mod policy_errors;
 mod policy_text;

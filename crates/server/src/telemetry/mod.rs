@@ -32,7 +32,10 @@ use tracing_subscriber::{
 };
 
 pub use self::endpoint::OtlpEndpoint;
-pub(crate) use self::{export::ExportTask, spans::record_decision};
+pub(crate) use self::{
+    export::ExportTask,
+    spans::{SpanDecision, record_decision},
+};
 use self::{export::Exporter, sampler::Sampler};
 
 /// Records spans of requests and of round trips to the store, and sends them to a collector by OTLP.

@@ -5,7 +5,8 @@ use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt as _},
 };
-use sluicegate_core::{Decision, Outcome, Retry, Source};
+use parking_lot::Mutex;
+use sluicegate_core::{Decision, Outcome, Policy, Retry, Source};
 use tracing::{
     Span,
     field::{Empty, display},
@@ -96,7 +97,8 @@ fn with_parent(span: Span, parent: Option<SpanContext>) -> Span {
     span
 }
 
-/// Adds a decision to the span of the current request, if it has one.
+/// Adds a decision to the span of the current request, if it has one. Only once for each span: a second one would
+/// add each attribute again.
 pub(crate) fn record_decision(source: Source, decision: &Decision, cause: Cause<'_>) {
     let span = Span::current();
     if span.is_disabled() {
@@ -111,6 +113,39 @@ pub(crate) fn record_decision(source: Source, decision: &Decision, cause: Cause<
     if let Outcome::Deny { retry: Retry::After(wait) } = decision.outcome {
         let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         span.record("sluicegate.retry_after_us", micros);
+    }
+}
+
+/// The decision for the span of a request that makes several: the first denial, otherwise the last one.
+#[derive(Debug, Default)]
+pub(crate) struct SpanDecision(Mutex<Option<Noted>>);
+
+#[derive(Debug)]
+struct Noted {
+    source: Source,
+    decision: Decision,
+    policy: Policy,
+    rule: Option<String>,
+}
+
+impl SpanDecision {
+    /// Notes a decision of the current request.
+    pub(crate) fn note(&self, source: Source, decision: &Decision, cause: Cause<'_>) {
+        let mut noted = self.0.lock();
+        if Span::current().is_disabled() || noted.as_ref().is_some_and(|it| !it.decision.allowed())
+        {
+            return;
+        }
+        let (policy, rule) = (cause.policy.clone(), cause.rule.map(str::to_owned));
+        *noted = Some(Noted { source, decision: *decision, policy, rule });
+    }
+
+    /// Adds the decision to the span of the current request.
+    pub(crate) fn record(self) {
+        if let Some(Noted { source, decision, policy, rule }) = self.0.into_inner() {
+            let cause = Cause { rule: rule.as_deref(), policy: &policy };
+            record_decision(source, &decision, cause);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     policies::rule_store::RuleSnapshot,
     stats::{Cause, Stats},
     store::error_reply,
-    telemetry::record_decision,
+    telemetry::SpanDecision,
 };
 
 /// Maximum number of descriptors of a request, and of entries of a descriptor.
@@ -65,6 +65,8 @@ pub(super) async fn decide(
         let charges = found.iter().flat_map(|it| &it.charges);
         charges.for_each(|it| context.decider.prefetch(&it.key));
     });
+    // The span of the call has one decision.
+    let traced = context.telemetry.as_ref().map(|_| SpanDecision::default());
     let evaluations = calls.iter().zip(&descriptors).zip(&matches);
     let evaluations = evaluations.map(|((call, descriptor), found)| {
         // A limit of the request replaces the rules in Sluicegate's own format.
@@ -72,16 +74,21 @@ pub(super) async fn decide(
             Some(_) => found.iter().take_while(|it| it.wire.is_some()).count(),
             None => found.len(),
         };
-        let evaluation = DescriptorEvaluation { context, stats, rules: &rules, call: *call, now };
+        let (rules, call, traced) = (&*rules, *call, traced.as_ref());
+        let evaluation = DescriptorEvaluation { context, stats, rules, call, now, traced };
         evaluation.outcome(&request.domain, descriptor, &found[..count])
     });
-    if !context.decider.is_local() {
-        // A remote store is called for all descriptors at once.
-        return Box::pin(try_join_all(evaluations)).await;
-    }
     let mut outcomes = Vec::with_capacity(calls.len());
-    for evaluation in evaluations {
-        outcomes.push(evaluation.await?);
+    if context.decider.is_local() {
+        for evaluation in evaluations {
+            outcomes.push(evaluation.await?);
+        }
+    } else {
+        // A remote store is called for all descriptors at once.
+        outcomes = Box::pin(try_join_all(evaluations)).await?;
+    }
+    if let Some(traced) = traced {
+        traced.record();
     }
     Ok(outcomes)
 }
@@ -151,6 +158,8 @@ struct DescriptorEvaluation<'a> {
     rules: &'a RuleSnapshot,
     call: DescriptorCall,
     now: Timestamp,
+    /// The decision for the span of the call, if spans are recorded.
+    traced: Option<&'a SpanDecision>,
 }
 
 impl DescriptorEvaluation<'_> {
@@ -195,8 +204,8 @@ impl DescriptorEvaluation<'_> {
         if let Some(charge) = found.charges.get(outcome.charge) {
             let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
             self.stats.sampler.note(&charge.key, decision, cause);
-            if self.context.telemetry.is_some() {
-                record_decision(outcome.source, decision, cause);
+            if let Some(traced) = self.traced {
+                traced.note(outcome.source, decision, cause);
             }
         }
         Ok(())
@@ -274,8 +283,8 @@ impl DescriptorEvaluation<'_> {
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.stats.decided(answer.source, &answer.decision);
         self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
-        if self.context.telemetry.is_some() {
-            record_decision(answer.source, &answer.decision, Cause::policy(&policy));
+        if let Some(traced) = self.traced {
+            traced.note(answer.source, &answer.decision, Cause::policy(&policy));
         }
         Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
     }

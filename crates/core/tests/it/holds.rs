@@ -1,0 +1,103 @@
+//! Holds, by hand: what the random histories of the conformance kit found first.
+
+use std::time::Duration;
+
+use sluicegate_core::{
+    Entry, HoldError, HoldOperation, MAX_HOLDS, Operation, Policy, Retry, Timestamp, apply,
+    apply_hold,
+};
+
+fn policy(text: &str) -> Policy {
+    text.parse().expect("a policy")
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).expect("a time")
+}
+
+fn hold(id: &[u8], cost: u32, ttl: u64) -> HoldOperation<'_> {
+    HoldOperation::Hold { id, cost, ttl: Some(Duration::from_micros(ttl)) }
+}
+
+fn after(micros: u64) -> Option<Retry> {
+    Some(Retry::After(Duration::from_micros(micros)))
+}
+
+#[test]
+fn peek_of_a_migrated_log_looks_ahead_under_the_new_policy() {
+    let (long, short) = (policy("sliding-log:3/1s"), policy("sliding-log:2/1ms,gcra:9/1s"));
+    let mut entry = None;
+    let now = at(103_000_001);
+    assert!(apply(&long, &mut entry, now, Operation::Take(1)).unwrap().allowed());
+    assert!(apply_hold(&short, &mut entry, now, hold(b"a", 1, 95_402)).unwrap().allowed());
+    // Under the short log the event is gone after a millisecond; under the long one, after a second.
+    let peek = apply(&long, &mut entry, now, Operation::Peek(2)).unwrap();
+    assert_eq!(peek.retry(), after(1_000_000));
+}
+
+#[test]
+fn reset_after_takes_later_times_as_now_before_it_looks_ahead() {
+    let window = policy("fixed-window:7/1s");
+    let mut entry = None;
+    let start = at(10_000_000);
+    assert!(apply(&window, &mut entry, start, Operation::Take(1)).unwrap().allowed());
+    assert!(apply_hold(&window, &mut entry, start, hold(b"a", 2, 25_000)).unwrap().allowed());
+    // The clock steps back by half a second: the window counts as opened now.
+    let peek = apply(&window, &mut entry, at(9_500_000), Operation::Peek(1)).unwrap();
+    assert_eq!(peek.reset_after, Duration::from_secs(1));
+}
+
+#[test]
+fn hold_of_a_full_ledger_is_an_error_and_changes_nothing() {
+    let (many, now) = (policy("token-bucket:1000000/1s"), at(0));
+    let mut entry = None;
+    assert!(apply_hold(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000)).unwrap().allowed());
+    // As many records as there can be, with other ids.
+    let mut bytes = entry.expect("a hold is open").encode();
+    let count_at = bytes.len() - 4 - 20;
+    let record = bytes[count_at + 4..].to_vec();
+    bytes[count_at..count_at + 4].copy_from_slice(&65_536_u32.to_le_bytes());
+    for id in 1..MAX_HOLDS {
+        bytes.extend_from_slice(&record[..12]);
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    let mut entry = Some(Entry::decode(&bytes).expect("a full ledger"));
+    let before = entry.as_ref().map(Entry::encode);
+    let more = apply_hold(&many, &mut entry, now, hold(b"more", 1, 1_000_000));
+    assert_eq!(more, Err(HoldError::Full));
+    assert_eq!(entry.as_ref().map(Entry::encode), before);
+    // An open hold is not one more, and a denied one is a denial.
+    let open = apply_hold(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000));
+    assert!(open.unwrap().allowed());
+    let denied = apply_hold(&many, &mut entry, now, hold(b"more", 1_000_000, 1_000_000));
+    assert!(!denied.unwrap().allowed());
+    assert_eq!(Entry::decode(&before.unwrap()).unwrap(), entry.unwrap());
+}
+
+#[test]
+fn decode_damaged_ledger_is_an_error() {
+    let mut entry = None;
+    let concurrency = policy("concurrency:9/1m");
+    let two = [b"a".as_slice(), b"bc"].map(|id| hold(id, 1, 1_000_000));
+    for hold in two {
+        assert!(apply_hold(&concurrency, &mut entry, at(5), hold).unwrap().allowed());
+    }
+    let bytes = entry.expect("holds are open").encode();
+    assert_eq!(bytes.len(), 13 + 4 + 13 + 14);
+    for cut in 14..bytes.len() {
+        assert!(Entry::decode(&bytes[..cut]).is_err(), "{cut}");
+    }
+    for (offset, value) in [
+        (13, 0),    // no holds
+        (13, 3),    // more than there are
+        (17, 0x80), // an empty id
+        (17, 65),   // a long one
+        (18, 0),    // no units
+        (28, 0xff), // a time beyond the last one
+    ] {
+        let mut damaged = bytes.clone();
+        damaged[offset] = value;
+        assert!(Entry::decode(&damaged).is_err(), "{offset}: {value}");
+    }
+    assert!(Entry::decode(&[&bytes[..], b"\0"].concat()).is_err());
+}
