@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{
     algorithm::{Limit, State, WindowState},
-    ledger::Ledger,
+    ledger::{Hold, Ledger},
     look_ahead::OpenHolds,
     policy::Policy,
     time::Timestamp,
@@ -52,16 +52,26 @@ impl Entry {
 
     /// Each limit of the policy with what is in use of it at `now`, in the order written.
     pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
-        let holds = OpenHolds(self.ledger());
-        self.limits().map(move |(limit, state)| {
+        let charged = self.has_expired_holds(now).then(|| self.clone().after_expiries(now));
+        let charged = charged.map(|entry| entry.unwrap_or_else(|| Self::unused(&self.policy)));
+        let entry = charged.as_ref().unwrap_or(self);
+        let holds = OpenHolds(entry.ledger());
+        let usage = entry.limits().map(|(limit, state)| {
             let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
-            let usage = Usage {
+            Usage {
                 used: limit.used(state, now) + holds.held(limit),
                 remaining: holds.remaining(limit, state, now),
                 reset_after: Duration::from_micros(reset_after),
-            };
-            (limit, usage)
-        })
+            }
+        });
+        let usage: SmallVec<[Usage; 1]> = usage.collect();
+        self.policy.limits().iter().zip(usage)
+    }
+
+    /// The holds that are open at `now`, in the order in which they were opened.
+    pub fn holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
+        let holds = self.ledger().into_iter().flat_map(Ledger::iter);
+        holds.filter(move |hold| hold.expires > now.as_micros())
     }
 
     /// How long the entry must be kept from `now` on; zero when it may be forgotten.
@@ -219,5 +229,31 @@ impl Entry {
 
     pub(crate) fn is_unused(&self) -> bool {
         self.states.iter().all(|state| *state == State::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{HoldOperation, apply_hold};
+
+    use super::*;
+
+    #[test]
+    fn usage_after_a_hold_has_expired_charges_it_or_gives_its_room_back() {
+        for (policy, expected) in [("concurrency:9/1h", (2, 7)), ("fixed-window:9/1h", (5, 4))] {
+            let (policy, mut entry) = (policy.parse().unwrap(), None);
+            for (id, cost, millis) in [(b"a", 2, 60_000), (b"b", 3, 1)] {
+                let ttl = Some(Duration::from_millis(millis));
+                let hold = HoldOperation::Hold { id, cost, ttl };
+                assert!(apply_hold(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap().allowed());
+            }
+            let entry = entry.unwrap();
+            let now = Timestamp::from_micros(1000).unwrap();
+            let (_, usage) = entry.usage(now).next().unwrap();
+            assert_eq!((usage.used, usage.remaining), expected, "{policy}");
+            let open: Vec<_> = entry.holds(now).map(|it| (it.id, it.expires_after(now))).collect();
+            assert_eq!(open, [(&b"a"[..], Duration::from_millis(59_999))]);
+            assert_eq!(entry.holds(Timestamp::EPOCH).map(|it| it.units).sum::<u32>(), 5);
+        }
     }
 }

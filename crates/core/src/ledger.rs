@@ -9,6 +9,8 @@
 //! Invariants: no two holds have the same id; no hold has 0 units; at most [`MAX_HOLDS`] are open; the sums and times
 //! beside the records are those of the records.
 
+use std::time::Duration;
+
 use crate::{
     bytes::{MAX_TIME, Reader, StateError, Writer},
     time::Timestamp,
@@ -24,16 +26,26 @@ const HEAD: usize = 12;
 /// Set in the first byte of a record of a metered hold.
 const METERED: u8 = 0x80;
 
-/// An open hold.
+/// An open hold of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hold<'a> {
-    pub(crate) id: &'a [u8],
-    /// At least 1.
-    pub(crate) units: u32,
+#[non_exhaustive]
+pub struct Hold<'a> {
+    /// Its id: 1 to 64 bytes.
+    pub id: &'a [u8],
+    /// Units that it holds, at least 1.
+    pub units: u32,
     /// The time from which it is no longer open, in microseconds since the Unix epoch.
     pub(crate) expires: u64,
     /// Whether it was opened under a policy with a limit other than `concurrency`.
     pub(crate) metered: bool,
+}
+
+impl Hold<'_> {
+    /// How long the hold stays open from `now` on, unless it is settled or renewed.
+    #[must_use]
+    pub const fn expires_after(&self, now: Timestamp) -> Duration {
+        Duration::from_micros(self.expires.saturating_sub(now.as_micros()))
+    }
 }
 
 /// The open holds of a key; never empty where an entry has it.

@@ -62,7 +62,7 @@ pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
 pub use entry::{Entry, Usage};
 pub use holds::{HoldError, HoldOperation, apply_hold};
-pub use ledger::{MAX_HOLD_ID, MAX_HOLDS};
+pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{
     EntryTake, MAX_KEYS_PER_TAKE, MultiKeyDecision, MultiKeyError, MultiKeyOperation,

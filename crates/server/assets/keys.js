@@ -25,9 +25,16 @@ function sentence(name, result) {
   return `${name} is denied by ${next.limit}: ${retry}, ${recovered}.`;
 }
 
+/** What the server says of the open holds of a key, as a sentence. */
+function heldBy({ count: all, units, oldest, oldest_expires_after_us }) {
+  const oldestHold = `the oldest (${oldest}) expires in ${span(oldest_expires_after_us)}`;
+  return ` ${several(units, "unit")} held by ${several(all, "hold")}: ${oldestHold}.`;
+}
+
 async function lookUp({ asked, name }, aloud) {
   const result = await (await ask("/dashboard/key", asked)).json();
-  const text = sentence(`${name}${result.mask ? ` (${result.mask})` : ""}`, result);
+  const told = sentence(`${name}${result.mask ? ` (${result.mask})` : ""}`, result);
+  const text = result.holds ? told + heldBy(result.holds) : told;
   byId("look-told").textContent = text;
   // A screen reader hears it once, not every second.
   if (aloud || !result.found) byId("look-said").textContent = text;

@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
-use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError, as_micros};
+use sluicegate_core::{Entry, Policy, PreparedPolicy, Retry, StoreError, Timestamp, as_micros};
 
 use super::{playground::Level, sources::Sources};
-use crate::DashboardMode;
+use crate::{DashboardMode, stats::KeyDisplay};
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
@@ -30,6 +30,34 @@ struct State {
     lifetime_us: i64,
     bytes: i64,
     limits: Vec<Level>,
+    /// `None` if no hold is open.
+    holds: Option<Holds>,
+}
+
+/// The open holds of a key.
+#[derive(Debug, Serialize)]
+struct Holds {
+    count: usize,
+    units: u64,
+    /// The mask of the id of the hold that was opened first: ids may identify requests.
+    oldest: String,
+    /// When that hold expires, unless it is settled or renewed.
+    oldest_expires_after_us: u64,
+}
+
+impl Holds {
+    fn of(entry: &Entry, now: Timestamp, display: &KeyDisplay) -> Option<Self> {
+        let oldest = entry.holds(now).next()?;
+        let (count, units) = entry
+            .holds(now)
+            .fold((0, 0), |(count, units), hold| (count + 1, units + u64::from(hold.units)));
+        Some(Self {
+            count,
+            units,
+            oldest: display.mask(oldest.id),
+            oldest_expires_after_us: as_micros(oldest.expires_after(now)),
+        })
+    }
 }
 
 /// How a request of cost 1 would be answered.
@@ -47,11 +75,13 @@ struct Next {
 pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, StoreError> {
     let display = &sources.display;
     let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
-    let described =
-        sources.decider.read(key, sources.decider.now(), Description::of).await?.flatten();
+    let read = |entry: &Entry, now| {
+        Description::of(entry, now).map(|it| (it, Holds::of(entry, now, display)))
+    };
+    let described = sources.decider.read(key, sources.decider.now(), read).await?.flatten();
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
     let blocked_us = blocked.map(as_micros);
-    let Some(it) = described else {
+    let Some((it, holds)) = described else {
         return Ok(KeyView { found: false, blocked_us, mask, state: None });
     };
     let state = State {
@@ -61,6 +91,7 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, St
         lifetime_us: it.lifetime_us,
         bytes: it.bytes,
         limits: it.limits.into_iter().map(Level::from).collect(),
+        holds,
     };
     Ok(KeyView { found: true, blocked_us, mask, state: Some(state) })
 }

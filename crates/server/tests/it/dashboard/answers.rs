@@ -82,6 +82,35 @@ fn dashboard_key_lookup_shows_usage() {
 }
 
 #[test]
+fn dashboard_key_lookup_shows_holds_with_masked_ids() {
+    let server = server(|_| {});
+    let mut client = Client::connect(&server);
+    let mut resp = server.connect();
+    for (id, cost, ttl) in [("secret-a", 2, 60_000_000), ("secret-b", 3, 1000)] {
+        resp.integers(&format!("SG.HOLD k concurrency:9/1h {id} COST {cost} TTL {ttl}"));
+    }
+    let told = sluicegate_testing::eventually("the second hold expires", || {
+        let told = client.post("/dashboard/key", r#"{"key":"k"}"#).json();
+        if told["holds"]["count"] == 1 { Ok(told) } else { Err(told) }
+    });
+    let (holds, limit) = (&told["holds"], &told["limits"][0]);
+    assert_eq!(
+        (&holds["units"], &limit["used"], &limit["remaining"]),
+        (&json!(2), &json!(2), &json!(7))
+    );
+    let expires = holds["oldest_expires_after_us"].as_u64().unwrap();
+    assert!((1..=60_000_000).contains(&expires), "{expires}");
+    let id = holds["oldest"].as_str().unwrap();
+    assert!(
+        id.len() == 11 && id.starts_with('#') && !told.to_string().contains("secret"),
+        "{told}"
+    );
+    server.connect().say("SG.TAKE other gcra:30/1h");
+    let told = client.post("/dashboard/key", r#"{"key":"other"}"#).json();
+    assert_eq!((&told["found"], &told["holds"]), (&json!(true), &json!(null)));
+}
+
+#[test]
 fn playground_decides_without_state() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);

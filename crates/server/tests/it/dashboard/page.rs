@@ -62,6 +62,27 @@ fn page_shows_decisions() {
 }
 
 #[test]
+fn page_look_up_shows_open_holds_without_their_ids() {
+    let server = server(|_| {});
+    let mut peer = server.connect();
+    for id in ["request-1", "request-2"] {
+        peer.say(&format!("SG.HOLD tenant:7 concurrency:9/1h {id} COST 2"));
+    }
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    browser.write("#look-key", "tenant:7");
+    browser.press("Enter");
+    let told = browser.until(
+        "document.querySelector('#look-told').textContent.includes('4 units held by 2 holds') && \
+         document.querySelector('#look-told').textContent",
+    );
+    let told = told.as_str().unwrap();
+    assert!(told.contains("the oldest (#") && !told.contains("request-1"), "{told}");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
 fn page_playground_denies_above_the_limit() {
     let server = server(|_| {});
     let browser = Browser::start(1280, 900);
