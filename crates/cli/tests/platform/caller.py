@@ -3,7 +3,7 @@
     caller.py HTTP GRPC
 
 A line names the protocol (`http`, `grpc`), whether the caller records its span (`sampled`), and the JSON body or the
-value of the descriptor (`body`). The answer is a line with the identities of the caller's span, and the status.
+values of the descriptors (`body`), joined by commas. The answer is a line with the identities of the caller's span, and the status.
 """
 
 import json
@@ -21,10 +21,10 @@ def field(number, content):
     return bytes([number << 3 | 2, len(content)]) + content
 
 
-def rate_limit_request(value):
-    """A RateLimitRequest of one descriptor with one entry, in the domain `web`."""
-    entry = field(1, b"user") + field(2, value.encode())
-    return field(1, b"web") + field(2, field(1, entry))
+def rate_limit_request(values):
+    """A RateLimitRequest in the domain `web`, with a descriptor of one entry for each value."""
+    entries = [field(1, b"user") + field(2, value.encode()) for value in values.split(",")]
+    return field(1, b"web") + b"".join(field(2, field(1, entry)) for entry in entries)
 
 
 def http(headers, body):

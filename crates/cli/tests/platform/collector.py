@@ -19,7 +19,10 @@ def value(any_value):
 
 
 def attributes(pairs):
-    return {pair.key: value(pair.value) for pair in pairs}
+    found = {pair.key: value(pair.value) for pair in pairs}
+    # OTLP demands that names are unique.
+    assert len(found) == len(pairs), pairs
+    return found
 
 
 class Collector(http.server.BaseHTTPRequestHandler):

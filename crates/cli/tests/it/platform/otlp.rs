@@ -221,8 +221,11 @@ fn otlp_spans_continue_the_traces_of_callers() {
         }
     }
 
-    for (is_allowed, code) in [(true, 1), (false, 2)] {
-        let caller = callers.call("grpc", true, "secret-user");
+    // The decision of a call with several descriptors is the first denial.
+    for (is_allowed, code, users) in
+        [(true, 1, "secret-user"), (false, 2, "secret-user"), (false, 2, "secret-user,new")]
+    {
+        let caller = callers.call("grpc", true, users);
         assert_eq!(caller["status"], code);
         let span = collector.find(&[("trace", &caller["trace"]), ("parent", &caller["span"])]);
         assert_eq!(span["name"], "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
