@@ -9,8 +9,21 @@ use crate::{
     history::SeededRng,
 };
 
-/// The ids of all histories.
-pub(crate) const IDS: [&[u8]; 5] = [b"a", b"b", b"\x00\xff\r\n", b"stream:2", &[b'z'; 64]];
+/// The ids of all histories: each uses the first few or all of them.
+const IDS: [&[u8]; 12] = [
+    b"a",
+    b"b",
+    b"\x00\xff\r\n",
+    b"stream:2",
+    &[b'z'; 64],
+    b"c",
+    b"d",
+    b"e",
+    b"f",
+    b"g",
+    b"h",
+    b"i",
+];
 
 /// An operation on a key or on a hold.
 #[derive(Clone, Copy, Debug)]
@@ -138,10 +151,11 @@ fn first_difference(
     })
 }
 
-/// The time of a history, and the times at which its holds expire.
+/// The time of a history, the ids of its holds, and the times at which they expire.
 pub(crate) struct HoldTimes {
     now: u64,
     expiries: Vec<u64>,
+    ids: &'static [&'static [u8]],
 }
 
 /// Periods, and lifetimes about as long.
@@ -150,7 +164,13 @@ const SPANS: [u64; 6] = [1_000, 7_000, 50_000, 1_000_000, 3_000_000, 60_000_000]
 impl HoldTimes {
     pub(crate) fn new(draw: &mut SeededRng) -> Self {
         let now = if draw.one_in(16) { 0 } else { 1_700_000_040_000_000 };
-        Self { now: now + draw.below(2) * draw.below(60_000_000), expiries: Vec::new() }
+        let now = now + draw.below(2) * draw.below(60_000_000);
+        Self { now, expiries: Vec::new(), ids: &IDS[..draw.pick(&[2, 5, 12])] }
+    }
+
+    /// One of the ids.
+    pub(crate) fn id(&self, draw: &mut SeededRng) -> &'static [u8] {
+        draw.pick(self.ids)
     }
 
     /// The time of the next step.
@@ -197,7 +217,7 @@ impl HoldTimes {
         policy: &Policy,
         shape: Shape,
     ) -> StepOperation<'static> {
-        let id = draw.pick(&IDS);
+        let id = self.id(draw);
         let cost = hold_cost(draw, policy);
         match draw.below(20) {
             0..=7 => StepOperation::Hold(HoldOperation::Hold { id, cost, ttl: self.ttl(draw) }),

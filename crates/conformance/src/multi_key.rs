@@ -9,7 +9,7 @@ use sluicegate_core::{
 use crate::{
     CoreSubject, HoldSubject, Invocation, Shape, Subject, compare,
     history::SeededRng,
-    hold_history::{HoldTimes, IDS, hold_cost, hold_policy},
+    hold_history::{HoldTimes, hold_cost, hold_policy},
 };
 
 /// One key of a multi-key take: the key, its policy, and the cost.
@@ -179,7 +179,7 @@ pub fn check_multi_key_holds(
                 (named(key), policy.clone(), hold_cost(draw, policy))
             });
             let takes: Vec<MultiKeyTake> = takes.collect();
-            let (id, ttl) = (draw.pick(&IDS), times.ttl(draw));
+            let (id, ttl) = (times.id(draw), times.ttl(draw));
             let (expected, found) = if draw.one_in(4) {
                 log.push(format!("{now} take of {takes:?}"));
                 (core.take_multi_key(&takes, now), subject.take_multi_key(&takes, now))

@@ -110,7 +110,7 @@ impl Subject for OracleSubject {
             }
             Operation::Reset => (Op::Reset, 0),
         };
-        decision(self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?)
+        decision(&self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?)
     }
 }
 
@@ -124,12 +124,12 @@ impl HoldSubject for OracleSubject {
             HoldOperation::Settle { id, used } => (id, HoldOp::Settle { used }),
             HoldOperation::Renew { id, ttl } => (id, HoldOp::Renew { ttl_us: ttl.map(micros) }),
         };
-        decision(self.0.apply_hold(key, id, &policy.to_string(), now.as_micros(), op)?)
+        decision(&self.0.apply_hold(key, id, &policy.to_string(), now.as_micros(), op)?)
     }
 }
 
 /// An answer of the oracle as a decision.
-fn decision(answer: oracle::Answer) -> Answer {
+fn decision(answer: &oracle::Answer) -> Answer {
     let units = |count: u64| u32::try_from(count).map_err(|_| format!("{count} units"));
     let retry = answer
         .retry_after_us

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_conformance::{
-    Shape, StoreSubject, check_histories, check_keys, check_multi_key, check_traces,
+    Shape, StoreSubject, check_histories, check_hold_histories, check_hold_traces, check_keys,
+    check_multi_key, check_multi_key_holds, check_traces,
 };
 use sluicegate_core::{
     Applied, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation, Operation, PreparedPolicy,
@@ -34,6 +35,13 @@ fn clocked_store_passes_conformance() {
     check_keys(&mut subject());
     check_histories(&mut subject(), 51_000, 500, Shape::default());
     check_multi_key(&mut subject(), 52_000, 500, Shape::default());
+}
+
+#[test]
+fn clocked_store_holds_pass_conformance() {
+    check_hold_traces(&mut subject());
+    check_hold_histories(&mut subject(), 53_000, 500, Shape::default());
+    check_multi_key_holds(&mut subject(), 54_000, 500, Shape::default());
 }
 
 /// The result of an operation, which must be there.
