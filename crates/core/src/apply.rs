@@ -263,15 +263,12 @@ impl<'a> Key<'a> {
                 self.decision(Outcome::Allow { delay }, cost)
             }
             _ => {
-                let less = |needed| match needed {
-                    Retry::After(wait) => {
-                        Retry::After(wait.saturating_sub(Duration::from_micros(max_wait)))
-                    }
-                    Retry::Never => Retry::Never,
+                let wait = |(limit, state): (&Limit, &State)| {
+                    holds.reserve_wait(limit, state, now, cost, max_wait)
                 };
-                let waits = self.limits().map(|limit| less(needs(limit)));
-                let binding = first_greatest(waits);
-                self.decision_of(Outcome::Deny { retry: less(needed) }, binding)
+                let binding = first_greatest(self.limits().map(wait));
+                let retry = self.limits().map(wait).max().unwrap_or(Retry::NOW);
+                self.decision_of(Outcome::Deny { retry }, binding)
             }
         }
     }

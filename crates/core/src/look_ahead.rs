@@ -80,6 +80,37 @@ impl OpenHolds<'_> {
         found.map_or(Retry::Never, |at| Retry::after_micros(at - now.as_micros()))
     }
 
+    /// Time after which a reserve of `cost` passes that waits for up to `max_wait` microseconds. In a queue, a hold that
+    /// expires departs before those that come later, and makes their delay longer.
+    pub(crate) fn reserve_wait(
+        self,
+        limit: &Limit,
+        state: &State,
+        now: Timestamp,
+        cost: u32,
+        max_wait: u64,
+    ) -> Retry {
+        if cost > limit.capacity() {
+            return Retry::Never;
+        }
+        let Retry::After(fits) = self.wait(limit, state, now, cost) else { return Retry::Never };
+        let early = (now.as_micros() + as_micros(fits)).saturating_sub(max_wait);
+        let passes = |state: &State, since: u64| {
+            let delay = limit.delay(state, Timestamp::saturating_from_micros(since));
+            since.max(early).max((since + delay).saturating_sub(max_wait))
+        };
+        let (mut state, mut since) = (state.clone(), now.as_micros());
+        let holds = self.0.filter(|_| limit.is_queue()).map_or_else(Vec::new, Ledger::by_expiry);
+        for hold in holds.iter().filter(|hold| hold.metered) {
+            if passes(&state, since) < hold.expires {
+                break;
+            }
+            expire(limit, &mut state, hold.expires, hold.units);
+            since = hold.expires;
+        }
+        Retry::after_micros(passes(&state, since) - now.as_micros())
+    }
+
     /// Microseconds until the state equals none and no hold that the limit counts is open.
     pub(crate) fn reset_after(self, limit: &Limit, state: &State, now: Timestamp) -> u64 {
         self.drained(limit, state, now, Limit::reset_after)
