@@ -89,25 +89,24 @@
 //! - [`SingleLimiter`]: one limit without a key.
 //! - [`LocalLimiter`]: a limit for each key, in this process, without async and without errors.
 //! - [`Limiter`]: a limit for each key in any [`Store`], with async.
-//! - [`Hold`], [`Permit`]: units held until they are settled, for requests in flight and costs known only afterwards.
+//! - [`HoldOutcome`], [`Permit`]: units held until they are settled, for requests in flight and costs known only afterwards.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
 //! - [`Policy`]: how much is allowed, as text or by [`builder`]s. [`PreparedPolicy`]: a policy with its settings, such
 //!   as the decision while the store is unavailable. Prepare a policy once and keep it.
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 
 mod error;
-mod hold;
+mod hold_outcome;
 mod limiter;
 mod local;
 mod multi_key;
 mod permit;
 mod shaper;
 mod single;
-mod stored_hold;
 mod wait;
 
 pub use error::Error;
-pub use hold::{Hold, MultiKeyHold};
+pub use hold_outcome::HoldOutcome;
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
 pub use permit::{LocalPermit, Permit};

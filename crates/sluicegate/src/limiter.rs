@@ -7,11 +7,12 @@ use sluicegate_core::{
     PreparedPolicy, Store, StoreError, StoreStatus,
 };
 
+use sluicegate_holds::{HoldGuard, HoldId};
+
 use crate::{
-    Hold, LocalLimiter, MultiKeyHold, SingleLimiter,
+    HoldOutcome, LocalLimiter, Permit, SingleLimiter,
     multi_key::keyed_takes,
-    permit::HoldGuard,
-    stored_hold::random_id,
+    permit::{all_decided, decided, guards},
     wait::{self, WaitOptions},
 };
 
@@ -266,14 +267,14 @@ impl Limiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use sluicegate::{Hold, Limiter, PreparedPolicy};
+    /// use sluicegate::{HoldOutcome, Limiter, PreparedPolicy};
     ///
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// let limiter = Limiter::in_memory();
     /// // Tokens of a language model: 4000 are held, and 2310 are used.
     /// let policy: PreparedPolicy = "token-bucket:10000/1h".parse()?;
     /// let held = limiter.hold("team7", &policy, 4000, Duration::from_secs(30)).await?;
-    /// let Hold::Allowed(permit) = held else { panic!("the key is unused") };
+    /// let HoldOutcome::Allowed(permit) = held else { panic!("the key is unused") };
     /// assert_eq!(permit.answer().remaining, 6000);
     /// assert_eq!(permit.settle(2310).await?.remaining, 7690);
     /// # Ok::<(), sluicegate::Error>(())
@@ -290,8 +291,8 @@ impl Limiter {
         policy: &PreparedPolicy,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<Hold, StoreError> {
-        self.hold_as(key.as_ref(), policy, None, cost, ttl.into()).await
+    ) -> Result<HoldOutcome, StoreError> {
+        self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into()).await
     }
 
     /// [`Limiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the hold
@@ -309,21 +310,21 @@ impl Limiter {
         id: impl AsRef<[u8]>,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<Hold, StoreError> {
-        self.hold_as(key.as_ref(), policy, Some(id.as_ref()), cost, ttl.into()).await
+    ) -> Result<HoldOutcome, StoreError> {
+        self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into()).await
     }
 
     async fn hold_as(
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
-        id: Option<&[u8]>,
+        id: HoldId,
         cost: u32,
         ttl: Option<Duration>,
-    ) -> Result<Hold, StoreError> {
-        let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let answer = guard.hold().open(cost).await?;
-        Ok(guard.decided(answer))
+    ) -> Result<HoldOutcome, StoreError> {
+        let mut guard = HoldGuard::new(&self.0, key, policy, id, ttl);
+        let answer = guard.open(cost).await?;
+        Ok(decided(guard, answer))
     }
 
     /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
@@ -355,14 +356,14 @@ impl Limiter {
         &self,
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<MultiKeyHold, StoreError> {
+    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
         let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
         let takes = keyed_takes(&holds);
-        let id = random_id();
-        let guards = HoldGuard::of_keys(&self.0, &takes, &id, ttl);
+        let id = HoldId::random();
+        let guards = guards(&self.0, &takes, &id, ttl);
         let operation = MultiKeyOperation::Hold { id: &id, ttl };
         let answer = self.0.apply_multi_key(operation, &takes).await?;
-        Ok(HoldGuard::all_decided(guards, answer))
+        Ok(all_decided(guards, answer))
     }
 
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.

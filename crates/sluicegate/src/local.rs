@@ -6,13 +6,13 @@ use sluicegate_core::{
     Answer, AsStore, Clock, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
     MultiKeyOperation, Operation, OperationError, PreparedPolicy, Source,
 };
+use sluicegate_holds::{HoldGuard, HoldId};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 use crate::{
-    Hold, LocalPermit, MultiKeyHold,
+    HoldOutcome, LocalPermit,
     multi_key::keyed_takes,
-    permit::HoldGuard,
-    stored_hold::random_id,
+    permit::{all_decided, decided, guards},
     wait::{self, WaitOptions},
 };
 
@@ -232,7 +232,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use sluicegate::{Hold, LocalLimiter, ManualClock, PreparedPolicy};
+    /// use sluicegate::{HoldOutcome, LocalLimiter, ManualClock, PreparedPolicy};
     ///
     /// let clock = ManualClock::default();
     /// let limiter = LocalLimiter::with_clock(clock.clone());
@@ -257,8 +257,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         policy: &PreparedPolicy,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
-        self.hold_as(key.as_ref(), policy, None, cost, ttl.into())
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into())
     }
 
     /// [`LocalLimiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the
@@ -273,22 +273,22 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         id: impl AsRef<[u8]>,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
-        self.hold_as(key.as_ref(), policy, Some(id.as_ref()), cost, ttl.into())
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into())
     }
 
     fn hold_as(
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
-        id: Option<&[u8]>,
+        id: HoldId,
         cost: u32,
         ttl: Option<Duration>,
-    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
         let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let operation = HoldOperation::Hold { id: &guard.hold().id, cost, ttl };
+        let operation = HoldOperation::Hold { id: guard.id(), cost, ttl };
         let decision = self.0.decide_hold(key, policy, operation)?;
-        Ok(guard.decided(decision.into()))
+        Ok(decided(guard, decision.into()))
     }
 
     /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
@@ -300,14 +300,14 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         &self,
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<MultiKeyHold<LocalPermit<C>>, MultiKeyError> {
+    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
         let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let (takes, id) = (keyed_takes(&holds), random_id());
-        let guards = HoldGuard::of_keys(&self.0, &takes, &id, ttl);
+        let (takes, id) = (keyed_takes(&holds), HoldId::random());
+        let guards = guards(&self.0, &takes, &id, ttl);
         let operation = MultiKeyOperation::Hold { id: &id, ttl };
         let taken = self.0.store().apply_multi_key(operation, &takes, self.0.clock().now())?;
         let answer = MultiKeyAnswer { multi_key: taken, source: Source::Store };
-        Ok(HoldGuard::all_decided(guards, answer))
+        Ok(all_decided(guards, answer))
     }
 }
 

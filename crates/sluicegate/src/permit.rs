@@ -1,18 +1,15 @@
-//! Guards of holds, which settle when they are dropped.
+//! Permits: guards of units that are held.
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{
-    Answer, Clock, HoldOperation, KeyedTake, MultiKeyAnswer, PreparedPolicy, Source, Store,
-    StoreError,
-};
+use sluicegate_core::{Answer, Clock, KeyedTake, MultiKeyAnswer, Store, StoreError};
+use sluicegate_holds::{HoldGuard, HoldId};
 use sluicegate_memory::{ClockedStore, SystemClock};
-use tokio::{runtime::Handle, task::AbortHandle};
 
-use crate::{
-    Hold, MultiKeyHold,
-    stored_hold::{AnyStore, StoredHold, random_id},
-};
+use crate::HoldOutcome;
+
+/// The store of a [`Limiter`](crate::Limiter).
+type AnyStore = dyn Store<Error = StoreError>;
 
 /// The permit of a [`LocalLimiter`](crate::LocalLimiter): the same calls without async and without errors.
 pub type LocalPermit<C = SystemClock> = Permit<ClockedStore<C>>;
@@ -28,13 +25,13 @@ pub type LocalPermit<C = SystemClock> = Permit<ClockedStore<C>>;
 /// Without a tokio runtime, or if the process ends, the hold expires after its lifetime and is charged in full.
 ///
 /// ```
-/// use sluicegate::{Hold, Limiter, PreparedPolicy};
+/// use sluicegate::{HoldOutcome, Limiter, PreparedPolicy};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let limiter = Limiter::in_memory();
 /// let policy: PreparedPolicy = "concurrency:20000/30s,token-bucket:100000/1m".parse()?;
 /// // A request to a language model: up to 4000 tokens, of which it uses 2310.
-/// let Hold::Allowed(permit) = limiter.hold("team7", &policy, 4000, None).await? else {
+/// let HoldOutcome::Allowed(permit) = limiter.hold("team7", &policy, 4000, None).await? else {
 ///     panic!("the key is unused");
 /// };
 /// assert_eq!(permit.answer().remaining, 16_000);
@@ -48,8 +45,6 @@ pub struct Permit<S = AnyStore>
 where
     S: Store<Error = StoreError> + ?Sized + 'static,
 {
-    // Dropped before the guard settles.
-    renewal: Option<Renewal>,
     guard: HoldGuard<S>,
     answer: Answer,
 }
@@ -63,7 +58,7 @@ impl<S: Store<Error = StoreError> + ?Sized> Permit<S> {
     /// The id of the hold: 1 to 64 bytes.
     #[must_use]
     pub fn id(&self) -> &[u8] {
-        &self.guard.hold.id
+        self.guard.id()
     }
 
     /// Renews the hold three times in its lifetime, by a task, until the permit is settled or dropped: for work that may
@@ -72,9 +67,8 @@ impl<S: Store<Error = StoreError> + ?Sized> Permit<S> {
     /// # Panics
     /// Outside of a tokio runtime with timers.
     pub fn keep_alive(mut self) -> Self {
-        let hold = Arc::clone(&self.guard.hold);
-        let task = tokio::spawn(async move { hold.keep_alive().await });
-        self.renewal = Some(Renewal(task.abort_handle()));
+        self.guard.keep_alive();
+        assert!(self.guard.is_kept_alive(), "a tokio runtime is needed to keep a hold alive");
         self
     }
 }
@@ -88,12 +82,7 @@ impl Permit {
     /// # Errors
     /// [`StoreError::Unavailable`] or [`StoreError::Timeout`]. The settle is then repeated in the background.
     pub async fn settle(self, used: u32) -> Result<Answer, StoreError> {
-        let Self { renewal, mut guard, .. } = self;
-        drop(renewal);
-        guard.used = Some(used);
-        let answer = guard.hold.settle(Some(used)).await?;
-        guard.disarm();
-        Ok(answer)
+        self.guard.settle(used).await
     }
 
     /// Prolongs the hold: it then expires after its lifetime from now. The answer is denied if it has expired already.
@@ -101,7 +90,7 @@ impl Permit {
     /// # Errors
     /// [`StoreError::Unavailable`] or [`StoreError::Timeout`].
     pub async fn renew(&self) -> Result<Answer, StoreError> {
-        self.guard.hold.renew().await
+        self.guard.renew().await
     }
 }
 
@@ -110,143 +99,71 @@ impl<C: Clock + fmt::Debug + Send + Sync> LocalPermit<C> {
     ///
     /// The answer is denied if the hold has expired: it was charged in full, and nothing more is charged.
     pub fn settle(self, used: u32) -> Answer {
-        let Self { renewal, mut guard, .. } = self;
-        drop(renewal);
-        guard.disarm();
-        guard.hold.decide(HoldOperation::Settle { id: &guard.hold.id, used: Some(used) })
+        answered(self.guard.settle_now(used))
     }
 
     /// Prolongs the hold: it then expires after its lifetime from now. The answer is denied if it has expired already.
     pub fn renew(&self) -> Answer {
-        let hold = &self.guard.hold;
-        hold.decide(HoldOperation::Renew { id: &hold.id, ttl: hold.ttl })
+        answered(self.guard.renew().now())
     }
+}
+
+/// The answer of a store in this process about a hold that it made.
+fn answered(answer: Option<Result<Answer, StoreError>>) -> Answer {
+    let answer = answer.expect("a store in this process answers now");
+    answer.expect("only a hold that is not open can fail")
 }
 
 impl<S: Store<Error = StoreError> + ?Sized> fmt::Debug for Permit<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { renewal, guard, answer } = self;
-        formatter
-            .debug_struct("Permit")
-            .field("policy", &guard.hold.policy)
-            .field("answer", answer)
-            .field("is_kept_alive", &renewal.is_some())
-            .finish_non_exhaustive()
+        let Self { guard, answer } = self;
+        formatter.debug_struct("Permit").field("guard", guard).field("answer", answer).finish()
     }
 }
 
-/// A task that renews a hold. Dropping it stops the task.
-struct Renewal(AbortHandle);
-
-impl Drop for Renewal {
-    fn drop(&mut self) {
-        self.0.abort();
+/// The permit of a hold, or its denial.
+pub(crate) fn decided<S>(mut guard: HoldGuard<S>, answer: Answer) -> HoldOutcome<Permit<S>>
+where
+    S: Store<Error = StoreError> + ?Sized,
+{
+    if guard.decide(&answer) {
+        HoldOutcome::Allowed(Permit { guard, answer })
+    } else {
+        HoldOutcome::Denied(answer)
     }
 }
 
-/// A hold that may be open in the store. Dropping it settles, unless it is disarmed.
-pub(crate) struct HoldGuard<S: Store<Error = StoreError> + ?Sized + 'static> {
-    hold: Arc<StoredHold<S>>,
-    /// Units to settle; `None`: as many as are held.
-    used: Option<u32>,
-    is_armed: bool,
-    /// Whether the store made the hold, so that a settle that fails is repeated.
-    is_made: bool,
+/// The guards of holds under one id on each of the keys, which the caller sends to the store.
+pub(crate) fn guards<S: Store + ?Sized>(
+    store: &Arc<S>,
+    takes: &[KeyedTake<'_>],
+    id: &HoldId,
+    ttl: Option<Duration>,
+) -> Vec<HoldGuard<S>> {
+    let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(takes.len());
+    for KeyedTake { key, policy, .. } in takes {
+        if guards.iter().all(|guard| guard.key() != *key) {
+            let mut guard = HoldGuard::new(store, key, policy, id.clone(), ttl);
+            guard.opened_by_caller();
+            guards.push(guard);
+        }
+    }
+    guards
 }
 
-impl<S: Store<Error = StoreError> + ?Sized> HoldGuard<S> {
-    /// The guard of a hold that is about to be made, under `id` or a random one. Dropping it cancels the hold, because
-    /// the store may have made it; but a hold of a given id may also belong to another permit, and expires.
-    pub(crate) fn new(
-        store: &Arc<S>,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        id: Option<&[u8]>,
-        ttl: Option<Duration>,
-    ) -> Self {
-        let hold = StoredHold {
-            key: key.into(),
-            policy: policy.clone(),
-            id: id.map_or_else(|| Box::from(random_id()), Box::from),
-            ttl,
-            runtime: Handle::try_current().ok(),
-            store: Arc::clone(store),
-        };
-        Self { hold: Arc::new(hold), used: Some(0), is_armed: id.is_none(), is_made: false }
-    }
-
-    /// The guards of holds under one id, which is random, on each of the keys.
-    pub(crate) fn of_keys(
-        store: &Arc<S>,
-        takes: &[KeyedTake<'_>],
-        id: &[u8],
-        ttl: Option<Duration>,
-    ) -> Vec<Self> {
-        let mut guards: Vec<Self> = Vec::with_capacity(takes.len());
-        for KeyedTake { key, policy, .. } in takes {
-            if guards.iter().all(|guard| *guard.hold.key != **key) {
-                let mut guard = Self::new(store, key, policy, Some(id), ttl);
-                guard.is_armed = true;
-                guards.push(guard);
-            }
-        }
-        guards
-    }
-
-    /// The hold.
-    pub(crate) fn hold(&self) -> &StoredHold<S> {
-        &self.hold
-    }
-
-    /// The permit of the hold, or its denial.
-    pub(crate) fn decided(self, answer: Answer) -> Hold<Permit<S>> {
-        if answer.allowed() {
-            return Hold::Allowed(self.allowed(answer));
-        }
-        self.denied(answer.source);
-        Hold::Denied(answer)
-    }
-
-    /// The permits of the holds on several keys, or their denial.
-    pub(crate) fn all_decided(
-        guards: Vec<Self>,
-        answer: MultiKeyAnswer,
-    ) -> MultiKeyHold<Permit<S>> {
-        let source = answer.source;
-        if !answer.decision.allowed() {
-            guards.into_iter().for_each(|guard| guard.denied(source));
-            return Hold::Denied(answer);
-        }
-        let each = guards.into_iter().zip(&answer.each);
-        let permits =
-            each.map(|(guard, decision)| guard.allowed(Answer { decision: *decision, source }));
-        Hold::Allowed(permits.collect())
-    }
-
-    fn allowed(mut self, answer: Answer) -> Permit<S> {
-        (self.used, self.is_armed) = (None, true);
-        self.is_made = answer.source == Source::Store;
-        Permit { renewal: None, guard: self, answer }
-    }
-
-    /// If the denial is not the store's own, the store may still have made the hold.
-    fn denied(mut self, source: Source) {
-        self.is_armed &= source != Source::Store;
-    }
-
-    fn disarm(&mut self) {
-        self.is_armed = false;
-    }
-}
-
-impl<S: Store<Error = StoreError> + ?Sized + 'static> Drop for HoldGuard<S> {
-    fn drop(&mut self) {
-        if !mem::take(&mut self.is_armed) || self.hold.settle(self.used).now().is_some() {
-            return;
-        }
-        // A drop cannot wait, but a task can.
-        let Some(runtime) = &self.hold.runtime else { return };
-        let (hold, used, repeats) = (Arc::clone(&self.hold), self.used, self.is_made);
-        runtime.spawn(async move { hold.settle_in_background(used, repeats).await });
-    }
+/// The permits of holds on several keys, or their denial.
+pub(crate) fn all_decided<S>(
+    guards: Vec<HoldGuard<S>>,
+    answer: MultiKeyAnswer,
+) -> HoldOutcome<Vec<Permit<S>>, MultiKeyAnswer>
+where
+    S: Store<Error = StoreError> + ?Sized,
+{
+    let (allowed, source) = (answer.decision.allowed(), answer.source);
+    let each = guards.into_iter().zip(&answer.each).map(|(mut guard, decision)| {
+        guard.record(allowed, source);
+        Permit { guard, answer: Answer { decision: *decision, source } }
+    });
+    let permits: Vec<_> = each.collect();
+    if allowed { HoldOutcome::Allowed(permits) } else { HoldOutcome::Denied(answer) }
 }

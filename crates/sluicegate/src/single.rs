@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use sluicegate_core::{Answer, Clock, HoldError, OperationError, PreparedPolicy};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-use crate::{Hold, LocalLimiter, LocalPermit, WaitOptions};
+use crate::{HoldOutcome, LocalLimiter, LocalPermit, WaitOptions};
 
 /// The key of a limiter that has one.
 const KEY: &[u8] = b"";
@@ -124,7 +124,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         &self,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<Hold<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
         self.limiter.hold(KEY, &self.policy, cost, ttl)
     }
 }

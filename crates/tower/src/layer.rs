@@ -44,9 +44,9 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    store: Arc<S>,
-    settings: Settings,
-    handler: Arc<R>,
+    pub(crate) store: Arc<S>,
+    pub(crate) settings: Settings,
+    pub(crate) handler: Arc<R>,
 }
 
 impl<S: Store> RateLimitLayer<S> {

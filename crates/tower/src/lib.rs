@@ -17,6 +17,7 @@
 //! ```
 //!
 //! - [`RateLimitLayer`]: the layer, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
+//! - [`HoldLayer`]: the layer for requests in flight, which holds units until the body of the response has ended.
 //! - [`ClientAddress`], [`KeyPart`]: the key of a request.
 //! - [`NamedPolicy`], [`Routes`], [`Rules`]: the policy of a request.
 //! - [`HeaderStyle`], [`RejectionHandler`], [`ProblemJson`], [`Grpc`]: rate limit headers, and responses to denied requests.
@@ -27,6 +28,7 @@
 mod address;
 mod head;
 mod headers;
+mod hold;
 mod key;
 mod key_bytes;
 mod layer;
@@ -40,6 +42,7 @@ mod wait;
 pub use address::ClientAddress;
 pub use head::Head;
 pub use headers::HeaderStyle;
+pub use hold::{HeldBody, HoldFuture, HoldLayer, HoldService};
 pub use key::KeyPart;
 pub use layer::RateLimitLayer;
 pub use rejection::{Event, Grpc, ProblemJson, Rejection, RejectionHandler};

@@ -20,10 +20,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
     ("headers", &["core"]),
+    ("holds", &["core"]),
     ("rules", &["core", "headers"]),
-    ("tower", &["core", "headers"]),
+    ("tower", &["core", "headers", "holds"]),
     ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
-    ("sluicegate", &["core", "memory"]),
+    ("sluicegate", &["core", "holds", "memory"]),
     (
         "cli",
         &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],

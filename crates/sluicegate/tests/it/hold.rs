@@ -8,7 +8,7 @@ use std::{
 };
 
 use sluicegate::{
-    Error, Hold, HoldError, Limiter, LocalLimiter, ManualClock, MultiKeyError, Permit,
+    Error, HoldError, HoldOutcome, Limiter, LocalLimiter, ManualClock, MultiKeyError, Permit,
     PreparedPolicy, Retry, StoreError,
 };
 use tokio::task::yield_now;
@@ -114,7 +114,7 @@ fn permit_dropped_without_runtime_frees_local_and_expires_remote() {
     let mut held = Box::pin(limiter.hold("k", &one, 3, None));
     let mut context = Context::from_waker(Waker::noop());
     assert!(held.as_mut().poll(&mut context).is_pending());
-    let Poll::Ready(Ok(Hold::Allowed(permit))) = held.as_mut().poll(&mut context) else {
+    let Poll::Ready(Ok(HoldOutcome::Allowed(permit))) = held.as_mut().poll(&mut context) else {
         panic!("it is allowed")
     };
     drop(permit);
@@ -262,7 +262,7 @@ async fn hold_all_and_take_all_take_all_or_none() {
     let (one, window) = (policy("concurrency:1/30s"), policy("fixed-window:10/1h"));
     let keys = [("r", &one, 1), ("k", &window, 4)];
     let permits = limiter.hold_all(keys, TTL).await.unwrap().permit().unwrap();
-    let Hold::Denied(denied) = limiter.hold_all(keys, TTL).await.unwrap() else {
+    let HoldOutcome::Denied(denied) = limiter.hold_all(keys, TTL).await.unwrap() else {
         panic!("one is in flight")
     };
     assert_eq!((denied.key, in_use(&local, &window)), (0, 4));

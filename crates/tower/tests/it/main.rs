@@ -4,6 +4,7 @@
 
 mod concurrency;
 mod examples;
+mod hold;
 mod layer;
 mod rejections;
 mod server;

@@ -12,6 +12,7 @@ use std::{
 use sluicegate_core::{
     Answer, Applied, Decision, Entry, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
     Operation, Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
+    apply_hold,
 };
 use tokio::{task::yield_now, time::Instant};
 
@@ -57,13 +58,22 @@ impl Virtual {
         policy: &Policy,
         operation: Operation,
     ) -> Result<Decision, Away> {
+        self.with_entry(key, |entry, now| {
+            apply(policy, entry, now, operation).expect("only what can be reserved is")
+        })
+    }
+
+    fn with_entry<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(&mut Option<Entry>, Timestamp) -> T,
+    ) -> Result<T, Away> {
         if self.away.load(Relaxed) {
             return Err(Away);
         }
         let now = Timestamp::from_micros(1_000_000_000_000).unwrap() + self.start.elapsed();
         let mut entries = self.entries.lock().unwrap();
-        let entry = entries.entry(key.to_vec()).or_default();
-        Ok(apply(policy, entry, now, operation).expect("only what can be reserved is"))
+        Ok(decide(entries.entry(key.to_vec()).or_default(), now))
     }
 }
 
@@ -88,11 +98,22 @@ impl Store for Virtual {
 
     fn apply_hold<'a>(
         &'a self,
-        _: &'a [u8],
-        _: &'a PreparedPolicy,
-        _: HoldOperation<'a>,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
     ) -> Applied<'a, Result<Answer, Away>> {
-        unimplemented!("the middleware holds nothing")
+        let decide = move || {
+            self.with_entry(key, |entry, now| {
+                apply_hold(policy.policy(), entry, now, operation).expect("a valid hold")
+            })
+        };
+        if self.at_once {
+            return Applied::Now(decide().map(Answer::from));
+        }
+        Applied::later(async move {
+            yield_now().await;
+            decide().map(Answer::from)
+        })
     }
 
     fn apply_multi_key<'a>(

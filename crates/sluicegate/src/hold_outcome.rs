@@ -1,23 +1,24 @@
 //! The results of holds.
 
-use sluicegate_core::{Answer, MultiKeyAnswer};
+use sluicegate_core::Answer;
 
 use crate::Permit;
 
-/// The result of a hold: a guard of the units, or a denial.
+/// The result of a hold: a guard of the units, or a denial. On several keys, it is a permit of each key, in the order of
+/// the keys, or the denial of all.
 ///
 /// ```
 /// use std::time::Duration;
-/// use sluicegate::{Hold, LocalLimiter, PreparedPolicy};
+/// use sluicegate::{HoldOutcome, LocalLimiter, PreparedPolicy};
 ///
 /// let limiter = LocalLimiter::new();
 /// let policy: PreparedPolicy = "concurrency:1/30s".parse()?;
-/// let Hold::Allowed(permit) = limiter.hold("report", &policy, 1, None)? else {
+/// let HoldOutcome::Allowed(permit) = limiter.hold("report", &policy, 1, None)? else {
 ///     panic!("the key is unused");
 /// };
 /// match limiter.hold("report", &policy, 1, None)? {
-///     Hold::Allowed(_) => panic!("one report is in progress"),
-///     Hold::Denied(answer) => println!("retry after {:?} at the latest", answer.retry()),
+///     HoldOutcome::Allowed(_) => panic!("one report is in progress"),
+///     HoldOutcome::Denied(answer) => println!("retry after {:?} at the latest", answer.retry()),
 /// }
 /// drop(permit);
 /// assert!(limiter.hold("report", &policy, 1, None)?.allowed());
@@ -25,17 +26,14 @@ use crate::Permit;
 /// ```
 #[must_use = "units are held only until the permit is dropped"]
 #[derive(Debug)]
-pub enum Hold<P = Permit, D = Answer> {
+pub enum HoldOutcome<P = Permit, D = Answer> {
     /// The units are held.
     Allowed(P),
     /// The units are not available.
     Denied(D),
 }
 
-/// The result of a hold on several keys: a permit of each key, in the order of the keys, or a denial of all.
-pub type MultiKeyHold<P = Permit> = Hold<Vec<P>, MultiKeyAnswer>;
-
-impl<P, D> Hold<P, D> {
+impl<P, D> HoldOutcome<P, D> {
     /// Whether the units are held.
     #[must_use]
     pub const fn allowed(&self) -> bool {

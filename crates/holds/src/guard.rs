@@ -1,0 +1,193 @@
+//! The guard of a hold.
+
+use std::{fmt, mem, sync::Arc, time::Duration};
+
+use sluicegate_core::{Answer, Applied, PreparedPolicy, Source, Store};
+use tokio::{runtime::Handle, task::AbortHandle};
+
+use crate::{HoldId, stored_hold::StoredHold};
+
+/// A hold of a key, which is settled when its guard is dropped.
+///
+/// From [`open`](Self::open) until the answer is known, a drop cancels the hold, because the store may have made it. A
+/// hold whose id was given may belong to another guard as well: it expires instead. After
+/// [`allowed`](Self::allowed), a drop settles it with the units that were held, or that
+/// [`set_used`](Self::set_used) sets.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use sluicegate_core::{PreparedPolicy, Store};
+/// use sluicegate_holds::{HoldGuard, HoldId};
+///
+/// async fn try_hold<S: Store>(store: &Arc<S>, policy: &PreparedPolicy) -> Result<Option<HoldGuard<S>>, S::Error> {
+///     let mut guard = HoldGuard::new(store, b"user7", policy, HoldId::random(), Some(Duration::from_secs(30)));
+///     let answer = guard.open(1).await?;
+///     Ok(guard.decide(&answer).then_some(guard))
+/// }
+/// ```
+pub struct HoldGuard<S: Store + ?Sized + 'static> {
+    hold: Arc<StoredHold<S>>,
+    /// Units to settle; `None`: as many as are held.
+    used: Option<u32>,
+    /// Whether a drop settles.
+    is_armed: bool,
+    /// Whether the store made the hold. A settle that fails is then repeated.
+    is_made: bool,
+    /// Where background tasks run. `None` before a store has answered later.
+    runtime: Option<Handle>,
+    renewal: Option<AbortHandle>,
+}
+
+impl<S: Store + ?Sized> HoldGuard<S> {
+    /// The guard of a hold that is not open yet, for up to `ttl` (see
+    /// [`HoldOperation::Hold`](sluicegate_core::HoldOperation::Hold)).
+    #[must_use]
+    pub fn new(
+        store: &Arc<S>,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        id: HoldId,
+        ttl: Option<Duration>,
+    ) -> Self {
+        let (policy, store) = (policy.clone(), Arc::clone(store));
+        let hold = Arc::new(StoredHold { key: key.into(), policy, id, ttl, store });
+        let (is_armed, is_made) = (false, false);
+        Self { hold, used: Some(0), is_armed, is_made, runtime: None, renewal: None }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.hold.key
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &PreparedPolicy {
+        &self.hold.policy
+    }
+
+    /// The id of the hold.
+    #[must_use]
+    pub fn id(&self) -> &[u8] {
+        &self.hold.id
+    }
+
+    /// Whether a task renews the hold.
+    #[must_use]
+    pub const fn is_kept_alive(&self) -> bool {
+        self.renewal.is_some()
+    }
+
+    /// Holds `cost` units in the store.
+    ///
+    /// # Errors
+    /// As [`Store::apply_hold`].
+    pub fn open(&mut self, cost: u32) -> Applied<'_, Result<Answer, S::Error>> {
+        self.is_armed = matches!(self.hold.id, HoldId::Random(_));
+        let applied = self.hold.open(cost);
+        if let Applied::Later(_) = applied {
+            self.runtime = Handle::try_current().ok();
+        }
+        applied
+    }
+
+    /// As [`open`](Self::open), where the caller sends a hold of several keys to the store.
+    pub fn opened_by_caller(&mut self) {
+        self.is_armed = true;
+        self.runtime = Handle::try_current().ok();
+    }
+
+    /// Records the answer, and returns whether the hold is allowed. If a denial is not the store's own, the store may
+    /// still have made the hold: a drop then cancels it.
+    pub fn decide(&mut self, answer: &Answer) -> bool {
+        self.record(answer.allowed(), answer.source)
+    }
+
+    /// [`decide`](Self::decide) by the two members that count.
+    pub fn record(&mut self, allowed: bool, source: Source) -> bool {
+        if allowed {
+            (self.used, self.is_armed) = (None, true);
+            self.is_made = source == Source::Store;
+        } else {
+            self.is_armed &= source != Source::Store;
+        }
+        allowed
+    }
+
+    /// Sets the units that a drop settles.
+    pub const fn set_used(&mut self, used: u32) {
+        self.used = Some(used);
+    }
+
+    /// Renews the hold three times in its lifetime, by a task, until the guard is dropped. Without a tokio runtime, the
+    /// hold expires.
+    pub fn keep_alive(&mut self) {
+        if self.renewal.is_none()
+            && self.is_armed
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let hold = Arc::clone(&self.hold);
+            let task = runtime.spawn(async move { hold.keep_alive().await });
+            self.renewal = Some(task.abort_handle());
+        }
+    }
+
+    /// Settles with `used` units. If the future is dropped, or the settle fails, it is repeated in the background.
+    ///
+    /// # Errors
+    /// As [`Store::apply_hold`].
+    pub async fn settle(mut self, used: u32) -> Result<Answer, S::Error> {
+        self.used = Some(used);
+        self.stop_renewal();
+        let answer = self.hold.settle(Some(used)).await?;
+        self.is_armed = false;
+        Ok(answer)
+    }
+
+    /// Prolongs the hold: it then expires after its lifetime from now.
+    ///
+    /// # Errors
+    /// As [`Store::apply_hold`].
+    pub fn renew(&self) -> Applied<'_, Result<Answer, S::Error>> {
+        self.hold.renew()
+    }
+
+    /// Settles with `used` units in a store that answers now; `None` and no settle in another one.
+    pub fn settle_now(mut self, used: u32) -> Option<Result<Answer, S::Error>> {
+        self.stop_renewal();
+        let answer = self.hold.settle(Some(used)).now();
+        self.is_armed &= answer.is_none();
+        answer
+    }
+
+    fn stop_renewal(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+    }
+}
+
+impl<S: Store + ?Sized + 'static> Drop for HoldGuard<S> {
+    fn drop(&mut self) {
+        self.stop_renewal();
+        if !mem::take(&mut self.is_armed) || self.hold.settle(self.used).now().is_some() {
+            return;
+        }
+        // A drop cannot wait, but a task can.
+        let Some(runtime) = &self.runtime else { return };
+        let (hold, used, repeats) = (Arc::clone(&self.hold), self.used, self.is_made);
+        runtime.spawn(async move { hold.settle_in_background(used, repeats).await });
+    }
+}
+
+impl<S: Store + ?Sized> fmt::Debug for HoldGuard<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("HoldGuard")
+            .field("policy", self.policy())
+            .field("is_armed", &self.is_armed)
+            .field("is_kept_alive", &self.is_kept_alive())
+            .finish_non_exhaustive()
+    }
+}

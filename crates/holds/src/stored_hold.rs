@@ -1,0 +1,65 @@
+//! A hold in its store: the operations on it, and the loops of background tasks.
+
+use std::{sync::Arc, time::Duration};
+
+use sluicegate_core::{Answer, Applied, HoldOperation, PreparedPolicy, Store};
+use tokio::time::{Instant, sleep};
+
+use crate::HoldId;
+
+/// Pause before a settle in the background is sent again; it doubles with each attempt.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// A hold of a key in a store, open or about to be.
+pub(crate) struct StoredHold<S: ?Sized> {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) policy: PreparedPolicy,
+    pub(crate) id: HoldId,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) store: Arc<S>,
+}
+
+impl<S: Store + ?Sized> StoredHold<S> {
+    pub(crate) fn open(&self, cost: u32) -> Applied<'_, Result<Answer, S::Error>> {
+        self.apply(HoldOperation::Hold { id: &self.id, cost, ttl: self.ttl })
+    }
+
+    pub(crate) fn settle(&self, used: Option<u32>) -> Applied<'_, Result<Answer, S::Error>> {
+        self.apply(HoldOperation::Settle { id: &self.id, used })
+    }
+
+    pub(crate) fn renew(&self) -> Applied<'_, Result<Answer, S::Error>> {
+        self.apply(HoldOperation::Renew { id: &self.id, ttl: self.ttl })
+    }
+
+    fn apply<'a>(&'a self, operation: HoldOperation<'a>) -> Applied<'a, Result<Answer, S::Error>> {
+        self.store.apply_hold(&self.key, &self.policy, operation)
+    }
+
+    /// Settles. If `repeats`, it tries again after an error, until the hold has expired.
+    pub(crate) async fn settle_in_background(&self, used: Option<u32>, repeats: bool) {
+        let expires = Instant::now() + self.lifetime();
+        let mut pause = FIRST_PAUSE;
+        while self.settle(used).await.is_err() && repeats && Instant::now() + pause < expires {
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Renews the hold three times in its lifetime, until it is not open.
+    pub(crate) async fn keep_alive(&self) {
+        let pause = self.lifetime() / 3;
+        loop {
+            sleep(pause).await;
+            if self.renew().await.is_ok_and(|answer| !answer.allowed()) {
+                return;
+            }
+        }
+    }
+
+    fn lifetime(&self) -> Duration {
+        let renew = HoldOperation::Renew { id: &self.id, ttl: self.ttl };
+        let ttl = self.policy.policy().check_hold(&renew);
+        Duration::from_micros(ttl.unwrap_or_default())
+    }
+}

@@ -1,0 +1,229 @@
+//! The service: holds the units of a request, and hands them to the response.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use sluicegate_core::{HoldOperation, Store};
+use sluicegate_holds::{HoldGuard, HoldId};
+use tower_service::Service;
+
+use super::{
+    body::{Held, HeldBody},
+    layer::HoldSettings,
+    wait::{HoldRequest, hold_and_call},
+};
+use crate::{
+    Head, NamedPolicy, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders,
+    settings::Shared,
+};
+
+/// A service that holds units while a request is in flight, created by [`HoldLayer`](crate::HoldLayer).
+pub struct HoldService<T, S, R = ProblemJson> {
+    pub(super) inner: T,
+    pub(super) shared: Arc<Shared<S, R>>,
+    pub(super) settings: Arc<HoldSettings>,
+}
+
+impl<T, S, R, B, C> Service<Request<B>> for HoldService<T, S, R>
+where
+    T: Service<Request<B>, Response = Response<C>> + Clone + Send + 'static,
+    T::Future: Send,
+    S: Store + 'static,
+    R: RejectionHandler<C> + Send + Sync + 'static,
+    B: Send + 'static,
+    C: Body + 'static,
+{
+    type Response = Response<HeldBody<C, S>>;
+    type Error = T::Error;
+    type Future = HoldFuture<T::Future, C, T::Error, S>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self { inner, shared, settings } = self;
+        match begin(shared, settings, &request) {
+            CallState::Passes(held, headers) => {
+                let passing = inner.call(request);
+                HoldFuture { kind: Kind::Passing { passing, held, headers } }
+            }
+            CallState::Rejected(response) => {
+                HoldFuture { kind: Kind::Rejected { response: Some(response) } }
+            }
+            CallState::Waits(pending) => {
+                let clone = inner.clone();
+                let ready = std::mem::replace(inner, clone);
+                let waiting = hold_and_call(Arc::clone(shared), pending, ready, request);
+                HoldFuture { kind: Kind::Waiting { waiting: Box::pin(waiting) } }
+            }
+        }
+    }
+}
+
+/// The state of a call after its first step.
+enum CallState<C, S: Store + 'static> {
+    Passes(Option<Held<S>>, Option<Box<ResponseHeaders>>),
+    Rejected(Box<Response<C>>),
+    Waits(HoldRequest<S>),
+}
+
+/// Finds the policy, and holds if the store answers at once.
+fn begin<S, R, B, C>(
+    shared: &Shared<S, R>,
+    settings: &Arc<HoldSettings>,
+    request: &Request<B>,
+) -> CallState<C, S>
+where
+    S: Store,
+    R: RejectionHandler<C>,
+{
+    let head = Head::of(request);
+    let Some(policy) = shared.settings.rules.find(&head) else {
+        return CallState::Passes(None, None);
+    };
+    let cost = shared.settings.cost_of(&head);
+    let mut key = Key::take();
+    key.write(policy.inner(), &shared.settings.parts, &head);
+    let (prepared, ttl) = (&policy.inner().policy, settings.ttl_under(&policy));
+    let guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));
+    key.leave();
+    let mut held = Held { guard, settings: Arc::clone(settings) };
+    let Some(result) = held.guard.open(cost).now() else {
+        return CallState::Waits(HoldRequest {
+            policy: policy.into_owned(),
+            cost,
+            held,
+            first: None,
+        });
+    };
+    if let Ok(answer) = &result
+        && !held.guard.decide(answer)
+        && shared.settings.waits_for_hold(answer)
+    {
+        let (policy, first) = (policy.into_owned(), Some(*answer));
+        return CallState::Waits(HoldRequest { policy, cost, held, first });
+    }
+    let decision = result.as_ref().ok().map(|answer| answer.decision);
+    if shared.settings.passes(&policy, result.as_ref()) {
+        CallState::Passes(Some(held), shared.response_headers(decision, &policy))
+    } else {
+        CallState::Rejected(Box::new(shared.reject(head, &policy, decision)))
+    }
+}
+
+impl HoldSettings {
+    /// The lifetime of holds under `policy`.
+    fn ttl_under(&self, policy: &NamedPolicy) -> Duration {
+        // An id and no lifetime: the longest one is then the default.
+        let hold = HoldOperation::Hold { id: b"-", cost: 0, ttl: None };
+        let longest = policy.policy().check_hold(&hold);
+        longest.map_or(self.ttl, |micros| self.ttl.min(Duration::from_micros(micros)))
+    }
+}
+
+pin_project! {
+    /// The response of a [`HoldService`].
+    pub struct HoldFuture<F, C, E, S>
+    where
+        S: Store,
+        S: 'static,
+    {
+        #[pin]
+        kind: Kind<F, C, E, S>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjection]
+    enum Kind<F, C, E, S>
+    where
+        S: Store,
+        S: 'static,
+    {
+        // The call is dropped before the units are settled.
+        Passing { #[pin] passing: F, held: Option<Held<S>>, headers: Option<Box<ResponseHeaders>> },
+        Rejected { response: Option<Box<Response<C>>> },
+        Waiting { waiting: Waiting<C, E, S> },
+    }
+}
+
+/// Boxed, because the future of a store has no name.
+type Waiting<C, E, S> = Pin<Box<dyn Future<Output = Result<Response<HeldBody<C, S>>, E>> + Send>>;
+
+impl<F, C, E, S> Future for HoldFuture<F, C, E, S>
+where
+    F: Future<Output = Result<Response<C>, E>>,
+    C: Body,
+    S: Store,
+{
+    type Output = Result<Response<HeldBody<C, S>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().kind.project() {
+            KindProjection::Passing { passing, held, headers } => {
+                let polled = passing.poll(context);
+                if let (Poll::Pending, Some(held)) = (&polled, held.as_mut()) {
+                    held.guard.keep_alive();
+                }
+                // A call that has failed is no longer in flight.
+                let result = ready!(polled);
+                let (held, headers) = (held.take(), headers.take());
+                Poll::Ready(result.map(|response| respond(response, held, headers)))
+            }
+            KindProjection::Rejected { response } => {
+                let response = response.take().expect("a future is not polled after it is ready");
+                Poll::Ready(Ok(response.map(|body| HeldBody::new(body, None))))
+            }
+            KindProjection::Waiting { waiting } => waiting.as_mut().poll(context),
+        }
+    }
+}
+
+/// Hands the units to the body of the response.
+pub(super) fn respond<C: Body, S: Store>(
+    mut response: Response<C>,
+    mut held: Option<Held<S>>,
+    headers: Option<Box<ResponseHeaders>>,
+) -> Response<HeldBody<C, S>> {
+    if let Some(held) = &mut held {
+        held.read_used(response.headers());
+    }
+    if let Some(headers) = headers {
+        headers.write(response.headers_mut());
+    }
+    response.map(|body| HeldBody::new(body, held))
+}
+
+impl<F, C, E, S: Store> fmt::Debug for HoldFuture<F, C, E, S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.kind {
+            Kind::Passing { .. } => "passing",
+            Kind::Rejected { .. } => "rejected",
+            Kind::Waiting { .. } => "waiting",
+        };
+        write!(formatter, "HoldFuture({state})")
+    }
+}
+
+impl<T: Clone, S, R> Clone for HoldService<T, S, R> {
+    fn clone(&self) -> Self {
+        let Self { inner, shared, settings } = self;
+        Self { inner: inner.clone(), shared: Arc::clone(shared), settings: Arc::clone(settings) }
+    }
+}
+
+impl<T, S, R> fmt::Debug for HoldService<T, S, R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.settings.debug("HoldService", formatter)
+    }
+}
