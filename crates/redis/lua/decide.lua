@@ -196,8 +196,11 @@ local function reserve(key, limits, now, at, existed, cost, max_wait)
             need = math.max(limit.kind.wait(limit, now, cost), delay_of(limit, now))
         end
         needed = math.max(needed, need)
-        if math.max(0, need - max_wait) > beyond then
-            beyond, binding = math.max(0, need - max_wait), i
+        -- A queue with open holds looks ahead (holds.lua).
+        local ahead = limit.kind.reserve_wait
+        local over = ahead and ahead(limit, now, cost, max_wait) or math.max(0, need - max_wait)
+        if over > beyond then
+            beyond, binding = over, i
         end
     end
     if needed > max_wait then

@@ -227,6 +227,27 @@ local function wait(limit, now, cost)
     return time - now
 end
 
+-- Microseconds until a reserve of a queue passes that waits for up to `max_wait`. A hold that expires departs before those
+-- that come later, and makes their delay longer.
+local function reserve_wait(limit, now, cost, max_wait)
+    if cost > limit.capacity then
+        return NEVER
+    end
+    local early = now + wait(limit, now, cost) - max_wait
+    local ledger, state, since = limit.ledger, fork(limit, now), now
+    local function passes()
+        return math.max(since, early, since + limit.plain.delay(state, since) - max_wait)
+    end
+    for _, number in ipairs(by_expiry(ledger, true)) do
+        if passes() < ledger.times[number] then
+            break
+        end
+        since = ledger.times[number]
+        charge_later(state, since, ledger.units[number])
+    end
+    return passes() - now
+end
+
 -- Microseconds until the limit is drained (`drain`) and no hold is open. What the limit is once all holds have expired is
 -- kept: the key is stored with its lifetime, and then answered.
 local function drained(limit, now, drain)
@@ -279,6 +300,7 @@ function holds.attach(limits, ledger)
         limit.kind = setmetatable({
             wait = wait, remaining = held_kind.remaining, used = held_kind.used,
             reset_after = held_kind.reset_after, lifetime = held_kind.lifetime,
+            reserve_wait = limit.queue and reserve_wait or nil,
         }, { __index = limit.plain })
     end
 end
