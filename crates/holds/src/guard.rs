@@ -19,7 +19,7 @@ use crate::{HoldId, stored_hold::StoredHold};
 /// use sluicegate_core::{PreparedPolicy, Store};
 /// use sluicegate_holds::{HoldGuard, HoldId};
 ///
-/// async fn try_hold<S: Store>(store: &Arc<S>, policy: &PreparedPolicy) -> Result<Option<HoldGuard<S>>, S::Error> {
+/// async fn try_hold<S: Store + 'static>(store: &Arc<S>, policy: &PreparedPolicy) -> Result<Option<HoldGuard<S>>, S::Error> {
 ///     let mut guard = HoldGuard::new(store, b"user7", policy, HoldId::random(), Some(Duration::from_secs(30)));
 ///     let answer = guard.open(1).await?;
 ///     Ok(guard.decide(&answer).then_some(guard))

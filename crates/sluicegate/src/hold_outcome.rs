@@ -1,6 +1,9 @@
 //! The results of holds.
 
-use sluicegate_core::Answer;
+use std::{sync::Arc, time::Duration};
+
+use sluicegate_core::{Answer, KeyedTake, MultiKeyAnswer, Store, StoreError};
+use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::Permit;
 
@@ -47,4 +50,51 @@ impl<P, D> HoldOutcome<P, D> {
             Self::Denied(_) => None,
         }
     }
+}
+
+/// The permit of a hold, or its denial.
+pub(crate) fn decided<S>(mut guard: HoldGuard<S>, answer: Answer) -> HoldOutcome<Permit<S>>
+where
+    S: Store<Error = StoreError> + ?Sized,
+{
+    if guard.decide(&answer) {
+        HoldOutcome::Allowed(Permit { guard, answer })
+    } else {
+        HoldOutcome::Denied(answer)
+    }
+}
+
+/// The guards of holds under one id on each of the keys, which the caller sends to the store.
+pub(crate) fn guards<S: Store + ?Sized>(
+    store: &Arc<S>,
+    takes: &[KeyedTake<'_>],
+    id: &HoldId,
+    ttl: Option<Duration>,
+) -> Vec<HoldGuard<S>> {
+    let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(takes.len());
+    for KeyedTake { key, policy, .. } in takes {
+        if guards.iter().all(|guard| guard.key() != *key) {
+            let mut guard = HoldGuard::new(store, key, policy, id.clone(), ttl);
+            guard.opened_by_caller();
+            guards.push(guard);
+        }
+    }
+    guards
+}
+
+/// The permits of holds on several keys, or their denial.
+pub(crate) fn all_decided<S>(
+    guards: Vec<HoldGuard<S>>,
+    answer: MultiKeyAnswer,
+) -> HoldOutcome<Vec<Permit<S>>, MultiKeyAnswer>
+where
+    S: Store<Error = StoreError> + ?Sized,
+{
+    let (allowed, source) = (answer.decision.allowed(), answer.source);
+    let each = guards.into_iter().zip(&answer.each).map(|(mut guard, decision)| {
+        guard.record(allowed, source);
+        Permit { guard, answer: Answer { decision: *decision, source } }
+    });
+    let permits: Vec<_> = each.collect();
+    if allowed { HoldOutcome::Allowed(permits) } else { HoldOutcome::Denied(answer) }
 }

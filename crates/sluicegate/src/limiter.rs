@@ -11,8 +11,8 @@ use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::{
     HoldOutcome, LocalLimiter, Permit, SingleLimiter,
+    hold_outcome::{all_decided, decided, guards},
     multi_key::keyed_takes,
-    permit::{all_decided, decided, guards},
     wait::{self, WaitOptions},
 };
 

@@ -11,8 +11,8 @@ use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 use crate::{
     HoldOutcome, LocalPermit,
+    hold_outcome::{all_decided, decided, guards},
     multi_key::keyed_takes,
-    permit::{all_decided, decided, guards},
     wait::{self, WaitOptions},
 };
 

@@ -3,16 +3,18 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use sluicegate_core::Store;
 use sluicegate_holds::HoldGuard;
 
-use super::layer::HoldSettings;
+use super::settings::HoldSettings;
+use crate::response::ResponseHeaders;
 
 pin_project! {
     /// The body of a response. The units of its request are held until it has ended or is dropped.
@@ -30,7 +32,7 @@ pin_project! {
 /// The units of a request in flight.
 pub(super) struct Held<S: Store + 'static> {
     pub(super) guard: HoldGuard<S>,
-    pub(super) settings: std::sync::Arc<HoldSettings>,
+    pub(super) settings: Arc<HoldSettings>,
 }
 
 impl<S: Store> Held<S> {
@@ -105,4 +107,19 @@ impl<C: fmt::Debug, S: Store> fmt::Debug for HeldBody<C, S> {
             .field("is_held", &self.held.is_some())
             .finish()
     }
+}
+
+/// Hands the units to the body of the response.
+pub(super) fn respond<C: Body, S: Store>(
+    mut response: Response<C>,
+    mut held: Option<Held<S>>,
+    headers: Option<Box<ResponseHeaders>>,
+) -> Response<HeldBody<C, S>> {
+    if let Some(held) = &mut held {
+        held.read_used(response.headers());
+    }
+    if let Some(headers) = headers {
+        headers.write(response.headers_mut());
+    }
+    response.map(|body| HeldBody::new(body, held))
 }

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::HeaderName;
 use tower_layer::Layer;
 
-use crate::{HoldService, ProblemJson, RateLimitLayer, settings::Shared};
+use super::{service::HoldService, settings::HoldSettings};
+use crate::{ProblemJson, RateLimitLayer, settings::Shared};
 
 /// The default lifetime of a hold.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -36,7 +37,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 ///
 /// let service = layer.layer(service_fn(async |_: Request<()>| {
 ///     let response = Response::builder().header("x-tokens-used", 2310);
-///     response.body(Full::from("hello"))
+///     response.body(Full::<bytes::Bytes>::from("hello"))
 /// }));
 /// let response = service.oneshot(Request::new(())).await?;
 /// // The units are held until here.
@@ -48,14 +49,6 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 pub struct HoldLayer<S, R = ProblemJson> {
     pub(super) layer: RateLimitLayer<S, R>,
     pub(super) settings: HoldSettings,
-}
-
-/// The settings of a layer that only holds have.
-#[derive(Clone, Debug)]
-pub(super) struct HoldSettings {
-    pub(super) ttl: Duration,
-    /// The header or trailer of responses with the units that were used.
-    pub(super) used_from: Option<HeaderName>,
 }
 
 impl<S, R> RateLimitLayer<S, R> {

@@ -3,6 +3,7 @@
 mod body;
 mod layer;
 mod service;
+mod settings;
 mod wait;
 
 pub use body::HeldBody;

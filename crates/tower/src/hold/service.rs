@@ -6,24 +6,22 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use sluicegate_core::{HoldOperation, Store};
+use sluicegate_core::Store;
 use sluicegate_holds::{HoldGuard, HoldId};
 use tower_service::Service;
 
 use super::{
-    body::{Held, HeldBody},
-    layer::HoldSettings,
+    body::{Held, HeldBody, respond},
+    settings::HoldSettings,
     wait::{HoldRequest, hold_and_call},
 };
 use crate::{
-    Head, NamedPolicy, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders,
-    settings::Shared,
+    Head, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders, settings::Shared,
 };
 
 /// A service that holds units while a request is in flight, created by [`HoldLayer`](crate::HoldLayer).
@@ -121,16 +119,6 @@ where
     }
 }
 
-impl HoldSettings {
-    /// The lifetime of holds under `policy`.
-    fn ttl_under(&self, policy: &NamedPolicy) -> Duration {
-        // An id and no lifetime: the longest one is then the default.
-        let hold = HoldOperation::Hold { id: b"-", cost: 0, ttl: None };
-        let longest = policy.policy().check_hold(&hold);
-        longest.map_or(self.ttl, |micros| self.ttl.min(Duration::from_micros(micros)))
-    }
-}
-
 pin_project! {
     /// The response of a [`HoldService`].
     pub struct HoldFuture<F, C, E, S>
@@ -187,21 +175,6 @@ where
             KindProjection::Waiting { waiting } => waiting.as_mut().poll(context),
         }
     }
-}
-
-/// Hands the units to the body of the response.
-pub(super) fn respond<C: Body, S: Store>(
-    mut response: Response<C>,
-    mut held: Option<Held<S>>,
-    headers: Option<Box<ResponseHeaders>>,
-) -> Response<HeldBody<C, S>> {
-    if let Some(held) = &mut held {
-        held.read_used(response.headers());
-    }
-    if let Some(headers) = headers {
-        headers.write(response.headers_mut());
-    }
-    response.map(|body| HeldBody::new(body, held))
 }
 
 impl<F, C, E, S: Store> fmt::Debug for HoldFuture<F, C, E, S> {

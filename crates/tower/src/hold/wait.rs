@@ -8,10 +8,7 @@ use sluicegate_core::{Answer, Outcome, Retry, Store};
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
-use super::{
-    body::{Held, HeldBody},
-    service::respond,
-};
+use super::body::{Held, HeldBody, respond};
 use crate::{
     Head, NamedPolicy, RejectionHandler,
     settings::{Settings, Shared},

@@ -30,6 +30,11 @@ use crate::{layer::policy, store::Virtual};
 const KEY: &[u8] = b"7:default,";
 const TOKENS_USED: HeaderName = HeaderName::from_static("x-tokens-used");
 
+/// Lets tokio's paused time pass.
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
 /// A body whose frames a test sends.
 #[derive(Debug)]
 enum TestBody {
@@ -288,7 +293,7 @@ async fn hold_long_stream_is_renewed_until_it_is_dropped() {
         // Nobody reads the body, as with a client that is slow; and the service takes long.
         let request = setup.start().await;
         for _ in 0..20 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            pass(Duration::from_secs(1)).await;
             assert_eq!(setup.remaining().await, 0);
         }
         drop(body);
@@ -320,7 +325,7 @@ async fn hold_waits_for_units_up_to_its_limit() {
         let (frames, response) = setup.stream().await;
         let start = Instant::now();
         let waiting = setup.start().await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        pass(Duration::from_secs(2)).await;
         assert!(!waiting.is_finished());
         drop((frames, response));
         setup.actions.send(Action::Respond(Response::new(TestBody::Text(None)))).unwrap();
@@ -360,10 +365,10 @@ async fn hold_settle_unavailable_is_repeated() {
     let (_frames, response) = setup.stream().await;
     setup.store.set_away(true);
     drop(response);
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    pass(Duration::from_secs(10)).await;
     setup.store.set_away(false);
     assert_eq!(setup.remaining().await, 0);
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    pass(Duration::from_secs(10)).await;
     assert_eq!(setup.remaining().await, 1);
 }
 
@@ -375,8 +380,9 @@ async fn hold_client_disconnects_is_settled() {
     let endless = async || {
         let (frames, stream) = unbounded_channel();
         tokio::spawn(async move {
+            let mut interval = tokio::time::interval(Duration::from_millis(1));
             while frames.send(data("line\n")).is_ok() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                interval.tick().await;
             }
         });
         axum::response::Response::new(axum::body::Body::new(TestBody::Stream(stream)))

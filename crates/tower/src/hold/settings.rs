@@ -1,0 +1,26 @@
+//! The settings that only layers with holds have.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use sluicegate_core::HoldOperation;
+
+use crate::NamedPolicy;
+
+/// The settings of a layer that only holds have.
+#[derive(Clone, Debug)]
+pub(super) struct HoldSettings {
+    pub(super) ttl: Duration,
+    /// The header or trailer of responses with the units that were used.
+    pub(super) used_from: Option<HeaderName>,
+}
+
+impl HoldSettings {
+    /// The lifetime of holds under `policy`.
+    pub(super) fn ttl_under(&self, policy: &NamedPolicy) -> Duration {
+        // An id and no lifetime: the longest one is then the default.
+        let hold = HoldOperation::Hold { id: b"-", cost: 0, ttl: None };
+        let longest = policy.policy().check_hold(&hold);
+        longest.map_or(self.ttl, |micros| self.ttl.min(Duration::from_micros(micros)))
+    }
+}
