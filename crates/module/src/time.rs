@@ -23,6 +23,11 @@ impl Moment {
         }
     }
 
+    /// Whether the command sets the time.
+    pub(crate) const fn is_test(self) -> bool {
+        self.server.is_some()
+    }
+
     /// Expiry of a key that is kept for `micros` microseconds, in milliseconds since the Unix epoch, rounded up.
     #[inline]
     pub(crate) fn end_after(self, micros: u64) -> i64 {

@@ -105,10 +105,9 @@ async fn render(
     clients(shared, &mut out);
     state(shared, &mut out);
     rules(shared, &mut out);
-    if let Some(telemetry) = &shared.telemetry {
-        let help = "Trace spans that were not sent to the OpenTelemetry collector";
-        out.counter("sluicegate_trace_spans_dropped", help, telemetry.dropped());
-    }
+    let dropped = shared.telemetry.as_ref().map_or(0, Telemetry::dropped);
+    let help = "Trace spans that were not sent to the OpenTelemetry collector";
+    out.counter("sluicegate_trace_spans_dropped", help, dropped);
     out.family("sluicegate_build", Kind::Info, "Version of the server")
         .sample(&[("version", VERSION)], 1);
     of_process(&process, &mut out);
