@@ -10,8 +10,8 @@ use crate::{HoldId, stored_hold::StoredHold};
 /// A hold of a key, which is settled when its guard is dropped.
 ///
 /// From [`open`](Self::open) until the answer is known, a drop cancels the hold, because the store may have made it. A
-/// hold whose id was given may belong to another guard as well: it expires instead. After
-/// [`allowed`](Self::allowed), a drop settles it with the units that were held, or that
+/// hold whose id was given may belong to another guard as well: it expires instead. After it was
+/// [allowed](Self::decide), a drop settles it with the units that were held, or that
 /// [`set_used`](Self::set_used) sets.
 ///
 /// ```

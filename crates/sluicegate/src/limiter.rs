@@ -144,7 +144,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As [`Limiter::take`], and [`StoreError::Reserve`] unless every limit is of the gcra family or a
+    /// As [`Limiter::take`], and [`StoreError::Operation`] unless every limit is of the gcra family or a
     /// `leaky-queue`.
     pub async fn reserve(
         &self,
