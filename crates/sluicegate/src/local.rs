@@ -3,8 +3,8 @@
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Clock, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
-    MultiKeyOperation, Operation, OperationError, PreparedPolicy, Source,
+    Answer, AsStore, Clock, Decision, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
+    MultiKeyOperation, Operation, OperationError, Outcome, PreparedPolicy, Retry, Source,
 };
 use sluicegate_holds::{HoldGuard, HoldId};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
@@ -19,7 +19,8 @@ use crate::{
 /// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async. Only a reserve, a hold and a take from
 /// several keys can fail: if the policy does not support them.
 ///
-/// Under a policy with `concurrency` limits, units can only be held: `take`, `charge`, `refund` and `until_ready` panic.
+/// Under a policy with `concurrency` limits, units can only be held: `take`, `charge`, `refund` and `until_ready` change
+/// nothing, and answer with a denial that [never](Retry::Never) passes.
 ///
 /// Cheap to clone; all clones share their keys. Keys are any bytes. Memory is bounded: with one limit of the gcra
 /// family, or most fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
@@ -76,9 +77,6 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     }
 
     /// Takes `cost` units, all or none.
-    ///
-    /// # Panics
-    /// The policy has a `concurrency` limit: use [`LocalLimiter::hold`].
     pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Take(cost))
     }
@@ -175,8 +173,9 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         cost: u32,
         wait: impl Into<WaitOptions>,
     ) -> Answer {
-        let answer = wait::until_ready(&*self.0, key.as_ref(), policy, cost, wait.into()).await;
-        answer.expect("the policy supports takes")
+        let key = key.as_ref();
+        let answer = wait::until_ready(&*self.0, key, policy, cost, wait.into()).await;
+        answer.unwrap_or_else(|_| self.denied_for_ever(key, policy))
     }
 
     /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed within the
@@ -219,10 +218,20 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         self.len() == 0
     }
 
-    /// Applies an operation that the policy supports.
+    /// Applies an operation that every policy without `concurrency` supports.
     fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Answer {
-        let decision = self.0.decide(key, policy, operation);
-        decision.expect("the policy supports the operation").into()
+        match self.0.decide(key, policy, operation) {
+            Ok(decision) => decision.into(),
+            Err(_) => self.denied_for_ever(key, policy),
+        }
+    }
+
+    /// The answer to an operation that the policy does not support: it never passes.
+    #[cold]
+    fn denied_for_ever(&self, key: &[u8], policy: &PreparedPolicy) -> Answer {
+        let peek = self.0.decide(key, policy, Operation::Peek(0));
+        let decision = peek.expect("every policy supports a peek");
+        Decision { outcome: Outcome::Deny { retry: Retry::Never }, ..decision }.into()
     }
 }
 

@@ -286,3 +286,23 @@ async fn hold_all_and_take_all_take_all_or_none() {
     assert_eq!(in_use(&local, &window), 5);
     assert!(local.take_all([("k", &window, 5)]).unwrap().decision.allowed());
 }
+
+#[tokio::test]
+async fn local_take_under_concurrency_is_denied_for_ever() {
+    let limiter = LocalLimiter::with_clock(ManualClock::default());
+    let concurrency = policy("concurrency:2/30s");
+    let HoldOutcome::Allowed(_permit) = limiter.hold("k", &concurrency, 1, None).unwrap() else {
+        panic!("the key is unused");
+    };
+    let answers = [
+        limiter.take("k", &concurrency, 1),
+        limiter.charge("k", &concurrency, 1),
+        limiter.refund("k", &concurrency, 1),
+        limiter.until_ready("k", &concurrency, 1, TTL).await,
+        limiter.blocking_until_ready("k", &concurrency, 1, TTL),
+    ];
+    for answer in answers {
+        assert_eq!((answer.retry(), answer.remaining), (Some(Retry::Never), 1));
+    }
+    assert!(limiter.peek("k", &concurrency, 1).allowed(), "nothing was changed");
+}
