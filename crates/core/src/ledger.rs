@@ -26,6 +26,13 @@ const HEAD: usize = 12;
 /// Set in the first byte of a record of a metered hold.
 const METERED: u8 = 0x80;
 
+/// Where the record of a hold begins, and that of the hold before it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    at: usize,
+    before: usize,
+}
+
 /// An open hold of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,6 +52,17 @@ impl Hold<'_> {
     #[must_use]
     pub const fn expires_after(&self, now: Timestamp) -> Duration {
         Duration::from_micros(self.expires.saturating_sub(now.as_micros()))
+    }
+
+    /// The bytes of its record in front of the id.
+    // Written as it is read, in a word of eight bytes and one of four, so that a read does not wait for the write.
+    fn head(&self) -> [u8; HEAD] {
+        let id_len = self.id.len() as u64 | if self.metered { u64::from(METERED) } else { 0 };
+        let low = id_len | u64::from(self.units) << 8 | self.expires << 40;
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&low.to_le_bytes());
+        head[8..].copy_from_slice(&(self.expires >> 24).to_le_bytes()[..4]);
+        head
     }
 }
 
@@ -92,10 +110,10 @@ impl Ledger {
 
     /// The holds in the order in which they were opened.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Hold<'_>> {
-        let mut at = 0;
+        let mut records = &self.records[..];
         std::iter::from_fn(move || {
-            let hold = self.at(at)?;
-            at += HEAD + hold.id.len();
+            let (hold, rest) = first(records)?;
+            records = rest;
             Some(hold)
         })
     }
@@ -117,26 +135,32 @@ impl Ledger {
             let holds = self.by_expiry().into_iter();
             return holds.filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
         }
-        self.iter().filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
+        find_map(&self.records, |_, hold| {
+            if hold.metered {
+                each(hold.expires, hold.units);
+            }
+            None::<()>
+        });
     }
 
-    /// Where the record of the hold of that id begins.
+    /// Where the record of the hold of that id is.
     #[inline]
-    pub(crate) fn find(&self, id: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while let Some(&head) = self.records.get(at) {
-            let (start, len) = (at + HEAD, usize::from(head & !METERED));
-            if len == id.len() && self.records.get(start..start + len) == Some(id) {
-                return Some(at);
-            }
-            at = start + len;
-        }
-        None
+    pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
+        let last = id.last()?;
+        let mut before = 0;
+        find_map(&self.records, |at, hold| {
+            // The last bytes differ mostly, and the comparison of all is a call.
+            let is_found =
+                hold.id.len() == id.len() && hold.id.last() == Some(last) && hold.id == id;
+            let place = Place { at, before };
+            before = at;
+            is_found.then_some(place)
+        })
     }
 
     /// The hold of that id.
     pub(crate) fn get(&self, id: &[u8]) -> Option<Hold<'_>> {
-        self.at(self.find(id)?)
+        self.at(self.find(id)?.at)
     }
 
     /// Adds a hold, whose id is not open.
@@ -146,33 +170,40 @@ impl Ledger {
             // Doubling would leave half of the memory unused.
             self.records.reserve_exact(len + self.records.len() / 8);
         }
-        let id_len = u8::try_from(hold.id.len()).unwrap_or(u8::MAX);
-        self.records.push(id_len | if hold.metered { METERED } else { 0 });
-        self.records.extend_from_slice(&hold.units.to_le_bytes());
-        self.records.extend_from_slice(&hold.expires.to_le_bytes()[..7]);
+        self.records.extend_from_slice(&hold.head());
         self.records.extend_from_slice(hold.id);
         self.count(hold);
     }
 
-    /// Removes the hold whose record begins at `at`. Returns its units, and whether it was metered.
-    pub(crate) fn remove(&mut self, at: usize) -> Option<(u32, bool)> {
+    /// Removes the hold at `place`. Returns its units, and whether it was metered.
+    pub(crate) fn remove(&mut self, place: Place) -> Option<(u32, bool)> {
+        let at = place.at;
         let Hold { id, units, expires, metered } = self.at(at)?;
         let end = at + HEAD + id.len();
         let is_newest = end == self.records.len();
         self.records.drain(at..end);
-        self.records.shrink_to(self.records.len() * 2 + 64);
+        if self.records.capacity() > self.records.len() * 2 + 64 {
+            self.records.shrink_to(self.records.len() * 2 + 64);
+        }
         self.count -= 1;
         self.held -= u64::from(units);
         self.metered -= if metered { u64::from(units) } else { 0 };
-        if is_newest || expires == self.first_expiry || expires == self.last_expiry {
-            self.count_times();
+        if self.is_unsorted {
+            if is_newest || expires == self.first_expiry || expires == self.last_expiry {
+                self.count_times();
+            }
+        } else if is_newest {
+            self.newest_expiry = self.at(place.before).map_or(0, |hold| hold.expires);
+            self.last_expiry = self.newest_expiry;
+        } else if at == 0 {
+            self.first_expiry = self.at(0).map_or(0, |hold| hold.expires);
         }
         Some((units, metered))
     }
 
-    /// Sets when the hold expires whose record begins at `at`.
-    pub(crate) fn set_expires(&mut self, at: usize, expires: u64) {
-        if let Some(field) = self.records.get_mut(at + 5..at + HEAD) {
+    /// Sets when the hold at `place` expires.
+    pub(crate) fn set_expires(&mut self, place: Place, expires: u64) {
+        if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }
         self.count_times();
@@ -235,16 +266,7 @@ impl Ledger {
 
     /// The hold whose record begins at `at`.
     fn at(&self, at: usize) -> Option<Hold<'_>> {
-        let record = self.records.get(at..).filter(|record| record.len() > HEAD)?;
-        let (head, rest) = record.split_at(HEAD);
-        let mut expires = [0; 8];
-        expires[..7].copy_from_slice(&head[5..]);
-        Some(Hold {
-            id: rest.get(..usize::from(head[0] & !METERED))?,
-            units: u32::from_le_bytes([head[1], head[2], head[3], head[4]]),
-            expires: u64::from_le_bytes(expires),
-            metered: head[0] & METERED != 0,
-        })
+        first(self.records.get(at..)?).map(|(hold, _)| hold)
     }
 
     /// Counts a hold that was added.
@@ -270,11 +292,46 @@ impl Ledger {
 
     /// Counts the times of all holds again.
     fn count_times(&mut self) {
-        let mut at = 0;
-        while let Some(Hold { id, expires, .. }) = self.at(at) {
-            let next = at + HEAD + id.len();
-            self.count_time(at == 0, expires);
-            at = next;
+        let mut records = std::mem::take(&mut self.records);
+        let mut rest = &records[..];
+        while let Some((hold, behind)) = first(rest) {
+            self.count_time(rest.len() == records.len(), hold.expires);
+            rest = behind;
+        }
+        std::mem::swap(&mut self.records, &mut records);
+    }
+}
+
+/// The first result of `visit`, which sees each hold of `records` with the place where its record begins.
+#[inline]
+fn find_map<T>(records: &[u8], mut visit: impl FnMut(usize, Hold<'_>) -> Option<T>) -> Option<T> {
+    let mut at = 0;
+    while let Some(head) = records.get(at) {
+        // Ids are mostly of one length: the place of a record then does not wait for the read of the one before.
+        let (id_len, size) = (head & !METERED, HEAD + usize::from(head & !METERED));
+        while let Some(record) = records.get(at..at + size)
+            && record[0] & !METERED == id_len
+        {
+            let (hold, _) = first(record)?;
+            if let Some(found) = visit(at, hold) {
+                return Some(found);
+            }
+            at += size;
         }
     }
+    None
+}
+
+/// The first hold of `records`, and the records behind it.
+#[inline]
+fn first(records: &[u8]) -> Option<(Hold<'_>, &[u8])> {
+    let (head, rest) = records.split_first_chunk::<HEAD>()?;
+    let (low, high) =
+        (u64::from_le_bytes(*head.first_chunk()?), u32::from_le_bytes(*head.last_chunk()?));
+    let [id_len, ..] = *head;
+    let (id, rest) = rest.split_at_checked(usize::from(id_len & !METERED))?;
+    #[expect(clippy::cast_possible_truncation, reason = "bytes 1 to 4 of it")]
+    let units = (low >> 8) as u32;
+    let expires = low >> 40 | u64::from(high) << 24;
+    Some((Hold { id, units, expires, metered: id_len & METERED != 0 }, rest))
 }

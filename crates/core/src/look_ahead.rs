@@ -27,6 +27,14 @@ impl OpenHolds<'_> {
         limit.remaining(state, now).saturating_sub(held)
     }
 
+    /// Whether a request of `cost` passes at `now`.
+    #[inline]
+    pub(crate) fn passes(self, limit: &Limit, state: &State, now: Timestamp, cost: u32) -> bool {
+        let units = u64::from(limit.needed(cost)) + self.held(limit);
+        let units = u32::try_from(units).ok().filter(|&units| units <= limit.capacity());
+        units.is_some_and(|units| limit.wait(state, now, units) == Retry::NOW)
+    }
+
     /// Time after which a request of `cost` passes.
     pub(crate) fn wait(self, limit: &Limit, state: &State, now: Timestamp, cost: u32) -> Retry {
         let needed = limit.needed(cost);
@@ -43,7 +51,7 @@ impl OpenHolds<'_> {
                 Some(Retry::Never) | None => None,
             }
         };
-        if passes(state, now.as_micros(), held) == Some(now.as_micros()) {
+        if self.passes(limit, state, now, cost) {
             return Retry::NOW;
         }
         let only_metered = !limit.counts_holds();

@@ -40,6 +40,10 @@ impl Budget {
 
     /// Counts a change of the bytes in use.
     pub(crate) fn resize(&self, before: usize, after: usize) {
+        // All threads share the line: it is not written in vain.
+        if before == after {
+            return;
+        }
         // Wrapping: a decrease is added as its complement.
         self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }

@@ -159,12 +159,15 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
-            let found = locked.find(hash).map(|(_, seen)| seen.slot());
-            if change.adds() && self.is_full(&mut locked, (hash, found), policy, now, change) {
-                return self.reject_new_key(hash, policy.policy(), now, change);
+            let mut found = locked.find(hash);
+            if change.adds() && (found.is_none() || !self.budget.fits(0)) {
+                let slot = found.map(|(_, seen)| seen.slot());
+                if self.is_full(&mut locked, (hash, slot), policy, now, change) {
+                    return self.reject_new_key(hash, policy.policy(), now, change);
+                }
+                // `is_full` may have reclaimed the slot.
+                found = locked.find(hash);
             }
-            // `is_full` may have reclaimed the slot.
-            let found = locked.find(hash);
             if change.only_reads()
                 && let Some((_, seen)) = found
                 && seen.slot().policy_number() != OVERFLOW
@@ -179,16 +182,11 @@ impl MemoryStore {
                 && (policy.numbered().is_none()
                     || locked.kept().get(index).is_some_and(|it| change.keeps_holds(it)))
             {
-                let apply = |entry: &mut Option<Entry>| {
+                let kept = &mut locked.kept_mut();
+                if let Some((entry, before)) = kept.entry_mut(index, policy.policy()) {
                     let decision = change.apply(policy.policy(), entry, now);
                     entry.take_if(|entry| forgets(entry));
-                    decision
-                };
-                let kept = &mut locked.kept_mut();
-                if let Some((decision, stays)) =
-                    kept.change(index, policy.policy(), &self.budget, apply)
-                {
-                    if !stays {
+                    if !kept.note_changed(index, before, policy.policy(), &self.budget) {
                         locked.clear(at);
                         self.budget.count_keys(1, 0);
                     }

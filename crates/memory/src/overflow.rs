@@ -57,28 +57,39 @@ impl OverflowTable {
         Some(entry)
     }
 
-    /// Changes an entry under `policy` in place: `change` leaves an entry under that policy, or none. Returns its
-    /// result and whether an entry is left; `None` if the entry is under another policy.
-    pub(crate) fn change<R>(
+    /// The entry at `index`, to be changed in place, and its size; `None` if it is not under this very `policy`. The change
+    /// leaves an entry under that policy, or none, and is followed by [`note_changed`](Self::note_changed).
+    pub(crate) fn entry_mut(
         &mut self,
         index: u64,
         policy: &Policy,
-        budget: &Budget,
-        change: impl FnOnce(&mut Option<Entry>) -> R,
-    ) -> Option<(R, bool)> {
-        let slot = self.entries.get_mut(narrow(index))?;
+    ) -> Option<(&mut Option<Entry>, usize)> {
+        let entry = self.entries.get_mut(narrow(index))?;
         let is_under = |entry: &&Entry| address(entry.policy()) == address(policy);
-        let before = size(slot.as_ref().filter(is_under)?);
-        let answer = change(slot);
-        let after = slot.as_ref().map(size);
-        match after {
-            Some(after) => budget.resize(before, after),
+        let size = size(entry.as_ref().filter(is_under)?);
+        Some((entry, size))
+    }
+
+    /// Counts a change of [`entry_mut`](Self::entry_mut). Returns whether the entry is still there.
+    pub(crate) fn note_changed(
+        &mut self,
+        index: u64,
+        before: usize,
+        policy: &Policy,
+        budget: &Budget,
+    ) -> bool {
+        let entry = self.entries.get(narrow(index)).and_then(Option::as_ref);
+        match entry.map(size) {
+            Some(after) => {
+                budget.resize(before, after);
+                true
+            }
             None => {
                 self.entries.remove(narrow(index));
                 self.note_gone(before, policy, budget);
+                false
             }
         }
-        Some((answer, after.is_some()))
     }
 
     /// Counts an entry that has been removed; `held`: the bytes that it held outside the slot.
@@ -207,16 +218,18 @@ mod tests {
         let other: Policy = "sliding-log:500/1d".parse().expect("a policy");
         let mut table = OverflowTable::default();
         let index = table.put(entry(&policy), &budget);
-        assert!(table.change(index, &other, &budget, |_| ()).is_none(), "under another policy");
+        assert!(table.entry_mut(index, &other).is_none(), "under another policy");
         for _ in 0..400 {
-            let taken = table.change(index, &policy, &budget, |entry| {
-                apply(&policy, entry, Timestamp::EPOCH, Operation::Take(1)).is_ok()
-            });
-            assert_eq!(taken, Some((true, true)));
+            let (kept, before) = table.entry_mut(index, &policy).expect("it is under the policy");
+            let taken = apply(&policy, kept, Timestamp::EPOCH, Operation::Take(1));
+            assert!(taken.is_ok());
+            assert!(table.note_changed(index, before, &policy, &budget));
             let held = table.get(index).map_or(0, size);
             assert_eq!(budget.usage().bytes, table.own_size() + policy_size(&policy) + held);
         }
-        assert_eq!(table.change(index, &policy, &budget, Option::take).map(|it| it.1), Some(false));
+        let (last, before) = table.entry_mut(index, &policy).expect("it is under the policy");
+        *last = None;
+        assert!(!table.note_changed(index, before, &policy, &budget));
         assert!(table.get(index).is_none());
         assert_eq!(budget.usage().bytes, table.own_size());
         assert_eq!(table.put(entry(&policy), &budget), index, "its slot is used again");

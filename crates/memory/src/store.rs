@@ -309,7 +309,10 @@ impl MemoryStore {
     /// As [`since_base`](Self::since_base), for a request that may be the first.
     pub(crate) fn since_set_base(&self, now: Timestamp) -> Option<u64> {
         let (now_micros, relaxed) = (now.as_micros(), Ordering::Relaxed);
-        let _ = self.base.compare_exchange(NO_BASE, now_micros, relaxed, relaxed);
+        // A read first: a write takes the line from the other processors.
+        if self.base.load(relaxed) == NO_BASE {
+            let _ = self.base.compare_exchange(NO_BASE, now_micros, relaxed, relaxed);
+        }
         self.since_base(now)
     }
 

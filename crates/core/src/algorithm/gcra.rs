@@ -224,25 +224,26 @@ impl Gcra {
         Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
     }
 
-    /// Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Only where a unit takes
-    /// whole microseconds, and the sum of all stays far from the longest time to drain.
+    /// Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Only where the sum of all
+    /// stays below the longest time to drain, and fits in 64 bits.
     pub(crate) fn drained_after(
         &self,
         state: Option<&State>,
         now: Timestamp,
         ledger: &Ledger,
     ) -> Option<u64> {
-        let whole = |ticks: u128| u64::try_from(ticks).ok().filter(|ticks| *ticks < MAX_DRAIN);
-        let all = whole(u128::from(ledger.held(true)) * u128::from(self.interval))?;
-        let mut tat = now.as_micros() + whole(self.debt(state, now)).filter(|_| self.scale == 1)?;
-        let longest = tat.max(ledger.last_expiry()) - now.as_micros() + all;
-        if longest >= MAX_DRAIN {
-            return None;
-        }
+        let scale = u64::from(self.scale);
+        let max = MAX_DRAIN.checked_mul(scale)?;
+        let below_max = |ticks: u128| u64::try_from(ticks).ok().filter(|ticks| *ticks < max);
+        let mut debt = below_max(self.debt(state, now))?;
+        let now = now.as_micros();
+        let last = below_max(self.ticks(ledger.last_expiry().saturating_sub(now)))?;
+        let all = u128::from(ledger.held(true)) * u128::from(self.interval);
+        below_max(u128::from(debt.max(last)) + all)?;
         ledger.for_each_metered(|expires, units| {
-            tat = tat.max(expires) + u64::from(units) * self.interval;
+            debt = debt.max(expires.saturating_sub(now) * scale) + u64::from(units) * self.interval;
         });
-        Some(tat - now.as_micros())
+        Some(self.micros_of(debt))
     }
 
     fn is_queue(&self) -> bool {
@@ -259,7 +260,10 @@ impl Gcra {
     /// Whole units that are free when so much is owed.
     fn free(&self, debt: u128) -> u32 {
         let free = self.span(self.burst).saturating_sub(debt);
-        units(narrow(free / u128::from(self.interval)))
+        match u64::try_from(free) {
+            Ok(free) => units(free / self.interval),
+            Err(_) => units(narrow(free / u128::from(self.interval))),
+        }
     }
 
     /// Whole units that come back in `micros`.
