@@ -140,6 +140,25 @@ end
 
 gcra.lifetime = gcra.reset_after
 
+-- Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Nothing where the order of
+-- their expiries is not known, or the sum in 1/n microseconds could pass 2^50.
+function gcra.drained_after(limit, now, ledger)
+    local whole, part = gcra_debt(limit, now)
+    local n, p = limit.n, limit.p
+    if not ledger.sorted or (math.max(whole, ledger.last - now) + 1) * n + ledger.in_use * p >= MOST then
+        return nil
+    end
+    local owed, times, units, metered = whole * n + part, ledger.times, ledger.units, ledger.metered
+    for i = 1, ledger.count do
+        if metered[i] then
+            local since = (times[i] - now) * n
+            owed = (since > owed and since or owed) + units[i] * p
+        end
+    end
+    local rest = owed % n
+    return rest > 0 and (owed - rest) / n + 1 or owed / n
+end
+
 function gcra.delay(limit, now)
     return limit.queue and gcra.reset_after(limit, now) or 0
 end

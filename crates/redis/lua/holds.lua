@@ -9,43 +9,49 @@ local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
 
+-- A list with room for some values: it need not grow one by one.
+local function list()
+    return { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
+end
+
 local function new_ledger()
     return {
-        records = '', ends = {}, units = {}, times = {}, metered = {}, count = 0, held = 0, in_use = 0,
-        first = math.huge, last = 0, sorted = true,
+        records = '', ends = list(), units = list(), times = list(), metered = list(), count = 0, held = 0,
+        in_use = 0, first = math.huge, last = 0, sorted = true,
     }
 end
 
--- Counts a hold whose record ends before `next`.
-local function add(ledger, next, units, time, metered)
-    local count = ledger.count + 1
-    ledger.ends[count], ledger.units[count], ledger.times[count], ledger.metered[count] = next, units, time, metered
-    ledger.count, ledger.held = count, ledger.held + units
-    if metered then
-        ledger.in_use = ledger.in_use + units
+-- Counts when the holds expire.
+local function count_times(ledger)
+    local first, last, sorted = math.huge, 0, true
+    for i = 1, ledger.count do
+        local time = ledger.times[i]
+        first = time < first and time or first
+        if time >= last then
+            last = time
+        else
+            sorted = false
+        end
     end
-    if time < ledger.first then
-        ledger.first = time
-    end
-    if time >= ledger.last then
-        ledger.last = time
-    else
-        ledger.sorted = false
-    end
+    ledger.first, ledger.last, ledger.sorted = first, last, sorted
 end
 
--- Counts the holds of these records, and puts them in the place of those of a ledger.
-local function set_records(ledger, records)
-    for name, value in pairs(new_ledger()) do
-        ledger[name] = value
+-- Takes a hold off the ledger.
+local function remove(ledger, number)
+    local records, ends = ledger.records, ledger.ends
+    local place, next = number > 1 and ends[number - 1] or 1, ends[number]
+    ledger.records = sub(records, 1, place - 1) .. sub(records, next)
+    ledger.count, ledger.held = ledger.count - 1, ledger.held - ledger.units[number]
+    if ledger.metered[number] then
+        ledger.in_use = ledger.in_use - ledger.units[number]
     end
-    ledger.records = records
-    local at = 1
-    while at <= #records do
-        local head, units, time = unpack('<BI4I7', records, at)
-        at = at + HEAD + head % 128
-        add(ledger, at, units, time, head >= 128)
+    for _, list in ipairs({ ends, ledger.units, ledger.times, ledger.metered }) do
+        table.remove(list, number)
     end
+    for i = number, ledger.count do
+        ends[i] = ends[i] - (next - place)
+    end
+    count_times(ledger)
 end
 
 -- The ledger that stands in `bytes` at `start`, to the end.
@@ -58,23 +64,34 @@ function holds.read(bytes, start)
         return nil, 'its number of holds is not 1 to 65536'
     end
     local ledger, before = new_ledger(), start + 3
-    for _ = 1, count do
+    local ends, all_units, times, all_metered = ledger.ends, ledger.units, ledger.times, ledger.metered
+    local held, in_use, first, last, sorted = 0, 0, math.huge, 0, true
+    for i = 1, count do
         if #bytes < at + HEAD - 1 then
             return nil, EARLY
         end
         local head, units, time = unpack('<BI4I7', bytes, at)
-        local length = head % 128
+        local length, metered = head % 128, head >= 128
         at = at + HEAD + length
         if #bytes < at - 1 then
             return nil, EARLY
         elseif length < 1 or length > 64 or units < 1 or time > MAX_TIME then
             return nil, 'a hold has a value outside its domain'
         end
-        add(ledger, at - before, units, time, head >= 128)
+        ends[i], all_units[i], times[i], all_metered[i] = at - before, units, time, metered
+        held, in_use = held + units, metered and in_use + units or in_use
+        first = time < first and time or first
+        if time >= last then
+            last = time
+        else
+            sorted = false
+        end
     end
     if at <= #bytes then
         return nil, 'it goes on after its end'
     end
+    ledger.count, ledger.held, ledger.in_use = count, held, in_use
+    ledger.first, ledger.last, ledger.sorted = first, last, sorted
     ledger.records = sub(bytes, start + 4)
     return ledger
 end
@@ -159,7 +176,10 @@ function holds.expire(limits, ledger, now)
             charge_expired(limits[i], ledger.times[number], ledger.units[number])
         end
     end
-    set_records(ledger, table.concat(open))
+    local left = #open > 0 and holds.read(pack('<I4', #open) .. table.concat(open), 1) or new_ledger()
+    for name, value in pairs(left) do
+        ledger[name] = value
+    end
 end
 
 -- A copy of a limit, whose state can be changed.
@@ -193,6 +213,9 @@ local function wait(limit, now, cost)
         return limit.plain.wait(limit, now, cost)
     elseif needed > limit.capacity then
         return NEVER
+    end
+    if not limit.borrow and free_at(limit, now, needed + held) == now then
+        return 0
     end
     -- After the first `done` expiries, at `since`, the request does not pass; after the first `last`, it does, or they
     -- are all.
@@ -255,6 +278,13 @@ local function drained(limit, now, drain)
     local open = math.max(0, ledger.last - now)
     if limit.counts_holds or ledger.in_use == 0 then
         return math.max(open, limit.plain[drain](limit, now))
+    end
+    if limit.drained_after == nil then
+        local after = limit.plain.drained_after
+        limit.drained_after = after and after(limit, now, ledger) or false
+    end
+    if limit.drained_after then
+        return math.max(open, limit.drained_after)
     end
     local later = limit.later
     if not later then
@@ -327,8 +357,14 @@ function holds.open(limits, id, units, expires)
         metered = metered or not limits[i].counts_holds
     end
     local ledger = limits.ledger
+    local count = ledger.count + 1
     ledger.records = ledger.records .. pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
-    add(ledger, #ledger.records + 1, units, expires, metered)
+    ledger.ends[count], ledger.units[count] = #ledger.records + 1, units
+    ledger.times[count], ledger.metered[count] = expires, metered
+    ledger.count, ledger.held = count, ledger.held + units
+    ledger.in_use = metered and ledger.in_use + units or ledger.in_use
+    ledger.sorted = ledger.sorted and expires >= ledger.last
+    ledger.first, ledger.last = math.min(ledger.first, expires), math.max(ledger.last, expires)
 end
 
 -- A settle or renew, as `operate` in decide.lua.
@@ -338,14 +374,14 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     if not number then
         return tell(limits, now, 0, NEVER, 0), true
     end
-    local records, place, next = ledger.records, number > 1 and ledger.ends[number - 1] or 1, ledger.ends[number]
-    local units, metered = ledger.units[number], ledger.metered[number]
-    local before, behind = sub(records, 1, place - 1), sub(records, next)
     if operation == 'renew' then
-        before = before .. sub(records, place, place + 4) .. pack('<I7', now + ttl)
-        set_records(ledger, before .. sub(records, place + HEAD, next - 1) .. behind)
+        local place, time = number > 1 and ledger.ends[number - 1] or 1, now + ttl
+        ledger.records = sub(ledger.records, 1, place + 4) .. pack('<I7', time) .. sub(ledger.records, place + HEAD)
+        ledger.times[number] = time
+        count_times(ledger)
     else
-        set_records(ledger, before .. behind)
+        local units, metered = ledger.units[number], ledger.metered[number]
+        remove(ledger, number)
         if metered and (used or units) > 0 then
             charge(limits.kept or limits, now, used or units)
         end
