@@ -1,4 +1,4 @@
-//! Holds beside takes: in this process, over RESP, by script and in the module.
+//! Holds beside takes: in this process, over RESP, by script and in the module; in tower beside its own limit.
 
 use std::{hint::black_box, io, time::Duration};
 
@@ -16,6 +16,7 @@ use crate::{
     redis::wire::Connection,
     report::{Bar, Table, median, ratio, time},
     resp::peers,
+    tower,
 };
 use sluicegate_core::Clock as _;
 
@@ -47,6 +48,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         by_script(engine, &sizes, &mut table)?;
         in_module(engine, &sizes, &mut table)?;
     }
+    tower::holds(quick, &mut table);
     println!("{table}");
     println!("{}", others.summary(0.0));
     Ok(())

@@ -18,7 +18,7 @@ use axum::{body::Body, extract::ConnectInfo};
 use http::{Request, Response};
 use sluicegate::{LocalLimiter, Policy};
 use sluicegate_tower::{ClientAddress, HeaderStyle, RateLimitLayer};
-use tower::{Layer, Service, service_fn};
+use tower::{Layer, Service, limit::ConcurrencyLimitLayer, service_fn};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
 use crate::{
@@ -93,6 +93,24 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     );
     println!("{others}");
     Ok(())
+}
+
+/// Adds the rows of a hold until the response is dropped, beside the permit of tower's own limit, which has no keys.
+pub(crate) fn holds(quick: bool, table: &mut Table) {
+    let sizes = if quick { QUICK } else { FULL };
+    let policy: Policy = "concurrency:1000/30s".parse().expect("a policy");
+    let ours = RateLimitLayer::new(LocalLimiter::new(), policy)
+        .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>())
+        .headers(HeaderStyle::None)
+        .hold()
+        .layer(bare());
+    let theirs = ConcurrencyLimitLayer::new(1000).layer(bare());
+    let [base, ours, theirs] = rounds(&sizes, 1, &ALLOWED, bare(), ours, theirs);
+    let (ours, theirs) = (ours - base, theirs - base);
+    let (work, peer) = ("tower: hold until the response ends", "tower's ConcurrencyLimit");
+    let against = (peer, time(theirs));
+    table.compare(work, time(ours), against, ours / theirs, "of it", Bar::AtMost(5.0));
+    table.compare(work, time(ours), ("", String::new()), ours, "ns", Bar::Below(400.0));
 }
 
 /// Nanoseconds per request: of the bare service, with our layer, and with theirs.
@@ -193,7 +211,7 @@ trait Limited {
     fn answer(&mut self, client: u32) -> u16;
 }
 
-impl<S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>> Limited for S {
+impl<C, S: Service<Request<Body>, Response = Response<C>, Error = Infallible>> Limited for S {
     fn answer(&mut self, client: u32) -> u16 {
         let address = Ipv4Addr::from((10 << 24) + client);
         let mut request = Request::new(Body::empty());

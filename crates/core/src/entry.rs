@@ -44,6 +44,12 @@ impl Entry {
         Self { policy: policy.clone(), states: smallvec![State::None; policy.limits().len()] }
     }
 
+    /// The entry of an unused key under a policy of one limit, for its first hold.
+    pub(crate) fn with_ledger(policy: &Policy) -> Self {
+        let states = smallvec![State::None, State::Holds(Box::default())];
+        Self { policy: policy.clone(), states }
+    }
+
     /// The policy that the state was last written under.
     #[must_use]
     pub const fn policy(&self) -> &Policy {

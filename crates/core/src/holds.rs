@@ -155,7 +155,7 @@ fn apply_in_general(
 }
 
 /// The everyday case, twice as fast: a hold that is allowed, or the settle of an open one, under the only limit of the policy
-/// that the entry is stored with, where other holds are open and none has expired.
+/// that the entry is stored with, where no hold has expired.
 #[inline]
 fn under_one_limit(
     policy: &Policy,
@@ -165,8 +165,14 @@ fn under_one_limit(
     ttl: u64,
 ) -> Option<Decision> {
     let [limit] = policy.limits() else { return None };
-    let entry = entry.as_mut().filter(|entry| entry.policy.is(policy))?;
-    let [state, State::Holds(ledger)] = &mut entry.states[..] else { return None };
+    if entry.is_none()
+        && let HoldOperation::Hold { cost: units @ 1.., .. } = operation
+        && OpenHolds(None).passes(limit, &State::None, now, units)
+    {
+        *entry = Some(Entry::with_ledger(policy));
+    }
+    let kept = entry.as_mut().filter(|entry| entry.policy.is(policy))?;
+    let [state, State::Holds(ledger)] = &mut kept.states[..] else { return None };
     let open = if ledger.has_expired(now) { return None } else { ledger.find(operation.id()) };
     match (operation, open) {
         (HoldOperation::Hold { id, cost: units @ 1.., .. }, None)
@@ -176,7 +182,7 @@ fn under_one_limit(
             let expires = now.as_micros() + ttl;
             ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
         }
-        (HoldOperation::Settle { used, .. }, Some(at)) if ledger.len() > 1 => {
+        (HoldOperation::Settle { used, .. }, Some(at)) => {
             let (units, metered) = ledger.remove(at)?;
             let units = used.unwrap_or(units);
             if metered && units > 0 {
@@ -187,13 +193,18 @@ fn under_one_limit(
     }
     let holds = OpenHolds(Some(ledger));
     let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
-    Some(Decision {
+    let decision = Decision {
         outcome: Outcome::Allow { delay: Duration::ZERO },
         limit: limit.capacity(),
         remaining: holds.remaining(limit, state, now),
         reset_after: Duration::from_micros(reset_after),
         binding: 0,
-    })
+    };
+    if ledger.is_empty() {
+        kept.states.pop();
+        entry.take_if(|entry| entry.is_unused());
+    }
+    Some(decision)
 }
 
 impl Policy {

@@ -1,6 +1,7 @@
 //! Ids of holds.
 
 use std::{
+    cell::Cell,
     hash::{BuildHasher, RandomState},
     ops::Deref,
 };
@@ -15,13 +16,17 @@ pub enum HoldId {
 }
 
 impl HoldId {
-    /// An id of 128 random bits.
+    /// An id that is unique: 64 random bits of this thread, and the number of the id.
     #[must_use]
     pub fn random() -> Self {
-        // Each `RandomState` has keys of its own, the first ones of a thread from the operating system.
-        let random = RandomState::new();
-        let [first, second] = [0_u8, 1].map(|half| u128::from(random.hash_one(half)));
-        Self::Random((first << 64 | second).to_ne_bytes())
+        thread_local! {
+            // The keys of a `RandomState` are random, the first ones of a thread from the operating system.
+            static NEXT: Cell<u128> = Cell::new(u128::from(RandomState::new().hash_one(0_u8)) << 64);
+        }
+        let id = NEXT.get();
+        NEXT.set(id.wrapping_add(1));
+        // The last byte differs from one id to the next: stores compare it first.
+        Self::Random(id.to_be_bytes())
     }
 
     /// The id `id`.
