@@ -117,6 +117,8 @@ pub enum Action<'a, P> {
         operation: MultiKeyOperation<'a>,
         /// The time.
         at: Option<Timestamp>,
+        /// How long it waits until all keys have room: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
+        timeout: Duration,
     },
     /// Resets `key`. The reply is 1 if it had state, otherwise 0.
     Reset {

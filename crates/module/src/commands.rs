@@ -15,7 +15,7 @@ use crate::{
     policy_cache::{self, CachedPolicy},
     state, stats,
     time::Moment,
-    wait::{self, HoldRequest, WaitStart},
+    wait::{self, HoldRequest, WaitAllStart, WaitStart, WaitingTakes},
 };
 
 /// A command of the shared table, and the function that the server calls for it.
@@ -158,7 +158,18 @@ impl<'a> Call<'a> {
                 }
                 self.reply_decision(&decision, DecisionFormat::Sluicegate);
             }
-            Action::TakeAll { takes, operation, at } => {
+            Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
+                let keyed = takes
+                    .into_iter()
+                    .map(|TakeRequest { key, policy, cost }| (key.bytes.into(), policy, cost));
+                let waiting = WaitingTakes::new(context, keyed, operation, timeout);
+                match wait::begin_all(context, waiting)? {
+                    WaitAllStart::Answered(taken) => write_multi_key(&taken, &mut context),
+                    WaitAllStart::Waits => {}
+                    WaitAllStart::Refused(error) => self.reply_error(&error),
+                }
+            }
+            Action::TakeAll { takes, operation, at, .. } => {
                 let takes: Vec<_> = takes
                     .iter()
                     .map(|take| (self.name(take.key), &take.policy.policy, take.cost))

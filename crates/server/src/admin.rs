@@ -180,7 +180,7 @@ impl Order {
     fn key(&self) -> Result<Vec<u8>, Problem> {
         let key = match (&self.key, &self.key_base64) {
             (Some(key), None) => key.clone().into_bytes(),
-            (None, Some(text)) => http::decode_base64(text)?,
+            (None, Some(text)) => http::decode_base64("key_base64", text)?,
             (None, None) => {
                 return Err(Problem::unprocessable("missing key: expected `key` or `key_base64`"));
             }

@@ -1,11 +1,11 @@
-//! `SG.TAKEALL n key policy [COST] cost [key policy [COST] cost ...] [ID id] [TTL us] [AT us]`: takes from all keys or
-//! from none; with an id, holds.
+//! `SG.TAKEALL n key policy [COST] cost [key policy [COST] cost ...] [ID id] [TTL us] [TIMEOUT us] [AT us]`: takes from all
+//! keys or from none; with an id, holds.
 
 use sluicegate_core::{MAX_KEYS_PER_TAKE, MultiKeyOperation};
 
 use crate::{
     CommandError,
-    arguments::OptionName::{At, Id, Ttl},
+    arguments::OptionName::{At, Id, Timeout, Ttl},
     command::{Action, Command, Host, Parsed},
     commands::sg_mtake::{SgMtake, TAKES, parse_takes},
     spec::{Argument, ArgumentKind, CommandSpec, TTL},
@@ -17,24 +17,30 @@ pub(crate) struct SgTakeall;
 impl Command for SgTakeall {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "SG.TAKEALL",
+        flags: &["write", "denyoom", "blocking"],
         summary: "Takes from several keys, from all of them or from none; with an id, holds.",
         arguments: &[
             Argument::new("n", ArgumentKind::Integer),
             TAKES,
             Argument { token: Some("ID"), ..Argument::optional("id", ArgumentKind::Text) },
             TTL,
+            Argument::option("TIMEOUT", "microseconds"),
         ],
         ..*SgMtake::SPEC
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        let known = &[Id, Ttl, At];
+        let known = &[Id, Ttl, Timeout, At];
         let (takes, given) = parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
         let operation = match (given.id, given.ttl) {
             (Some(id), ttl) => MultiKeyOperation::Hold { id, ttl },
             (None, None) => MultiKeyOperation::Take,
             (None, Some(_)) => return Err(CommandError::TtlWithoutId),
         };
-        Ok(Action::TakeAll { takes, operation, at: given.at })
+        if given.timeout.is_some() && given.at.is_some() {
+            return Err(CommandError::NoTestClockToWait);
+        }
+        let timeout = given.timeout.unwrap_or_default();
+        Ok(Action::TakeAll { takes, operation, at: given.at, timeout })
     }
 }

@@ -5,8 +5,8 @@ use std::{
     ptr::null_mut,
 };
 
-use sluicegate_commands::IntegersWriter;
-use sluicegate_core::Decision;
+use sluicegate_commands::{IntegersWriter, write_multi_key};
+use sluicegate_core::{Decision, MultiKeyDecision};
 
 use crate::{
     api::{self, BlockedClient, Ctx, OnDisconnect, Text, api},
@@ -14,8 +14,12 @@ use crate::{
     edge,
 };
 
-/// The reply to a waiting client: a decision or an error.
-type WaitReply = Result<Decision, String>;
+/// The reply to a waiting client.
+#[derive(Debug)]
+pub(super) enum WaitReply {
+    One(Decision),
+    All(MultiKeyDecision),
+}
 
 /// A blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ impl Client {
         unsafe { (api().unblock_client)(self.0, null_mut()) };
     }
 
-    pub(super) fn answer(self, answer: WaitReply) {
+    pub(super) fn answer(self, answer: Result<WaitReply, String>) {
         let data = Box::into_raw(Box::new(answer));
         // SAFETY: the client is blocked, and is unblocked once; `free` takes the box back.
         unsafe { (api().unblock_client)(self.0, data.cast()) };
@@ -59,10 +63,15 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
     let mut context = unsafe { Context::new(ctx) };
     let words = edge::guard("reply", edge::PANICKED, || {
         // SAFETY: the data of this client is what `Client::answer` gave, or nothing.
-        let data = unsafe { (api().private_data)(ctx).cast::<WaitReply>().as_ref() };
+        let data =
+            unsafe { (api().private_data)(ctx).cast::<Result<WaitReply, String>>().as_ref() };
         match data {
-            Some(Ok(decision)) => {
+            Some(Ok(WaitReply::One(decision))) => {
                 context.integers(&decision.to_integers());
+                ""
+            }
+            Some(Ok(WaitReply::All(taken))) => {
+                write_multi_key(taken, &mut context);
                 ""
             }
             Some(Err(words)) => words,
@@ -78,6 +87,6 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
 unsafe extern "C" fn free(_: *mut Ctx, data: *mut c_void) {
     if !data.is_null() {
         // SAFETY: it is the box of `Client::answer`, which comes back once.
-        drop(unsafe { Box::from_raw(data.cast::<WaitReply>()) });
+        drop(unsafe { Box::from_raw(data.cast::<Result<WaitReply, String>>()) });
     }
 }

@@ -11,6 +11,7 @@
 //! - no lock is held during a call of the server, because the server may call back.
 
 mod client;
+mod multi_key;
 mod queues;
 
 use std::{
@@ -29,10 +30,13 @@ use sluicegate_core::{
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 
-pub(crate) use self::queues::{HoldRequest, waiting};
 use self::{
-    client::Client,
+    client::{Client, WaitReply},
     queues::{QueueKey, WaitingClient, queues},
+};
+pub(crate) use self::{
+    multi_key::{WaitAllStart, WaitingTakes, begin_all},
+    queues::{HoldRequest, waiting},
 };
 use crate::{
     api::{self, BlockedClient, Ctx, Text},
@@ -81,6 +85,7 @@ pub(crate) fn begin(
         key: Arc::clone(&queue_key),
         cached: Arc::clone(cached),
         hold: hold.cloned(),
+        all: None,
         client: None,
         timer: None,
     };
@@ -193,7 +198,8 @@ fn due(context: Context<'_>, ticket: Ticket) {
         waiting.timer = None;
         Some((waiting.clone(), is_queued))
     });
-    let Some((WaitingClient { key: queue_key, cached, hold, client, .. }, is_queued)) = waiting
+    let Some((WaitingClient { key: queue_key, cached, hold, all, client, .. }, is_queued)) =
+        waiting
     else {
         return;
     };
@@ -216,6 +222,9 @@ fn due(context: Context<'_>, ticket: Ticket) {
     if is_queued && !context.serves(name) {
         return answer(context, ticket, Err(MOVED.to_owned()));
     }
+    if let Some((waiting, at)) = all {
+        return multi_key::due_all(context, ticket, &waiting, at);
+    }
     match key.run(ticket, Event::Woken) {
         Ok(Progress::Sleeps(then)) => arm(context, ticket, then.since(now)),
         Ok(Progress::Done(decision)) => {
@@ -223,7 +232,7 @@ fn due(context: Context<'_>, ticket: Ticket) {
             if !decision.allowed() && options::NOTIFY_DENIALS.get() {
                 context.notify_denial(name);
             }
-            answer(context, ticket, Ok(decision));
+            answer(context, ticket, Ok(WaitReply::One(decision)));
         }
         Err(error) => answer(context, ticket, Err(error.to_string())),
     }
@@ -290,7 +299,7 @@ impl Drop for TicketGuard<'_> {
 }
 
 /// Removes a request and replies to its client.
-fn answer(context: Context<'_>, ticket: Ticket, answer: Result<Decision, String>) {
+fn answer(context: Context<'_>, ticket: Ticket, answer: Result<WaitReply, String>) {
     if let Some((Some(client), _)) = remove(context, ticket) {
         client.answer(answer);
     }

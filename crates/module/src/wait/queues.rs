@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate_core::wait;
 
-use super::client::Client;
+use super::{client::Client, multi_key::WaitingTakes};
 use crate::policy_cache::CachedPolicy;
 
 /// A key of one database.
@@ -32,6 +32,8 @@ pub(super) struct WaitingClient {
     pub(super) cached: Arc<CachedPolicy>,
     /// The hold that it waits for; `None` for a take.
     pub(super) hold: Option<HoldRequest>,
+    /// The request for several keys, and which of them this is the line of; `None` for one key.
+    pub(super) all: Option<(Arc<WaitingTakes>, usize)>,
     /// `None` before it is blocked, and after it has disconnected.
     pub(super) client: Option<Client>,
     /// The timer that wakes it.

@@ -193,7 +193,63 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
 }
 
+/// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
+fn of_all(reply: &Value) -> (i64, i64) {
+    let Value::Array(parts) = reply else { panic!("{reply:?}") };
+    let first = integers(&parts[0]);
+    (first[0], first[7])
+}
+
+fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
+    let server = serve(engine);
+    let mut peer = server.peer();
+    let policy = "concurrency:1/1h";
+    for key in ["x", "y"] {
+        assert_eq!(peer.integers(&format!("SG.HOLD {key} {policy} a"))[0], 1);
+    }
+    let both = |id| format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1 ID {id} TIMEOUT 1800000000");
+    let next = wait_in_queue(&server, &both("b"), 1);
+    let last = wait_in_queue(&server, &both("c"), 2);
+    // One key has room now: nothing is held there, because the other one has none.
+    assert_eq!(peer.integers(&format!("SG.SETTLE x {policy} a"))[0], 1);
+    assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1);
+    until_waiting(&mut peer, 2);
+    assert_eq!(peer.integers(&format!("SG.SETTLE y {policy} a"))[0], 1);
+    assert_eq!(of_all(&next.thread.join().unwrap().unwrap()), (1, 0));
+    until_waiting(&mut peer, 1);
+    for key in ["x", "y"] {
+        assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[0], 0, "{key} is held");
+        assert_eq!(peer.integers(&format!("SG.SETTLE {key} {policy} b"))[0], 1);
+    }
+    assert_eq!(of_all(&last.thread.join().unwrap().unwrap()), (1, 0));
+}
+
+fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(engine: Engine) {
+    let server = serve(engine);
+    let mut peer = server.peer();
+    let policy = "fixed-window:1/1h";
+    assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
+    let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");
+    let start = now();
+    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 50000")).unwrap()), (0, 1));
+    assert!(now() - start >= Duration::from_millis(50));
+    let never = peer.say(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
+    assert_eq!(of_all(&never.unwrap()), (0, 0), "it can never pass");
+    let waiter = wait_in_queue(&server, &format!("{takes} TIMEOUT 1800000000"), 1);
+    leave(&mut peer, waiter);
+    until_waiting(&mut peer, 0);
+    assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1, "nothing was taken");
+    let log = "sliding-log:3/1h:count=all";
+    let late = format!("SG.TAKEALL 2 z {log} 1 y {policy} 1 TIMEOUT 50000");
+    assert_eq!(of_all(&peer.say(&late).unwrap()), (0, 1));
+    assert_eq!(peer.integers(&format!("SG.PEEK z {log}"))[2], 2, "one denial is recorded");
+    assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
+    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 1800000000")).unwrap()), (1, 0));
+}
+
 on_both! {
+    takeall_waits_for_one_key_after_the_other
+    takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does
     settle_lets_the_next_hold_go_at_once
     wait_leaky_queue_passes_one_each_interval
     kill_client_with_reservation_releases_it

@@ -4,6 +4,7 @@
 //! and calls the store. A waiting request that is dropped, for whatever reason, leaves its queue, and its
 //! reservation is released.
 
+mod multi_key;
 mod queues;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,10 @@ use tokio::{
     time::sleep,
 };
 
-pub(crate) use self::queues::WaitQueues;
+pub(crate) use self::{
+    multi_key::{WaitingTakes, wait_all},
+    queues::WaitQueues,
+};
 use crate::{budgets::buffers::NO_MEMORY, decide::Decider, stopping::stopped, store::error_reply};
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.

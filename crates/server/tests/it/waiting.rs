@@ -179,3 +179,66 @@ fn hold_is_denied_when_its_timeout_is_over() {
         "it is open"
     );
 }
+
+/// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
+fn of_all(reply: &Value) -> (i64, i64) {
+    let Value::Array(parts) = reply else { panic!("{reply:?}") };
+    let first = integers(&parts[0]);
+    (first[0], first[7])
+}
+
+#[test]
+fn takeall_waits_for_one_key_after_the_other() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let policy = "concurrency:1/1h";
+    for key in ["x", "y"] {
+        assert_eq!(peer.integers(&format!("SG.HOLD {key} {policy} a"))[0], 1);
+    }
+    let both = |id| format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1 ID {id} TIMEOUT 1800000000");
+    let mut next = wait_in_queue(&server, &both("b"), 1);
+    let mut last = wait_in_queue(&server, &both("c"), 2);
+    // One key has room now: nothing is held there, because the other one has none.
+    assert_eq!(peer.integers(&format!("SG.SETTLE x {policy} a"))[0], 1);
+    assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1);
+    assert_eq!(server.told("blocked_clients"), 2);
+    assert_eq!(peer.integers(&format!("SG.SETTLE y {policy} a"))[0], 1);
+    assert_eq!(of_all(&next.hear()), (1, 0));
+    server.until_told("blocked_clients", 1);
+    for key in ["x", "y"] {
+        assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[0], 0, "{key} is held");
+        assert_eq!(peer.integers(&format!("SG.SETTLE {key} {policy} b"))[0], 1);
+    }
+    assert_eq!(of_all(&last.hear()), (1, 0));
+}
+
+#[test]
+fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let policy = "fixed-window:1/1h";
+    assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
+    let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");
+    let start = now();
+    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 50000"))), (0, 1));
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    let never = peer.say(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
+    assert_eq!(of_all(&never), (0, 0), "it can never pass");
+    let waiter = wait_in_queue(&server, &format!("{takes} TIMEOUT 1800000000"), 1);
+    drop(waiter);
+    server.until_told("blocked_clients", 0);
+    assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1, "nothing was taken");
+    assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
+    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 1800000000"))), (1, 0));
+}
+
+#[test]
+fn takeall_denied_under_count_all_is_recorded_once() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let policy = "sliding-log:3/1h:count=all";
+    assert_eq!(peer.integers("SG.TAKE y fixed-window:1/1h")[0], 1);
+    let takes = format!("SG.TAKEALL 2 x {policy} 1 y fixed-window:1/1h 1 TIMEOUT 50000");
+    assert_eq!(of_all(&peer.say(&takes)), (0, 1));
+    assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[2], 2, "one denial is recorded");
+}

@@ -8,8 +8,8 @@ use sluicegate_core::{HoldOperation, MAX_KEYS_PER_TAKE, MultiKeyOperation};
 
 use super::{
     key_request::{
-        KeyRequest, List, Number, Str, at, check_place, cost, headers, key, key_base64, key_bytes,
-        list, policy, policy_text,
+        KeyRequest, List, Number, Str, at, check_place, cost, decode_base64, headers, key,
+        key_base64, key_bytes, list, policy, policy_text, wait, wait_of,
     },
     problem::Problem,
     route::HoldVerb,
@@ -28,12 +28,16 @@ pub(super) struct HoldRequest<'a> {
     policy: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "id")]
     id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "id_base64")]
+    id_base64: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "cost")]
     cost: Option<u32>,
     #[serde(default, deserialize_with = "used")]
     used: Option<u32>,
     #[serde(default, deserialize_with = "ttl")]
     ttl_us: Option<u64>,
+    #[serde(default, deserialize_with = "wait")]
+    wait_us: Option<u64>,
     #[serde(default, deserialize_with = "at")]
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
@@ -49,8 +53,12 @@ pub(super) struct TakeAllRequest<'a> {
     pub(super) takes: Vec<KeyRequest<'a>>,
     #[serde(borrow, default, deserialize_with = "id")]
     id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "id_base64")]
+    id_base64: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "ttl")]
     ttl_us: Option<u64>,
+    #[serde(default, deserialize_with = "wait")]
+    wait_us: Option<u64>,
     #[serde(default, deserialize_with = "at")]
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
@@ -66,6 +74,8 @@ pub(super) struct SettleAllRequest<'a> {
     pub(super) settles: Vec<HoldRequest<'a>>,
     #[serde(borrow, default, deserialize_with = "id")]
     id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "id_base64")]
+    id_base64: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "at")]
     pub(super) at_us: Option<u64>,
 }
@@ -81,15 +91,33 @@ impl HoldRequest<'_> {
         policy_text(self.policy.as_deref())
     }
 
-    /// The operation, of the members that are valid at `verb`.
-    pub(super) fn operation(&self, verb: HoldVerb) -> Result<HoldOperation<'_>, Problem> {
-        let misplaced = self.cost.is_some() && verb != HoldVerb::Hold;
-        check_place(&[("cost", misplaced)], "/v1/hold")?;
+    /// The id of the hold.
+    pub(super) fn id(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        required_id(self.id.as_deref(), self.id_base64.as_deref())
+    }
+
+    /// How long a hold may wait, if it may.
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
+        wait_of(self.wait_us, self.at_us)
+    }
+
+    /// The operation on the hold `id`, of the members that are valid at `verb`.
+    pub(super) fn operation<'a>(
+        &self,
+        verb: HoldVerb,
+        id: &'a [u8],
+    ) -> Result<HoldOperation<'a>, Problem> {
+        let is_other = verb != HoldVerb::Hold;
+        let misplaced = [
+            ("cost", self.cost.is_some() && is_other),
+            ("wait_us", self.wait_us.is_some() && is_other),
+        ];
+        check_place(&misplaced, "/v1/hold")?;
         let misplaced = self.used.is_some() && verb != HoldVerb::Settle;
         check_place(&[("used", misplaced)], "/v1/settle")?;
         let misplaced = self.ttl_us.is_some() && verb == HoldVerb::Settle;
         check_place(&[("ttl_us", misplaced)], "/v1/hold and /v1/renew")?;
-        let (id, ttl) = (id_bytes(self.id.as_deref())?, self.ttl_us.map(Duration::from_micros));
+        let ttl = self.ttl_us.map(Duration::from_micros);
         Ok(match verb {
             HoldVerb::Hold => HoldOperation::Hold { id, cost: self.cost.unwrap_or(1), ttl },
             HoldVerb::Settle => HoldOperation::Settle { id, used: self.used },
@@ -99,21 +127,36 @@ impl HoldRequest<'_> {
 
     /// Units that were used, if it is one of several settles.
     pub(super) fn used_of_one(&self) -> Result<Option<u32>, Problem> {
-        check_place(&[("cost", self.cost.is_some())], "/v1/hold")?;
+        let misplaced = [("cost", self.cost.is_some()), ("wait_us", self.wait_us.is_some())];
+        check_place(&misplaced, "/v1/hold")?;
         check_place(&[("ttl_us", self.ttl_us.is_some())], "/v1/hold and /v1/renew")?;
         let others = [("at_us", self.at_us.is_some()), ("headers", self.headers.is_some())];
         check_place(&others, "a single request")?;
-        check_place(&[("id", self.id.is_some())], "all `settles` together")?;
+        let ids = [("id", self.id.is_some()), ("id_base64", self.id_base64.is_some())];
+        check_place(&ids, "all `settles` together")?;
         Ok(self.used)
     }
 }
 
 impl TakeAllRequest<'_> {
+    /// The id of the hold; `None` to take.
+    pub(super) fn id(&self) -> Result<Option<Cow<'_, [u8]>>, Problem> {
+        id_bytes(self.id.as_deref(), self.id_base64.as_deref())
+    }
+
+    /// How long the request may wait, if it may.
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
+        wait_of(self.wait_us, self.at_us)
+    }
+
     /// The operation on all keys.
-    pub(super) fn operation(&self) -> Result<MultiKeyOperation<'_>, Problem> {
+    pub(super) fn operation<'a>(
+        &self,
+        id: Option<&'a [u8]>,
+    ) -> Result<MultiKeyOperation<'a>, Problem> {
         let ttl = self.ttl_us.map(Duration::from_micros);
-        match &self.id {
-            Some(id) => Ok(MultiKeyOperation::Hold { id: id.as_bytes(), ttl }),
+        match id {
+            Some(id) => Ok(MultiKeyOperation::Hold { id, ttl }),
             None if ttl.is_some() => {
                 Err(Problem::unprocessable("`ttl_us` is given without `id`: expected both"))
             }
@@ -124,21 +167,42 @@ impl TakeAllRequest<'_> {
 
 impl SettleAllRequest<'_> {
     /// The id of the hold.
-    pub(super) fn id(&self) -> Result<&[u8], Problem> {
-        id_bytes(self.id.as_deref())
+    pub(super) fn id(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        required_id(self.id.as_deref(), self.id_base64.as_deref())
     }
 }
 
-/// The id that the member has. The store checks its length.
-fn id_bytes(id: Option<&str>) -> Result<&[u8], Problem> {
-    id.map(str::as_bytes)
-        .ok_or_else(|| Problem::unprocessable("missing `id`: expected a string of 1 to 64 bytes"))
+/// The id that one of the two members has, as bytes. The store checks its length.
+fn id_bytes<'a>(
+    id: Option<&'a str>,
+    base64: Option<&str>,
+) -> Result<Option<Cow<'a, [u8]>>, Problem> {
+    match (id, base64) {
+        (Some(_), Some(_)) => {
+            Err(Problem::unprocessable("both `id` and `id_base64` are given: expected one of them"))
+        }
+        (Some(id), None) => Ok(Some(Cow::Borrowed(id.as_bytes()))),
+        (None, Some(text)) => decode_base64("id_base64", text).map(|id| Some(Cow::Owned(id))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn required_id<'a>(id: Option<&'a str>, base64: Option<&str>) -> Result<Cow<'a, [u8]>, Problem> {
+    id_bytes(id, base64)?.ok_or_else(|| {
+        Problem::unprocessable(
+            "missing `id`: expected a string of 1 to 64 bytes, or bytes in Base64 as `id_base64`",
+        )
+    })
 }
 
 // A member must have a value; null is rejected.
 
 fn id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
     from.deserialize_str(Str { expected: "`id`, a string" }).map(Some)
+}
+
+fn id_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { expected: "`id_base64`, a string" }).map(Some)
 }
 
 fn used<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {

@@ -16,23 +16,41 @@ use super::{
     route::{HoldVerb, Verb},
     worker::HttpWorker,
 };
-use crate::{policies::policy_cache::PolicyId, stats::Cause};
+use crate::{
+    net::web::RequestBody,
+    policies::policy_cache::PolicyId,
+    stats::Cause,
+    wait::{self, Waiting, WaitingTakes},
+};
 
 /// One operation on one hold. A settle or renew of a hold that is not open is an answer, and not a denial by a limit.
 pub(super) async fn one(
     worker: &HttpWorker,
     verb: HoldVerb,
-    body: &[u8],
+    (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
-    let request: HoldRequest<'_> = key_request::read(body)?;
-    let (key, operation) = (request.key()?, request.operation(verb)?);
+    let request: HoldRequest<'_> = key_request::read(text)?;
+    let (key, id) = (request.key()?, request.id()?);
+    let operation = request.operation(verb, &id)?;
+    let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
     let found = rule(worker, request.policy()?)?;
     let (policy, fields) = keep(worker, &[found]).remove(0);
-    let answer = context.decider.decide_hold(&key, &policy, operation, now).await?;
+    let answer = match (operation, timeout) {
+        (HoldOperation::Hold { id, cost, ttl }, Some(timeout)) => {
+            policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
+            // A client that leaves withdraws its request.
+            let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
+            let hold = Some(wait::HoldRequest { id: id.into(), ttl });
+            let rule = policy.clone();
+            let waiting = Waiting { key: (*key).into(), rule, cost, timeout, hold };
+            wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe()).await?
+        }
+        _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
+    };
     if verb == HoldVerb::Hold {
         worker.stats().decided(answer.source, &answer.decision);
         worker.stats().sampler.note(&key, &answer.decision, Cause::policy(policy.policy()));
@@ -45,12 +63,14 @@ pub(super) async fn one(
 /// Takes from several keys, from all or from none, or holds.
 pub(super) async fn take_all(
     worker: &HttpWorker,
-    body: &[u8],
+    (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
-    let request: TakeAllRequest<'_> = key_request::read(body)?;
-    let operation = request.operation()?;
+    let request: TakeAllRequest<'_> = key_request::read(text)?;
+    let id = request.id()?;
+    let operation = request.operation(id.as_deref())?;
+    let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
     let mut parsed = Vec::with_capacity(request.takes.len());
@@ -67,7 +87,15 @@ pub(super) async fn take_all(
     let takes = keys.iter().zip(&policies);
     let takes: Vec<_> =
         takes.map(|((key, cost), (policy, _))| KeyedTake { key, policy, cost: *cost }).collect();
-    let taken = context.decider.decide_multi_key(operation, &takes, now).await?;
+    let taken = match timeout {
+        None => context.decider.decide_multi_key(operation, &takes, now).await?,
+        Some(timeout) => {
+            let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
+            let waiting = WaitingTakes::new(&takes, operation, timeout);
+            wait::wait_all(&context.decider, &waiting, worker.web.port.worker.stop.subscribe())
+                .await?
+        }
+    };
     for (take, decision) in takes.iter().zip(&taken.each) {
         worker.stats().decided(taken.source, decision);
         worker.stats().sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
@@ -87,7 +115,7 @@ pub(super) async fn settle_all(
 ) -> Result<Reply, Problem> {
     let decider = &worker.context.decider;
     let request: SettleAllRequest<'_> = key_request::read(body)?;
-    let id = request.id()?;
+    let id = &*request.id()?;
     let now = key_request::time(request.at_us, worker.context.test_clock)?.unwrap_or(now);
     let mut parsed = Vec::with_capacity(request.settles.len());
     // All are validated before any is settled.

@@ -80,13 +80,7 @@ impl KeyRequest<'_> {
 
     /// How long the request may wait, if it may.
     pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
-        if self.wait_us.is_some() && self.at_us.is_some() {
-            return Err(Problem::unprocessable(
-                "both `wait_us` and `at_us` are given: expected one of them, because requests wait by the \
-                 clock of the server",
-            ));
-        }
-        Ok(self.wait_us.map(Duration::from_micros))
+        wait_of(self.wait_us, self.at_us)
     }
 
     /// The cost, where it is not a part of the operation.
@@ -118,6 +112,20 @@ impl KeyRequest<'_> {
     }
 }
 
+/// How long a request with these members may wait, if it may.
+pub(super) fn wait_of(
+    wait_us: Option<u64>,
+    at_us: Option<u64>,
+) -> Result<Option<Duration>, Problem> {
+    if wait_us.is_some() && at_us.is_some() {
+        return Err(Problem::unprocessable(
+            "both `wait_us` and `at_us` are given: expected one of them, because requests wait by the \
+             clock of the server",
+        ));
+    }
+    Ok(wait_us.map(Duration::from_micros))
+}
+
 /// The key that one of the two members has, as bytes.
 #[inline]
 pub(super) fn key_bytes<'a>(
@@ -126,7 +134,7 @@ pub(super) fn key_bytes<'a>(
 ) -> Result<Cow<'a, [u8]>, Problem> {
     let key = match (key, base64) {
         (Some(key), None) => Cow::Borrowed(key.as_bytes()),
-        (None, Some(text)) => Cow::Owned(decode_base64(text)?),
+        (None, Some(text)) => Cow::Owned(decode_base64("key_base64", text)?),
         (None, None) => {
             return Err(Problem::unprocessable(
                 "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
@@ -199,9 +207,11 @@ pub(super) fn check_place(members: &[(&str, bool)], place: &str) -> Result<(), P
     Err(Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}")))
 }
 
-pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
+/// The bytes of the member `name`.
+pub(crate) fn decode_base64(name: &str, text: &str) -> Result<Vec<u8>, Problem> {
     STANDARD.decode(text).map_err(|_| {
-        Problem::unprocessable("invalid `key_base64`: expected standard Base64 with padding")
+        let expected = "expected standard Base64 with padding";
+        Problem::unprocessable(format!("invalid `{name}`: {expected}"))
     })
 }
 
@@ -259,7 +269,7 @@ pub(super) fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D:
     u32::try_from(cost).map(Some).map_err(D::Error::custom)
 }
 
-fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     from.deserialize_u64(Number { name: "wait_us", most: MAX_SPAN }).map(Some)
 }
 

@@ -194,12 +194,12 @@ async fn carry_out(
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Hold(verb) => {
-            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
-            Box::pin(holds::one(worker, verb, &body, now)).await
+            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(holds::one(worker, verb, (&text, body), now)).await
         }
         Route::TakeAll => {
-            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
-            Box::pin(holds::take_all(worker, &body, now)).await
+            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(holds::take_all(worker, (&text, body), now)).await
         }
         Route::SettleAll => {
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;

@@ -7,7 +7,7 @@ use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
     PolicyText, TakeRequest, quote, unknown_command,
 };
-use sluicegate_core::{HoldOperation, MultiKeyOperation, Timestamp};
+use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     policies::policy_cache::PolicyId,
     stats::MAX_COMMANDS,
-    wait::{HoldRequest, Waiting},
+    wait::{HoldRequest, Waiting, WaitingTakes},
 };
 
 /// All commands, each once. The position of a command is also that of its counter.
@@ -59,6 +59,13 @@ pub(super) struct Call<'c, 's, 'a> {
     pub(super) arguments: &'c [&'a [u8]],
 }
 
+/// A call that waits.
+#[derive(Debug)]
+pub(super) enum WaitingCall {
+    One(Waiting),
+    All(WaitingTakes),
+}
+
 /// What the connection does after a command.
 pub(super) enum Next {
     /// Runs the next command.
@@ -68,7 +75,7 @@ pub(super) enum Next {
     /// Reads the next command within other limits.
     Limits(Limits),
     /// Waits for the reply.
-    Wait(Box<Waiting>),
+    Wait(Box<WaitingCall>),
     /// Closes.
     Close,
 }
@@ -274,7 +281,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
                 let rule = self.session.worker.policies.borrow().get(policy).clone();
                 let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout, hold: None };
-                return Next::Wait(Box::new(waiting));
+                return Next::Wait(Box::new(WaitingCall::One(waiting)));
             }
             Action::Hold { key, policy, operation, at, timeout } => {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
@@ -284,14 +291,25 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
                     let hold = Some(HoldRequest { id: id.into(), ttl });
                     let key = key.bytes.into();
                     let waiting = Waiting { key, rule: policy, cost, timeout, hold };
-                    return Next::Wait(Box::new(waiting));
+                    return Next::Wait(Box::new(WaitingCall::One(waiting)));
                 }
                 let (key, id) = (key.bytes.into(), operation.id().into());
                 let operation = operation.with_id(&[]);
                 let pending = PendingHold { key, policy, id, operation };
                 session(at).apply(StoreOperation::Hold(pending), self.out);
             }
-            Action::TakeAll { takes, operation, at } => {
+            Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
+                let policies = self.session.worker.policies.borrow();
+                let keyed = takes.iter().map(|TakeRequest { key, policy, cost }| KeyedTake {
+                    key: key.bytes,
+                    policy: policies.get(*policy),
+                    cost: *cost,
+                });
+                let keyed: Vec<_> = keyed.collect();
+                let waiting = WaitingTakes::new(&keyed, operation, timeout);
+                return Next::Wait(Box::new(WaitingCall::All(waiting)));
+            }
+            Action::TakeAll { takes, operation, at, .. } => {
                 let policies = self.session.worker.policies.borrow();
                 let takes = takes.into_iter().map(|TakeRequest { key, policy, cost }| {
                     (key.bytes.into(), policies.get(policy).clone(), cost)

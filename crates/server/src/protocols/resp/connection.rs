@@ -33,17 +33,18 @@ use tracing::{Instrument as _, Span};
 
 use super::{
     batch::Batch,
-    call::{Call, CommandTable, Next},
+    call::{Call, CommandTable, Next, WaitingCall},
     commands,
     pool::{CHUNK, MAX_READ_AHEAD, MAX_UNREAD},
     session::Session,
+    store_operation::answer_all,
     worker::RespWorker,
 };
 use crate::{
     budgets::buffers::{NO_MEMORY, Reservation},
     net::{clients::Client, stream::Stream},
     stats::Cause,
-    wait::{self, Waiting},
+    wait::{self, Waiting, WaitingTakes},
 };
 
 /// Bytes of pending replies that are sent before the next command runs. A single reply is shorter than 1 MiB, and so
@@ -107,7 +108,7 @@ enum BatchEnd {
     /// A password was wrong: the reply is delayed.
     Delay,
     /// A command waits.
-    Wait(Box<Waiting>),
+    Wait(Box<WaitingCall>),
     /// The client is to be closed.
     Close,
 }
@@ -423,7 +424,14 @@ impl<'a> Connection<'a> {
     }
 
     /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
-    async fn wait(&mut self, waiting: Waiting) -> io::Result<bool> {
+    async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
+        match waiting {
+            WaitingCall::One(waiting) => self.wait_for_key(waiting).await,
+            WaitingCall::All(waiting) => self.wait_for_all(waiting).await,
+        }
+    }
+
+    async fn wait_for_key(&mut self, waiting: Waiting) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
@@ -446,6 +454,25 @@ impl<'a> Connection<'a> {
                 self.worker.stats().decided(Source::Store, &decision);
                 writer.integers(&decision.to_integers());
             }
+            Err(failure) => {
+                self.worker.stats().errors.add();
+                writer.error(failure.to_string());
+            }
+        }
+        Ok(true)
+    }
+
+    async fn wait_for_all(&mut self, waiting: WaitingTakes) -> io::Result<bool> {
+        let shared = self.session.shared;
+        let stopping = self.stopping.clone();
+        let answer = tokio::select! {
+            biased;
+            answer = wait::wait_all(&shared.decider, &waiting, stopping) => answer,
+            left = self.left() => return left.map(|()| false),
+        };
+        let writer = &mut Writer::new(&mut self.out, self.session.version);
+        match answer {
+            Ok(taken) => answer_all(&waiting.keyed(), &taken, &self.worker, writer),
             Err(failure) => {
                 self.worker.stats().errors.add();
                 writer.error(failure.to_string());

@@ -8,7 +8,8 @@
 use futures_util::FutureExt;
 use sluicegate_commands::{DecisionFormat, EntryReply, write_multi_key};
 use sluicegate_core::{
-    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, StoreError, Timestamp,
+    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, StoreError,
+    Timestamp,
 };
 use sluicegate_resp::Writer;
 
@@ -130,7 +131,7 @@ async fn take_all(
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
-    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let decider = &*worker.shared.decider;
     let operation = match hold {
         None => MultiKeyOperation::Take,
         Some((id, ttl)) => MultiKeyOperation::Hold { id, ttl: *ttl },
@@ -138,14 +139,24 @@ async fn take_all(
     let keyed = takes.iter().map(|(key, policy, cost)| KeyedTake { key, policy, cost: *cost });
     let keyed: Vec<_> = keyed.collect();
     let taken = decider.decide_multi_key(operation, &keyed, now).await?;
-    for (take, decision) in keyed.iter().zip(&taken.each) {
+    answer_all(&keyed, &taken, worker, writer);
+    Ok(())
+}
+
+/// Counts what was decided about several keys, and replies.
+pub(super) fn answer_all(
+    takes: &[KeyedTake<'_>],
+    taken: &MultiKeyAnswer,
+    worker: &RespWorker,
+    writer: &mut Writer<'_>,
+) {
+    let stats = worker.stats();
+    for (take, decision) in takes.iter().zip(&taken.each) {
         stats.decided(taken.source, decision);
         stats.sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
-        decider.queues.changed(take.key);
+        worker.shared.decider.queues.changed(take.key);
     }
-    let reply = &mut RespReply(writer);
-    write_multi_key(&taken, reply);
-    Ok(())
+    write_multi_key(taken, &mut RespReply(writer));
 }
 
 async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {

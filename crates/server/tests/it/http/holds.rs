@@ -136,7 +136,21 @@ fn hold_request_invalid_is_rejected() {
             id_of("a", r#","ttl_us":1000"#),
             "unexpected `ttl_us`: it is only valid for /v1/hold and /v1/renew",
         ),
-        ("/v1/hold", id_of("a", r#","wait_us":1"#), "unknown member `wait_us`: expected `key`"),
+        (
+            "/v1/settle",
+            id_of("a", r#","wait_us":1"#),
+            "unexpected `wait_us`: it is only valid for /v1/hold",
+        ),
+        (
+            "/v1/hold",
+            id_of("a", r#","id_base64":"YQ==""#),
+            "both `id` and `id_base64` are given: expected one of them",
+        ),
+        (
+            "/v1/hold",
+            with(r#","id_base64":"a""#),
+            "invalid `id_base64`: expected standard Base64 with padding",
+        ),
         (
             "/v1/hold",
             r#"{"key":"k","policy":"leaky-queue:1/1s","id":"a","ttl_us":1000}"#.to_owned(),
@@ -267,4 +281,43 @@ fn hold_over_http_is_settled_over_resp() {
     assert_eq!(resp.integers("SG.HOLD k concurrency:1/30s b")[0], 0);
     assert_eq!(resp.integers("SG.SETTLE k concurrency:1/30s a")[0], 1);
     assert_eq!(client.post("/v1/settle", body).json()["allowed"], false);
+}
+
+#[test]
+fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let waiting = |id: &str, path: &str| {
+        let hold =
+            json!({"key": "k", "policy": "concurrency:1/1h", "id": id, "wait_us": 1_800_000_000});
+        let both = json!({
+            "takes": [
+                {"key": "other", "policy": "concurrency:9/1h"}, {"key": "k", "policy": "concurrency:1/1h"},
+            ],
+            "id_base64": "/w==", "wait_us": 1_800_000_000,
+        });
+        let mut waiter = Client::connect(&running);
+        waiter.ask_json(path, if path == "/v1/hold" { hold } else { both }.to_string());
+        waiter
+    };
+    let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();
+    assert_eq!(client.post("/v1/hold", of("a")).status, 200);
+    let mut next = waiting("b", "/v1/hold");
+    running.until_told("blocked_clients", 1);
+    let leaves = waiting("c", "/v1/hold");
+    running.until_told("blocked_clients", 2);
+    drop(leaves);
+    running.until_told("blocked_clients", 1);
+    let mut last = waiting("", "/v1/take_all");
+    running.until_told("blocked_clients", 2);
+    assert_eq!(client.post("/v1/settle", of("a")).status, 200);
+    assert_eq!(next.hear().status, 200);
+    running.until_told("blocked_clients", 1);
+    assert_eq!(client.post("/v1/settle", of("b")).status, 200);
+    assert_eq!(last.hear().status, 200);
+    let settle = json!({"key": "k", "policy": "concurrency:1/1h", "id_base64": "/w=="});
+    assert_eq!(client.post("/v1/settle", settle.to_string()).json()["allowed"], true);
+    let late =
+        json!({"key": "k", "policy": "concurrency:1/1h", "id": "d", "wait_us": 10_000, "cost": 2});
+    assert_eq!(client.post("/v1/hold", late.to_string()).json()["never"], true);
 }
