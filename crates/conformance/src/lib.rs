@@ -6,6 +6,7 @@
 //! with a second, naive implementation (the [`oracle`]).
 
 mod history;
+mod hold_faults;
 mod hold_history;
 mod multi_key;
 pub mod oracle;
@@ -16,6 +17,7 @@ mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
+pub use hold_faults::{check_full_ledger, check_hold_bounds, check_repeated_holds, full_ledger};
 pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
 pub use multi_key::{
     MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, check_multi_key, check_multi_key_holds,

@@ -2,9 +2,10 @@
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_histories, check_hold_histories, check_hold_traces, check_keys,
-    check_traces,
+    ask_over_the_wire, check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_traces, check_keys, check_repeated_holds, check_traces, full_ledger,
 };
+use sluicegate_core::Timestamp;
 use sluicegate_testing::{Engine, Peer, integers};
 
 use crate::{on_both, server::with_test_clock};
@@ -35,6 +36,25 @@ fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
     assert_eq!(server.peer().told("sluicegate", "sluicegate_panics"), 0);
 }
 
+fn holds_that_arrive_several_times_charge_once(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let (operations, copies) = check_repeated_holds(&mut subject, 0..100);
+    println!(
+        "figure: module, {engine:?}: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(&mut subject);
+}
+
+fn full_ledger_opens_no_hold_more(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let policy = &"token-bucket:1000000/1h".parse().unwrap();
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    subject.0.ask(&[b"SET", b"full", &full_ledger(policy, now)]).unwrap();
+    check_full_ledger(&mut subject, b"full", policy, now);
+}
+
 fn module_passes_conformance(engine: Engine) {
     let server = with_test_clock(engine);
     check_traces(&mut OverTheWire(server.peer()));
@@ -63,4 +83,6 @@ on_both! {
     module_passes_conformance
     random_histories_return_what_core_returns
     random_histories_of_holds_return_what_core_returns
+    holds_that_arrive_several_times_charge_once
+    full_ledger_opens_no_hold_more
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use sluicegate_conformance::{
-    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Shape, check_hold_traces,
-    compare,
+    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Shape, check_full_ledger,
+    check_hold_bounds, check_hold_traces, check_repeated_holds, compare, full_ledger,
 };
-use sluicegate_core::Entry;
+use sluicegate_core::{Entry, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -102,4 +102,34 @@ fn holds_functions_and_core_agree() {
         let shape = Shape { zones: false, ..Shape::default() };
         agrees_with_the_core(&server, &mut subject, 0..HISTORIES / 2, shape);
     }
+}
+
+/// Operations that arrive several times, values at their bounds, and a full ledger.
+fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSubject) {
+    let (operations, copies) = check_repeated_holds(subject, 0..100);
+    println!(
+        "figure: {what}: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(subject);
+    let policy = &"token-bucket:1000000/1h".parse().unwrap();
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg(test_key(b"full")).arg(full_ledger(policy, now));
+    set.query::<()>(&mut server.connect()).unwrap();
+    check_full_ledger(subject, b"full", policy, now);
+}
+
+#[test]
+fn holds_scripts_that_arrive_several_times_charge_once() {
+    for engine in Engine::NEWER {
+        let server = Server::start(engine);
+        let what = format!("scripts, {}", engine.name());
+        keeps_sums_and_bounds(&what, &server, &mut Store::new(server.connect()));
+    }
+}
+
+#[test]
+fn holds_functions_that_arrive_several_times_charge_once() {
+    let server = Server::start(Engine::Redis70);
+    keeps_sums_and_bounds("functions", &server, &mut Functions::new(&server));
 }
