@@ -7,6 +7,7 @@ mod answers;
 mod cluster;
 mod demoted;
 mod fallback;
+mod holds;
 mod late;
 mod leases;
 mod library;
