@@ -91,10 +91,9 @@ async fn holds_with_lost_replies_charge_what_was_used() {
                 held += cost;
                 continue;
             }
-            let fault = fault_of(2);
-            let (retry, attempts) = faulty.hold(fault, settle).await;
+            let (retry, attempts) = faulty.hold(fault_of(2), settle).await;
             // The reply that was lost said that it was open.
-            assert!(retry.is_none() || (retry == Some(Retry::Never) && fault != Fault::None));
+            assert!(matches!(retry, None | Some(Retry::Never)), "{fault:?}");
             (asked, repeats) = (asked + 1, repeats + attempts - 1);
             charged += used;
         }
@@ -134,7 +133,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
     options.deadline = Duration::from_secs(5);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     let policy: PreparedPolicy = RATE.parse().unwrap();
-    let (mut charged, mut repeated) = (0, 0);
+    let (mut charged, mut at_once, mut repeated) = (0, 0, 0);
     for round in 0..12 {
         let fault = [Fault::Cut, Fault::Garbage, Fault::Reset][round % 3];
         let id = format!("{fault:?} {round}").into_bytes();
@@ -151,20 +150,27 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             // A connection that breaks within 5 ms is replaced only after a pause.
             pass(Duration::from_millis(10)).await;
             proxy.set(fault);
-            let answer = store.apply_hold(b"k", &policy, operation).await.unwrap();
-            assert_eq!(answer.source, Source::Store, "{operation:?} under {fault:?}");
-            // The first copy of a settle has ended the hold, unless a probe met the fault.
+            // A probe may have met the fault, and opened the breaker: then the hold fails, or falls back.
+            let answer = store.apply_hold(b"k", &policy, operation).await.ok();
+            let answer = answer.filter(|answer| answer.source == Source::Store);
+            at_once += usize::from(answer.is_some());
+            // The first copy of a settle has ended the hold, which the second one is told.
             let is_settle = matches!(operation, HoldOperation::Settle { .. });
-            assert!(answer.allowed() || is_settle, "{operation:?} under {fault:?}");
-            repeated += usize::from(!answer.allowed());
+            assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
+            repeated += usize::from(answer.is_some_and(|it| !it.allowed()));
+            until("the hold is answered by the store", async || {
+                let answer = store.apply_hold(b"k", &policy, operation).await;
+                answer.is_ok_and(|answer| answer.source == Source::Store)
+            })
+            .await;
         }
         charged += 7;
         let peek = direct.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
         assert_eq!(1_000_000 - peek.remaining, charged, "{fault:?}");
     }
     println!(
-        "figure: 36 operations on holds whose replies were lost: all answered by the store, {repeated} settles found \
-         that they had been applied, {charged} units charged"
+        "figure: 36 operations on holds whose replies were lost: {at_once} repeated by the store without an error; \
+         {repeated} of 12 settles were told that they had been applied; {charged} units charged"
     );
     assert!(repeated > 0);
 }
