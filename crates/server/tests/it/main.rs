@@ -21,6 +21,7 @@ mod faulty;
 mod harness;
 mod held;
 mod hierarchy;
+mod holds;
 mod http;
 #[cfg(target_os = "linux")]
 mod key_list;
