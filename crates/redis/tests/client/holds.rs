@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_conformance::full_ledger;
 use sluicegate_core::{
-    HoldOperation, KeyedTake, MultiKeyOperation, Operation, PreparedPolicy, Retry, Source, Store,
+    HoldError, HoldOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy,
+    Retry, Source, Store, StoreError, Timestamp,
 };
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, size};
@@ -229,4 +231,31 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
         used / 10,
         used * 231
     );
+}
+
+/// It is not the store that is unavailable: no fallback allows what does not fit in a ledger.
+#[tokio::test]
+async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
+    let server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let policy: PreparedPolicy = "token-bucket:1000000/1h".parse().unwrap();
+    let policy = policy.on_error(OnError::Allow);
+    let (seconds, _): (u64, u64) = server.ask("TIME");
+    let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg("full").arg(full_ledger(policy.policy(), now));
+    set.query::<()>(&mut server.connect()).unwrap();
+    let hold = HoldOperation::Hold { id: b"more", cost: 1, ttl: TTL };
+    let full: Result<sluicegate_core::Answer, _> = Err(StoreError::Hold(HoldError::Full));
+    for _ in 0..3 {
+        assert_eq!(store.apply_hold(b"full", &policy, hold).await, full);
+        let takes =
+            [b"full".as_slice(), b"other"].map(|key| KeyedTake { key, policy: &policy, cost: 1 });
+        let both = MultiKeyOperation::Hold { id: b"more", ttl: TTL };
+        assert_eq!(store.apply_multi_key(both, &takes).await.map(|_| ()), full.clone().map(|_| ()));
+    }
+    let peek = store.apply(b"full", &policy, Operation::Peek(0)).await.unwrap();
+    assert_eq!(1_000_000 - peek.remaining, 65_536);
+    assert_eq!(server.ask::<u64>("EXISTS other"), 0);
+    assert_eq!(store.unavailable(), None);
 }
