@@ -6,10 +6,11 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
+use sluicegate_conformance::{check_full_ledger, full_ledger};
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, SnapshotError, WhenFull};
 
-use super::{at, policy, size, take};
+use super::{at, conformance::InMemory, policy, size, take};
 
 const POLICIES: [&str; 6] = [
     "gcra:3/1m",
@@ -124,6 +125,33 @@ fn load_saved_store_returns_equal_holds() {
     println!(
         "figure: {keys} keys with open holds saved and loaded, twice: {asked} equal answers to operations on holds"
     );
+}
+
+/// A ledger of 65 536 holds, which would take a minute to open, in a file of version 1.
+#[test]
+fn load_full_ledger_opens_no_hold_more() {
+    let (store, policy) = (MemoryStore::new(), policy("token-bucket:1000000/1h"));
+    let (begin, ttl) = (at(40_000_000), Some(Duration::from_secs(86_400)));
+    let hold = HoldOperation::Hold { id: b"one", cost: 1, ttl };
+    assert!(store.apply_hold(b"full", &policy, begin, hold).unwrap().allowed());
+    let mut bytes = Vec::new();
+    store.save(&mut bytes, begin).unwrap();
+    let one = store.with_entry(b"full", Entry::encode).unwrap();
+    let mut records = key_records(&bytes);
+    assert!(records.len() == 1 && records[0].ends_with(&one));
+    let full = full_ledger(&policy, begin);
+    let behind = records[0].len() - one.len();
+    records[0].splice(behind.., full.iter().copied());
+    let length = u32::try_from(records[0].len() - 12).unwrap();
+    records[0][8..12].copy_from_slice(&length.to_le_bytes());
+    let loaded = load(&older(1, &bytes, &records)).unwrap();
+    assert_eq!(loaded.with_entry(b"full", Entry::encode), Some(full));
+    // Saved and loaded again, it is as full.
+    let mut again = Vec::new();
+    loaded.save(&mut again, begin).unwrap();
+    for store in [loaded, load(&again).unwrap()] {
+        check_full_ledger(&mut InMemory(store), b"full", &policy, begin);
+    }
 }
 
 #[test]
