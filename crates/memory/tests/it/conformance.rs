@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, check_full_ledger,
-    check_histories, check_hold_bounds, check_hold_histories, check_hold_traces, check_keys,
-    check_repeated_holds, check_traces,
+    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, check_histories,
+    check_hold_bounds, check_hold_histories, check_hold_traces, check_keys, check_repeated_holds,
+    check_traces,
 };
 use sluicegate_core::{Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, apply};
 use sluicegate_memory::{ClockedStore, MemoryStore};

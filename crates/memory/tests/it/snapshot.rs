@@ -69,14 +69,16 @@ fn load_saved_store_returns_equal_holds() {
     ];
     let policies = texts.map(policy);
     let of = |key: u32| &policies[key as usize % policies.len()];
-    let id =
-        |key: u32, hold: u32| [b"hold".repeat(1 + key as usize % 16), vec![hold as u8]].concat();
+    // Of 8 to 64 bytes.
+    let id = |key: u32, hold: u32| {
+        let id = [b"hold".repeat(1 + key as usize % 16), hold.to_be_bytes().to_vec()].concat();
+        id[id.len().saturating_sub(64)..].to_vec()
+    };
     let ttl = |seconds: u64| Some(Duration::from_secs(seconds));
     let store = MemoryStore::new();
     for key in 0..keys {
         let hold = |number: u32, at_us: u64| {
-            let id = &id(key, number)[..];
-            let id = &id[id.len().saturating_sub(64)..];
+            let id = &id(key, number);
             let hold =
                 HoldOperation::Hold { id, cost: 1 + number, ttl: ttl(10 + u64::from(number)) };
             store.apply_hold(&key.to_le_bytes(), of(key), at(at_us), hold).unwrap()
@@ -104,8 +106,7 @@ fn load_saved_store_returns_equal_holds() {
             for (number, kind) in
                 [(0, 1), (1, 2), (0, 2), (2, 1), settle(2), (9, 0), (1, 0), (9, 2)]
             {
-                let id = &id(key, number)[..];
-                let id = &id[id.len().saturating_sub(64)..];
+                let id = &id(key, number);
                 let operation = match kind {
                     0 => HoldOperation::Settle { id, used: Some(number) },
                     1 => HoldOperation::Renew { id, ttl: ttl(12) },
