@@ -8,6 +8,7 @@
 mod history;
 mod hold_faults;
 mod hold_history;
+mod hold_streams;
 mod multi_key;
 pub mod oracle;
 mod rules;
@@ -19,6 +20,7 @@ mod wire;
 pub use history::{History, Shape, Step, check_histories};
 pub use hold_faults::{check_full_ledger, check_hold_bounds, check_repeated_holds, full_ledger};
 pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
+pub use hold_streams::{StreamCounts, check_hold_streams};
 pub use multi_key::{
     MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, check_multi_key, check_multi_key_holds,
 };

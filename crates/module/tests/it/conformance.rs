@@ -3,10 +3,11 @@
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
     ask_over_the_wire, check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
-    check_hold_traces, check_keys, check_repeated_holds, check_traces, full_ledger,
+    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
+    full_ledger,
 };
 use sluicegate_core::Timestamp;
-use sluicegate_testing::{Engine, Peer, integers};
+use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{on_both, server::with_test_clock};
 
@@ -44,6 +45,16 @@ fn holds_that_arrive_several_times_charge_once(engine: Engine) {
         "figure: module, {engine:?}: {operations} operations on holds that arrive {copies} times: equal sums"
     );
     check_hold_bounds(&mut subject);
+}
+
+fn streams_with_kills_and_duplicates_charge_what_was_used_and_lost(engine: Engine) {
+    let streams = size("SLUICEGATE_STREAMS", 3_000);
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let counts = check_hold_streams(&mut subject, usize::try_from(streams).unwrap());
+    println!(
+        "figure: module, {engine:?}: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
 }
 
 fn full_ledger_opens_no_hold_more(engine: Engine) {
@@ -85,4 +96,5 @@ on_both! {
     random_histories_of_holds_return_what_core_returns
     holds_that_arrive_several_times_charge_once
     full_ledger_opens_no_hold_more
+    streams_with_kills_and_duplicates_charge_what_was_used_and_lost
 }

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use sluicegate_conformance::{
     Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation, Shape, Subject,
-    check_full_ledger, check_hold_bounds, check_hold_traces, check_repeated_holds, compare,
-    full_ledger,
+    check_full_ledger, check_hold_bounds, check_hold_streams, check_hold_traces,
+    check_repeated_holds, compare, full_ledger,
 };
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
-use sluicegate_testing::{Engine, Peer, Server};
+use sluicegate_testing::{Engine, Peer, Server, size};
 
 use crate::{
     functions::{ENGINES, Functions},
@@ -133,6 +133,19 @@ fn holds_scripts_that_arrive_several_times_charge_once() {
 fn holds_functions_that_arrive_several_times_charge_once() {
     let server = Server::start(Engine::Redis70);
     keeps_sums_and_bounds("functions", &server, &mut Functions::new(&server));
+}
+
+#[test]
+fn holds_of_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
+    let streams = size("SLUICEGATE_STREAMS", 3_000);
+    let count = usize::try_from(streams).unwrap();
+    let server = Server::start(Engine::Valkey91);
+    let counts = check_hold_streams(&mut Store::new(server.connect()), count);
+    println!(
+        "figure: scripts: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
+    let server = Server::start(Engine::Redis70);
+    assert_eq!(check_hold_streams(&mut Functions::new(&server), count), counts, "functions");
 }
 
 /// A replica, the append-only file and the snapshot have what the primary has, after scripts and functions.

@@ -2,8 +2,8 @@
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_histories, check_hold_bounds, check_hold_histories, check_hold_traces,
-    check_keys, check_repeated_holds, check_traces,
+    ask_over_the_wire, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
 };
 use sluicegate_resp::Value;
 
@@ -48,6 +48,16 @@ fn resp_holds_that_arrive_several_times_charge_once() {
         "figure: server: {operations} operations on holds that arrive {copies} times: equal sums"
     );
     check_hold_bounds(subject);
+}
+
+#[test]
+fn resp_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
+    let streams = crate::harness::size("SLUICEGATE_STREAMS", 3_000);
+    let server = Running::with_test_clock();
+    let counts = check_hold_streams(&mut OverTheWire(server.connect()), streams);
+    println!(
+        "figure: server: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
 }
 
 #[test]
