@@ -6,6 +6,7 @@
 mod answers;
 mod cluster;
 mod demoted;
+mod failover;
 mod fallback;
 mod holds;
 mod late;
