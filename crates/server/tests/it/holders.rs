@@ -93,7 +93,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
             }
             rest(Duration::from_millis(1));
         }
-        rest(Duration::from_millis(30 + random.below(50)));
+        rest(Duration::from_millis(50 + random.below(100)));
         let settle = way.line("settle", &id);
         let before = time(&peer.say("TIME"));
         println!("settling {id} {before}");
@@ -191,8 +191,16 @@ fn most_held(known: &HashMap<&str, Known>) -> usize {
     usize::try_from(most).unwrap()
 }
 
+/// The part of all units that holders used between two times, or that was blocked by killed ones, in percent.
+fn utilisation(known: &HashMap<&str, Known>, begin: u64, end: u64) -> f64 {
+    let within = |at: u64| at.clamp(begin, end);
+    let spans = known.values().filter_map(Known::span);
+    let used: u64 = spans.map(|(first, last)| within(last) - within(first)).sum();
+    used as f64 / (UNITS as u64 * (end - begin)) as f64 * 100.0
+}
+
 /// Runs the holders, kills one each second, and checks what they held.
-fn run(way: Way, address: SocketAddr, stored: impl FnOnce() -> Option<Vec<u8>>) {
+fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let span = Duration::from_secs(size("SLUICEGATE_HOLD_SECONDS", 20) as u64);
     let start = |name: usize| Holder::start(way, address, &format!("holder-{name}"));
     let mut holders: Vec<_> = (0..HOLDERS).map(start).collect();
@@ -207,19 +215,23 @@ fn run(way: Way, address: SocketAddr, stored: impl FnOnce() -> Option<Vec<u8>>) 
         held if held == units => Ok(()),
         held => Err(held),
     });
-    let (mut lines, mut names, mut kills) = (Vec::new(), HOLDERS, 0_usize);
-    let (mut used, mut samples) = (0, 0_i64);
-    let begin = now();
+    let (mut lines, mut names, mut kills, mut looks) = (Vec::new(), HOLDERS, 0_usize, 0);
+    let (begin, first) = (now(), time(&peer.say("TIME")));
     while begin.elapsed() < span {
         if begin.elapsed() >= Duration::from_secs(kills as u64 + 1) {
             let killed = std::mem::replace(&mut holders[kills % HOLDERS], start(names));
             lines.extend(killed.kill());
             (names, kills) = (names + 1, kills + 1);
         }
-        used += in_use(&mut peer);
-        samples += 1;
-        rest(Duration::from_millis(2));
+        // What is stored has no more either, at any time.
+        if let Some(entry) = stored() {
+            let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
+            assert!(entry.holds(at).count() <= UNITS, "{way:?}: {entry:?}");
+            looks += 1;
+        }
+        rest(Duration::from_millis(10));
     }
+    let last = time(&peer.say("TIME"));
     lines.extend(holders.into_iter().flat_map(Holder::kill));
     let known = parse(&lines);
     let most = most_held(&known);
@@ -235,9 +247,8 @@ fn run(way: Way, address: SocketAddr, stored: impl FnOnce() -> Option<Vec<u8>>) 
         let info = String::from_utf8(info).unwrap();
         if info.contains("connected_clients:1\r") { Ok(()) } else { Err(info) }
     });
-    if let Some(bytes) = stored() {
+    if let Some(entry) = stored() {
         let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
-        let entry = Entry::decode(&bytes).unwrap();
         let open: Vec<_> = entry.holds(at).collect();
         assert!(open.len() <= UNITS, "{way:?}: {open:?}");
         for hold in open {
@@ -245,14 +256,13 @@ fn run(way: Way, address: SocketAddr, stored: impl FnOnce() -> Option<Vec<u8>>) 
             assert!(lost.settled.is_none(), "{way:?}: {hold:?} is open, and was settled");
         }
     }
-    let (late, looks) = last_units_return(way, &mut peer, &known);
-    let unit = |value: i64| value as f64 / (samples * units) as f64 * 100.0;
-    let utilisation = unit(used);
+    let (late, last_looks) = last_units_return(way, &mut peer, &known);
+    let utilisation = utilisation(&known, first, last);
     let settled = known.values().filter(|hold| hold.settled.is_some()).count();
     println!(
         "figure: {way:?}: {HOLDERS} processes, {kills} killed in {} s: {} holds, {settled} settled; at most {most} of {UNITS} units \
-         held at one time; {utilisation:.1} % of the units in use (by holders or lost ones); the last lost units were back \
-         {late} us after they were due, by {looks} looks",
+         held at one time; {utilisation:.1} % of all units used by holders or blocked by killed ones; the last lost units were back \
+         {late} us after they were due, by {last_looks} looks; {looks} looks at the ledger",
         span.as_secs(),
         known.len(),
     );
@@ -298,7 +308,7 @@ fn holders_killed_each_second_hold_at_most_the_limit() {
         hold_for_ever(way, words.next().unwrap().parse().unwrap(), words.next().unwrap());
     }
     let address = |server: &Server| SocketAddr::from(([127, 0, 0, 1], server.port()));
-    let stored = |server: &Server| Some(server.ask::<Vec<u8>>("GET k"));
+    let stored = |server: &Server| Entry::decode(&server.ask::<Vec<u8>>("GET k")).ok();
     // A server ends with the thread that started it.
     thread::scope(|scope| {
         scope.spawn(|| {
