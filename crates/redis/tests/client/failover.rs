@@ -242,7 +242,7 @@ async fn sentinel_failover_keeps_replicated_holds() {
     for task in tasks {
         task.await.unwrap();
     }
-    let log = log.lock().unwrap();
+    let log = std::mem::take(&mut *log.lock().unwrap());
     let through = log.iter().filter(|hold| hold.granted < killed && hold.ended > killed).count();
     // A settle whose reply was lost is told that the hold is not open, too: that counts as lost here.
     let lost = log.iter().filter(|hold| hold.is_lost).count();

@@ -1,7 +1,4 @@
-//! Holds under faults: operations that arrive several times, values at the bounds of their domains, and full ledgers.
-//!
-//! A client that misses a reply sends the operation again until it has one, and begins the next operation on that hold
-//! only then. So the copies of a hold arrive before the first copy of its settle; all other copies arrive in any order.
+//! Holds at the bounds of their domains: ids, lifetimes, other keys, steps back of the clock, full ledgers.
 
 use std::time::Duration;
 
@@ -13,159 +10,8 @@ use crate::{Answer, HoldInvocation, HoldSubject, Invocation, history::SeededRng}
 
 /// The time at which each check begins, in microseconds since the Unix epoch.
 const BEGIN: u64 = 1_700_000_040_000_000;
-const SECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
-
-/// Policies, and their limits without `concurrency`. None gives back a whole unit within a check.
-const POLICIES: [(&str, &str); 7] = [
-    ("gcra:1000000/366d", "gcra:1000000/366d"),
-    ("token-bucket:1000000/366d:refill=interval", "token-bucket:1000000/366d:refill=interval"),
-    ("fixed-window:1000000/366d", "fixed-window:1000000/366d"),
-    ("sliding-log:1000000/366d", "sliding-log:1000000/366d"),
-    ("sliding-counter:1000000/366d", "sliding-counter:1000000/366d"),
-    ("concurrency:5000/1h,gcra:1000000/366d", "gcra:1000000/366d"),
-    (
-        "gcra:1000000/366d,concurrency:5000/1h,sliding-log:1000000/366d",
-        "gcra:1000000/366d,sliding-log:1000000/366d",
-    ),
-];
-
-/// A stream: it holds, may renew, and settles, or is lost.
-struct Stream {
-    key: Vec<u8>,
-    id: Vec<u8>,
-    cost: u32,
-    ttl: Duration,
-    /// What is settled; `None` for a stream that is lost.
-    settled: Option<Option<u32>>,
-}
-
-impl Stream {
-    /// Units that are charged once its hold is over.
-    fn charged(&self) -> u32 {
-        self.settled.flatten().unwrap_or(self.cost)
-    }
-
-    fn operation(&self, kind: Kind) -> HoldOperation<'_> {
-        let (id, ttl) = (&*self.id, Some(self.ttl));
-        match kind {
-            Kind::Hold => HoldOperation::Hold { id, cost: self.cost, ttl },
-            Kind::Renew => HoldOperation::Renew { id, ttl },
-            Kind::Settle { .. } => {
-                HoldOperation::Settle { id, used: self.settled.unwrap_or_default() }
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Hold,
-    Renew,
-    Settle { is_first: bool },
-}
-
-/// Checks that operations on holds that arrive one to three times charge as much as each charges once: what was used, and
-/// what lost streams held. Returns the number of operations, and of their copies.
-///
-/// # Panics
-/// If a sum differs, a copy of a hold is denied, or a settle answers otherwise than it should.
-pub fn check_repeated_holds(
-    subject: &mut impl HoldSubject,
-    seeds: std::ops::Range<u64>,
-) -> (usize, usize) {
-    let (mut operations, mut copies) = (0, 0);
-    for seed in seeds {
-        let mut draw = SeededRng::new(seed);
-        let (policy, rates) = draw.pick(&POLICIES);
-        let [policy, rates] = [policy, rates].map(|text| text.parse::<Policy>().expect(text));
-        let keys: Vec<_> =
-            (0..3).map(|key| format!("repeated:{seed}:{key}").into_bytes()).collect();
-        let streams: Vec<_> = (0..18).map(|number| stream(&mut draw, &keys, number)).collect();
-        let mut arrivals = Vec::new();
-        for (number, stream) in streams.iter().enumerate() {
-            operations += arrive(&mut draw, number, stream, &mut arrivals);
-        }
-        arrivals.sort_by_key(|&(at, ..)| at);
-        copies += arrivals.len();
-        for &(at, number, kind) in &arrivals {
-            let stream = &streams[number];
-            let decision = apply(subject, &stream.key, &policy, at, stream.operation(kind));
-            let decision = decision.unwrap_or_else(|error| panic!("{seed}: {kind:?}: {error}"));
-            let expected = match kind {
-                Kind::Hold => true,
-                Kind::Settle { is_first } => is_first,
-                // Whether a late copy finds the hold open changes no sum.
-                Kind::Renew => decision.allowed(),
-            };
-            let id = stream.id.escape_ascii();
-            assert_eq!(decision.allowed(), expected, "history {seed}, {kind:?} of {id} at {at}");
-            if !expected {
-                assert_eq!(
-                    decision.retry(),
-                    Some(Retry::Never),
-                    "history {seed}, {kind:?} of {id}"
-                );
-            }
-        }
-        for key in &keys {
-            let of_key = streams.iter().filter(|stream| stream.key == *key);
-            let expected: u32 = of_key.map(Stream::charged).sum();
-            let charged = in_use(subject, key, &rates, 20 * SECOND);
-            assert_eq!(charged, expected, "history {seed} under {policy}: {}", key.escape_ascii());
-        }
-    }
-    (operations, copies)
-}
-
-/// A stream of one of the keys. Ids are the same in all keys.
-fn stream(draw: &mut SeededRng, keys: &[Vec<u8>], number: usize) -> Stream {
-    let used = if draw.one_in(3) { None } else { Some(units(draw.below(40))) };
-    Stream {
-        key: keys[number % keys.len()].clone(),
-        id: format!("s{}", number / keys.len()).into_bytes(),
-        cost: 1 + units(draw.below(20)),
-        ttl: Duration::from_micros(SECOND + draw.below(2 * SECOND)),
-        settled: if draw.one_in(4) { None } else { Some(used) },
-    }
-}
-
-/// Appends the times at which the copies of a stream's operations arrive. Returns the number of operations.
-fn arrive(
-    draw: &mut SeededRng,
-    number: usize,
-    stream: &Stream,
-    arrivals: &mut Vec<(u64, usize, Kind)>,
-) -> usize {
-    let half = sluicegate_core::as_micros(stream.ttl) / 2;
-    let begin = draw.below(5 * SECOND);
-    let mut operations = 1;
-    let mut repeat = |draw: &mut SeededRng, at: u64, within: u64, kind: Kind| {
-        for _ in 0..draw.below(3) {
-            arrivals.push((at + draw.below(within), number, kind));
-        }
-    };
-    repeat(draw, begin, half, Kind::Hold);
-    if draw.one_in(2) {
-        let renewed = begin + draw.below(2 * half);
-        repeat(draw, renewed, 2 * SECOND, Kind::Renew);
-        arrivals.push((renewed, number, Kind::Renew));
-        operations += 1;
-    }
-    // The first copy of each arrives at its time, before the others that arrive then.
-    if stream.settled.is_some() {
-        let settled = begin + half + draw.below(half);
-        let mut late = Vec::new();
-        for _ in 0..draw.below(3) {
-            late.push((settled + draw.below(3 * SECOND), number, Kind::Settle { is_first: false }));
-        }
-        arrivals.push((settled, number, Kind::Settle { is_first: true }));
-        arrivals.append(&mut late);
-        operations += 1;
-    }
-    arrivals.insert(0, (begin, number, Kind::Hold));
-    operations
-}
 
 /// Checks values at the bounds of their domains, settles of another key's id, and steps back of the clock.
 ///
@@ -176,6 +22,30 @@ pub fn check_hold_bounds(subject: &mut impl HoldSubject) {
     check_ttls(subject);
     check_ids_of_other_keys(subject);
     check_steps_back(subject);
+    check_lost_units_return(subject);
+}
+
+/// Units of holds that are never settled are back when their lifetime is over, to the microsecond.
+fn check_lost_units_return(subject: &mut impl HoldSubject) {
+    let policy = &"concurrency:5/3s".parse().expect("a policy");
+    let (key, mut draw) = (b"bounds:lost", SeededRng::new(5));
+    let (mut now, mut expiries) = (0, Vec::new());
+    for number in 0_u32..200 {
+        // The first five find room; each other one waits for the next expiry.
+        if expiries.len() == 5 {
+            let (first, _) = expiries.iter().enumerate().min_by_key(|it| it.1).expect("five");
+            let expires: u64 = expiries.swap_remove(first);
+            let next = HoldOperation::Hold { id: b"next", cost: 1, ttl: None };
+            let early = apply(subject, key, policy, expires - 1, next).expect("a decision");
+            assert_eq!(early.retry(), Some(Retry::After(Duration::from_micros(1))), "{number}");
+            now = expires;
+        }
+        let ttl = 10_000 + draw.below(2 * SECOND);
+        let (id, span) = (number.to_be_bytes(), Some(Duration::from_micros(ttl)));
+        let hold = HoldOperation::Hold { id: &id, cost: 1, ttl: span };
+        assert!(apply(subject, key, policy, now, hold).is_ok_and(|it| it.allowed()), "{number}");
+        expiries.push(now + ttl);
+    }
 }
 
 fn check_ids(subject: &mut impl HoldSubject) {
@@ -367,12 +237,12 @@ pub fn check_full_ledger(
     refused(subject);
 }
 
-fn units(count: u64) -> u32 {
+pub(crate) fn units(count: u64) -> u32 {
     u32::try_from(count).expect("few units")
 }
 
 /// Applies an operation at `at` microseconds after the begin.
-fn apply(
+pub(crate) fn apply(
     subject: &mut impl HoldSubject,
     key: &[u8],
     policy: &Policy,
@@ -384,7 +254,7 @@ fn apply(
 }
 
 /// Units that are held or charged.
-fn in_use(subject: &mut impl HoldSubject, key: &[u8], policy: &Policy, at: u64) -> u32 {
+pub(crate) fn in_use(subject: &mut impl HoldSubject, key: &[u8], policy: &Policy, at: u64) -> u32 {
     let now = Timestamp::saturating_from_micros(BEGIN + at);
     let peek = Invocation { key, policy, now, operation: Operation::Peek(0) };
     let Decision { limit, remaining, .. } = subject.apply(peek).expect("a peek");
