@@ -70,7 +70,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     let of = ["--replicaof", "127.0.0.1", &primary.port().to_string()];
     let replica = Server::with(Engine::Redis70, &of);
     follows(&replica).await;
-    let (old, new) = (store_of(&primary).await, store_of(&replica).await);
+    let old = store_of(&primary).await;
     let policy: PreparedPolicy = "concurrency:10/1h,fixed-window:1000/365d".parse().unwrap();
     let rate: PreparedPolicy = "fixed-window:1000/365d".parse().unwrap();
     let keys = size("SLUICEGATE_FAILOVER_KEYS", 60);
@@ -91,6 +91,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(30_000).query(&mut connection).unwrap();
     assert_eq!(copied, 1);
     replica.ask::<()>("REPLICAOF NO ONE");
+    let new = store_of(&replica).await;
     let replicated = held.clone();
     let mut settled_late = Vec::new();
     for (key, held) in (0..).zip(&mut held) {
