@@ -9,12 +9,13 @@ use crate::{
 };
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 21] = [
+const SIZES: [(&str, &str); 24] = [
     ("SLUICEGATE_CALLS", "200000"),
     ("SLUICEGATE_DEMOTED_MS", "5000"),
     ("SLUICEGATE_DEMOTIONS", "50"),
     ("SLUICEGATE_ENDING_KEYS", "1000000"),
     ("SLUICEGATE_FAILOVERS", "3"),
+    ("SLUICEGATE_FAILOVER_KEYS", "1000"),
     ("SLUICEGATE_FALLBACK_FLOOD", "2000000"),
     ("SLUICEGATE_FLAPPING_OUTAGES", "10"),
     ("SLUICEGATE_FLAPS_MS", "20000"),
@@ -24,23 +25,34 @@ const SIZES: [(&str, &str); 21] = [
     ("SLUICEGATE_LEASE_MS", "20000"),
     ("SLUICEGATE_LEASE_PROCESSES", "8"),
     ("SLUICEGATE_LEASE_SEEDS", "1000"),
+    ("SLUICEGATE_LOST_REPLIES", "50"),
     ("SLUICEGATE_PARTITION_MS", "10000"),
     ("SLUICEGATE_PROCESSES_MS", "10000"),
     ("SLUICEGATE_REDIS_KILLS", "10"),
     ("SLUICEGATE_SENTINEL_FAILOVERS", "5"),
     ("SLUICEGATE_SLACK_MS", "5"),
     ("SLUICEGATE_STOPPED_MS", "5000"),
+    ("SLUICEGATE_STREAMS", "100000"),
     ("SLUICEGATE_WIRE_FAULTS", "1000"),
 ];
 
 /// The tests that read them.
-const TESTS: [Tests; 3] = [
+const TESTS: [Tests; 4] = [
     ("sluicegate-redis", "client", &[]),
+    ("sluicegate-redis", "it", &["holds::"]),
     ("sluicegate-redis", soak::LIBRARY, &["simulation::"]),
     (
         "sluicegate-module",
         "it",
-        &["clock::", "cluster::", "commands::", "killed::", "replication::"],
+        &[
+            "clock::",
+            "cluster::",
+            "commands::",
+            "conformance::",
+            "holds::",
+            "killed::",
+            "replication::",
+        ],
     ),
 ];
 

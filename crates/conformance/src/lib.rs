@@ -2,11 +2,15 @@
 //!
 //! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_multi_key`] with a
 //! [`StoreSubject`], and [`check_hold_traces`], [`check_hold_histories`] and [`check_multi_key_holds`] for holds;
-//! everything else implements [`Subject`] and [`HoldSubject`] for a small adapter. The same histories compare the core
+//! everything else implements [`Subject`] and [`HoldSubject`] for a small adapter. [`check_repeated_holds`],
+//! [`check_hold_streams`] and [`check_hold_bounds`] check holds under faults. The same histories compare the core
 //! with a second, naive implementation (the [`oracle`]).
 
 mod history;
+mod hold_bounds;
 mod hold_history;
+mod hold_repeats;
+mod hold_streams;
 mod multi_key;
 pub mod oracle;
 mod rules;
@@ -16,7 +20,10 @@ mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
+pub use hold_bounds::{check_full_ledger, check_hold_bounds, full_ledger};
 pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
+pub use hold_repeats::check_repeated_holds;
+pub use hold_streams::{StreamCounts, check_hold_streams};
 pub use multi_key::{
     MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, check_multi_key, check_multi_key_holds,
 };

@@ -1,7 +1,7 @@
 //! The replies of servers, to scripts and to the commands of the module.
 
 use redis::Value;
-use sluicegate_core::{Decision, Operation, StateFault, StoreError, Timestamp};
+use sluicegate_core::{Decision, HoldError, Operation, StateFault, StoreError, Timestamp};
 
 use crate::script::{Calendar, Plan, Reply};
 
@@ -69,6 +69,7 @@ pub(crate) fn parse_general<T>(
             let text = format!("{code} {details}");
             ReplyKind::Failed(match StateFault::of(&text) {
                 Some(fault) => StoreError::Corrupt(fault, text),
+                None if details == HoldError::Full.to_string() => HoldError::Full.into(),
                 None => StoreError::Unavailable(text),
             })
         }

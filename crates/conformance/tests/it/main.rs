@@ -1,8 +1,8 @@
 //! Compares the core with the traces and with the oracle.
 
 use sluicegate_conformance::{
-    CoreSubject, OracleSubject, Shape, check_histories, check_hold_histories, check_hold_traces,
-    check_traces,
+    CoreSubject, OracleSubject, Shape, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_traces, check_repeated_holds, check_traces,
 };
 
 #[test]
@@ -38,6 +38,18 @@ fn core_and_oracle_holds_under_one_policy_agree() {
 fn core_and_oracle_holds_under_policy_changes_agree() {
     let first = first() + (1 << 42);
     check_hold_histories(&mut OracleSubject::default(), first, histories(), Shape::default());
+}
+
+#[test]
+fn core_holds_that_arrive_several_times_charge_once() {
+    let (operations, copies) = check_repeated_holds(&mut CoreSubject::default(), 0..histories());
+    println!("figure: {operations} operations on holds that arrive {copies} times: equal sums");
+    check_repeated_holds(&mut OracleSubject::default(), 0..histories() / 10);
+}
+
+#[test]
+fn core_keeps_the_bounds_of_holds() {
+    check_hold_bounds(&mut CoreSubject::default());
 }
 
 /// Number of histories; the environment may set it: `SLUICEGATE_HISTORIES=1000000`.

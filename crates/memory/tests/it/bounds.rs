@@ -1,7 +1,9 @@
 //! A flood of keys stays within the bound, and gets nobody past a limit. Each test prints its
 //! figures; `cargo xtask soak` runs the full sizes.
 
-use sluicegate_core::{Operation, apply};
+use std::time::Duration;
+
+use sluicegate_core::{HoldOperation, Operation, apply};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy, size, take};
@@ -63,6 +65,107 @@ fn store_full_denies_or_allows_new_keys() {
             // A day later there is room again, by the time that each part was looked at.
             assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
         }
+    }
+}
+
+/// A hold of a key that has no room is denied, or allowed and not known; holds that are open are settled.
+#[test]
+fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
+    let ttl = Some(Duration::from_secs(86_400));
+    for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
+        for text in ["concurrency:1/1d", "gcra:1/1d", "concurrency:1/1d,sliding-log:1/1d"] {
+            let store = MemoryStore::bounded(0, when_full);
+            let rule = store.prepare(&policy(text), at(0));
+            let apply = |key: &[u8], operation| {
+                store.apply_hold_numbered(key, &rule, at(0), operation).unwrap()
+            };
+            let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl };
+            let (settle, renew) = (
+                HoldOperation::Settle { id: b"a", used: Some(0) },
+                HoldOperation::Renew { id: b"a", ttl },
+            );
+            let (mut key, mut known) = (0_u64, Vec::new());
+            while store.usage().table_full < 20_000 {
+                let turned = store.usage().table_full;
+                let allowed = apply(&key.to_le_bytes(), hold).allowed();
+                if store.usage().table_full == turned {
+                    assert!(allowed, "{text}");
+                    known.push(key);
+                } else {
+                    assert_eq!(allowed, passes, "{text}, {when_full:?}");
+                    assert!(
+                        !apply(&key.to_le_bytes(), settle).allowed(),
+                        "{text}: it is not known"
+                    );
+                }
+                key += 1;
+            }
+            let bytes = store.usage().bytes;
+            // Every hold that was opened is there: open once, renewed, settled once.
+            for key in &known {
+                let key = &key.to_le_bytes();
+                assert!(apply(key, hold).allowed() && apply(key, renew).allowed(), "{text}");
+                let other = HoldOperation::Hold { id: b"b", cost: 1, ttl };
+                assert!(!apply(key, other).allowed(), "{text}");
+                assert!(apply(key, settle).allowed() && !apply(key, settle).allowed(), "{text}");
+            }
+            let (keys, turned) = (known.len(), store.usage().table_full);
+            println!(
+                "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {turned} turned away",
+                bytes >> 10
+            );
+            // What was settled made room.
+            assert!(known.iter().all(|key| apply(&key.to_le_bytes(), hold).allowed()), "{text}");
+        }
+    }
+}
+
+/// The ledger of one key is counted as it grows, and turned away where it does not fit.
+#[test]
+fn hold_ledger_that_grows_is_counted_and_bounded() {
+    let (bound, ttl) = (2 << 20, Some(Duration::from_secs(86_400)));
+    for text in ["concurrency:65536/1d", "gcra:1000000/1d"] {
+        let store = MemoryStore::bounded(bound, WhenFull::Deny);
+        let rule = store.prepare(&policy(text), at(0));
+        let apply = |key: u64, op: HoldOperation<'_>| {
+            store.apply_hold_numbered(&key.to_le_bytes(), &rule, at(0), op).unwrap()
+        };
+        let id = |number: u64| format!("{number:064}").into_bytes();
+        let before = store.usage().bytes;
+        let holds = 4_000;
+        for number in 0..holds {
+            let hold = HoldOperation::Hold { id: &id(number), cost: 1, ttl };
+            assert!(apply(0, hold).allowed());
+        }
+        let grown = store.usage().bytes - before;
+        let each = grown / usize::try_from(holds).unwrap();
+        assert!((12 + 64..12 + 64 + 40).contains(&each), "{each} bytes a hold");
+        // Ledgers that do not fit are turned away, and the bound holds.
+        let (mut keys, mut opened) = (1, vec![holds]);
+        while store.usage().table_full == 0 {
+            let full = (0..holds).find(|number| {
+                !apply(keys, HoldOperation::Hold { id: &id(*number), cost: 1, ttl }).allowed()
+            });
+            opened.push(full.unwrap_or(holds));
+            keys += 1;
+        }
+        let usage = store.usage();
+        println!(
+            "figure: {text}: {each} bytes a hold with an id of 64 bytes; {} holds of {keys} keys in {} KiB of {}",
+            opened.iter().sum::<u64>(),
+            usage.bytes >> 10,
+            bound >> 10
+        );
+        assert!(usage.bytes <= bound + bound / 4, "{usage:?}");
+        // Each is settled, which gives the memory back.
+        for (key, opened) in (0..).zip(opened) {
+            for number in 0..opened {
+                assert!(
+                    apply(key, HoldOperation::Settle { id: &id(number), used: Some(0) }).allowed()
+                );
+            }
+        }
+        assert!(store.usage().bytes < before + (64 << 10), "{:?}", store.usage());
     }
 }
 

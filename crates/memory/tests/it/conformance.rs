@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, check_histories,
-    check_hold_histories, check_hold_traces, check_keys, check_traces,
+    check_hold_bounds, check_hold_histories, check_hold_streams, check_hold_traces, check_keys,
+    check_repeated_holds, check_traces,
 };
 use sluicegate_core::{Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, apply};
 use sluicegate_memory::{ClockedStore, MemoryStore};
@@ -36,6 +37,26 @@ fn store_random_histories_of_holds_decide_as_core() {
         let steady = Shape { changes: false, ..Shape::default() };
         check_hold_histories(&mut keeping(), 60_000 + seed, 1, steady);
     }
+}
+
+#[test]
+fn store_holds_that_arrive_several_times_charge_once() {
+    let keeping = || InMemory(MemoryStore::new().without_forgetting());
+    let (operations, copies) = check_repeated_holds(&mut keeping(), 0..2_000);
+    println!(
+        "figure: memory: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(&mut keeping());
+}
+
+#[test]
+fn store_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
+    let streams = super::size("SLUICEGATE_STREAMS", 100_000);
+    let mut store = InMemory(MemoryStore::new());
+    let counts = check_hold_streams(&mut store, usize::try_from(streams).unwrap());
+    println!(
+        "figure: memory: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! Each flood runs in a process of its own, so that no other test's memory is counted.
 
-use std::{env, fs, process::Command};
+use std::{env, fs, process::Command, time::Duration};
 
-use sluicegate_core::{Operation, Policy};
+use sluicegate_core::{HoldOperation, Operation, Policy};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
@@ -24,13 +24,22 @@ struct Flood {
     pace: u64,
     /// What is charged to each key once all is full.
     charged: u32,
+    /// Whether each request holds a unit under an id of its own, in place of a take.
+    holds: bool,
 }
 
-const USUAL: Flood =
-    Flood { name: "", policy: |_| policy("gcra:5/1d"), asked: 1, together: 1, pace: 0, charged: 0 };
+const USUAL: Flood = Flood {
+    name: "",
+    policy: |_| policy("gcra:5/1d"),
+    asked: 1,
+    together: 1,
+    pace: 0,
+    charged: 0,
+    holds: false,
+};
 
 /// Every way of keeping a key, few and many bytes of it, for ever and for a second.
-const FLOODS: [Flood; 15] = [
+const FLOODS: [Flood; 18] = [
     Flood { name: "gcra", ..USUAL },
     Flood { name: "fixed-window", policy: |_| policy("fixed-window:5/1d"), ..USUAL },
     Flood { name: "sliding-counter", policy: |_| policy("sliding-counter:5/1d"), ..USUAL },
@@ -77,6 +86,23 @@ const FLOODS: [Flood; 15] = [
         pace: 1,
         ..USUAL
     },
+    Flood { name: "holds", policy: |_| policy("concurrency:9/1d"), holds: true, ..USUAL },
+    Flood {
+        name: "holds under a rate, 9 a key",
+        policy: |_| policy("gcra:9/1d"),
+        asked: 9,
+        together: 1000,
+        holds: true,
+        ..USUAL
+    },
+    Flood {
+        name: "holds, 500 a key",
+        policy: |_| policy("concurrency:500/1d"),
+        asked: 500,
+        together: 1000,
+        holds: true,
+        ..USUAL
+    },
     Flood { name: "gcra, then debts", charged: 1000, ..USUAL },
     Flood {
         name: "gcra, a policy a key",
@@ -119,7 +145,13 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
             known = Some((policy.clone(), store.prepare(&policy, at(now))));
         }
         let (_, rule) = known.as_ref().unwrap();
-        take(&store, &key.to_le_bytes(), rule, now);
+        if flood.holds {
+            let (id, ttl) = (format!("request {request:08}"), Some(Duration::from_secs(86_400)));
+            let hold = HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl };
+            let _ = store.apply_hold_numbered(&key.to_le_bytes(), rule, at(now), hold).unwrap();
+        } else {
+            take(&store, &key.to_le_bytes(), rule, now);
+        }
         now += flood.pace;
         keys = keys.max(key + 1);
         if store.usage().table_full > 50_000 {

@@ -2,10 +2,12 @@
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_histories, check_hold_histories, check_hold_traces, check_keys,
-    check_traces,
+    ask_over_the_wire, check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
+    full_ledger,
 };
-use sluicegate_testing::{Engine, Peer, integers};
+use sluicegate_core::Timestamp;
+use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{on_both, server::with_test_clock};
 
@@ -33,6 +35,35 @@ fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
     check_hold_traces(&mut subject);
     check_hold_histories(&mut subject, 300_000, HISTORIES, Shape::default());
     assert_eq!(server.peer().told("sluicegate", "sluicegate_panics"), 0);
+}
+
+fn holds_that_arrive_several_times_charge_once(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let (operations, copies) = check_repeated_holds(&mut subject, 0..100);
+    println!(
+        "figure: module, {engine:?}: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(&mut subject);
+}
+
+fn streams_with_kills_and_duplicates_charge_what_was_used_and_lost(engine: Engine) {
+    let streams = size("SLUICEGATE_STREAMS", 3_000);
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let counts = check_hold_streams(&mut subject, usize::try_from(streams).unwrap());
+    println!(
+        "figure: module, {engine:?}: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
+}
+
+fn full_ledger_opens_no_hold_more(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    let policy = &"token-bucket:1000000/1h".parse().unwrap();
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    subject.0.ask(&[b"SET", b"full", &full_ledger(policy, now)]).unwrap();
+    check_full_ledger(&mut subject, b"full", policy, now);
 }
 
 fn module_passes_conformance(engine: Engine) {
@@ -63,4 +94,7 @@ on_both! {
     module_passes_conformance
     random_histories_return_what_core_returns
     random_histories_of_holds_return_what_core_returns
+    holds_that_arrive_several_times_charge_once
+    full_ledger_opens_no_hold_more
+    streams_with_kills_and_duplicates_charge_what_was_used_and_lost
 }

@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod conformance;
 mod consumers;
+mod holds;
 mod hostile;
 mod killed;
 mod loading;

@@ -47,8 +47,41 @@ impl Draw {
     }
 }
 
+/// Policies of holds.
+const HELD: [&str; 5] = [
+    "concurrency:5/3s",
+    "gcra:30/1m:burst=16",
+    "concurrency:9/1m,sliding-log:30/1m",
+    "fixed-window:100/1h:count=all",
+    "token-bucket:5/1m:refill=interval,concurrency:9/1s",
+];
+
+/// A random operation on holds of few keys at `at`. Some keys are asked under several policies.
+fn call_hold(draw: &mut Draw, at: u64) -> String {
+    let number = draw.below(12);
+    let turn = if number > 8 { draw.below(5) } else { number };
+    let policy = HELD[usize::try_from(turn).unwrap() % HELD.len()];
+    let (id, cost) = (draw.below(6), draw.pick(&[0, 1, 1, 1, 2, 3, 17]));
+    let ttl = draw.pick(&[1_000, 50_000, 400_000, 1_000_000]);
+    let one = format!("h{number} {policy} request:{id}");
+    match draw.below(12) {
+        0..=4 => format!("SG.HOLD {one} COST {cost} TTL {ttl} AT {at}"),
+        5 => format!("SG.SETTLE {one} AT {at}"),
+        6 | 7 => format!("SG.SETTLE {one} USED {cost} AT {at}"),
+        8 => format!("SG.RENEW {one} TTL {ttl} AT {at}"),
+        9 => format!("SG.PEEK h{number} {policy} COST {cost} AT {at}"),
+        10 => format!(
+            "SG.TAKEALL 2 h{number} {policy} {cost} t sliding-log:90/1m 1 ID r{id} TTL {ttl} AT {at}"
+        ),
+        _ => format!("SG.TAKEALL 2 t1 gcra:90/1m {cost} t2 sliding-log:90/1m 1 AT {at}"),
+    }
+}
+
 /// A random call at `at`.
 fn call(draw: &mut Draw, at: u64) -> String {
+    if draw.below(4) == 0 {
+        return call_hold(draw, at);
+    }
     // Most keys keep their policy; some change it.
     let number = draw.below(40);
     let mut index = usize::try_from(number).unwrap() % POLICIES.len();

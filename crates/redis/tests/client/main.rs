@@ -6,7 +6,9 @@
 mod answers;
 mod cluster;
 mod demoted;
+mod failover;
 mod fallback;
+mod holds;
 mod late;
 mod leases;
 mod library;

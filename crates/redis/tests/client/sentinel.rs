@@ -39,7 +39,7 @@ pub(crate) fn url(sentinels: &[Server]) -> String {
     format!("redis+sentinel://{}/main", hosts.join(","))
 }
 
-async fn follows(replica: &Server) {
+pub(crate) async fn follows(replica: &Server) {
     until("the replica follows", async || {
         replica.ask::<String>("INFO replication").contains("master_link_status:up")
     })

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use sluicegate_conformance::{
-    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Shape, check_hold_traces,
-    compare,
+    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation, Shape, Subject,
+    check_full_ledger, check_hold_bounds, check_hold_streams, check_hold_traces,
+    check_repeated_holds, compare, full_ledger,
 };
-use sluicegate_core::Entry;
+use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Engine, Peer, Server, size};
 
 use crate::{
     functions::{ENGINES, Functions},
@@ -101,5 +102,125 @@ fn holds_functions_and_core_agree() {
         check_hold_traces(&mut subject);
         let shape = Shape { zones: false, ..Shape::default() };
         agrees_with_the_core(&server, &mut subject, 0..HISTORIES / 2, shape);
+    }
+}
+
+/// Operations that arrive several times, values at their bounds, and a full ledger.
+fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSubject) {
+    let (operations, copies) = check_repeated_holds(subject, 0..100);
+    println!(
+        "figure: {what}: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(subject);
+    let policy = &"token-bucket:1000000/1h".parse().unwrap();
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg(test_key(b"full")).arg(full_ledger(policy, now));
+    set.query::<()>(&mut server.connect()).unwrap();
+    check_full_ledger(subject, b"full", policy, now);
+}
+
+#[test]
+fn holds_scripts_that_arrive_several_times_charge_once() {
+    for engine in Engine::NEWER {
+        let server = Server::start(engine);
+        let what = format!("scripts, {}", engine.name());
+        keeps_sums_and_bounds(&what, &server, &mut Store::new(server.connect()));
+    }
+}
+
+#[test]
+fn holds_functions_that_arrive_several_times_charge_once() {
+    let server = Server::start(Engine::Redis70);
+    keeps_sums_and_bounds("functions", &server, &mut Functions::new(&server));
+}
+
+#[test]
+fn holds_of_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
+    let streams = size("SLUICEGATE_STREAMS", 3_000);
+    let count = usize::try_from(streams).unwrap();
+    let server = Server::start(Engine::Valkey91);
+    let counts = check_hold_streams(&mut Store::new(server.connect()), count);
+    println!(
+        "figure: scripts: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
+    let server = Server::start(Engine::Redis70);
+    assert_eq!(check_hold_streams(&mut Functions::new(&server), count), counts, "functions");
+}
+
+/// A replica, the append-only file and the snapshot have what the primary has, after scripts and functions.
+#[test]
+fn holds_effects_are_replicated_and_stored() {
+    for engine in Engine::NEWER {
+        let primary = Server::with(engine, &["--appendonly", "yes"]);
+        let replica_of = format!("127.0.0.1 {}", primary.port());
+        let replica = Server::with(engine, &["--replicaof", &replica_of]);
+        let (mut peer, mut copy) = (primary.peer(), replica.peer());
+        copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+        let digest = |peer: &mut Peer| peer.text("DEBUG DIGEST");
+        let (mut scripts, mut functions) =
+            (Store::new(primary.connect()), Functions::new(&primary));
+        let mut steps = 0;
+        for seed in 0..300 {
+            let shape = Shape { zones: false, ..Shape::default() };
+            let history = HoldHistory::random(900_000 + seed, shape);
+            let key = format!("replicated:{seed}").into_bytes();
+            for step in &history.0 {
+                let _ = if seed % 2 == 0 {
+                    step.apply_to(&mut scripts, &key)
+                } else {
+                    step.apply_to(&mut functions, &key)
+                };
+                steps += 1;
+            }
+        }
+        assert_eq!(peer.say("WAIT 1 30000"), Ok(redis::Value::Int(1)));
+        let expected = digest(&mut peer);
+        let keys = peer.say("DBSIZE").unwrap();
+        assert!(matches!(keys, redis::Value::Int(20..)), "{keys:?}");
+        assert_eq!(digest(&mut copy), expected, "the replica");
+        peer.say("DEBUG LOADAOF").unwrap();
+        assert_eq!(digest(&mut peer), expected, "after the append-only file was read");
+        peer.say("DEBUG RELOAD").unwrap();
+        assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
+        println!(
+            "figure: {}: {steps} operations on holds by scripts and functions: equal on a replica and in files",
+            engine.name()
+        );
+    }
+}
+
+/// Open holds go with the key: they are settled under its new name, and a copy has its own.
+#[test]
+fn holds_of_renamed_copied_and_restored_keys_are_settled() {
+    let server = Server::start(Engine::Redis70);
+    let (mut peer, mut scripts) = (server.peer(), Store::new(server.connect()));
+    let policy = &"concurrency:9/1h,gcra:100/1h".parse::<Policy>().unwrap();
+    let rate = &"gcra:100/1h".parse::<Policy>().unwrap();
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    let mut ask = |key: &[u8], operation| {
+        scripts.apply_hold(HoldInvocation { key, policy, now, operation }).unwrap()
+    };
+    for (id, cost) in [(b"a", 2), (b"b", 3)] {
+        assert!(ask(b"old", HoldOperation::Hold { id, cost, ttl: None }).allowed());
+    }
+    let named = |name: &str| String::from_utf8(test_key(name.as_bytes())).unwrap();
+    let old = named("old");
+    let redis::Value::BulkString(dumped) = peer.say(&format!("DUMP {old}")).unwrap() else {
+        panic!("no state")
+    };
+    peer.ask(&[b"RESTORE", named("restored").as_bytes(), b"0", &dumped]).unwrap();
+    assert_eq!(peer.say(&format!("COPY {old} {}", named("copied"))), Ok(redis::Value::Int(1)));
+    peer.say(&format!("RENAME {old} {}", named("renamed"))).unwrap();
+    for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
+        let settle = HoldOperation::Settle { id: b"a", used: Some(used) };
+        assert!(ask(key, settle).allowed() && !ask(key, settle).allowed());
+        assert!(ask(key, HoldOperation::Renew { id: b"b", ttl: None }).allowed());
+        assert!(ask(key, HoldOperation::Hold { id: b"b", cost: 9, ttl: None }).allowed());
+    }
+    assert!(!ask(b"old", HoldOperation::Settle { id: b"b", used: None }).allowed());
+    for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
+        let peek = Invocation { key, policy: rate, now, operation: Operation::Peek(0) };
+        assert_eq!(scripts.apply(peek).unwrap().remaining, 100 - 3 - used);
     }
 }

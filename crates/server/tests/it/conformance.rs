@@ -2,8 +2,8 @@
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_histories, check_hold_histories, check_hold_traces, check_keys,
-    check_traces,
+    ask_over_the_wire, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
 };
 use sluicegate_resp::Value;
 
@@ -37,6 +37,27 @@ fn resp_random_histories_of_holds_agree_with_the_core() {
     let subject = &mut OverTheWire(server.connect());
     check_hold_traces(subject);
     check_hold_histories(subject, 5_000, 150, Shape::default());
+}
+
+#[test]
+fn resp_holds_that_arrive_several_times_charge_once() {
+    let server = Running::with_test_clock();
+    let subject = &mut OverTheWire(server.connect());
+    let (operations, copies) = check_repeated_holds(subject, 0..100);
+    println!(
+        "figure: server: {operations} operations on holds that arrive {copies} times: equal sums"
+    );
+    check_hold_bounds(subject);
+}
+
+#[test]
+fn resp_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
+    let streams = crate::harness::size("SLUICEGATE_STREAMS", 3_000);
+    let server = Running::with_test_clock();
+    let counts = check_hold_streams(&mut OverTheWire(server.connect()), streams);
+    println!(
+        "figure: server: {streams} streams charge what was used and lost, to the unit: {counts:?}"
+    );
 }
 
 #[test]

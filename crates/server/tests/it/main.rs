@@ -21,6 +21,9 @@ mod faulty;
 mod harness;
 mod held;
 mod hierarchy;
+#[cfg(target_os = "linux")]
+mod holders;
+mod holds;
 mod http;
 #[cfg(target_os = "linux")]
 mod key_list;

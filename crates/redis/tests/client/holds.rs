@@ -1,0 +1,261 @@
+//! Holds whose replies are lost, through a proxy: the store repeats them, and each counts once.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use sluicegate_conformance::full_ledger;
+use sluicegate_core::{
+    HoldError, HoldOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy,
+    Retry, Source, Store, StoreError, Timestamp,
+};
+use sluicegate_redis::{Options, RedisStore};
+use sluicegate_testing::{Engine, Server, size};
+
+use crate::{
+    proxy::{Fault, Proxy},
+    servers::{pass, store_of, until},
+};
+
+const FAULTS: [Fault; 5] = [Fault::Delay, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset];
+
+/// Nothing drains meanwhile.
+const RATE: &str = "fixed-window:1000000/365d";
+const TTL: Option<Duration> = Some(Duration::from_secs(600));
+
+/// A store behind a proxy, and the number of replies that were lost.
+struct Faulty {
+    store: RedisStore,
+    proxy: Proxy,
+    policy: PreparedPolicy,
+    lost: AtomicUsize,
+}
+
+impl Faulty {
+    async fn new(server: &Server) -> Self {
+        let proxy = Proxy::to(server.port()).await;
+        let mut options = Options::default();
+        options.deadline = Duration::from_millis(60);
+        let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+        Self { store, proxy, policy: RATE.parse().unwrap(), lost: AtomicUsize::new(0) }
+    }
+
+    /// Applies an operation until the store has answered: a client repeats what it has no reply to. Whether it was
+    /// allowed, and how often it was asked for.
+    async fn hold(&self, fault: Fault, operation: HoldOperation<'_>) -> (Option<Retry>, usize) {
+        self.proxy.set(fault);
+        let (mut retry, mut attempts) = (None, 0);
+        until("a hold is answered by the store", async || {
+            attempts += 1;
+            let answer = self.store.apply_hold(b"k", &self.policy, operation).await;
+            if attempts == 1 && answer.is_err() {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            // A fault of one reply is over; the others end now.
+            self.proxy.set(Fault::None);
+            let answer = answer.ok().filter(|answer| answer.source == Source::Store);
+            retry = answer.as_ref().and_then(|answer| answer.retry());
+            answer.is_some()
+        })
+        .await;
+        (retry, attempts)
+    }
+}
+
+/// What is charged is what was used, and what stays open is what lost streams hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_with_lost_replies_charge_what_was_used() {
+    let server = Server::start(Engine::Redis70);
+    let direct = store_of(&server).await;
+    let faulty = Faulty::new(&server).await;
+    let streams = size("SLUICEGATE_LOST_REPLIES", 8);
+    let (mut charged, mut held, mut asked, mut repeats) = (0, 0, 0, 0);
+    for fault in FAULTS {
+        for stream in 0..streams {
+            let id = format!("{fault:?} {stream}").into_bytes();
+            let id = &*id;
+            let (cost, used) =
+                (10 + u32::try_from(stream).unwrap(), 3 * u32::try_from(stream).unwrap());
+            // Each operation of a stream meets the fault in turn.
+            let fault_of =
+                |place| if stream % 4 == place || stream % 4 == 3 { fault } else { Fault::None };
+            let hold = HoldOperation::Hold { id, cost, ttl: TTL };
+            let renew = HoldOperation::Renew { id, ttl: TTL };
+            let settle = HoldOperation::Settle { id, used: Some(used) };
+            for (operation, fault) in [(hold, fault_of(0)), (renew, fault_of(1))] {
+                let (retry, attempts) = faulty.hold(fault, operation).await;
+                assert_eq!(retry, None, "{operation:?} under {fault:?}");
+                (asked, repeats) = (asked + 1, repeats + attempts - 1);
+            }
+            if stream % 5 == 4 {
+                // The stream is lost.
+                held += cost;
+                continue;
+            }
+            let (retry, attempts) = faulty.hold(fault_of(2), settle).await;
+            // The reply that was lost said that it was open.
+            assert!(matches!(retry, None | Some(Retry::Never)), "{fault:?}");
+            (asked, repeats) = (asked + 1, repeats + attempts - 1);
+            charged += used;
+        }
+    }
+    let peek = direct.apply(b"k", &faulty.policy, Operation::Peek(0)).await.unwrap();
+    println!(
+        "figure: {asked} operations on holds under {FAULTS:?}: {} failed at first, {repeats} asked again by the client; \
+         {charged} units charged and {held} held, as without faults",
+        faulty.lost.load(Ordering::Relaxed)
+    );
+    assert_eq!(1_000_000 - peek.remaining, charged + held);
+    assert!(repeats > 0, "no reply was lost");
+    // Those that stay open are these, to the id.
+    let mut open = Vec::new();
+    let collect = &mut |entry: Option<&sluicegate_core::Entry>, now| {
+        open = entry.unwrap().holds(now).map(|hold| (hold.id.to_vec(), hold.units)).collect();
+    };
+    direct.read(b"k", collect).await.unwrap();
+    let lost = (0..streams).filter(|stream| stream % 5 == 4);
+    let expected: Vec<_> = FAULTS
+        .into_iter()
+        .flat_map(|fault| lost.clone().map(move |stream| (fault, stream)))
+        .map(|(fault, stream)| {
+            (format!("{fault:?} {stream}").into_bytes(), 10 + u32::try_from(stream).unwrap())
+        })
+        .collect();
+    assert_eq!(open, expected);
+}
+
+/// The store itself repeats an operation within its deadline, so that its caller notices nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
+    let server = Server::start(Engine::Redis70);
+    let direct = store_of(&server).await;
+    let proxy = Proxy::to(server.port()).await;
+    let mut options = Options::default();
+    options.deadline = Duration::from_secs(5);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    let policy: PreparedPolicy = RATE.parse().unwrap();
+    let (mut charged, mut at_once, mut repeated) = (0, 0, 0);
+    for round in 0..12 {
+        let fault = [Fault::Cut, Fault::Garbage, Fault::Reset][round % 3];
+        let id = format!("{fault:?} {round}").into_bytes();
+        let id = &*id;
+        for operation in [
+            HoldOperation::Hold { id, cost: 100, ttl: TTL },
+            HoldOperation::Renew { id, ttl: TTL },
+            HoldOperation::Settle { id, used: Some(7) },
+        ] {
+            until("the store answers", async || {
+                store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
+            })
+            .await;
+            // A connection that breaks within 5 ms is replaced only after a pause.
+            pass(Duration::from_millis(10)).await;
+            proxy.set(fault);
+            // A probe may have met the fault, and opened the breaker: then the hold fails, or falls back.
+            let answer = store.apply_hold(b"k", &policy, operation).await.ok();
+            let answer = answer.filter(|answer| answer.source == Source::Store);
+            at_once += usize::from(answer.is_some());
+            // The first copy of a settle has ended the hold, which the second one is told.
+            let is_settle = matches!(operation, HoldOperation::Settle { .. });
+            assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
+            repeated += usize::from(answer.is_some_and(|it| !it.allowed()));
+            until("the hold is answered by the store", async || {
+                let answer = store.apply_hold(b"k", &policy, operation).await;
+                answer.is_ok_and(|answer| answer.source == Source::Store)
+            })
+            .await;
+        }
+        charged += 7;
+        let peek = direct.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+        assert_eq!(1_000_000 - peek.remaining, charged, "{fault:?}");
+    }
+    println!(
+        "figure: 36 operations on holds whose replies were lost: {at_once} repeated by the store without an error; \
+         {repeated} of 12 settles were told that they had been applied; {charged} units charged"
+    );
+    assert!(repeated > 0);
+}
+
+/// Requests and tokens of one provider, held together: repeated, and settled key by key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn take_all_with_an_id_and_lost_replies_holds_once() {
+    let server = Server::start(Engine::Redis70);
+    let direct = store_of(&server).await;
+    let faulty = Faulty::new(&server).await;
+    let requests: PreparedPolicy = "fixed-window:1000/365d".parse().unwrap();
+    let keys = [b"{acme}:requests".as_slice(), b"{acme}:tokens"];
+    let policies = [&requests, &faulty.policy];
+    let mut used = 0;
+    let rounds = u32::try_from(size("SLUICEGATE_LOST_REPLIES", 8)).unwrap() / 2;
+    for (fault, round) in
+        FAULTS.into_iter().flat_map(|it| (0..rounds).map(move |round| (it, round)))
+    {
+        let id = format!("{fault:?} {round}").into_bytes();
+        let costs = [1, 4000];
+        let takes: Vec<_> = (0..2)
+            .map(|side| KeyedTake { key: keys[side], policy: policies[side], cost: costs[side] })
+            .collect();
+        faulty.proxy.set(fault);
+        until("the hold is answered by the store", async || {
+            let operation = MultiKeyOperation::Hold { id: &id, ttl: TTL };
+            let answer = faulty.store.apply_multi_key(operation, &takes).await;
+            faulty.proxy.set(Fault::None);
+            answer.is_ok_and(|it| it.source == Source::Store && it.multi_key.decision.allowed())
+        })
+        .await;
+        for (key, (policy, held)) in keys.into_iter().zip(policies.into_iter().zip(costs)) {
+            let peek = direct.apply(key, policy, Operation::Peek(0)).await.unwrap();
+            let before = if held == 1 { used / 10 } else { used * 231 };
+            assert_eq!(peek.limit - peek.remaining, before + held, "{fault:?}");
+            let settle =
+                HoldOperation::Settle { id: &id, used: Some(if held == 1 { 1 } else { 2310 }) };
+            faulty.proxy.set(fault);
+            until("the settle is answered by the store", async || {
+                let answer = faulty.store.apply_hold(key, policy, settle).await;
+                faulty.proxy.set(Fault::None);
+                answer.is_ok_and(|it| it.source == Source::Store)
+            })
+            .await;
+        }
+        used += 10;
+    }
+    for (key, policy, expected) in
+        [(keys[0], &requests, used / 10), (keys[1], &faulty.policy, used * 231)]
+    {
+        let peek = direct.apply(key, policy, Operation::Peek(0)).await.unwrap();
+        assert_eq!(peek.limit - peek.remaining, expected);
+    }
+    println!(
+        "figure: {} holds of two keys whose replies were lost: {used} / 10 requests and {} tokens charged",
+        used / 10,
+        used * 231
+    );
+}
+
+/// It is not the store that is unavailable: no fallback allows what does not fit in a ledger.
+#[tokio::test]
+async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
+    let server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let policy: PreparedPolicy = "token-bucket:1000000/1h".parse().unwrap();
+    let policy = policy.on_error(OnError::Allow);
+    let (seconds, _): (u64, u64) = server.ask("TIME");
+    let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg("full").arg(full_ledger(policy.policy(), now));
+    set.query::<()>(&mut server.connect()).unwrap();
+    let hold = HoldOperation::Hold { id: b"more", cost: 1, ttl: TTL };
+    let full: Result<sluicegate_core::Answer, _> = Err(StoreError::Hold(HoldError::Full));
+    for _ in 0..3 {
+        assert_eq!(store.apply_hold(b"full", &policy, hold).await, full);
+        let takes =
+            [b"full".as_slice(), b"other"].map(|key| KeyedTake { key, policy: &policy, cost: 1 });
+        let both = MultiKeyOperation::Hold { id: b"more", ttl: TTL };
+        assert_eq!(store.apply_multi_key(both, &takes).await.map(|_| ()), full.clone().map(|_| ()));
+    }
+    let peek = store.apply(b"full", &policy, Operation::Peek(0)).await.unwrap();
+    assert_eq!(1_000_000 - peek.remaining, 65_536);
+    assert_eq!(server.ask::<u64>("EXISTS other"), 0);
+    assert_eq!(store.unavailable(), None);
+}
