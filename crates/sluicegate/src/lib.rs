@@ -97,6 +97,7 @@
 
 mod error;
 mod hold_outcome;
+mod hold_wait;
 mod limiter;
 mod local;
 mod multi_key;

@@ -8,10 +8,12 @@ use sluicegate_core::{
 };
 
 use sluicegate_holds::{HoldGuard, HoldId};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     HoldOutcome, LocalLimiter, Permit, SingleLimiter,
     hold_outcome::{all_decided, decided, guards},
+    hold_wait::HoldWait,
     multi_key::keyed_takes,
     wait::{self, WaitOptions},
 };
@@ -314,6 +316,65 @@ impl Limiter {
         self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into()).await
     }
 
+    /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
+    /// a [`Duration`] or [`WaitOptions`], and immediately if it never can.
+    ///
+    /// A settle may make room at any time. Therefore this tries again after 1 ms at first, and then after an eighth of
+    /// the time that it has waited, at most 250 ms.
+    ///
+    /// A future that is dropped while it waits holds nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let policy: PreparedPolicy = "concurrency:1/30s".parse()?;
+    /// let report = limiter.hold("report", &policy, 1, None).await?;
+    /// let wait = Duration::from_millis(20);
+    /// let next = limiter.hold_until_ready("report", &policy, 1, None, wait).await?;
+    /// assert!(!next.allowed());
+    /// drop(report);
+    /// assert!(limiter.hold_until_ready("report", &policy, 1, None, wait).await?.allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::hold`].
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
+    pub async fn hold_until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome, StoreError> {
+        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
+        let start = Instant::now();
+        loop {
+            let mut denied = None;
+            if wait.peeks(start.elapsed(), policy) {
+                let peek = self.peek(key, policy, cost).await?;
+                denied = (!peek.allowed()).then_some(HoldOutcome::Denied(peek));
+            }
+            let outcome = match denied {
+                Some(denied) => denied,
+                None => self.hold_as(key, policy, HoldId::random(), cost, ttl).await?,
+            };
+            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
+            let Some(pause) = wait.pause(start.elapsed(), answer.retry()) else {
+                return Ok(outcome);
+            };
+            sleep(pause).await;
+        }
+    }
+
     async fn hold_as(
         &self,
         key: &[u8],
@@ -364,6 +425,36 @@ impl Limiter {
         let operation = MultiKeyOperation::Hold { id: &id, ttl };
         let answer = self.0.apply_multi_key(operation, &takes).await?;
         Ok(all_decided(guards, answer))
+    }
+
+    /// Waits until the units of all keys are held, as [`Limiter::hold_until_ready`] does for one key.
+    ///
+    /// Each denied attempt is recorded by limits with `count=all`.
+    ///
+    /// # Errors
+    /// As [`Limiter::hold_all`].
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
+    pub async fn hold_all_until_ready<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        holds: impl IntoIterator<Item = (K, P, u32)>,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
+        let holds: Vec<_> = holds.into_iter().collect();
+        let holds = holds.iter().map(|(key, policy, cost)| (key.as_ref(), policy.borrow(), *cost));
+        let (holds, ttl, wait) =
+            (holds.collect::<Vec<_>>(), ttl.into(), HoldWait::new(wait.into()));
+        let start = Instant::now();
+        loop {
+            let outcome = self.hold_all(holds.iter().copied(), ttl).await?;
+            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
+            let Some(pause) = wait.pause(start.elapsed(), answer.decision.retry()) else {
+                return Ok(outcome);
+            };
+            sleep(pause).await;
+        }
     }
 
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.

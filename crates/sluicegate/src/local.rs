@@ -1,6 +1,6 @@
 //! Limits in this process.
 
-use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, thread, time::Duration};
 
 use sluicegate_core::{
     Answer, AsStore, Clock, Decision, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
@@ -8,10 +8,12 @@ use sluicegate_core::{
 };
 use sluicegate_holds::{HoldGuard, HoldId};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     HoldOutcome, LocalPermit,
     hold_outcome::{all_decided, decided, guards},
+    hold_wait::HoldWait,
     multi_key::keyed_takes,
     wait::{self, WaitOptions},
 };
@@ -284,6 +286,99 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
         self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into())
+    }
+
+    /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
+    /// a [`Duration`] or [`WaitOptions`], and immediately if it never can. See
+    /// [`Limiter::hold_until_ready`](crate::Limiter::hold_until_ready) for the pace of the attempts.
+    ///
+    /// It waits on the timers of tokio, also with a [`ManualClock`](crate::ManualClock). A future that is dropped while it
+    /// waits holds nothing.
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`].
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
+    pub async fn hold_until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
+        let start = Instant::now();
+        loop {
+            let outcome = self.try_hold(key, policy, cost, ttl, &wait, start.elapsed())?;
+            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
+            let Some(pause) = wait.pause(start.elapsed(), answer.retry()) else {
+                return Ok(outcome);
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// [`LocalLimiter::hold_until_ready`] that blocks the thread, in real time, whatever the clock.
+    ///
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use sluicegate::{LocalLimiter, PreparedPolicy};
+    ///
+    /// let limiter = LocalLimiter::new();
+    /// let policy: PreparedPolicy = "concurrency:2/30s".parse()?;
+    /// thread::scope(|scope| {
+    ///     for _ in 0..6 {
+    ///         scope.spawn(|| {
+    ///             let wait = Duration::from_secs(60);
+    ///             let held = limiter.blocking_hold_until_ready("report", &policy, 1, None, wait);
+    ///             assert!(held.unwrap().allowed());
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`].
+    pub fn blocking_hold_until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
+        let clock = SystemClock::new();
+        loop {
+            let outcome = self.try_hold(key, policy, cost, ttl, &wait, clock.uptime())?;
+            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
+            let Some(pause) = wait.pause(clock.uptime(), answer.retry()) else {
+                return Ok(outcome);
+            };
+            thread::sleep(pause);
+        }
+    }
+
+    /// One attempt of a request that has waited for `waited`.
+    fn try_hold(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        ttl: Option<Duration>,
+        wait: &HoldWait,
+        waited: Duration,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        if wait.peeks(waited, policy) {
+            let peek = self.peek(key, policy, cost);
+            if !peek.allowed() {
+                return Ok(HoldOutcome::Denied(peek));
+            }
+        }
+        self.hold_as(key, policy, HoldId::random(), cost, ttl)
     }
 
     fn hold_as(

@@ -127,4 +127,30 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
     ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
         self.limiter.hold(KEY, &self.policy, cost, ttl)
     }
+
+    /// Waits until `cost` units are held, as [`LocalLimiter::hold_until_ready`] does.
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`].
+    pub async fn hold_until_ready(
+        &self,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        self.limiter.hold_until_ready(KEY, &self.policy, cost, ttl, wait).await
+    }
+
+    /// Blocks the thread until `cost` units are held, as [`LocalLimiter::blocking_hold_until_ready`] does.
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold`].
+    pub fn blocking_hold_until_ready(
+        &self,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+        wait: impl Into<WaitOptions>,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        self.limiter.blocking_hold_until_ready(KEY, &self.policy, cost, ttl, wait)
+    }
 }

@@ -44,6 +44,15 @@ impl WaitOptions {
     pub const fn jitter(self, jitter: Jitter) -> Self {
         Self { jitter, ..self }
     }
+
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A delay of the jitter.
+    pub(crate) fn random_delay(&self) -> Duration {
+        self.jitter.delay()
+    }
 }
 
 /// A timeout without jitter.

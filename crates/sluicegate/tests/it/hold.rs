@@ -306,3 +306,100 @@ async fn local_take_under_concurrency_is_denied_for_ever() {
     }
     assert!(limiter.peek("k", &concurrency, 1).allowed(), "nothing was changed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn hold_until_ready_passes_after_a_settle_or_is_denied_in_time() {
+    let Remote { limiter, local, .. } = remote(1, 1);
+    let concurrency = policy("concurrency:1/1h");
+    let first = limiter.hold("k", &concurrency, 1, None).await.unwrap().permit().unwrap();
+    let start = tokio::time::Instant::now();
+    let settle = async {
+        pass(Duration::from_secs(20)).await;
+        let _ = first.settle(1).await.unwrap();
+        start.elapsed()
+    };
+    let wait = Duration::from_secs(60);
+    let next = limiter.hold_until_ready("k", &concurrency, 1, None, wait);
+    let (next, settled) = tokio::join!(next, settle);
+    let late = start.elapsed().checked_sub(settled).unwrap();
+    assert!(late <= Duration::from_millis(250), "{late:?}");
+    let permit = next.unwrap().permit().expect("there is room");
+    let (start, wait) = (tokio::time::Instant::now(), Duration::from_secs(5));
+    assert!(!limiter.hold_until_ready("k", &concurrency, 1, None, wait).await.unwrap().allowed());
+    assert_eq!(start.elapsed(), wait);
+    let never = limiter.hold_until_ready("k", &concurrency, 2, None, wait).await.unwrap();
+    assert!(!never.allowed() && start.elapsed() == wait, "it can never pass");
+    let both = [("k", &concurrency, 1), ("other", &concurrency, 1)];
+    let denied = limiter.hold_all_until_ready(both, None, wait).await.unwrap();
+    assert!(!denied.allowed() && start.elapsed() == 2 * wait);
+    drop(permit);
+    background().await;
+    assert!(limiter.hold_all_until_ready(both, None, wait).await.unwrap().allowed());
+    background().await;
+    assert!(local.hold_until_ready("k", &concurrency, 1, None, wait).await.unwrap().allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_until_ready_under_count_all_records_one_denial() {
+    let limiter = LocalLimiter::with_clock(ManualClock::default());
+    let log = policy("sliding-log:9/1h:count=all");
+    assert!(limiter.take("k", &log, 8).allowed());
+    let wait = Duration::from_secs(5);
+    let denied = limiter.hold_until_ready("k", &log, 2, TTL, wait).await.unwrap();
+    assert!(!denied.allowed());
+    assert_eq!(limiter.peek("k", &log, 0).remaining, 0);
+    let _ = limiter.refund("k", &log, 2);
+    assert_eq!(limiter.peek("k", &log, 0).remaining, 1, "one denial of 2 units was recorded");
+}
+
+/// Whatever the poll at which it is dropped, nothing stays held.
+#[tokio::test(start_paused = true)]
+async fn hold_until_ready_cancelled_at_every_await_holds_nothing() {
+    let concurrency = policy("concurrency:10/30s");
+    for polls in 0..40 {
+        let Remote { limiter, local, .. } = remote(1, 2);
+        let full = limiter.hold("k", &concurrency, 10, None).await.unwrap().permit().unwrap();
+        let mut attempts = 0;
+        {
+            let wait = Duration::from_secs(60);
+            let mut waiting = pin!(limiter.hold_until_ready("k", &concurrency, 4, None, wait));
+            let mut full = Some(full);
+            while attempts < polls {
+                attempts += 1;
+                let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
+                if attempts == polls / 2 {
+                    full = None;
+                }
+                if polled.is_ready() {
+                    break;
+                }
+                pass(Duration::from_millis(3)).await;
+            }
+            drop(full);
+        }
+        background().await;
+        assert_eq!(in_use(&local, &concurrency), 0, "after {polls} polls");
+    }
+}
+
+#[test]
+fn blocking_hold_until_ready_of_many_threads_never_exceeds_the_limit() {
+    let limiter = LocalLimiter::new();
+    let concurrency = policy("concurrency:2/30s");
+    let in_flight = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let wait = Duration::from_secs(60);
+                    let held = limiter.blocking_hold_until_ready("k", &concurrency, 1, None, wait);
+                    let permit = held.unwrap().permit().expect("there is room in time");
+                    let others = in_flight.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    assert!(others < 2, "{others}");
+                    in_flight.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+}
