@@ -1,6 +1,6 @@
 //! The commands of the shared table, run inside the server.
 
-use std::{ffi::c_int, sync::Arc};
+use std::{ffi::c_int, sync::Arc, time::Duration};
 
 use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
@@ -13,7 +13,7 @@ use crate::{
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
-    state, stats,
+    session, state, stats,
     time::Moment,
     wait::{self, HoldRequest, WaitAllStart, WaitStart, WaitingTakes},
 };
@@ -137,24 +137,52 @@ impl<'a> Call<'a> {
                 let start = wait::begin(context, name, &policy, cost, timeout, None)?;
                 self.reply_or_wait(name, start);
             }
-            Action::Hold { key, policy, operation, at, timeout } => {
+            Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
                 let (name, moment) = (self.name(key), Moment::new(now, at));
+                let ttl = Duration::from_micros(policy.policy.check_hold(&operation)?);
+                let mut is_of_session = false;
+                if let HoldOperation::Hold { id, cost: 1.., .. } = operation
+                    && is_session
+                {
+                    match session::add(context, name, id, &policy, moment.now + timeout + ttl) {
+                        Ok(is_new) => is_of_session = is_new,
+                        Err(error) => {
+                            self.reply_error(&error);
+                            return Ok(());
+                        }
+                    }
+                }
                 if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
-                    policy.policy.check_hold(&operation)?;
                     let hold = HoldRequest { id: id.into(), ttl };
                     let start = wait::begin(context, name, &policy, cost, timeout, Some(&hold))?;
+                    if let WaitStart::Answered(decision) = &start
+                        && is_of_session
+                        && !decision.allowed()
+                    {
+                        session::remove(context, name, id);
+                    }
                     self.reply_or_wait(name, start);
                     return Ok(());
                 }
                 let decision =
                     state::decide_hold(context, name, &policy.policy, operation, moment)?;
-                if let HoldOperation::Hold { .. } = operation {
-                    self.count(name, &decision);
-                } else {
-                    // A settle makes room for those that wait.
-                    wait::changed(context, name);
+                match operation {
+                    HoldOperation::Hold { id, .. } => {
+                        if is_of_session && !decision.allowed() {
+                            session::remove(context, name, id);
+                        }
+                        self.count(name, &decision);
+                    }
+                    HoldOperation::Settle { id, .. } => {
+                        session::remove(context, name, id);
+                        // It makes room for those that wait.
+                        wait::changed(context, name);
+                    }
+                    HoldOperation::Renew { id, .. } => {
+                        session::renew(context, name, id, moment.now + ttl);
+                    }
                 }
                 self.reply_decision(&decision, DecisionFormat::Sluicegate);
             }

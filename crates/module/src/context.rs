@@ -290,6 +290,12 @@ impl<'a> Context<'a> {
         unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
     }
 
+    /// The number of the client that called.
+    pub(crate) fn client_id(self) -> u64 {
+        // SAFETY: the context is valid.
+        unsafe { (api().client_id)(self.raw) }
+    }
+
     pub(crate) fn subscribe(self, event: Event, run: OnEvent) {
         // SAFETY: an event that the server does not know is refused.
         unsafe { (api().subscribe_event)(self.raw, event, run) };

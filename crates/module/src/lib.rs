@@ -24,6 +24,7 @@ mod policy_cache;
 mod redis_cell;
 mod register;
 mod replication;
+mod session;
 mod state;
 mod stats;
 mod time;
@@ -83,6 +84,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
     edge::guard("unload", api::OK, || {
         policy_cache::clear();
+        session::clear();
         context::free_shared_strings();
         api::OK
     })

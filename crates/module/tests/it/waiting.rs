@@ -193,6 +193,37 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
 }
 
+fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) {
+    let server = serve(engine);
+    let both = "concurrency:9/1h,fixed-window:9/1h";
+    let (mut peer, mut client) = (server.peer(), server.peer());
+    let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2 {more}");
+    assert_eq!(client.integers(&hold("a", "SESSION"))[0], 1);
+    assert_eq!(client.integers(&hold("b", "SESSION"))[0], 1);
+    assert_eq!(client.integers(hold("c", "").trim_end())[0], 1);
+    assert_eq!(client.integers(&hold("d", "SESSION"))[2], 1);
+    assert_eq!(client.integers(&format!("SG.SETTLE k {both} b USED 1"))[2], 2);
+    assert_eq!(client.integers(&format!("SG.RENEW k {both} d"))[0], 1);
+    assert_eq!(client.integers(&format!("SG.HOLD k {both} e COST 3 SESSION"))[0], 0);
+    assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
+    let script = format!("return redis.call('SG.HOLD', KEYS[1], '{both}', 'f', 'SESSION')");
+    let error = peer.ask(&[b"EVAL", script.as_bytes(), b"1", b"k"]).unwrap_err();
+    assert!(error.contains("option SESSION is unavailable in a script"), "{error}");
+    drop(client);
+    // Left: `c`, `e` and the unit that `b` used.
+    peer.until(|it| it.integers(&format!("SG.PEEK k {both}"))[2] == 5);
+    for (id, is_open) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 1)] {
+        assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
+    }
+    // A client that is killed lets the next one go.
+    let mut client = server.peer();
+    assert_eq!(client.integers("SG.HOLD one concurrency:1/1h a SESSION")[0], 1);
+    let Ok(Value::Int(id)) = client.say("CLIENT ID") else { panic!("no id") };
+    let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
+    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
+    assert_eq!(next.hear()[0], 1);
+}
+
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -248,6 +279,7 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
 }
 
 on_both! {
+    session_holds_are_settled_with_0_when_the_client_disconnects
     takeall_waits_for_one_key_after_the_other
     takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does
     settle_lets_the_next_hold_go_at_once

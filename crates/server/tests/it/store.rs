@@ -346,3 +346,25 @@ fn settings_that_exclude_a_store_are_rejected() {
     // A store that is away is waited for.
     assert_eq!(refused(&|_, _| {}), "");
 }
+
+#[test]
+fn redis_store_session_holds_are_settled_when_the_client_disconnects_or_the_server_stops() {
+    let store = Server::start(Engine::Redis70);
+    let policy = "concurrency:3/1h";
+    let other = plain(&store);
+    let mut server = plain(&store);
+    let mut clients = [server.connect(), server.connect()];
+    for (client, id) in clients.iter_mut().zip(["a", "b"]) {
+        assert_eq!(client.integers(&format!("SG.HOLD k {policy} {id} SESSION"))[0], 1);
+    }
+    let mut peer = other.connect();
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} c SESSION"))[2], 0);
+    let [first, _second] = clients;
+    drop(first);
+    let mut until_room = |room| {
+        until("there is room", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+    };
+    until_room(1);
+    server.begin_to_stop();
+    until_room(2);
+}

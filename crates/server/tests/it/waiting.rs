@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use sluicegate_resp::Value;
+use sluicegate_testing::eventually;
 
 use crate::harness::{Peer, Running, integers, now, simple};
 
@@ -178,6 +179,83 @@ fn hold_is_denied_when_its_timeout_is_over() {
         1,
         "it is open"
     );
+}
+
+/// Checks that nothing of `policy` is held in `key`.
+fn until_free(server: &Running, key: &str, policy: &str, room: i64) {
+    eventually(&format!("the holds of {key} are settled"), || {
+        let decision = server.connect().integers(&format!("SG.PEEK {key} {policy}"));
+        if decision[2] == room { Ok(()) } else { Err(decision) }
+    });
+}
+
+#[test]
+fn session_holds_are_settled_with_0_when_the_client_disconnects() {
+    let server = Running::new();
+    let both = "concurrency:9/1h,fixed-window:9/1h";
+    let mut peer = server.connect();
+    let mut client = server.connect();
+    let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2{more}");
+    assert_eq!(client.integers(&hold("a", " SESSION"))[0], 1);
+    assert_eq!(client.integers(&hold("a", " SESSION"))[0], 1, "it is open");
+    assert_eq!(client.integers(&hold("b", " SESSION"))[0], 1);
+    assert_eq!(client.integers(&hold("c", ""))[0], 1);
+    assert_eq!(client.integers(&hold("d", " SESSION"))[2], 1);
+    assert_eq!(client.integers(&format!("SG.SETTLE k {both} b USED 1"))[2], 2);
+    assert_eq!(client.integers(&format!("SG.RENEW k {both} d"))[0], 1);
+    // Another client's hold of an id that was denied here is not settled.
+    let more = format!("SG.HOLD k {both} e COST 3 SESSION");
+    assert_eq!(client.integers(&more)[0], 0);
+    assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
+    // One that waits leaves the line.
+    client.ask(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
+    server.until_told("blocked_clients", 1);
+    drop(client);
+    // Left: `c`, `e` and the unit that `b` used.
+    until_free(&server, "k", both, 5);
+    for (id, is_open) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 1)] {
+        assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
+    }
+}
+
+#[test]
+fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
+    let server = Running::new();
+    let policy = "concurrency:1/1h";
+    let mut killer = server.connect();
+    for (index, end) in ["QUIT", "CLIENT KILL"].into_iter().enumerate() {
+        let mut client = server.connect();
+        assert_eq!(client.integers(&format!("SG.HOLD k {policy} a SESSION"))[0], 1);
+        let line = format!("SG.HOLD k {policy} next TIMEOUT 1800000000");
+        let mut next = wait_in_queue(&server, &line, 1);
+        if index == 0 {
+            client.ask(end);
+        } else {
+            let Value::Integer(id) = client.say("CLIENT ID") else { panic!("no id") };
+            assert_eq!(killer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+        }
+        assert_eq!(integers(&next.hear())[0], 1, "{end}");
+        assert_eq!(killer.integers(&format!("SG.SETTLE k {policy} next"))[0], 1);
+    }
+}
+
+#[test]
+fn session_holds_are_bounded() {
+    let server = Running::new();
+    let policy = "concurrency:9999/1h";
+    let mut client = server.connect();
+    for id in 0..1024 {
+        assert_eq!(client.integers(&format!("SG.HOLD k {policy} {id} SESSION"))[0], 1);
+    }
+    let one_more = client.say(&format!("SG.HOLD k {policy} x SESSION"));
+    let Value::Error(error) = one_more else { panic!("{one_more:?}") };
+    assert!(error.starts_with(b"ERR too many holds of this connection: expected at most 1024"));
+    assert_eq!(client.integers(&format!("SG.SETTLE k {policy} 7"))[0], 1);
+    assert_eq!(client.integers(&format!("SG.HOLD k {policy} x SESSION"))[0], 1);
+    assert!(server.told("buffer_bytes") > 1024 * 100, "they are counted");
+    drop(client);
+    until_free(&server, "k", policy, 9999);
+    server.until_told("buffer_bytes", 0);
 }
 
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.

@@ -17,7 +17,7 @@ use std::{
     future::poll_fn,
     io,
     pin::{Pin, pin},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Duration,
 };
@@ -37,6 +37,7 @@ use super::{
     commands,
     pool::{CHUNK, MAX_READ_AHEAD, MAX_UNREAD},
     session::Session,
+    session_holds::SessionHolds,
     store_operation::answer_all,
     worker::RespWorker,
 };
@@ -118,10 +119,11 @@ impl<'a> Connection<'a> {
         stream: Stream,
         worker: &'a RespWorker,
         client: &'a Client,
+        holds: &'a SessionHolds,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let buffers = &worker.shared.buffers;
-        let session = Session::new(worker, client);
+        let session = Session::new(worker, client, holds);
         Self {
             stream,
             unread: Vec::new(),
@@ -426,12 +428,15 @@ impl<'a> Connection<'a> {
     /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
     async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
         match waiting {
-            WaitingCall::One(waiting) => self.wait_for_key(waiting).await,
+            WaitingCall::One(waiting, is_of_session) => {
+                self.wait_for_key(waiting, is_of_session).await
+            }
             WaitingCall::All(waiting) => self.wait_for_all(waiting).await,
         }
     }
 
-    async fn wait_for_key(&mut self, waiting: Waiting) -> io::Result<bool> {
+    /// `is_of_session`: whether the hold is new among those of the session.
+    async fn wait_for_key(&mut self, waiting: Waiting, is_of_session: bool) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
@@ -439,6 +444,8 @@ impl<'a> Connection<'a> {
             let policy = waiting.rule.policy().clone();
             (watch, waiting.key.clone(), policy)
         });
+        let name = waiting.hold.as_ref().filter(|_| is_of_session);
+        let name = name.map(|hold| (Arc::clone(&waiting.key), hold.id.clone()));
         let answer = tokio::select! {
             // Most are answered immediately, without a read.
             biased;
@@ -447,6 +454,11 @@ impl<'a> Connection<'a> {
         };
         if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
             watch.decided(&key, decision, Cause::policy(&policy));
+        }
+        if let (Some((key, id)), Ok(decision)) = (name, &answer)
+            && !decision.allowed()
+        {
+            self.session.holds.remove(&key, &id);
         }
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {

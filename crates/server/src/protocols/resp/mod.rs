@@ -18,6 +18,7 @@ mod resp_reply;
 mod serve;
 mod service;
 mod session;
+mod session_holds;
 mod store_operation;
 mod worker;
 

@@ -8,6 +8,7 @@ use sluicegate_resp::{Limits, Version};
 use super::{
     context::RespContext,
     deferred_replies::{DeferredReply, StoreOperation},
+    session_holds::SessionHolds,
     worker::RespWorker,
 };
 use crate::{budgets::turn::Turn, net::clients::Client};
@@ -27,6 +28,8 @@ pub(super) struct Session<'a> {
     pub(super) shared: &'a RespContext,
     pub(super) worker: &'a RespWorker,
     pub(super) client: &'a Client,
+    /// What the client holds until it disconnects.
+    pub(super) holds: &'a SessionHolds,
     pub(super) version: Version,
     pub(super) authenticated: bool,
     /// Time of the batch.
@@ -37,12 +40,13 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(worker: &'a RespWorker, client: &'a Client) -> Self {
+    pub(super) fn new(worker: &'a RespWorker, client: &'a Client, holds: &'a SessionHolds) -> Self {
         let shared = &*worker.shared;
         Self {
             shared,
             worker,
             client,
+            holds,
             version: Version::Resp2,
             authenticated: shared.password.is_none(),
             now: client.since,

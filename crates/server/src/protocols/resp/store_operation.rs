@@ -5,6 +5,8 @@
 //! everything that was read has been parsed. Deferred operations are applied one after the other, and each reply is
 //! inserted where it belongs among those of the batch.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use sluicegate_commands::{DecisionFormat, EntryReply, write_multi_key};
 use sluicegate_core::{
@@ -27,7 +29,7 @@ use crate::{decide::Decider, stats::Cause, store::error_reply, telemetry::record
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
     deferred: DeferredReplies,
-    worker: &RespWorker,
+    session: &Session<'_>,
     known: &[u8],
     out: &mut Vec<u8>,
 ) {
@@ -35,7 +37,7 @@ pub(super) async fn answer_deferred(
     for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
         copied = offset;
-        operation.answer(worker, now, &mut Writer::new(out, version)).await;
+        operation.answer(session, now, &mut Writer::new(out, version)).await;
     }
     out.extend_from_slice(&known[copied..]);
 }
@@ -48,13 +50,14 @@ impl Session<'_> {
             return self.defer(operation, out.len());
         }
         let writer = &mut Writer::new(out, self.version);
-        let answered = operation.answer(self.worker, self.now, writer);
+        let answered = operation.answer(self, self.now, writer);
         answered.now_or_never().expect("a local store answers now");
     }
 }
 
 impl StoreOperation {
-    async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
+    async fn answer(self, session: &Session<'_>, now: Timestamp, writer: &mut Writer<'_>) {
+        let worker = session.worker;
         let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
@@ -64,7 +67,7 @@ impl StoreOperation {
             Self::CountExisting(keys) => {
                 count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
             }
-            Self::Hold(pending) => hold(&pending, worker, now, writer).await,
+            Self::Hold(pending) => hold(&pending, session, now, writer).await,
             Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
@@ -110,13 +113,24 @@ async fn decide<'a>(
 }
 
 async fn hold(
-    PendingHold { key, policy, id, operation }: &PendingHold,
-    worker: &RespWorker,
+    PendingHold { key, policy, id, operation, is_of_session }: &PendingHold,
+    session: &Session<'_>,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
-    let (decider, stats) = (&*worker.shared.decider, worker.stats());
-    let answer = decider.decide_hold(key, policy, operation.with_id(id), now).await?;
+    let (decider, stats) = (&*session.shared.decider, session.worker.stats());
+    let operation = operation.with_id(id);
+    let answer = decider.decide_hold(key, policy, operation, now).await?;
+    let allowed = answer.allowed();
+    match operation {
+        HoldOperation::Hold { .. } if *is_of_session && !allowed => session.holds.remove(key, id),
+        HoldOperation::Hold { .. } => {}
+        HoldOperation::Settle { .. } => session.holds.remove(key, id),
+        HoldOperation::Renew { .. } => {
+            let ttl = policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
+            session.holds.renew(key, id, now + Duration::from_micros(ttl));
+        }
+    }
     if let HoldOperation::Hold { .. } = operation {
         stats.decided(answer.source, &answer.decision);
         stats.sampler.note(key, &answer.decision, Cause::policy(policy.policy()));
