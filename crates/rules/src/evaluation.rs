@@ -33,7 +33,7 @@ pub enum RuleOperation {
     Take(u32),
     /// Returns what `Take` would return, and charges nothing.
     Peek(u32),
-    /// Gives back the cost of the requests, and settles the holds of rules that hold.
+    /// Gives back the cost of the requests. If a rule holds, it only settles the holds, as the end of the requests.
     Refund(u32),
 }
 
@@ -287,6 +287,9 @@ impl<'m, 's> Evaluation<'m, 's> {
         }
         self.firsts.clear();
         self.targets.clear();
+        // The end of a request gives nothing back to rules that take.
+        let only_settles = matches!(self.operation, RuleOperation::Refund(_))
+            && self.matches.iter().any(Match::holds);
         while self.firsts.is_empty()
             && let Stage::Hold(index) = self.next
         {
@@ -301,7 +304,9 @@ impl<'m, 's> Evaluation<'m, 's> {
         if self.firsts.is_empty() && matches!(self.next, Stage::Enforced) {
             self.next = Stage::Shadow(0);
             let others = self.matches.iter().enumerate();
-            for (index, found) in others.filter(|(_, it)| !it.shadow && !it.holds()) {
+            for (index, found) in
+                others.filter(|(_, it)| !it.shadow && !it.holds() && !only_settles)
+            {
                 self.add_charges(index, found);
             }
         }
@@ -310,7 +315,7 @@ impl<'m, 's> Evaluation<'m, 's> {
         {
             let found = self.matches.get(index)?;
             self.next = Stage::Shadow(index + 1);
-            if found.shadow {
+            if found.shadow && (found.holds() || !only_settles) {
                 self.add_charges(index, found);
             }
         }

@@ -227,12 +227,15 @@ rules:
     assert_eq!(applied(RuleOperation::Take(1), &request, &[]), (all, true));
     let denied = vec![hold(3), "Peek(1)".into(), peek.clone(), peek.clone()];
     assert_eq!(applied(RuleOperation::Take(1), &request, &[0]), (denied, false));
-    let settled = vec![settle.clone(), settle.clone(), "Refund(1)".into(), settle];
+    let settled = vec![settle.clone(), settle.clone(), settle];
     assert_eq!(applied(RuleOperation::Refund(1), &request, &[]), (settled, true));
     let peeked = vec!["Peek(3)".into(), peek.clone(), peek.clone(), peek];
     assert_eq!(applied(RuleOperation::Peek(1), &request, &[]), (peeked, true));
     // Without the id of the request, only the rate applies.
-    assert_eq!(applied(RuleOperation::Take(1), &[("other", "r1")], &[]), (vec![take], true));
+    let other = [("other", "r1")];
+    assert_eq!(applied(RuleOperation::Take(1), &other, &[]), (vec![take], true));
+    let refund = vec!["Refund(1)".into()];
+    assert_eq!(applied(RuleOperation::Refund(1), &other, &[]), (refund, true));
 }
 
 #[test]
