@@ -28,7 +28,8 @@ const MAX_NAME: usize = 64;
 /// Why a rule cannot limit requests in flight.
 const NO_CONCURRENCY: &str = "expected one without `concurrency`, because proxies report only the start of \
                               a request to the rules; hold and settle in the application (SG.HOLD, \
-                              POST /v1/hold), or use the Tower layer";
+                              POST /v1/hold), use the Tower layer, or report the end from Envoy \
+                              (`hold_id` in the rule, `apply_on_stream_done` in Envoy)";
 
 /// Maximum number of errors that are reported.
 const MAX_ERRORS: usize = 100;
@@ -49,6 +50,8 @@ pub(crate) struct RuleSetBuilder {
     attributes: AHashSet<Attribute>,
     pub(crate) trusted_headers: AHashSet<Box<str>>,
     conditions: AHashMap<String, Arc<Condition>>,
+    /// Whether the rule that is read has a `hold_id`.
+    pub(crate) holds: bool,
     /// The index of the current source, and the names of all.
     pub(crate) source: usize,
     sources: Vec<String>,
@@ -138,8 +141,8 @@ impl RuleSetBuilder {
 
     /// The index of the policy of a rule, which gives its name or its text.
     ///
-    /// It has no `concurrency`, because rules are evaluated when a request begins, and nothing reports its end. Named
-    /// policies can have it, for clients that hold and settle.
+    /// It has `concurrency` if the rule has a `hold_id`, and only then, because nothing else reports the end of a
+    /// request. Named policies can always have it, for clients that hold and settle.
     pub(crate) fn policy(&mut self, node: &Node) -> Result<usize, Fault> {
         let text = node.text("policy")?;
         let name = text.strip_prefix('@').unwrap_or(text);
@@ -148,11 +151,14 @@ impl RuleSetBuilder {
             return Ok(0); // It is invalid, and its error is recorded.
         }
         let index = named.map_or_else(|| self.policy_of_text(node, text), Ok)?;
-        if self.policies.get(index).is_some_and(Policy::counts_holds) {
-            let message = format!("invalid policy {} of a rule: {NO_CONCURRENCY}", quoted(text));
-            return Err(node.fault(message));
-        }
-        Ok(index)
+        let problem = match self.policies.get(index).map(Policy::counts_holds) {
+            Some(true) if !self.holds => format!("of a rule: {NO_CONCURRENCY}"),
+            Some(false) if self.holds => {
+                "of a rule with `hold_id`: expected one with `concurrency`, such as `concurrency:20/30s`".to_owned()
+            }
+            _ => return Ok(index),
+        };
+        Err(node.fault(format!("invalid policy {} {problem}", quoted(text))))
     }
 
     fn policy_of_text(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {

@@ -177,6 +177,7 @@ impl<'s> MatchedRule<'s> {
             cost: compiled.cost,
             shadow: false,
             on_error: None,
+            hold_id: None,
             charges,
             metric: Cow::Borrowed(&compiled.name),
             wire: None,
@@ -194,7 +195,8 @@ fn simple_charge(rule: &Rule) -> Option<(&Level, u16, u32)> {
     // Only the rule has the pattern that captures a part of the path.
     let is_simple = level.parts.len() <= 1 && !level.parts.iter().any(KeyPart::is_capture);
     let limits = rule.treatment() == Treatment::Limit && !rule.is_shadow();
-    if !is_simple || !limits || settings.on_error.is_some() || rule.overrides.is_some() {
+    let takes = limits && rule.hold_id.is_none();
+    if !is_simple || !takes || settings.on_error.is_some() || rule.overrides.is_some() {
         return None;
     }
     let cost = match &settings.cost {

@@ -77,6 +77,11 @@ impl RuleSet {
             description.lines.push(("with", rest));
         }
         self.overrides(&rule.overrides, &mut description);
+        if let Some(id) = &rule.hold_id {
+            description
+                .lines
+                .push(("held", format!("until the end of the request, under the id in {id}")));
+        }
         let ends = rule.treatment() != Treatment::Limit && !rule.is_shadow();
         if rule.envoy().is_none() && (rule.stop || ends) {
             description.lines.push(("then", "later rules are skipped".into()));

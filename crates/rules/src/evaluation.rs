@@ -4,13 +4,17 @@
 //! passes the answers back:
 //!
 //! 1. An enforced block denies the request, and no enforced rule is charged.
-//! 2. Otherwise the keys of all enforced rules, and of all levels of a hierarchy, are charged together or not at all.
-//! 3. Each shadow rule is charged independently; it never denies. A request that is denied is not charged to it.
+//! 2. Otherwise each enforced rule that holds, in order, until one denies the request.
+//! 3. If all of these allow it, the keys of all other enforced rules, and of all levels of a hierarchy, are charged
+//!    together or not at all. What was held is settled at the end of the request, whether it is allowed or denied.
+//! 4. Each shadow rule is charged independently; it never denies. A request that is denied is not charged to it.
 
 mod descriptor;
 mod events;
 
-use sluicegate_core::{Answer, Decision, OnError, Operation, Outcome, Retry, Source};
+use sluicegate_core::{
+    Answer, Decision, HoldOperation, OnError, Operation, Outcome, Retry, Source,
+};
 use smallvec::SmallVec;
 
 pub use self::{
@@ -29,7 +33,7 @@ pub enum RuleOperation {
     Take(u32),
     /// Returns what `Take` would return, and charges nothing.
     Peek(u32),
-    /// Gives back the cost of the requests.
+    /// Gives back the cost of the requests. If a rule holds, it only settles the holds, as the end of the requests.
     Refund(u32),
 }
 
@@ -111,6 +115,8 @@ pub struct ChargeRequest<'m, 's> {
     pub on_error: Option<OnError>,
     /// Units of the operation.
     pub cost: u32,
+    /// The id under which its rule holds, if it does.
+    pub hold_id: Option<&'m [u8]>,
 }
 
 /// How the requests of a [`ChargeSet`] are applied.
@@ -149,7 +155,9 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
         self.firsts.iter().map(move |first| {
             let found = &matches[first.found];
             let cost = found.cost.saturating_mul(operation.hits());
-            ChargeRequest { charge: &found.charges[first.charge], on_error: found.on_error, cost }
+            let hold_id = found.hold_id.as_deref();
+            let charge = &found.charges[first.charge];
+            ChargeRequest { charge, on_error: found.on_error, cost, hold_id }
         })
     }
 
@@ -160,6 +168,22 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
             RuleOperation::Take(_) => Operation::Take(request.cost),
             RuleOperation::Peek(_) => Operation::Peek(request.cost),
             RuleOperation::Refund(_) => Operation::Refund(request.cost),
+        }
+    }
+
+    /// The operation on the hold of a request; `None` if its rule does not hold, and for a peek: then
+    /// [`operation`](Self::operation) applies.
+    #[must_use]
+    pub const fn hold_operation(
+        &self,
+        request: &ChargeRequest<'m, '_>,
+    ) -> Option<HoldOperation<'m>> {
+        match (request.hold_id, self.operation) {
+            (Some(id), RuleOperation::Take(_)) => {
+                Some(HoldOperation::Hold { id, cost: request.cost, ttl: None })
+            }
+            (Some(id), RuleOperation::Refund(_)) => Some(HoldOperation::Settle { id, used: None }),
+            _ => None,
         }
     }
 
@@ -209,7 +233,9 @@ pub struct Evaluation<'m, 's> {
 /// The matches that are charged next.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// All enforced ones.
+    /// The first enforced one from this index on that holds.
+    Hold(usize),
+    /// All other enforced ones.
     Enforced,
     /// The first shadow one from this index on.
     Shadow(usize),
@@ -239,7 +265,7 @@ impl<'m, 's> Evaluation<'m, 's> {
         let refunds = matches!(operation, RuleOperation::Refund(_));
         let (next, binding) = match block {
             Some(_) if !refunds => (Stage::Shadow(0), block),
-            _ => (Stage::Enforced, first),
+            _ => (Stage::Hold(0), first),
         };
         let outcome = RuleOutcome { allowed: block.is_none(), binding, matches: outcomes };
         let (firsts, targets) = (SmallVec::new(), SmallVec::new());
@@ -254,17 +280,33 @@ impl<'m, 's> Evaluation<'m, 's> {
     /// The next operations to apply. Pass their answers to [`record`](Self::record) before the next call.
     pub fn next_charges(&mut self) -> Option<ChargeSet<'_, 'm, 's>> {
         if self.is_one_charge() {
-            let Stage::Enforced = self.next else { return None };
+            let Stage::Hold(_) = self.next else { return None };
             self.next = Stage::Shadow(1);
             let firsts = &[ChargeIndex { found: 0, charge: 0 }];
             return Some(ChargeSet { matches: self.matches, operation: self.operation, firsts });
         }
         self.firsts.clear();
         self.targets.clear();
-        let mut operation = self.operation;
-        if let Stage::Enforced = self.next {
+        // The end of a request gives nothing back to rules that take.
+        let only_settles = matches!(self.operation, RuleOperation::Refund(_))
+            && self.matches.iter().any(Match::holds);
+        while self.firsts.is_empty()
+            && let Stage::Hold(index) = self.next
+        {
+            self.next = match self.matches.get(index) {
+                Some(_) => Stage::Hold(index + 1),
+                None => Stage::Enforced,
+            };
+            if let Some(found) = self.matches.get(index).filter(|it| it.holds() && !it.shadow) {
+                self.add_charges(index, found);
+            }
+        }
+        if self.firsts.is_empty() && matches!(self.next, Stage::Enforced) {
             self.next = Stage::Shadow(0);
-            for (index, found) in self.matches.iter().enumerate().filter(|(_, it)| !it.shadow) {
+            let others = self.matches.iter().enumerate();
+            for (index, found) in
+                others.filter(|(_, it)| !it.shadow && !it.holds() && !only_settles)
+            {
                 self.add_charges(index, found);
             }
         }
@@ -273,16 +315,15 @@ impl<'m, 's> Evaluation<'m, 's> {
         {
             let found = self.matches.get(index)?;
             self.next = Stage::Shadow(index + 1);
-            if found.shadow {
+            if found.shadow && (found.holds() || !only_settles) {
                 self.add_charges(index, found);
             }
-            // A denied request is not charged to shadow rules.
-            if let RuleOperation::Take(hits) = operation
-                && !self.outcome.allowed
-            {
-                operation = RuleOperation::Peek(hits);
-            }
         }
+        // A denied request is not charged to the rules that follow.
+        let operation = match self.operation {
+            RuleOperation::Take(hits) if !self.outcome.allowed => RuleOperation::Peek(hits),
+            operation => operation,
+        };
         Some(ChargeSet { matches: self.matches, operation, firsts: &self.firsts })
     }
 

@@ -200,7 +200,12 @@ impl<'s> ExampleRunner<'s> {
         });
         let mut parts: Vec<_> = parts.collect();
         let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
-        let operation = if is_take { MultiKeyOperation::Take } else { MultiKeyOperation::Peek };
+        // A rule that holds is alone in its set.
+        let operation = match requests.iter().find_map(|it| it.hold_id) {
+            Some(id) if is_take => MultiKeyOperation::Hold { id, ttl: None },
+            None if is_take => MultiKeyOperation::Take,
+            _ => MultiKeyOperation::Peek,
+        };
         let decisions =
             apply_multi_key(operation, &mut parts, now).map(|taken| taken.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));

@@ -31,6 +31,8 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
     let mut fields = Fields::of(node, "a rule")?;
     let rule_name = named(fields.require("name")?, "rule")?;
     let conditions = fields.read("match", |it| conditions(it, builder))?.unwrap_or_default();
+    let hold_id = fields.read("hold_id", |it| hold_id(it, builder))?;
+    builder.holds = hold_id.is_some();
     let settings = settings(&mut fields, builder)?;
     let stop = fields.boolean("stop")?.unwrap_or(false);
     let spread = fields.boolean("spread")?.unwrap_or(false);
@@ -42,6 +44,11 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
 
     let mut levels = match (levels_node, key) {
         (Some(levels), None) => {
+            if hold_id.is_some() {
+                return Err(
+                    levels.fault("invalid `levels` beside `hold_id`: expected one `policy`")
+                );
+            }
             if settings.policy.is_some() {
                 return Err(
                     levels.fault("invalid `policy` beside `levels`: expected it in each level")
@@ -70,7 +77,7 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
     let excepted = overrides.as_ref().map_or(&[][..], |it| &it.settings);
     check_policies(node, &settings, excepted, &levels)?;
     let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(KeyPart::attribute);
-    let used = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
+    let used = conditions.0.iter().map(|it| &it.attribute).chain(in_key).chain(&hold_id);
     let uses_descriptors = used.into_iter().any(Attribute::is_of_envoy);
     let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
     for part in levels.iter().flat_map(|level| &level.parts) {
@@ -93,6 +100,7 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
         settings,
         overrides,
         levels,
+        hold_id,
         stop,
         uses_descriptors,
         envoy: None,
@@ -199,6 +207,18 @@ fn parts(node: &Node, builder: &mut RuleSetBuilder) -> Result<SmallVec<[KeyPart;
         parts.push(part);
     }
     Ok(parts)
+}
+
+/// The attribute with the id of a hold: an entry of a descriptor, because only Envoy reports the end of a request.
+fn hold_id(node: &Node, builder: &mut RuleSetBuilder) -> Result<Attribute, Fault> {
+    let text = node.text("hold_id")?;
+    let attribute = Attribute::named(text).filter(|it| matches!(it, Attribute::Descriptor(_)));
+    let attribute = attribute.ok_or_else(|| {
+        let expected = "expected an entry of a descriptor, such as `descriptor.request_id`";
+        node.fault(format!("invalid hold_id {}: {expected}", quoted(text)))
+    })?;
+    builder.uses(&attribute, node)?;
+    Ok(attribute)
 }
 
 fn named<'n>(node: &'n Node, what: &str) -> Result<&'n str, Fault> {

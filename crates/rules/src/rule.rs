@@ -134,6 +134,8 @@ pub struct Rule {
     pub(crate) overrides: Option<Box<Overrides>>,
     /// Its keys: one, several for a hierarchy, none if it never limits.
     pub(crate) levels: SmallVec<[Level; 1]>,
+    /// The entry of a descriptor with the id of the hold. If set, the rule holds units from the begin of a request to its end.
+    pub(crate) hold_id: Option<Attribute>,
     pub(crate) stop: bool,
     /// Whether it uses the domain or an entry of a descriptor: only such rules apply to Envoy's descriptors.
     pub(crate) uses_descriptors: bool,
@@ -181,12 +183,16 @@ impl Rule {
             cost: settings().find_map(|it| it.cost.as_ref()).map_or(1, |cost| cost.of(request)),
             shadow: settings().find_map(|it| it.shadow).unwrap_or(false),
             on_error: settings().find_map(|it| it.on_error),
+            hold_id: None,
             charges: Charges::new(),
             metric: Cow::Borrowed(&self.name),
             wire: None,
         };
         if treatment != Treatment::Limit {
             return Some(found);
+        }
+        if let Some(attribute) = &self.hold_id {
+            found.hold_id = Some(request.value(attribute)?.into_owned());
         }
         for level in &self.levels {
             let key = level.key(request, &self.conditions)?;
@@ -255,6 +261,8 @@ pub struct Match<'s> {
     pub shadow: bool,
     /// The decision while the store is unavailable; `None` is the setting of the server.
     pub on_error: Option<OnError>,
+    /// The id under which the units are held until the end of the request; `None`: they are taken.
+    pub hold_id: Option<Vec<u8>>,
     /// The keys to charge, all or none of them; empty unless the treatment is
     /// [`Limit`](Treatment::Limit).
     pub charges: Charges<'s>,
@@ -266,6 +274,11 @@ pub struct Match<'s> {
 }
 
 impl Match<'_> {
+    /// Whether its units are held until the end of the request.
+    pub(crate) const fn holds(&self) -> bool {
+        self.hold_id.is_some()
+    }
+
     /// Whether it can deny the request.
     pub(crate) fn is_limiting(&self) -> bool {
         !self.shadow && self.treatment != Treatment::Unlimited
@@ -274,11 +287,13 @@ impl Match<'_> {
     /// Whether it charges the same as another.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let what = |it: &Self| (it.treatment, it.cost, it.shadow, it.on_error);
+        let same_hold = self.hold_id == other.hold_id;
         let same = |(one, other): (&Charge<'_>, &Charge<'_>)| {
             one.key == other.key && one.policy == other.policy
         };
         std::ptr::eq(self.rule, other.rule)
             && what(self) == what(other)
+            && same_hold
             && self.charges.len() == other.charges.len()
             && self.charges.iter().zip(&other.charges).all(same)
     }

@@ -10,12 +10,13 @@ use std::{
 
 use crate::run::sluicegate;
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
     "docs/algorithms.md",
     "docs/choosing.md",
     "docs/coming-from.md",
     "docs/simulate.md",
+    "docs/token-budgets.md",
 ];
 const FIGURES: &str = "docs/figures/";
 /// Figures that no command draws: the test `platform::grafana` does.

@@ -138,6 +138,7 @@ impl Reader<'_> {
                     policy.fault("invalid `policy` beside `unlimited`: expected one of them")
                 );
             }
+            self.builder.holds = false;
             settings.policy = Some(self.builder.policy(policy)?);
             settings.treatment = Some(Treatment::Limit);
         } else if let Some((requests, unit)) = envoy.rate {
@@ -208,6 +209,7 @@ fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule
         settings,
         overrides: None,
         levels: SmallVec::new(),
+        hold_id: None,
         stop: false,
         uses_descriptors: false,
         envoy: Some(Box::new(envoy)),

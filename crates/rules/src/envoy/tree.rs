@@ -210,6 +210,7 @@ fn match_without_charges<'s>(rule: &'s Rule, metric: Cow<'s, str>) -> Match<'s> 
         cost: 1,
         shadow: false,
         on_error: None,
+        hold_id: None,
         charges: Charges::new(),
         metric,
         wire: None,

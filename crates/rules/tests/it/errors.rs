@@ -78,11 +78,23 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, policy: 'concurrency:20/30s'}",
-            "2:21: invalid policy `concurrency:20/30s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+            "2:21: invalid policy `concurrency:20/30s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), use the Tower layer, or report the end from Envoy (`hold_id` in the rule, `apply_on_stream_done` in Envoy)",
         ),
         (
             "policies: {busy: 'gcra:1/1s,concurrency:2/1s'}\nrules:\n- {name: a, policy: '@busy'}",
-            "3:21: invalid policy `@busy` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+            "3:21: invalid policy `@busy` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), use the Tower layer, or report the end from Envoy (`hold_id` in the rule, `apply_on_stream_done` in Envoy)",
+        ),
+        (
+            "rules:\n- {name: a, hold_id: header.x-request-id, policy: 'concurrency:20/30s'}",
+            "2:22: invalid hold_id `header.x-request-id`: expected an entry of a descriptor, such as `descriptor.request_id`",
+        ),
+        (
+            "rules:\n- {name: a, hold_id: descriptor.id, policy: 'gcra:1/1s'}",
+            "2:45: invalid policy `gcra:1/1s` of a rule with `hold_id`: expected one with `concurrency`, such as `concurrency:20/30s`",
+        ),
+        (
+            "rules:\n- {name: a, hold_id: descriptor.id, levels: [{name: b, policy: 'concurrency:2/1s'}]}",
+            "2:45: invalid `levels` beside `hold_id`: expected one `policy`",
         ),
         (
             "rules:\n- {name: a}",
@@ -108,7 +120,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, limit: x, block: true}",
-            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `policy`, `unlimited`, `block`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels` or `overrides`",
+            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `hold_id`, `policy`, `unlimited`, `block`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels` or `overrides`",
         ),
         (
             "rules:\n- {name: a, unlimited: 1}",
@@ -255,7 +267,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: 'concurrency:2/1s'}]",
-            "2:32: invalid policy `concurrency:2/1s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), or use the Tower layer",
+            "2:32: invalid policy `concurrency:2/1s` of a rule: expected one without `concurrency`, because proxies report only the start of a request to the rules; hold and settle in the application (SG.HOLD, POST /v1/hold), use the Tower layer, or report the end from Envoy (`hold_id` in the rule, `apply_on_stream_done` in Envoy)",
         ),
         (
             "domain: d\ndescriptors: [{key: a, ratelimit: {}}]",

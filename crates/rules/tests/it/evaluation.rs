@@ -6,11 +6,12 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, EntryTake, MultiKeyOperation, OnError, Outcome, Retry, Share, Source,
-    Timestamp, apply, apply_multi_key,
+    Answer, Decision, Entry, EntryTake, HoldOperation, MultiKeyOperation, OnError, Outcome, Retry,
+    Share, Source, Timestamp, apply, apply_multi_key,
 };
 use sluicegate_rules::{
-    ChargeMode, ChargeSet, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
+    ChargeMode, ChargeSet, Descriptor, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation,
+    RuleSet,
 };
 
 use super::rules;
@@ -183,6 +184,58 @@ rules:
         });
         assert_eq!(counted.collect::<Vec<_>>().join(", "), events);
     }
+}
+
+#[test]
+fn evaluation_rules_that_hold_are_applied_first_and_settled_by_a_refund() {
+    let rules = rules(
+        "
+rules:
+  - {name: rate, match: {domain: d}, policy: 'gcra:1/1s'}
+  - {name: flight, hold_id: descriptor.id, policy: 'concurrency:2/1s', cost: 3}
+  - {name: jobs, hold_id: descriptor.id, policy: 'concurrency:5/1s'}
+  - {name: watched, hold_id: descriptor.id, policy: 'concurrency:1/1s', shadow: true}
+",
+    );
+    let hold = |cost| format!("{:?}", HoldOperation::Hold { id: b"r1", cost, ttl: None });
+    let (take, peek) = ("Take(1)".to_owned(), "Peek(1)".to_owned());
+    let settle = format!("{:?}", HoldOperation::Settle { id: b"r1", used: None });
+    let applied = |operation, entries: &[(&str, &str)], denials: &[usize]| {
+        let descriptors = [Descriptor { entries, limit: None }];
+        let matches = rules.descriptors("d", &descriptors);
+        let mut evaluation = Evaluation::new(&matches[0], operation).unwrap();
+        let mut applied = Vec::new();
+        while let Some(set) = evaluation.next_charges() {
+            let requests: Vec<_> = set.requests().collect();
+            let [request] = &requests[..] else { panic!("one key at a time") };
+            let outcome = match denials.contains(&applied.len()) {
+                true => Outcome::Deny { retry: Retry::Never },
+                false => Outcome::Allow { delay: std::time::Duration::ZERO },
+            };
+            applied.push(match set.hold_operation(request) {
+                Some(operation) => format!("{operation:?}"),
+                None => format!("{:?}", set.operation(request)),
+            });
+            let reset_after = std::time::Duration::ZERO;
+            let decision = Decision { outcome, limit: 5, remaining: 4, reset_after, binding: 0 };
+            evaluation.record(&[decision.into()]);
+        }
+        (applied, evaluation.outcome().allowed)
+    };
+    let request = [("id", "r1")];
+    let all = vec![hold(3), hold(1), take.clone(), hold(1)];
+    assert_eq!(applied(RuleOperation::Take(1), &request, &[]), (all, true));
+    let denied = vec![hold(3), "Peek(1)".into(), peek.clone(), peek.clone()];
+    assert_eq!(applied(RuleOperation::Take(1), &request, &[0]), (denied, false));
+    let settled = vec![settle.clone(), settle.clone(), settle];
+    assert_eq!(applied(RuleOperation::Refund(1), &request, &[]), (settled, true));
+    let peeked = vec!["Peek(3)".into(), peek.clone(), peek.clone(), peek];
+    assert_eq!(applied(RuleOperation::Peek(1), &request, &[]), (peeked, true));
+    // Without the id of the request, only the rate applies.
+    let other = [("other", "r1")];
+    assert_eq!(applied(RuleOperation::Take(1), &other, &[]), (vec![take], true));
+    let refund = vec!["Refund(1)".into()];
+    assert_eq!(applied(RuleOperation::Refund(1), &other, &[]), (refund, true));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Evaluates rules with the state of this server's store.
 
+use std::time::Duration;
+
 use sluicegate_core::{
-    Answer, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, StoreError, Timestamp,
+    Answer, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
+    PreparedPolicy, StoreError, Timestamp,
 };
 use sluicegate_rules::{
     ChargeMode, ChargeSet, Evaluation, KeyTooLong, Match, RuleOperation, RuleOutcome,
@@ -35,6 +38,22 @@ impl Decider {
         Ok(evaluation.into_outcome())
     }
 
+    /// Applies the operation of a rule that holds. A settle always allows: a request that was denied has nothing to
+    /// settle, and a repeated settle changes nothing.
+    async fn hold_or_settle(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: HoldOperation<'_>,
+        now: Timestamp,
+    ) -> Result<Answer, StoreError> {
+        let mut answer = self.decide_hold(key, policy, operation, now).await?;
+        if let HoldOperation::Settle { .. } = operation {
+            answer.decision.outcome = Outcome::Allow { delay: Duration::ZERO };
+        }
+        Ok(answer)
+    }
+
     async fn apply_charges(
         &self,
         rules: &RuleSnapshot,
@@ -51,6 +70,10 @@ impl Decider {
                 for request in set.requests() {
                     let (key, operation) = (&request.charge.key, set.operation(&request));
                     let policy = prepare(request.charge, request.on_error);
+                    if let Some(operation) = set.hold_operation(&request) {
+                        answers.push(self.hold_or_settle(key, &policy, operation, now).await?);
+                        continue;
+                    }
                     answers.push(self.decide(key, &policy, operation, now).await?);
                     self.queues.applied(key, policy.policy(), operation);
                 }

@@ -10,10 +10,10 @@ mod axum_route;
 mod plans;
 #[path = "../../examples/third_party.rs"]
 mod third_party;
-#[path = "../../examples/token_budget.rs"]
+#[path = "../../examples/token_budget/main.rs"]
 mod token_budget;
 
-use sluicegate::{Limiter, PreparedPolicy};
+use sluicegate::Limiter;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -52,17 +52,20 @@ async fn example_axum_route_is_limited() {
     server.abort();
 }
 
-#[tokio::test]
-async fn example_token_budget_settles_the_difference() {
-    let limiter = Limiter::in_memory();
-    let policy: PreparedPolicy = "token-bucket:1/1h:burst=20000".parse().unwrap();
-    for (expected, real, left) in
-        [(6000, 7500, Some(12_500)), (12_000, 4000, Some(8500)), (9000, 9000, None)]
-    {
-        let answer =
-            token_budget::request(&limiter, &policy, "team", expected, async || real).await;
-        assert_eq!(answer.unwrap(), left);
-    }
+#[tokio::test(start_paused = true)]
+async fn example_token_budget_many_tokens_is_never_refused_and_uses_the_tokens() {
+    let account = token_budget::run(token_budget::MANY_TOKENS, 10_000).await.unwrap();
+    assert_eq!(account.refused, 0, "{account}");
+    assert!(account.tokens.utilization >= 0.95, "{account}");
+    assert!(account.disconnected >= 100 && account.kills >= 20, "{account}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn example_token_budget_many_requests_is_never_refused_and_uses_the_requests() {
+    let account = token_budget::run(token_budget::MANY_REQUESTS, 10_000).await.unwrap();
+    assert_eq!(account.refused, 0, "{account}");
+    assert!(account.requests.utilization >= 0.95, "{account}");
+    assert!(account.disconnected >= 100 && account.kills >= 20, "{account}");
 }
 
 #[tokio::test]

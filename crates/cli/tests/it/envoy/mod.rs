@@ -1,5 +1,6 @@
 //! A real Envoy asks `serve` about every request, and does as it is told.
 
+mod concurrency;
 pub(crate) mod proxy;
 mod script;
 mod spellings;

@@ -1,6 +1,9 @@
 //! Rules of both forms, over the rate limit service.
 
-use sluicegate_proto::rls::{RateLimitResponse, rate_limit_response::Code};
+use sluicegate_proto::{
+    descriptor::RateLimitDescriptor,
+    rls::{RateLimitResponse, rate_limit_response::Code},
+};
 use sluicegate_server::EnvoyHeaders;
 
 use super::client::{Service, descriptor, long_unit, request, told};
@@ -196,4 +199,54 @@ rules:
     assert!(!one(&[("plan", "gold"), ("user", "eve")]).0);
     assert!((0..3).all(|_| one(&[("plan", "trial"), ("user", "ada")]).0));
     assert_eq!(one(&[("kind", "tokens"), ("user", "ada")]), (true, vec![(false, 90)]));
+}
+
+#[test]
+fn native_rules_with_several_keys_take_from_all_or_from_none() {
+    let (service, _folder) = service(
+        "
+rules:
+  - {name: users, match: {domain: shop}, key: descriptor.user, policy: 'gcra:5/366d'}
+  - {name: teams, match: {domain: shop}, key: descriptor.team, policy: 'gcra:2/366d'}
+",
+    );
+    let one = |user, team| shown(&ask(&service, &[&[("user", user), ("team", team)]]));
+    assert_eq!(one("ada", "red"), (true, vec![(false, 1)]));
+    assert_eq!(one("bob", "red"), (true, vec![(false, 0)]));
+    for _ in 0..10 {
+        assert_eq!(one("ada", "red"), (false, vec![(true, 0)]));
+    }
+    // Without a team, only the rule of users applies: of its five units, one is used.
+    assert_eq!(shown(&ask(&service, &[&[("user", "ada")]])), (true, vec![(false, 3)]));
+}
+
+#[test]
+fn native_rule_with_hold_id_holds_until_negative_hits() {
+    let (service, _folder) = service(
+        "
+rules:
+  - {name: flight, match: {domain: shop}, key: descriptor.user, hold_id: descriptor.id, policy: 'concurrency:2/1h'}
+  - {name: users, match: {domain: shop}, key: descriptor.user, policy: 'gcra:5/366d'}
+",
+    );
+    let entries = |id| [("user", "ada"), ("id", id)];
+    let start = |id| shown(&ask(&service, &[&entries(id)]));
+    let end = |id| {
+        let negative = descriptor(&entries(id));
+        let negative = RateLimitDescriptor { is_negative_hits: true, ..negative };
+        service.ask(request(vec![negative])).unwrap().overall_code() == Code::Ok
+    };
+    assert_eq!(start("a"), (true, vec![(false, 1)]));
+    assert_eq!(start("b"), (true, vec![(false, 0)]));
+    // A repeated start is allowed, holds nothing, and is a request for the other rule.
+    assert_eq!(start("a"), (true, vec![(false, 0)]));
+    for _ in 0..10 {
+        assert_eq!(start("c"), (false, vec![(true, 0)]));
+        assert!(end("c"));
+    }
+    assert!(end("a") && end("a"));
+    assert_eq!(start("c"), (true, vec![(false, 0)]));
+    assert_eq!(start("d"), (false, vec![(true, 0)]));
+    // Four starts were allowed, and no end gave back to the rule that takes.
+    assert_eq!(shown(&ask(&service, &[&[("user", "ada")]])), (true, vec![(false, 0)]));
 }
