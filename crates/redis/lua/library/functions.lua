@@ -1,4 +1,4 @@
--- The functions. Each takes one key, and what the command of the same name takes:
+-- The functions. Each takes one key, but sg_takeall, and what the command of the same name takes:
 --
 -- FCALL sg_take    1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_peek    1 key policy [cost] [COST cost] [AT us]                 also by FCALL_RO
@@ -10,6 +10,8 @@
 -- FCALL sg_settle  1 key policy id [USED units] [AT us]
 -- FCALL sg_renew   1 key policy id [TTL us] [AT us]
 --     reply: likewise
+-- FCALL sg_takeall n key ... policy cost ... [ID id] [TTL us] [AT us]
+--     reply: the decision on all keys, with the number of the key that binds behind it, from 0, and that on each key
 -- FCALL sg_reset   1 key [AT us]
 --     reply: 1 if there was state, else 0
 -- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
@@ -48,7 +50,10 @@ local function read_options(name, key, given, from, known)
             return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and a whole number, '
                 .. 'such as `' .. word .. ' 5`'
         end
-        local value, wrong = number(word, given[from + 1], most, not units and ' of microseconds')
+        local value, wrong = given[from + 1], nil
+        if word ~= 'ID' then
+            value, wrong = number(word, value, most, not units and ' of microseconds')
+        end
         if not value then
             return nil, wrong
         elseif options[word] then
@@ -83,6 +88,22 @@ local function time_of(options)
     return time[1] * 1000000 + time[2]
 end
 
+-- Why nothing can be taken under a policy.
+local function take_fault(policy)
+    for _, limit in ipairs(read_all(policy)) do
+        if limit.counts_holds then
+            return 'ERR invalid operation under a policy with `concurrency`: expected hold, settle, renew, peek or reset; '
+                .. 'use hold'
+        end
+    end
+end
+
+local function id_fault(id)
+    if #id < 1 or #id > 64 then
+        return 'ERR invalid id of ' .. #id .. ' bytes: expected 1 to 64 bytes'
+    end
+end
+
 -- A function that decides.
 local function decider(operation, known)
     local name = 'sg_' .. operation
@@ -109,9 +130,8 @@ local function decider(operation, known)
         if not wrong then
             policy, wrong = policy_of(given[1])
         end
-        for _, limit in ipairs(not wrong and operation ~= 'peek' and read_all(policy) or {}) do
-            wrong = limit.counts_holds and 'ERR invalid operation under a policy with `concurrency`: expected hold, '
-                .. 'settle, renew, peek or reset; use hold' or wrong
+        if not wrong and operation ~= 'peek' then
+            wrong = take_fault(policy)
         end
         if not wrong and operation == 'reserve' then
             for _, limit in ipairs(read_all(policy)) do
@@ -167,9 +187,7 @@ local function holder(operation, known)
         if not wrong then
             policy, wrong = policy_of(given[1])
         end
-        if not wrong and (#id < 1 or #id > 64) then
-            wrong = 'ERR invalid id of ' .. #id .. ' bytes: expected 1 to 64 bytes'
-        end
+        wrong = wrong or id_fault(id)
         if not wrong then
             ttl, wrong = lifetime_of_hold(policy, options.TTL or operation == 'settle' and 1000)
         end
@@ -187,6 +205,89 @@ local function holder(operation, known)
         local reply = decide(key, operation, cost, ttl, policy, now, options.AT, utc_window, id)
         return type(reply[2]) == 'string' and say_zone(key) or reply
     end
+end
+
+-- The reply on several keys: the decision on all of them, with the number of the key that binds, and that on each.
+local function all_and_each(flat)
+    local each, all, key = {}, { 1, 0, math.huge, 0, 0, 0, 0 }, 1
+    local worst = -1
+    for i = 1, #flat / 7 do
+        local one = {}
+        for j = 1, 7 do
+            one[j] = flat[7 * (i - 1) + j]
+        end
+        local wait = one[4] == -1 and NEVER or one[4]
+        each[i] = one
+        all[1] = math.min(all[1], one[1])
+        if wait > worst then
+            worst, all[4] = wait, one[4]
+        end
+        all[3], all[5], all[6] = math.min(all[3], one[3]), math.max(all[5], one[5]), math.max(all[6], one[6])
+    end
+    for i, one in ipairs(each) do
+        if all[1] == 1 and one[3] < each[key][3] then
+            key = i
+        elseif all[1] == 0 and one[4] == all[4] and each[key][4] ~= all[4] then
+            key = i
+        end
+    end
+    all[2], all[7], all[8] = each[key][2], each[key][7], key - 1
+    table.insert(each, 1, all)
+    return each
+end
+
+-- The function on several keys.
+local function take_all(keys, given)
+    if #keys < 1 or #keys > 8 then
+        return { err = 'ERR invalid number of keys `' .. #keys .. '`: expected 1 to 8' }
+    elseif #given < 2 * #keys then
+        return { err = "ERR wrong number of arguments for 'sg_takeall' command; expected FCALL sg_takeall n key ... "
+            .. 'policy cost ..., a policy and a cost for each key' }
+    end
+    local tested = keys[1]
+    for i = 2, #keys do
+        tested = sub(keys[i], 1, 8) == 'sg:test:' and tested or keys[i]
+    end
+    local options, wrong = read_options('sg_takeall', tested, given, 2 * #keys + 1, { 'ID', 'TTL' })
+    if options and options.TTL and not options.ID then
+        wrong = 'ERR option TTL has no ID: expected ID and the id of a hold with it'
+    elseif options and options.ID then
+        wrong = id_fault(options.ID)
+    end
+    -- Of a key that is given twice, only the first take counts.
+    local takes, seen = {}, {}
+    for i = 1, wrong and 0 or #keys do
+        local cost, policy, ttl
+        cost, wrong = number('cost', given[2 * i], MAX_UNITS)
+        wrong = not cost and wrong or key_fault(keys[i], 1)
+        if not wrong then
+            policy, wrong = policy_of(given[2 * i - 1])
+        end
+        if not wrong and options.ID then
+            ttl, wrong = lifetime_of_hold(policy, options.TTL)
+        elseif not wrong then
+            wrong = take_fault(policy)
+        end
+        if wrong then
+            break
+        end
+        if not seen[keys[i]] then
+            takes[#takes + 1] = { key = keys[i], cost = cost, policy = policy, ttl = ttl }
+            seen[keys[i]] = true
+        end
+    end
+    if wrong then
+        return { err = wrong }
+    end
+    local now, failed = time_of(options)
+    if not now then
+        return failed
+    end
+    local flat = decide_all(takes, options.ID and 'hold' or 'take', now, options.AT, utc_window, options.ID)
+    if flat.err then
+        return flat
+    end
+    return type(flat[2]) == 'string' and say_zone(tested) or all_and_each(flat)
 end
 
 -- A function that is asked about a key only.
@@ -217,6 +318,7 @@ return {
     sg_hold = holder('hold', { 'COST', 'TTL' }),
     sg_settle = holder('settle', { 'USED' }),
     sg_renew = holder('renew', { 'TTL' }),
+    sg_takeall = take_all,
     sg_reset = looker('sg_reset', function(key, bytes)
         return bytes and redis.pcall('DEL', key) or 0
     end),

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use super::text::{DECIDE, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, compact, parts};
+use super::text::{DECIDE, DECIDE_ALL, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, compact, parts};
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
@@ -38,7 +38,7 @@ impl Library {
     /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     /// The names of its functions.
-    pub const FUNCTIONS: [&'static str; 10] = [
+    pub const FUNCTIONS: [&'static str; 11] = [
         "sg_take",
         "sg_peek",
         "sg_charge",
@@ -47,6 +47,7 @@ impl Library {
         "sg_hold",
         "sg_settle",
         "sg_renew",
+        "sg_takeall",
         "sg_reset",
         "sg_info",
     ];
@@ -65,6 +66,7 @@ impl Library {
                 "with_holds = function()",
                 HOLDS,
                 "end",
+                DECIDE_ALL,
             ]);
             text.push_str("local function setup()\n");
             let files = shared.chain(HELPERS).chain(own).chain(FUNCTIONS);

@@ -15,7 +15,9 @@ pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
 const QUESTION: &str = include_str!("../../lua/question.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
-const MULTI_KEY: &str = include_str!("../../lua/multi_key.lua");
+pub(super) const DECIDE_ALL: &str = include_str!("../../lua/decide_all.lua");
+const MULTI_KEY: &str =
+    concat!(include_str!("../../lua/decide_all.lua"), include_str!("../../lua/multi_key.lua"));
 
 /// In the file of an algorithm, the line before the part that only the library of functions has.
 const LIBRARY_MARK: &str = "-- [library]\n";

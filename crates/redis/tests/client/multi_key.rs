@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use sluicegate_conformance::{Shape, StoreSubject, check_multi_key};
+use sluicegate_conformance::{Shape, StoreSubject, check_multi_key, check_multi_key_holds};
 use sluicegate_core::{
     BoxFuture, KeyedTake, ManualClock, MultiKeyOperation, OnError, Operation, PreparedPolicy,
     Retry, Share, Source, Store,
@@ -30,7 +30,9 @@ fn store_random_histories_decide_as_core() {
         options.test_clock = Some(TestClock::new(clock.clone()));
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), options)).unwrap();
         let block_on = move |future: BoxFuture<'_, ()>| runtime.block_on(future);
-        check_multi_key(&mut StoreSubject::new(store, clock, block_on), 300, 250, Shape::default());
+        let mut subject = StoreSubject::new(store, clock, block_on);
+        check_multi_key(&mut subject, 300, 250, Shape::default());
+        check_multi_key_holds(&mut subject, 600, 250, Shape::default());
     }
 }
 

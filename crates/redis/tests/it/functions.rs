@@ -5,9 +5,12 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use sluicegate_commands::{Description, Options, parse};
 use sluicegate_conformance::{
-    Answer, HoldInvocation, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, HoldInvocation, Invocation, MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, Shape,
+    Subject, check_histories, check_keys, check_multi_key, check_multi_key_holds, check_traces,
 };
-use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, as_micros};
+use sluicegate_core::{
+    Decision, Entry, HoldOperation, MultiKeyDecision, Operation, Policy, Timestamp, as_micros,
+};
 use sluicegate_redis::script::{Library, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -110,6 +113,110 @@ impl Subject for Functions {
             other @ Reply::Calendars { .. } => Err(format!("{other:?}")),
         }
     }
+}
+
+impl Functions {
+    /// Calls `sg_takeall`; with an id, it holds.
+    fn take_all(
+        &mut self,
+        hold: Option<(&[u8], Option<Duration>)>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        let mut command = redis::cmd("FCALL");
+        command.arg("sg_takeall").arg(takes.len());
+        takes.iter().for_each(|(key, ..)| {
+            command.arg(test_key(key));
+        });
+        for (_, policy, cost) in takes {
+            command.arg(policy.to_string()).arg(cost);
+        }
+        command.arg("AT").arg(now.as_micros());
+        if let Some((id, ttl)) = hold {
+            command.arg("ID").arg(id);
+            ttl.map(|ttl| command.arg("TTL").arg(as_micros(ttl)));
+        }
+        let replied: redis::RedisResult<Vec<Vec<i64>>> = command.query(&mut self.connection);
+        // As the errors of the core, which have no code.
+        let mut parts = replied.map_err(|error| error.detail().unwrap_or_default().to_owned())?;
+        let mut all = parts.remove(0);
+        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a key binds");
+        let decision = |integers: Vec<i64>| {
+            Decision::from_integers(&integers).expect("seven integers of a decision")
+        };
+        let each = parts.into_iter().map(decision).collect();
+        Ok(MultiKeyDecision { decision: decision(all), key, each })
+    }
+}
+
+impl MultiKeySubject for Functions {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(None, takes, now)
+    }
+}
+
+impl MultiKeyHoldSubject for Functions {
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(Some((id, ttl)), takes, now)
+    }
+}
+
+#[test]
+fn functions_several_keys_decide_as_core() {
+    let shape = Shape { zones: false, ..Shape::default() };
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let mut functions = Functions::new(&server);
+        check_multi_key(&mut functions, 910_000, 200, shape);
+        check_multi_key_holds(&mut functions, 920_000, 300, shape);
+    }
+}
+
+#[test]
+fn functions_takeall_invalid_arguments_are_errors() {
+    let server = Server::start(Engine::Redis70);
+    let mut connection = install(&server);
+    let mut call = |keys: &[&str], words: &str| {
+        let mut command = redis::cmd("FCALL");
+        command.arg("sg_takeall").arg(keys.len()).arg(keys);
+        words.split_terminator(' ').for_each(|word| {
+            command.arg(word);
+        });
+        command.query::<Value>(&mut connection).map_err(|error| error.to_string())
+    };
+    let nine = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    for (keys, words, expected) in [
+        (&[][..], "", "invalid number of keys `0`: expected 1 to 8"),
+        (&nine, "", "invalid number of keys `9`: expected 1 to 8"),
+        (&["a", "b"], "gcra:1/1s 1 gcra:1/1s", "wrong number of arguments for 'sg_takeall'"),
+        (&["a"], "gcra:1/1s x", "invalid cost `x`: expected a whole number from 0 to 4294967295"),
+        (&["a"], "gcra:1/1s 1 TTL 1000", "option TTL has no ID"),
+        (&["a"], "gcra:1/1s 1 ID x", "missing ttl"),
+        (&["a"], "gcra:1/1s 1 ID x TTL 999", "invalid ttl `999`"),
+        (&["a"], "gcra:1/1s 1 ID  TTL 1000", "invalid id of 0 bytes: expected 1 to 64 bytes"),
+        (&["a"], "concurrency:1/1s 1", "invalid operation under a policy with `concurrency`"),
+        (&["a"], "leaky-queue:1/1s 1 ID x TTL 1000", "expected one without `leaky-queue`"),
+        (&["sg:test:a", "a"], "gcra:1/1s 1 gcra:1/1s 1 AT 5", "option AT is unavailable"),
+        (&["a"], "gcra:1/1s 1 MAXWAIT 5", "unknown option `MAXWAIT` for sg_takeall"),
+        (&["a"], "gcra:1/1 1", "invalid"),
+    ] {
+        let error = call(keys, words).unwrap_err();
+        assert!(error.contains(expected), "{words}: {error}");
+    }
+    // Of a key that is given twice, only the first take counts.
+    let twice = call(&["a", "a"], "gcra:5/1h 2 gcra:5/1h 4").unwrap();
+    let Value::Array(parts) = twice else { panic!("{twice:?}") };
+    assert_eq!(parts.len(), 2);
 }
 
 fn passes_the_kit(engine: Engine) {
