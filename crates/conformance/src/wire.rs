@@ -1,8 +1,10 @@
 //! An invocation as a command, and the answer from its reply.
 
-use sluicegate_core::{Decision, HoldOperation, Operation, as_micros};
+use std::time::Duration;
 
-use crate::{Answer, HoldInvocation, Invocation};
+use sluicegate_core::{Decision, HoldOperation, MultiKeyDecision, Operation, Timestamp, as_micros};
+
+use crate::{Answer, HoldInvocation, Invocation, MultiKeyTake};
 
 /// Applies an invocation to a server that supports the `SG.*` commands with `AT`. `ask` sends a command and returns
 /// its reply; `integers` returns the integers of a decision.
@@ -74,4 +76,42 @@ pub fn ask_hold_over_the_wire<V>(
     }
     let reply = integers(&ask(&command)?);
     Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))
+}
+
+/// Takes from several keys by `SG.TAKEALL`, or holds: under an id and a lifetime. `ask` sends a command and returns the reply,
+/// or the error without its code; `arrays` converts a reply.
+///
+/// # Errors
+/// The error reply.
+///
+/// # Panics
+/// If the arrays are not decisions.
+pub fn ask_all_over_the_wire<V>(
+    hold: Option<(&[u8], Option<Duration>)>,
+    takes: &[MultiKeyTake],
+    now: Timestamp,
+    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    arrays: impl FnOnce(&V) -> Vec<Vec<i64>>,
+) -> Result<MultiKeyDecision, String> {
+    let mut words = vec![b"SG.TAKEALL".to_vec(), takes.len().to_string().into_bytes()];
+    for (key, policy, cost) in takes {
+        words.extend([key.clone(), policy.to_string().into_bytes(), cost.to_string().into_bytes()]);
+    }
+    words.extend([b"AT".to_vec(), now.as_micros().to_string().into_bytes()]);
+    if let Some((id, ttl)) = hold {
+        words.extend([b"ID".to_vec(), id.to_vec()]);
+        let ttl = ttl.map(|ttl| [b"TTL".to_vec(), as_micros(ttl).to_string().into_bytes()]);
+        words.extend(ttl.into_iter().flatten());
+    }
+    let mut parts = arrays(&ask(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())?);
+    let mut all = parts.remove(0);
+    let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("the key that binds");
+    let decision = |reply: &Vec<i64>| {
+        Decision::from_integers(reply).unwrap_or_else(|| panic!("not a decision: {reply:?}"))
+    };
+    Ok(MultiKeyDecision {
+        decision: decision(&all),
+        key,
+        each: parts.iter().map(decision).collect(),
+    })
 }

@@ -1,12 +1,15 @@
 //! The conformance tests of all stores, over the wire, in virtual time.
 
+use std::time::Duration;
+
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
-    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
-    full_ledger,
+    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
+    MultiKeyTake, Shape, Subject, ask_all_over_the_wire, ask_hold_over_the_wire, ask_over_the_wire,
+    check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_multi_key, check_multi_key_holds,
+    check_repeated_holds, check_traces, full_ledger,
 };
-use sluicegate_core::Timestamp;
+use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{on_both, server::with_test_clock};
@@ -27,6 +30,56 @@ impl HoldSubject for OverTheWire {
     fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
         ask_hold_over_the_wire(question, |command| self.0.ask(command), integers)
     }
+}
+
+impl OverTheWire {
+    fn take_all(
+        &mut self,
+        hold: Option<(&[u8], Option<Duration>)>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        let ask = |command: &[&[u8]]| {
+            let without_code = |error: String| match error.split_once(' ') {
+                Some((_, text)) => text.to_owned(),
+                None => error,
+            };
+            self.0.ask(command).map_err(without_code)
+        };
+        ask_all_over_the_wire(hold, takes, now, ask, |reply| {
+            let redis::Value::Array(parts) = reply else { panic!("{reply:?}") };
+            parts.iter().map(integers).collect()
+        })
+    }
+}
+
+impl MultiKeySubject for OverTheWire {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(None, takes, now)
+    }
+}
+
+impl MultiKeyHoldSubject for OverTheWire {
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(Some((id, ttl)), takes, now)
+    }
+}
+
+fn several_keys_return_what_core_returns(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut subject = OverTheWire(server.peer());
+    check_multi_key(&mut subject, 400_000, 150, Shape::default());
+    check_multi_key_holds(&mut subject, 500_000, 250, Shape::default());
 }
 
 fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
@@ -91,6 +144,7 @@ fn random_histories_return_what_core_returns(engine: Engine) {
 }
 
 on_both! {
+    several_keys_return_what_core_returns
     module_passes_conformance
     random_histories_return_what_core_returns
     random_histories_of_holds_return_what_core_returns

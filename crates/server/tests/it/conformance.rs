@@ -1,10 +1,15 @@
 //! The server against the conformance kit, over the wire.
 
+use std::time::Duration;
+
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, ask_hold_over_the_wire,
-    ask_over_the_wire, check_histories, check_hold_bounds, check_hold_histories,
-    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
+    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
+    MultiKeyTake, Shape, Subject, ask_all_over_the_wire, ask_hold_over_the_wire, ask_over_the_wire,
+    check_histories, check_hold_bounds, check_hold_histories, check_hold_streams,
+    check_hold_traces, check_keys, check_multi_key, check_multi_key_holds, check_repeated_holds,
+    check_traces,
 };
+use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_resp::Value;
 
 use crate::harness::{Peer, Running, integers};
@@ -29,6 +34,59 @@ impl HoldSubject for OverTheWire {
         };
         ask_hold_over_the_wire(question, ask, integers)
     }
+}
+
+impl OverTheWire {
+    fn take_all(
+        &mut self,
+        hold: Option<(&[u8], Option<Duration>)>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
+            Value::Error(text) => Err(without_code(&String::from_utf8(text).unwrap())),
+            reply => Ok(reply),
+        };
+        ask_all_over_the_wire(hold, takes, now, ask, |reply| {
+            let Value::Array(parts) = reply else { panic!("{reply:?}") };
+            parts.iter().map(integers).collect()
+        })
+    }
+}
+
+impl MultiKeySubject for OverTheWire {
+    fn take_multi_key(
+        &mut self,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(None, takes, now)
+    }
+}
+
+impl MultiKeyHoldSubject for OverTheWire {
+    fn hold_multi_key(
+        &mut self,
+        id: &[u8],
+        ttl: Option<Duration>,
+        takes: &[MultiKeyTake],
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, String> {
+        self.take_all(Some((id, ttl)), takes, now)
+    }
+}
+
+/// An error as that of the core.
+fn without_code(error: &str) -> String {
+    error.split_once(' ').map_or(error, |(_, text)| text).to_owned()
+}
+
+#[test]
+fn resp_several_keys_agree_with_the_core() {
+    let server = Running::with_test_clock();
+    let subject = &mut OverTheWire(server.connect());
+    check_multi_key(subject, 8_000, 100, Shape::default());
+    check_multi_key_holds(subject, 9_000, 150, Shape::default());
 }
 
 #[test]
