@@ -134,7 +134,9 @@ impl Gateway {
     ) {
         let Permits { request: request_permit, tokens, stream } = permits;
         let Ok(response) = network::send(self.provider.connect(), request).await else {
-            return; // nobody knows what was used: dropped permits charge what was held
+            // What was used is unknown: dropped permits charge what was held, once the stream has ended.
+            sleep(MAX_DELAY).await;
+            return;
         };
         let status = response.status();
         let _ = if status.is_success() {
