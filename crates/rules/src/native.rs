@@ -214,7 +214,7 @@ fn hold_id(node: &Node, builder: &mut RuleSetBuilder) -> Result<Attribute, Fault
     let text = node.text("hold_id")?;
     let attribute = Attribute::named(text).filter(|it| matches!(it, Attribute::Descriptor(_)));
     let attribute = attribute.ok_or_else(|| {
-        let expected = "expected an entry of a descriptor, such as `descriptor.request_id`";
+        let expected = "expected an entry of a descriptor, such as `descriptor.hold`";
         node.fault(format!("invalid hold_id {}: {expected}", quoted(text)))
     })?;
     builder.uses(&attribute, node)?;

@@ -224,8 +224,7 @@ impl Gcra {
         Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
     }
 
-    /// Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Only where the sum of all
-    /// stays below the longest time to drain, and fits in 64 bits.
+    /// Microseconds until nothing is owed, if the holds of `ledger` expire. Only where the sum of all fits in 64 bits.
     pub(crate) fn drained_after(
         &self,
         state: Option<&State>,
@@ -237,9 +236,9 @@ impl Gcra {
         let below_max = |ticks: u128| u64::try_from(ticks).ok().filter(|ticks| *ticks < max);
         let mut debt = below_max(self.debt(state, now))?;
         let now = now.as_micros();
-        let last = below_max(self.ticks(ledger.last_expiry().saturating_sub(now)))?;
+        let last = self.ticks(ledger.last_expiry().saturating_sub(now));
         let all = u128::from(ledger.held(true)) * u128::from(self.interval);
-        below_max(u128::from(debt.max(last)) + all)?;
+        below_max(last.max(debt.into()) + all)?;
         ledger.for_each_metered(|expires, units| {
             debt = debt.max(expires.saturating_sub(now) * scale) + u64::from(units) * self.interval;
         });

@@ -13,33 +13,28 @@
 mod client;
 mod multi_key;
 mod queues;
+mod timers;
 
-use std::{
-    ffi::{c_char, c_int, c_void},
-    ptr::without_provenance_mut,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{ffi::c_void, sync::Arc, time::Duration};
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, HoldOperation, Operation, Policy, Timestamp,
+    Decision, HoldOperation, Operation, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 
 use self::{
     client::{Client, WaitReply},
     queues::{QueueKey, WaitingClient, queues},
+    timers::{TicketGuard, answer, arm, disconnected, remove, subscribe, wake},
 };
 pub(crate) use self::{
-    multi_key::{WaitAllStart, WaitingTakes, begin_all},
-    queues::{HoldRequest, waiting},
+    multi_key::WaitAllStart,
+    queues::{HoldRequest, WaitingTakes, waiting},
+    timers::{applied, changed},
 };
 use crate::{
-    api::{self, BlockedClient, Ctx, Text},
+    api::{self, Ctx},
     context::{Context, Name},
     edge, options,
     policy_cache::CachedPolicy,
@@ -49,9 +44,6 @@ use crate::{
 
 /// The reply to a client that waits for a key whose slot has moved.
 const MOVED: &str = "TRYAGAIN the slot of this key has moved to another node; retry";
-
-/// Maximum length of one timer in milliseconds; a longer wait takes several.
-const MAX_SLEEP_MILLIS: i64 = 3_600_000;
 
 /// Result of a request on arrival.
 #[derive(Debug)]
@@ -88,6 +80,7 @@ pub(crate) fn begin(
         all: None,
         client: None,
         timer: None,
+        due: timer_due,
     };
     let ticket = match queues(|queues| queues.enter(queue_key, request, client)) {
         Ok(ticket) => ticket,
@@ -107,46 +100,12 @@ pub(crate) fn begin(
     Ok(WaitStart::Waits)
 }
 
-/// An operation was applied to `name`: requests that wait for it may now pass.
-#[inline]
-pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
-    if waiting() > 0 {
-        let key = QueueKey { database: context.database(), name: name.bytes().into() };
-        wake(context, queues(|queues| queues.applied(&key, policy, operation)));
-    }
-}
-
-/// The usage of `name` may be lower than before: its head is decided again.
-pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
-    if waiting() > 0 {
-        let key = QueueKey { database: context.database(), name: name.bytes().into() };
-        wake(context, queues(|queues| queues.changed(&key)));
-    }
-}
-
-/// Subscribes to changes of keys, when the first client waits.
-fn subscribe(context: Context<'_>) {
-    static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
-    if !SUBSCRIBED.swap(true, Ordering::Relaxed) {
-        context.subscribe_keys(api::NOTIFY_CHANGES, key_changed);
-        context.subscribe(api::Event::FLUSHED, all_changed);
-        context.subscribe(api::Event::SWAPPED, all_changed);
-    }
-}
-
-/// A client has disconnected: its timer, due immediately, removes it.
-unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
-    let client = Client::of(client);
-    edge::guard("disconnect", (), || {
-        let ticket = queues(|queues| {
-            let (ticket, _) = queues.iter().find(|(_, it)| it.client == Some(client))?;
-            queues.data(ticket)?.client = None;
-            Some(ticket)
-        });
-        // SAFETY: the server passed the context for this call.
-        wake(unsafe { Context::new(ctx) }, ticket);
-    });
-    client.release();
+/// Takes from several keys, or holds, or lets the client wait for them.
+pub(crate) fn begin_all(
+    context: Context<'_>,
+    waiting: WaitingTakes,
+) -> Result<WaitAllStart, CommandError> {
+    multi_key::begin_all(context, waiting, timer_due)
 }
 
 /// The timer of a waiting client is due; `data` is its ticket.
@@ -164,30 +123,6 @@ unsafe extern "C" fn timer_due(ctx: *mut Ctx, data: *mut c_void) {
             answer(context, ticket, Err(edge::PANICKED.to_owned()));
         });
     }
-}
-
-/// A client has changed a key.
-unsafe extern "C" fn key_changed(
-    ctx: *mut Ctx,
-    _: c_int,
-    _: *const c_char,
-    name: *mut Text,
-) -> c_int {
-    edge::guard("key", (), || {
-        // SAFETY: the server passed both for this call.
-        unsafe { changed(Context::new(ctx), Name::new(name)) };
-    });
-    api::OK
-}
-
-/// Any key may have changed.
-unsafe extern "C" fn all_changed(ctx: *mut Ctx, _: api::Event, _: u64, _: *mut c_void) {
-    edge::guard("event", (), || {
-        for head in queues(|queues| queues.all_changed()) {
-            // SAFETY: the server passed the context for this call.
-            wake(unsafe { Context::new(ctx) }, Some(head));
-        }
-    });
 }
 
 /// Decides a waiting request again.
@@ -283,52 +218,5 @@ impl KeyInCall<'_> {
         let Self { context, name, cached, now, .. } = self;
         let entry = state::entry(context, name, &cached.policy, now, MAX_OBSERVED_ENTRY)?;
         Ok(entry.map(|entry| ObservedEntry { entry, store_time: now, local_time: now }))
-    }
-}
-
-/// A request that has just arrived. Dropping it leaves the queue.
-struct TicketGuard<'a> {
-    context: Context<'a>,
-    ticket: Ticket,
-}
-
-impl Drop for TicketGuard<'_> {
-    fn drop(&mut self) {
-        remove(self.context, self.ticket);
-    }
-}
-
-/// Removes a request and replies to its client.
-fn answer(context: Context<'_>, ticket: Ticket, answer: Result<WaitReply, String>) {
-    if let Some((Some(client), _)) = remove(context, ticket) {
-        client.answer(answer);
-    }
-}
-
-/// Removes a request, and wakes the next one. Returns its client, and the refund to apply.
-fn remove(context: Context<'_>, ticket: Ticket) -> Option<(Option<Client>, Option<Operation>)> {
-    let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
-    if let Some(timer) = waiting.timer {
-        context.stop_timer(timer);
-    }
-    wake(context, next);
-    Some((waiting.client, refund))
-}
-
-fn wake(context: Context<'_>, ticket: Option<Ticket>) {
-    if let Some(ticket) = ticket {
-        arm(context, ticket, Duration::ZERO);
-    }
-}
-
-/// Sets the timer of a request, and stops any other.
-fn arm(context: Context<'_>, ticket: Ticket, wait: Duration) {
-    let millis = wait.as_micros().div_ceil(1000);
-    let millis = i64::try_from(millis).map_or(MAX_SLEEP_MILLIS, |it| it.min(MAX_SLEEP_MILLIS));
-    let data = without_provenance_mut::<c_void>(usize::try_from(ticket.0).unwrap_or(0));
-    let timer = context.timer(millis, timer_due, data);
-    let old = queues(|queues| queues.data(ticket).and_then(|it| it.timer.replace(timer)));
-    if let Some(old) = old {
-        context.stop_timer(old);
     }
 }

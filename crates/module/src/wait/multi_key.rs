@@ -12,31 +12,18 @@ use sluicegate_core::{
 };
 
 use super::{
-    TicketGuard, WaitReply, answer, arm,
-    client::Client,
-    disconnected,
-    queues::{HoldRequest, QueueKey, WaitingClient, queues},
-    remove, subscribe, wake,
+    client::{Client, WaitReply},
+    queues::{HoldRequest, QueueKey, WaitingClient, WaitingTake, WaitingTakes, queues},
+    timers::{TicketGuard, answer, arm, changed, disconnected, remove, subscribe, wake},
 };
 use crate::{
-    api, context::Context, options, policy_cache::CachedPolicy, state, stats, time::Moment,
+    api::{self, OnTimer},
+    context::Context,
+    options,
+    policy_cache::CachedPolicy,
+    state, stats,
+    time::Moment,
 };
-
-/// A request for units of several keys that waits.
-#[derive(Debug)]
-pub(crate) struct WaitingTakes {
-    pub(crate) takes: Vec<WaitingTake>,
-    /// The hold that is to be opened, if units are held; else they are taken.
-    pub(crate) hold: Option<HoldRequest>,
-    pub(crate) deadline: Timestamp,
-}
-
-#[derive(Debug)]
-pub(crate) struct WaitingTake {
-    pub(crate) key: Arc<QueueKey>,
-    pub(crate) cached: Arc<CachedPolicy>,
-    pub(crate) cost: u32,
-}
 
 /// Result of a request on arrival.
 #[derive(Debug)]
@@ -57,9 +44,10 @@ enum Progress {
 }
 
 /// Takes from all keys, or lets the client wait for them.
-pub(crate) fn begin_all(
+pub(super) fn begin_all(
     context: Context<'_>,
     waiting: WaitingTakes,
+    due: OnTimer,
 ) -> Result<WaitAllStart, CommandError> {
     let (now, waiting) = (context.now(), Arc::new(waiting));
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
@@ -73,7 +61,7 @@ pub(crate) fn begin_all(
             let taken = waiting.last(context, taken, now)?;
             return Ok(waiting.answered(context, taken));
         }
-        let ticket = match enter(&waiting, taken.key, None) {
+        let ticket = match enter(&waiting, taken.key, None, due) {
             Ok(ticket) => ticket,
             Err(full) => return Ok(WaitAllStart::Refused(full)),
         };
@@ -104,6 +92,7 @@ pub(super) fn due_all(
     let now = context.now();
     let mut known = None;
     let mut event = Event::Woken;
+    let Some(due) = queues(|queues| queues.data(ticket).map(|it| it.due)) else { return };
     loop {
         match waiting.run(context, ticket, (at, known.take()), (event, now)) {
             Ok(Progress::Sleeps(then)) => return arm(context, ticket, then.since(now)),
@@ -114,7 +103,7 @@ pub(super) fn due_all(
             Ok(Progress::Moves(taken)) => {
                 let Some((client, _)) = remove(context, ticket) else { return };
                 at = taken.key;
-                match enter(waiting, at, client) {
+                match enter(waiting, at, client, due) {
                     Ok(entered) => ticket = entered,
                     Err(full) => {
                         if let Some(client) = client {
@@ -131,7 +120,12 @@ pub(super) fn due_all(
 }
 
 /// Enters the line of the key at `at`.
-fn enter(waiting: &Arc<WaitingTakes>, at: usize, client: Option<Client>) -> Result<Ticket, String> {
+fn enter(
+    waiting: &Arc<WaitingTakes>,
+    at: usize,
+    client: Option<Client>,
+    due: OnTimer,
+) -> Result<Ticket, String> {
     let WaitingTake { key, cached, cost } = &waiting.takes[at];
     let request = WaitRequest::hold(cached.policy.clone(), *cost, waiting.deadline);
     let data = WaitingClient {
@@ -141,6 +135,7 @@ fn enter(waiting: &Arc<WaitingTakes>, at: usize, client: Option<Client>) -> Resu
         all: Some((Arc::clone(waiting), at)),
         client,
         timer: None,
+        due,
     };
     queues(|queues| queues.enter(Arc::clone(key), request, data))
         .map_err(|full| format!("ERR {full}"))
@@ -250,7 +245,7 @@ impl WaitingTakes {
         let taken = state::take_all(context, &takes, operation, Moment::new(now, None))?;
         if operation != MultiKeyOperation::Peek && taken.decision.allowed() {
             for (name, ..) in &takes {
-                super::changed(context, *name);
+                changed(context, *name);
             }
         }
         Ok(taken)

@@ -6,10 +6,10 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use sluicegate_core::wait;
+use sluicegate_core::{Timestamp, wait};
 
-use super::{client::Client, multi_key::WaitingTakes};
-use crate::policy_cache::CachedPolicy;
+use super::client::Client;
+use crate::{api::OnTimer, policy_cache::CachedPolicy};
 
 /// A key of one database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,22 @@ pub(crate) struct HoldRequest {
     pub(crate) ttl: Option<Duration>,
 }
 
+/// A request for units of several keys that waits.
+#[derive(Debug)]
+pub(crate) struct WaitingTakes {
+    pub(crate) takes: Vec<WaitingTake>,
+    /// The hold that is to be opened, if units are held; else they are taken.
+    pub(crate) hold: Option<HoldRequest>,
+    pub(crate) deadline: Timestamp,
+}
+
+#[derive(Debug)]
+pub(crate) struct WaitingTake {
+    pub(crate) key: Arc<QueueKey>,
+    pub(crate) cached: Arc<CachedPolicy>,
+    pub(crate) cost: u32,
+}
+
 /// A waiting client.
 #[derive(Clone, Debug)]
 pub(super) struct WaitingClient {
@@ -38,6 +54,8 @@ pub(super) struct WaitingClient {
     pub(super) client: Option<Client>,
     /// The timer that wakes it.
     pub(super) timer: Option<u64>,
+    /// What its timer runs.
+    pub(super) due: OnTimer,
 }
 
 pub(super) type WaitQueues = wait::WaitQueues<Arc<QueueKey>, WaitingClient>;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Answer, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
-    PreparedPolicy, StoreError, Timestamp,
+    Answer, HoldError, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
+    Outcome, PreparedPolicy, Retry, StoreError, Timestamp,
 };
 use sluicegate_rules::{
     ChargeMode, ChargeSet, Evaluation, KeyTooLong, Match, RuleOperation, RuleOutcome,
@@ -38,7 +38,7 @@ impl Decider {
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies the operation of a rule that holds. A settle always allows: a request that was denied has nothing to
+    /// Applies the operation of a rule that holds. An id that is not 1 to 64 bytes, and a full ledger, are denials. A settle always allows: a request that was denied has nothing to
     /// settle, and a repeated settle changes nothing.
     async fn hold_or_settle(
         &self,
@@ -47,7 +47,18 @@ impl Decider {
         operation: HoldOperation<'_>,
         now: Timestamp,
     ) -> Result<Answer, StoreError> {
-        let mut answer = self.decide_hold(key, policy, operation, now).await?;
+        let mut answer = match self.decide_hold(key, policy, operation, now).await {
+            // A client that chooses its id must not pass all rules because of an error.
+            Err(StoreError::Hold(error @ (HoldError::Id(_) | HoldError::Full))) => {
+                let mut answer = self.decide(key, policy, Operation::Peek(0), now).await?;
+                let reset = answer.decision.reset_after;
+                let is_full = error == HoldError::Full;
+                let retry = if is_full { Retry::After(reset) } else { Retry::Never };
+                answer.decision.outcome = Outcome::Deny { retry };
+                answer
+            }
+            decided => decided?,
+        };
         if let HoldOperation::Settle { .. } = operation {
             answer.decision.outcome = Outcome::Allow { delay: Duration::ZERO };
         }

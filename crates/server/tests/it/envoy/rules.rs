@@ -250,3 +250,20 @@ rules:
     // Four starts were allowed, and no end gave back to the rule that takes.
     assert_eq!(shown(&ask(&service, &[&[("user", "ada")]])), (true, vec![(false, 0)]));
 }
+
+/// An error would let the request pass every limit, where Envoy allows requests that fail.
+#[test]
+fn native_rule_with_hold_id_invalid_id_is_denied() {
+    let (service, _folder) = service(
+        "
+rules:
+  - {name: trial, match: {domain: shop}, key: descriptor.user, hold_id: descriptor.trial, policy: 'concurrency:2/1h', shadow: true}
+  - {name: flight, match: {domain: shop}, key: descriptor.user, hold_id: descriptor.id, policy: 'concurrency:2/1h'}
+",
+    );
+    let long = "x".repeat(65);
+    let start = |name, id| shown(&ask(&service, &[&[("user", "ada"), (name, id)]])).0;
+    assert!(!start("id", &long));
+    assert!(start("id", &long[..64]));
+    assert!(start("trial", &long), "a shadow rule denies nothing");
+}

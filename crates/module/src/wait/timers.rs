@@ -1,0 +1,143 @@
+//! Timers of waiting clients: who is woken, and by what.
+//!
+//! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately.
+//! Therefore nothing is decided within the command of another client.
+
+use std::{
+    ffi::{c_char, c_int, c_void},
+    ptr::without_provenance_mut,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use sluicegate_core::{Operation, Policy, wait::Ticket};
+
+use super::{
+    client::{Client, WaitReply},
+    queues::{QueueKey, queues, waiting},
+};
+use crate::{
+    api::{self, BlockedClient, Ctx, Text},
+    context::{Context, Name},
+    edge,
+};
+
+/// Maximum length of one timer in milliseconds; a longer wait takes several.
+const MAX_SLEEP_MILLIS: i64 = 3_600_000;
+
+/// An operation was applied to `name`: requests that wait for it may now pass.
+#[inline]
+pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
+    if waiting() > 0 {
+        let key = QueueKey { database: context.database(), name: name.bytes().into() };
+        wake(context, queues(|queues| queues.applied(&key, policy, operation)));
+    }
+}
+
+/// The usage of `name` may be lower than before: its head is decided again.
+pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
+    if waiting() > 0 {
+        let key = QueueKey { database: context.database(), name: name.bytes().into() };
+        wake(context, queues(|queues| queues.changed(&key)));
+    }
+}
+
+/// Subscribes to changes of keys, when the first client waits.
+pub(super) fn subscribe(context: Context<'_>) {
+    static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
+    if !SUBSCRIBED.swap(true, Ordering::Relaxed) {
+        context.subscribe_keys(api::NOTIFY_CHANGES, key_changed);
+        context.subscribe(api::Event::FLUSHED, all_changed);
+        context.subscribe(api::Event::SWAPPED, all_changed);
+    }
+}
+
+/// A client has disconnected: its timer, due immediately, removes it.
+pub(super) unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
+    let client = Client::of(client);
+    edge::guard("disconnect", (), || {
+        let ticket = queues(|queues| {
+            let (ticket, _) = queues.iter().find(|(_, it)| it.client == Some(client))?;
+            queues.data(ticket)?.client = None;
+            Some(ticket)
+        });
+        // SAFETY: the server passed the context for this call.
+        wake(unsafe { Context::new(ctx) }, ticket);
+    });
+    client.release();
+}
+
+/// A client has changed a key.
+unsafe extern "C" fn key_changed(
+    ctx: *mut Ctx,
+    _: c_int,
+    _: *const c_char,
+    name: *mut Text,
+) -> c_int {
+    edge::guard("key", (), || {
+        // SAFETY: the server passed both for this call.
+        unsafe { changed(Context::new(ctx), Name::new(name)) };
+    });
+    api::OK
+}
+
+/// Any key may have changed.
+unsafe extern "C" fn all_changed(ctx: *mut Ctx, _: api::Event, _: u64, _: *mut c_void) {
+    edge::guard("event", (), || {
+        for head in queues(|queues| queues.all_changed()) {
+            // SAFETY: the server passed the context for this call.
+            wake(unsafe { Context::new(ctx) }, Some(head));
+        }
+    });
+}
+
+/// A request that has just arrived. Dropping it leaves the queue.
+pub(super) struct TicketGuard<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) ticket: Ticket,
+}
+
+impl Drop for TicketGuard<'_> {
+    fn drop(&mut self) {
+        remove(self.context, self.ticket);
+    }
+}
+
+/// Removes a request and replies to its client.
+pub(super) fn answer(context: Context<'_>, ticket: Ticket, answer: Result<WaitReply, String>) {
+    if let Some((Some(client), _)) = remove(context, ticket) {
+        client.answer(answer);
+    }
+}
+
+/// Removes a request, and wakes the next one. Returns its client, and the refund to apply.
+pub(super) fn remove(
+    context: Context<'_>,
+    ticket: Ticket,
+) -> Option<(Option<Client>, Option<Operation>)> {
+    let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
+    if let Some(timer) = waiting.timer {
+        context.stop_timer(timer);
+    }
+    wake(context, next);
+    Some((waiting.client, refund))
+}
+
+pub(super) fn wake(context: Context<'_>, ticket: Option<Ticket>) {
+    if let Some(ticket) = ticket {
+        arm(context, ticket, Duration::ZERO);
+    }
+}
+
+/// Sets the timer of a request, and stops any other.
+pub(super) fn arm(context: Context<'_>, ticket: Ticket, wait: Duration) {
+    let millis = wait.as_micros().div_ceil(1000);
+    let millis = i64::try_from(millis).map_or(MAX_SLEEP_MILLIS, |it| it.min(MAX_SLEEP_MILLIS));
+    let data = without_provenance_mut::<c_void>(usize::try_from(ticket.0).unwrap_or(0));
+    let Some(due) = queues(|queues| queues.data(ticket).map(|it| it.due)) else { return };
+    let timer = context.timer(millis, due, data);
+    let old = queues(|queues| queues.data(ticket).and_then(|it| it.timer.replace(timer)));
+    if let Some(old) = old {
+        context.stop_timer(old);
+    }
+}
