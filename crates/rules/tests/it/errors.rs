@@ -86,7 +86,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, hold_id: header.x-request-id, policy: 'concurrency:20/30s'}",
-            "2:22: invalid hold_id `header.x-request-id`: expected an entry of a descriptor, such as `descriptor.request_id`",
+            "2:22: invalid hold_id `header.x-request-id`: expected an entry of a descriptor, such as `descriptor.hold`",
         ),
         (
             "rules:\n- {name: a, hold_id: descriptor.id, policy: 'gcra:1/1s'}",
