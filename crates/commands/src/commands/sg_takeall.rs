@@ -31,7 +31,15 @@ impl Command for SgTakeall {
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
         let known = &[Id, Ttl, Timeout, At];
-        let (takes, given) = parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
+        let (mut takes, given) =
+            parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
+        // Of a key that is given twice, only the first take counts. Stores answer once for each distinct key.
+        let keys: Vec<_> = takes.iter().map(|take| take.key.bytes).collect();
+        let mut index = 0;
+        takes.retain(|take| {
+            index += 1;
+            !keys[..index - 1].contains(&take.key.bytes)
+        });
         let operation = match (given.id, given.ttl) {
             (Some(id), ttl) => MultiKeyOperation::Hold { id, ttl },
             (None, None) => MultiKeyOperation::Take,

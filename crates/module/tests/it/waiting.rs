@@ -238,7 +238,11 @@ fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
     for key in ["x", "y"] {
         assert_eq!(peer.integers(&format!("SG.HOLD {key} {policy} a"))[0], 1);
     }
-    let both = |id| format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1 ID {id} TIMEOUT 1800000000");
+    // A key that is given twice counts once.
+    let both = |id| {
+        let takes = format!("x {policy} 1 x {policy} 1 y {policy} 1");
+        format!("SG.TAKEALL 3 {takes} ID {id} TIMEOUT 1800000000")
+    };
     let next = wait_in_queue(&server, &both("b"), 1);
     let last = wait_in_queue(&server, &both("c"), 2);
     // One key has room now: nothing is held there, because the other one has none.

@@ -1,6 +1,6 @@
 //! Holds, and operations on several keys: from the body of a request to its response.
 
-use std::rc::Rc;
+use std::{borrow::Cow, rc::Rc};
 
 use futures_util::future::join_all;
 use sluicegate_core::{HoldOperation, KeyedTake, PreparedPolicy, StoreError, Timestamp};
@@ -73,16 +73,21 @@ pub(super) async fn take_all(
     let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
-    let mut parsed = Vec::with_capacity(request.takes.len());
+    let count = request.takes.len();
+    let (mut keys, mut found) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for (index, take) in request.takes.iter().enumerate() {
         let one = || {
             take.one_of_many()?;
             take.operation(Verb::Take)?;
-            Ok(((take.key()?, take.cost()), rule(worker, take.policy()?)?))
+            Ok((take.key()?, rule(worker, take.policy()?)?))
         };
-        parsed.push(one().map_err(|problem: Problem| problem.at("takes", index))?);
+        let (key, rule) = one().map_err(|problem: Problem| problem.at("takes", index))?;
+        // Stores answer once for each distinct key, and only the first take of it counts.
+        if keys.iter().all(|(other, _): &(Cow<'_, [u8]>, u32)| *other != key) {
+            keys.push((key, take.cost()));
+            found.push(rule);
+        }
     }
-    let (keys, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
     let policies = keep(worker, &found);
     let takes = keys.iter().zip(&policies);
     let takes: Vec<_> =

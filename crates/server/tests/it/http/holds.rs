@@ -321,3 +321,23 @@ fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
         json!({"key": "k", "policy": "concurrency:1/1h", "id": "d", "wait_us": 10_000, "cost": 2});
     assert_eq!(client.post("/v1/hold", late.to_string()).json()["never"], true);
 }
+
+#[test]
+fn take_all_with_a_key_twice_waits_in_the_line_of_the_key_that_denies() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();
+    assert_eq!(client.post("/v1/hold", of("a")).status, 200);
+    let body = json!({
+        "takes": [
+            {"key": "other", "policy": "concurrency:9/1h"}, {"key": "other", "policy": "concurrency:9/1h"},
+            {"key": "k", "policy": "concurrency:1/1h"},
+        ],
+        "id": "b", "wait_us": 1_800_000_000,
+    });
+    let mut waiter = Client::connect(&running);
+    waiter.ask_json("/v1/take_all", body.to_string());
+    running.until_told("blocked_clients", 1);
+    assert_eq!(client.post("/v1/settle", of("a")).status, 200);
+    assert_eq!(waiter.hear().status, 200);
+}
