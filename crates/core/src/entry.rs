@@ -33,7 +33,8 @@ pub(crate) type States = SmallVec<[State; 1]>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub(crate) policy: Policy,
-    /// As many as the policy has limits; behind them [`State::Holds`], if holds are open.
+    /// As many as the policy has limits; behind them [`State::Holds`], if holds are open or the entry is
+    /// [idle](Entry::is_idle).
     pub(crate) states: States,
 }
 
@@ -173,6 +174,13 @@ impl Entry {
             && self.lifetime(now).is_zero()
     }
 
+    /// Whether nothing is in use and no hold is open, and only the memory of a ledger is left
+    /// ([`apply_hold_in_place`](crate::apply_hold_in_place)).
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(&self.states[..], [State::None, State::Holds(ledger)] if ledger.is_empty())
+    }
+
     /// Whether holds have expired by `now`, which the next operation that changes the entry charges.
     #[must_use]
     pub fn has_expired_holds(&self, now: Timestamp) -> bool {
@@ -186,6 +194,7 @@ impl Entry {
     }
 
     /// The bytes of each piece of memory that the entry holds, its policy aside: that is shared.
+    #[inline]
     pub fn allocations(&self) -> impl Iterator<Item = usize> {
         let capacity = if self.states.spilled() { self.states.capacity() } else { 0 };
         let states = capacity * size_of::<State>();

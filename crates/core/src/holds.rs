@@ -126,6 +126,23 @@ pub fn apply_hold(
     now: Timestamp,
     operation: HoldOperation<'_>,
 ) -> Result<Decision, HoldError> {
+    let decision = apply_hold_in_place(policy, entry, now, operation)?;
+    entry.take_if(|entry| entry.is_idle());
+    Ok(decision)
+}
+
+/// [`apply_hold`] for stores that use memory again: where the last hold ends, it may leave an [idle](Entry::is_idle) entry,
+/// which keeps the memory of its ledger and may become that of another key.
+///
+/// # Errors
+/// As [`apply_hold`].
+#[inline]
+pub fn apply_hold_in_place(
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    operation: HoldOperation<'_>,
+) -> Result<Decision, HoldError> {
     let ttl = policy.check_hold(&operation)?;
     if let Some(decision) = under_one_limit(policy, entry, now, operation, ttl) {
         return Ok(decision);
@@ -191,6 +208,7 @@ fn under_one_limit(
         }
         _ => return None,
     }
+    limit.keep_drain(ledger);
     let holds = OpenHolds(Some(ledger));
     let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
     let decision = Decision {
@@ -200,9 +218,8 @@ fn under_one_limit(
         reset_after: Duration::from_micros(reset_after),
         binding: 0,
     };
-    if ledger.is_empty() {
+    if ledger.is_empty() && *state != State::None {
         kept.states.pop();
-        entry.take_if(|entry| entry.is_unused());
     }
     Some(decision)
 }

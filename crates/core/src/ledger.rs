@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::{
     bytes::{MAX_TIME, Reader, StateError, Writer},
+    drain::{Drain, DrainRate},
     time::Timestamp,
 };
 
@@ -66,8 +67,8 @@ impl Hold<'_> {
     }
 }
 
-/// The open holds of a key; never empty where an entry has it.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The open holds of a key; never empty where an entry has it, unless the entry is [idle](crate::Entry::is_idle).
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     records: Vec<u8>,
     count: usize,
@@ -81,6 +82,18 @@ pub(crate) struct Ledger {
     /// were opened, not after it: then nothing has to be sorted.
     newest_expiry: u64,
     is_unsorted: bool,
+    /// Where the records of the newest hold and of the one before it begin, as far as is known.
+    newest: Option<usize>,
+    before_newest: Option<usize>,
+    /// What follows from the metered holds, if that is known: only while they are sorted.
+    drain: Option<Drain>,
+}
+
+/// The rest follows from the records.
+impl PartialEq for Ledger {
+    fn eq(&self, other: &Self) -> bool {
+        self.records == other.records
+    }
 }
 
 impl Ledger {
@@ -128,6 +141,29 @@ impl Ledger {
         holds
     }
 
+    /// What the metered holds alone make a limit owe at `now` that pays back at `rate`, in ticks from `now` on; `None` if that
+    /// does not fit in 64 bits.
+    #[inline]
+    pub(crate) fn owed(&self, rate: DrainRate, now: Timestamp) -> Option<u64> {
+        match &self.drain {
+            Some(drain) if drain.is_of(rate) => drain.owed(now.as_micros()),
+            _ => self.drain_at(rate)?.owed(now.as_micros()),
+        }
+    }
+
+    /// Keeps what [`owed`](Self::owed) needs, as far as holds come and go at the end.
+    pub(crate) fn keep_drain(&mut self, rate: DrainRate) {
+        if !self.is_unsorted && self.drain.is_none_or(|drain| !drain.is_of(rate)) {
+            self.drain = self.drain_at(rate);
+        }
+    }
+
+    fn drain_at(&self, rate: DrainRate) -> Option<Drain> {
+        let mut drain = Drain::new(rate, [self.first_expiry, self.last_expiry], self.metered)?;
+        self.for_each_metered(|expires, units| _ = drain.add(expires, units));
+        Some(drain)
+    }
+
     /// Calls `each` with the time at which each metered hold expires, and its units, in that order.
     #[inline]
     pub(crate) fn for_each_metered(&self, mut each: impl FnMut(u64, u32)) {
@@ -147,14 +183,21 @@ impl Ledger {
     #[inline]
     pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
         let last = id.last()?;
+        // The last bytes differ mostly, and the comparison of all is a call.
+        let is_found = |hold: Hold<'_>| {
+            hold.id.len() == id.len() && hold.id.last() == Some(last) && hold.id == id
+        };
+        // The only short one of many, or the last of nested ones.
+        if let (Some(at), Some(before)) = (self.newest, self.before_newest)
+            && self.at(at).is_some_and(is_found)
+        {
+            return Some(Place { at, before });
+        }
         let mut before = 0;
         find_map(&self.records, |at, hold| {
-            // The last bytes differ mostly, and the comparison of all is a call.
-            let is_found =
-                hold.id.len() == id.len() && hold.id.last() == Some(last) && hold.id == id;
             let place = Place { at, before };
             before = at;
-            is_found.then_some(place)
+            is_found(hold).then_some(place)
         })
     }
 
@@ -170,9 +213,16 @@ impl Ledger {
             // Doubling would leave half of the memory unused.
             self.records.reserve_exact(len + self.records.len() / 8);
         }
+        self.before_newest = if self.is_empty() { Some(0) } else { self.newest };
+        self.newest = Some(self.records.len());
         self.records.extend_from_slice(&hold.head());
         self.records.extend_from_slice(hold.id);
         self.count(hold);
+        if hold.metered && !self.is_unsorted {
+            self.drain.take_if(|drain| drain.add(hold.expires, hold.units).is_none());
+        } else if hold.metered {
+            self.drain = None;
+        }
     }
 
     /// Removes the hold at `place`. Returns its units, and whether it was metered.
@@ -182,12 +232,18 @@ impl Ledger {
         let end = at + HEAD + id.len();
         let is_newest = end == self.records.len();
         self.records.drain(at..end);
+        self.before_newest = None;
+        self.newest =
+            if is_newest { Some(place.before) } else { self.newest.map(|it| it - (end - at)) };
         if self.records.capacity() > self.records.len() * 2 + 64 {
             self.records.shrink_to(self.records.len() * 2 + 64);
         }
         self.count -= 1;
         self.held -= u64::from(units);
         self.metered -= if metered { u64::from(units) } else { 0 };
+        if metered {
+            self.drain.take_if(|drain| !is_newest || drain.remove_newest().is_none());
+        }
         if self.is_unsorted {
             if is_newest || expires == self.first_expiry || expires == self.last_expiry {
                 self.count_times();
@@ -206,6 +262,7 @@ impl Ledger {
         if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }
+        self.drain = None;
         self.count_times();
     }
 
@@ -305,18 +362,21 @@ impl Ledger {
 /// The first result of `visit`, which sees each hold of `records` with the place where its record begins.
 #[inline]
 fn find_map<T>(records: &[u8], mut visit: impl FnMut(usize, Hold<'_>) -> Option<T>) -> Option<T> {
-    let mut at = 0;
-    while let Some(head) = records.get(at) {
+    let mut rest = records;
+    while let Some(head) = rest.first() {
         // Ids are mostly of one length: the place of a record then does not wait for the read of the one before.
-        let (id_len, size) = (head & !METERED, HEAD + usize::from(head & !METERED));
-        while let Some(record) = records.get(at..at + size)
+        let (id_len, run) = (head & !METERED, rest.len());
+        while let Some((record, behind)) = rest.split_at_checked(HEAD + usize::from(id_len))
             && record[0] & !METERED == id_len
         {
-            let (hold, _) = first(record)?;
-            if let Some(found) = visit(at, hold) {
+            let (head, id) = record.split_first_chunk()?;
+            if let Some(found) = visit(records.len() - rest.len(), hold(head, id)) {
                 return Some(found);
             }
-            at += size;
+            rest = behind;
+        }
+        if rest.len() == run {
+            return None;
         }
     }
     None
@@ -325,13 +385,19 @@ fn find_map<T>(records: &[u8], mut visit: impl FnMut(usize, Hold<'_>) -> Option<
 /// The first hold of `records`, and the records behind it.
 #[inline]
 fn first(records: &[u8]) -> Option<(Hold<'_>, &[u8])> {
-    let (head, rest) = records.split_first_chunk::<HEAD>()?;
-    let (low, high) =
-        (u64::from_le_bytes(*head.first_chunk()?), u32::from_le_bytes(*head.last_chunk()?));
-    let [id_len, ..] = *head;
-    let (id, rest) = rest.split_at_checked(usize::from(id_len & !METERED))?;
+    let (head, rest) = records.split_first_chunk()?;
+    let (id, rest) = rest.split_at_checked(usize::from(head[0] & !METERED))?;
+    Some((hold(head, id), rest))
+}
+
+/// The hold of a record with these bytes in front of its id.
+#[inline]
+fn hold<'a>(head: &[u8; HEAD], id: &'a [u8]) -> Hold<'a> {
+    let [low @ .., _, _, _, _] = *head;
+    let [_, _, _, _, _, _, _, _, high @ ..] = *head;
+    let (low, high) = (u64::from_le_bytes(low), u32::from_le_bytes(high));
     #[expect(clippy::cast_possible_truncation, reason = "bytes 1 to 4 of it")]
     let units = (low >> 8) as u32;
     let expires = low >> 40 | u64::from(high) << 24;
-    Some((Hold { id, units, expires, metered: id_len & METERED != 0 }, rest))
+    Hold { id, units, expires, metered: head[0] & METERED != 0 }
 }

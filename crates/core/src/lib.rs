@@ -29,6 +29,7 @@ mod calendar;
 mod counters;
 mod decision;
 mod describe;
+mod drain;
 mod encoding;
 mod entry;
 mod holds;
@@ -61,7 +62,7 @@ pub use counters::Counters;
 pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
 pub use entry::{Entry, Usage};
-pub use holds::{HoldError, HoldOperation, apply_hold};
+pub use holds::{HoldError, HoldOperation, apply_hold, apply_hold_in_place};
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{

@@ -26,7 +26,7 @@ use crate::{HoldId, stored_hold::StoredHold};
 /// }
 /// ```
 pub struct HoldGuard<S: Store + ?Sized + 'static> {
-    hold: Arc<StoredHold<S>>,
+    hold: StoredHold<S>,
     /// Units to settle; `None`: as many as are held.
     used: Option<u32>,
     /// Whether a drop settles.
@@ -50,7 +50,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         ttl: Option<Duration>,
     ) -> Self {
         let (policy, store) = (policy.clone(), Arc::clone(store));
-        let hold = Arc::new(StoredHold { key: key.into(), policy, id, ttl, store });
+        let hold = StoredHold { key: key.into(), policy, id, ttl, store };
         let (is_armed, is_made) = (false, false);
         Self { hold, used: Some(0), is_armed, is_made, runtime: None, renewal: None }
     }
@@ -127,7 +127,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
             && self.is_armed
             && let Ok(runtime) = Handle::try_current()
         {
-            let hold = Arc::clone(&self.hold);
+            let hold = self.hold.clone();
             let task = runtime.spawn(async move { hold.keep_alive().await });
             self.renewal = Some(task.abort_handle());
         }
@@ -176,7 +176,7 @@ impl<S: Store + ?Sized + 'static> Drop for HoldGuard<S> {
         }
         // A drop cannot wait, but a task can.
         let Some(runtime) = &self.runtime else { return };
-        let (hold, used, repeats) = (Arc::clone(&self.hold), self.used, self.is_made);
+        let (hold, used, repeats) = (self.hold.clone(), self.used, self.is_made);
         runtime.spawn(async move { hold.settle_in_background(used, repeats).await });
     }
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{Answer, Applied, HoldOperation, PreparedPolicy, Store};
+use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
 use crate::HoldId;
@@ -10,9 +11,12 @@ use crate::HoldId;
 /// Pause before a settle in the background is sent again; it doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// The longest key that needs no memory of its own.
+const KEY_BYTES: usize = 32;
+
 /// A hold of a key in a store, open or about to be.
 pub(crate) struct StoredHold<S: ?Sized> {
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: SmallVec<[u8; KEY_BYTES]>,
     pub(crate) policy: PreparedPolicy,
     pub(crate) id: HoldId,
     pub(crate) ttl: Option<Duration>,
@@ -61,5 +65,13 @@ impl<S: Store + ?Sized> StoredHold<S> {
         let renew = HoldOperation::Renew { id: &self.id, ttl: self.ttl };
         let ttl = self.policy.policy().check_hold(&renew);
         Duration::from_micros(ttl.unwrap_or_default())
+    }
+}
+
+impl<S: ?Sized> Clone for StoredHold<S> {
+    fn clone(&self) -> Self {
+        let Self { key, policy, id, ttl, store } = self;
+        let (key, policy, id) = (key.clone(), policy.clone(), id.clone());
+        Self { key, policy, id, ttl: *ttl, store: Arc::clone(store) }
     }
 }

@@ -2,7 +2,7 @@
 
 use sluicegate_core::{
     Decision, Entry, HoldError, HoldOperation, Operation, OperationError, Policy, Timestamp, apply,
-    apply_hold,
+    apply_hold, apply_hold_in_place,
 };
 
 /// An operation on the entry of a key.
@@ -17,6 +17,16 @@ pub(crate) trait Change: Copy {
         entry: &mut Option<Entry>,
         now: Timestamp,
     ) -> Result<Decision, Self::Error>;
+
+    /// Applies it, and may leave an [idle](Entry::is_idle) entry.
+    fn apply_in_place(
+        self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, Self::Error> {
+        self.apply(policy, entry, now)
+    }
 
     /// Whether it may add usage, and so a key.
     fn adds(self) -> bool;
@@ -77,6 +87,15 @@ impl Change for HoldOperation<'_> {
         now: Timestamp,
     ) -> Result<Decision, HoldError> {
         apply_hold(policy, entry, now, self)
+    }
+
+    fn apply_in_place(
+        self,
+        policy: &Policy,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, HoldError> {
+        apply_hold_in_place(policy, entry, now, self)
     }
 
     fn adds(self) -> bool {

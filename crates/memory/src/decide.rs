@@ -5,7 +5,7 @@ use sluicegate_core::{Decision, Entry, Operation, OperationError, Timestamp};
 use crate::{
     MemoryStore, NumberedPolicy,
     change::Change,
-    overflow::OverflowTable,
+    overflow::{Left, OverflowTable},
     segment::Locked,
     slot::{OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
@@ -160,13 +160,16 @@ impl MemoryStore {
         let mut locked = shard.lock(hash);
         loop {
             let mut found = locked.find(hash);
-            if change.adds() && (found.is_none() || !self.budget.fits(0)) {
+            let is_short = !self.budget.fits(0);
+            if change.adds() && (found.is_none() || is_short) {
                 let slot = found.map(|(_, seen)| seen.slot());
                 if self.is_full(&mut locked, (hash, slot), policy, now, change) {
                     return self.reject_new_key(hash, policy.policy(), now, change);
                 }
-                // `is_full` may have reclaimed the slot.
-                found = locked.find(hash);
+                if is_short {
+                    // `is_full` may have reclaimed the slot.
+                    found = locked.find(hash);
+                }
             }
             if change.only_reads()
                 && let Some((_, seen)) = found
@@ -178,20 +181,25 @@ impl MemoryStore {
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
             if let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
-                && let index = seen.slot().index()
+                && let (index, kept) = (seen.slot().index(), locked.kept_mut())
+                && let Some((entry, before)) = kept.entry_mut(index, policy.policy())
                 && (policy.numbered().is_none()
-                    || locked.kept().get(index).is_some_and(|it| change.keeps_holds(it)))
+                    || entry.as_ref().is_some_and(|it| change.keeps_holds(it)))
             {
-                let kept = &mut locked.kept_mut();
-                if let Some((entry, before)) = kept.entry_mut(index, policy.policy()) {
-                    let decision = change.apply(policy.policy(), entry, now);
-                    entry.take_if(|entry| forgets(entry));
-                    if !kept.note_changed(index, before, policy.policy(), &self.budget) {
+                let decision = change.apply_in_place(policy.policy(), entry, now);
+                // Most often, units are in use for some time.
+                if decision.as_ref().is_ok_and(|it| it.reset_after.is_zero()) {
+                    entry.take_if(|it| if it.is_idle() { !self.one_clock } else { forgets(it) });
+                }
+                match kept.note_changed(index, before, policy.policy(), &self.budget) {
+                    Left::InUse => {}
+                    Left::Idle => self.keep_idle(&mut locked, hash, index),
+                    Left::Nothing => {
                         locked.clear(at);
                         self.budget.count_keys(1, 0);
                     }
-                    return decision;
                 }
+                return decision;
             }
             // Claimed until it is written again, so that no other request decides on it until then.
             let found = found.map(|(index, _)| index);
@@ -225,6 +233,20 @@ impl MemoryStore {
                 }
             }
             return decision;
+        }
+    }
+
+    /// Keeps the idle entry of a key, which mostly holds again soon, in place of that of another key. A key with an idle
+    /// entry has recovered.
+    fn keep_idle(&self, locked: &mut Locked<'_, OverflowTable>, hash: u64, index: u64) {
+        if let Some((hash, index)) = locked.kept_mut().keep_idle(hash, index)
+            && let Some((at, seen)) = locked.find(hash)
+            && seen.slot().policy_number() == OVERFLOW
+            && seen.slot().index() == index
+        {
+            locked.clear(at);
+            locked.kept_mut().take(index, &self.budget);
+            self.budget.count_keys(1, 0);
         }
     }
 

@@ -22,17 +22,32 @@ pub(crate) struct OverflowTable {
     entries: Slab<Option<Entry>>,
     /// Number of entries under each policy, by the address of the policy.
     policies: HashMap<usize, u32, RandomState>,
+    /// The hash of the key whose entry has become idle last, and the index of the entry.
+    idle: Option<(u64, u64)>,
+}
+
+/// What is left of an entry after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    InUse,
+    /// The entry is idle: only a later hold uses its memory.
+    Idle,
+    Nothing,
 }
 
 /// Bytes of a slot of the slab: an entry, or the index of the next free slot.
 const SLOT_BYTES: usize = size_of::<Result<Option<Entry>, usize>>();
 
+/// The most bytes that an idle entry may hold outside its slot.
+const MAX_IDLE_SIZE: usize = 512;
+
 /// Capacity that is kept even if no slot is used.
 const MIN_CAPACITY: usize = 16;
 
 impl OverflowTable {
+    /// The entry at `index`, unless it is idle.
     pub(crate) fn get(&self, index: u64) -> Option<&Entry> {
-        self.entries.get(narrow(index))?.as_ref()
+        self.entries.get(narrow(index))?.as_ref().filter(|entry| !entry.is_idle())
     }
 
     /// Inserts an entry, and returns its index.
@@ -51,7 +66,12 @@ impl OverflowTable {
         index as u64
     }
 
+    /// Removes the entry at `index`, and returns it, unless it is idle.
     pub(crate) fn take(&mut self, index: u64, budget: &Budget) -> Option<Entry> {
+        self.remove(index, budget).filter(|entry| !entry.is_idle())
+    }
+
+    fn remove(&mut self, index: u64, budget: &Budget) -> Option<Entry> {
         let entry = self.entries.try_remove(narrow(index))??;
         self.note_gone(size(&entry), entry.policy(), budget);
         Some(entry)
@@ -70,26 +90,35 @@ impl OverflowTable {
         Some((entry, size))
     }
 
-    /// Counts a change of [`entry_mut`](Self::entry_mut). Returns whether the entry is still there.
+    /// Counts a change of [`entry_mut`](Self::entry_mut), and returns what is left.
     pub(crate) fn note_changed(
         &mut self,
         index: u64,
         before: usize,
         policy: &Policy,
         budget: &Budget,
-    ) -> bool {
+    ) -> Left {
         let entry = self.entries.get(narrow(index)).and_then(Option::as_ref);
-        match entry.map(size) {
-            Some(after) => {
-                budget.resize(before, after);
-                true
-            }
-            None => {
-                self.entries.remove(narrow(index));
-                self.note_gone(before, policy, budget);
-                false
-            }
+        // The capacity of the table is not kept for an idle entry alone.
+        let is_large = self.entries.len() == 1 && self.entries.capacity() > MIN_CAPACITY;
+        let left = entry.map(|entry| (size(entry), entry.is_idle()));
+        if let Some((after, is_idle)) =
+            left.filter(|&(after, is_idle)| !is_idle || after <= MAX_IDLE_SIZE && !is_large)
+        {
+            budget.resize(before, after);
+            return if is_idle { Left::Idle } else { Left::InUse };
         }
+        self.entries.remove(narrow(index));
+        self.note_gone(before, policy, budget);
+        Left::Nothing
+    }
+
+    /// Keeps the idle entry of the key with this hash. Returns the hash of the key and the index of the entry that
+    /// was kept before it, if that is idle still.
+    pub(crate) fn keep_idle(&mut self, hash: u64, index: u64) -> Option<(u64, u64)> {
+        let before = self.idle.replace((hash, index)).filter(|before| before.1 != index)?;
+        let entry = self.entries.get(narrow(before.1)).and_then(Option::as_ref);
+        entry.is_some_and(Entry::is_idle).then_some(before)
     }
 
     /// Counts an entry that has been removed; `held`: the bytes that it held outside the slot.
@@ -120,7 +149,7 @@ impl OverflowTable {
     pub(crate) fn split_off<P>(&mut self, slots: &mut [(P, Slot)], budget: &Budget) -> Self {
         let mut other = Self::default();
         for (_, slot) in slots.iter_mut().filter(|(_, slot)| slot.policy_number() == OVERFLOW) {
-            if let Some(entry) = self.take(slot.index(), budget) {
+            if let Some(entry) = self.remove(slot.index(), budget) {
                 *slot = slot.moved(other.put(entry, budget));
             }
         }
@@ -161,7 +190,7 @@ fn policy_size(policy: &Policy) -> usize {
 /// Bytes that an allocation of `bytes` uses: allocators add a word, and round up to a multiple of sixteen bytes
 /// and to at least 32.
 const fn allocated(bytes: usize) -> usize {
-    match (bytes + 8).next_multiple_of(16) {
+    match (bytes + 8 + 15) & !15 {
         _ if bytes == 0 => 0,
         ..32 => 32,
         bytes => bytes,
@@ -227,13 +256,13 @@ mod tests {
             let (kept, before) = table.entry_mut(index, &policy).expect("it is under the policy");
             let taken = apply(&policy, kept, Timestamp::EPOCH, Operation::Take(1));
             assert!(taken.is_ok());
-            assert!(table.note_changed(index, before, &policy, &budget));
+            assert_eq!(table.note_changed(index, before, &policy, &budget), Left::InUse);
             let held = table.get(index).map_or(0, size);
             assert_eq!(budget.usage().bytes, table.own_size() + policy_size(&policy) + held);
         }
         let (last, before) = table.entry_mut(index, &policy).expect("it is under the policy");
         *last = None;
-        assert!(!table.note_changed(index, before, &policy, &budget));
+        assert_eq!(table.note_changed(index, before, &policy, &budget), Left::Nothing);
         assert!(table.get(index).is_none());
         assert_eq!(budget.usage().bytes, table.own_size());
         assert_eq!(table.put(entry(&policy), &budget), index, "its slot is used again");

@@ -21,6 +21,7 @@ use crate::{
     bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
     describe::{Description, bucket_at_once, bucket_waits},
+    drain::DrainRate,
     human,
     ledger::Ledger,
     parameters::{LimitError, check_period, check_units},
@@ -231,18 +232,15 @@ impl Gcra {
         now: Timestamp,
         ledger: &Ledger,
     ) -> Option<u64> {
-        let scale = u64::from(self.scale);
-        let max = MAX_DRAIN.checked_mul(scale)?;
-        let below_max = |ticks: u128| u64::try_from(ticks).ok().filter(|ticks| *ticks < max);
-        let mut debt = below_max(self.debt(state, now))?;
-        let now = now.as_micros();
-        let last = self.ticks(ledger.last_expiry().saturating_sub(now));
-        let all = u128::from(ledger.held(true)) * u128::from(self.interval);
-        below_max(last.max(debt.into()) + all)?;
-        ledger.for_each_metered(|expires, units| {
-            debt = debt.max(expires.saturating_sub(now) * scale) + u64::from(units) * self.interval;
-        });
-        Some(self.micros_of(debt))
+        let debt = u64::try_from(self.debt(state, now)).ok()?;
+        let all = debt.checked_add(ledger.held(true).checked_mul(self.interval)?)?;
+        let owed = ledger.owed(self.drain_rate(), now)?.max(all);
+        (u128::from(owed) < self.ticks(MAX_DRAIN)).then(|| self.micros_of(owed))
+    }
+
+    /// The rate at which it pays back units.
+    pub(crate) fn drain_rate(&self) -> DrainRate {
+        DrainRate { ticks_per_unit: self.interval, ticks_per_micro: self.scale.into() }
     }
 
     fn is_queue(&self) -> bool {
@@ -383,8 +381,9 @@ impl Algorithm for Gcra {
         if cost > self.burst {
             return Retry::Never;
         }
-        let new = self.debt(state, now) + self.span(cost);
-        Retry::after_micros(self.micros(new.saturating_sub(self.span(self.burst))))
+        let over = (self.debt(state, now) + self.span(cost)).saturating_sub(self.span(self.burst));
+        // Most often, and without a division.
+        if over == 0 { Retry::NOW } else { Retry::after_micros(self.micros(over)) }
     }
 
     fn remaining(&self, state: Option<&State>, now: Timestamp) -> u32 {

@@ -107,6 +107,7 @@ macro_rules! algorithms {
 
         impl State {
             /// Bytes that it keeps elsewhere.
+            #[inline]
             pub(crate) fn heap_size(&self) -> usize {
                 match self {
                     Self::None => 0,
@@ -371,6 +372,14 @@ impl Limit {
         let Self::Gcra(gcra) = self else { return None };
         let state = if let State::Gcra(state) = state { Some(state) } else { None };
         gcra.drained_after(state, now, ledger)
+    }
+
+    /// Keeps in `ledger` what [`drained_after`](Self::drained_after) asks it for.
+    #[inline]
+    pub(crate) fn keep_drain(&self, ledger: &mut Ledger) {
+        if let Self::Gcra(gcra) = self {
+            ledger.keep_drain(gcra.drain_rate());
+        }
     }
 
     pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {

@@ -10,6 +10,7 @@ mod clocked;
 mod conformance;
 mod forgetting;
 mod hostile;
+mod idle;
 mod multi_key;
 mod numbers;
 #[cfg(target_os = "linux")]

@@ -174,6 +174,8 @@ fn holds_effects_are_replicated_and_stored() {
                 steps += 1;
             }
         }
+        // It waits for what its own connection has written, and for all before.
+        peer.say("SET last 1").unwrap();
         assert_eq!(peer.say("WAIT 1 30000"), Ok(redis::Value::Int(1)));
         let expected = digest(&mut peer);
         let keys = peer.say("DBSIZE").unwrap();

@@ -3,17 +3,15 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderName, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use sluicegate_core::Store;
 use sluicegate_holds::HoldGuard;
 
-use super::settings::HoldSettings;
 use crate::response::ResponseHeaders;
 
 pin_project! {
@@ -25,20 +23,21 @@ pin_project! {
     {
         #[pin]
         body: C,
-        held: Option<Held<S>>,
+        held: Option<Box<Held<S>>>,
     }
 }
 
 /// The units of a request in flight.
 pub(super) struct Held<S: Store + 'static> {
     pub(super) guard: HoldGuard<S>,
-    pub(super) settings: Arc<HoldSettings>,
+    /// The header or trailer with the units that were used.
+    pub(super) used_from: Option<HeaderName>,
 }
 
 impl<S: Store> Held<S> {
     /// Reads the units that were used, if a header or trailer has them.
     pub(super) fn read_used(&mut self, headers: &HeaderMap) {
-        let Some(name) = &self.settings.used_from else { return };
+        let Some(name) = &self.used_from else { return };
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(used) = value.and_then(|value| value.parse().ok()) {
             self.guard.set_used(used);
@@ -48,7 +47,7 @@ impl<S: Store> Held<S> {
 
 impl<C: Body, S: Store> HeldBody<C, S> {
     /// `body`, which holds nothing if it has ended already.
-    pub(super) fn new(body: C, held: Option<Held<S>>) -> Self {
+    pub(super) fn new(body: C, held: Option<Box<Held<S>>>) -> Self {
         let held = held.filter(|_| !body.is_end_stream());
         Self { body, held }
     }
@@ -112,7 +111,7 @@ impl<C: fmt::Debug, S: Store> fmt::Debug for HeldBody<C, S> {
 /// Hands the units to the body of the response.
 pub(super) fn respond<C: Body, S: Store>(
     mut response: Response<C>,
-    mut held: Option<Held<S>>,
+    mut held: Option<Box<Held<S>>>,
     headers: Option<Box<ResponseHeaders>>,
 ) -> Response<HeldBody<C, S>> {
     if let Some(held) = &mut held {

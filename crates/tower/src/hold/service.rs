@@ -70,7 +70,7 @@ where
 
 /// The state of a call after its first step.
 enum CallState<C, S: Store + 'static> {
-    Passes(Option<Held<S>>, Option<Box<ResponseHeaders>>),
+    Passes(Option<Box<Held<S>>>, Option<Box<ResponseHeaders>>),
     Rejected(Box<Response<C>>),
     Waits(HoldRequest<S>),
 }
@@ -78,7 +78,7 @@ enum CallState<C, S: Store + 'static> {
 /// Finds the policy, and holds if the store answers at once.
 fn begin<S, R, B, C>(
     shared: &Shared<S, R>,
-    settings: &Arc<HoldSettings>,
+    settings: &HoldSettings,
     request: &Request<B>,
 ) -> CallState<C, S>
 where
@@ -95,7 +95,8 @@ where
     let (prepared, ttl) = (&policy.inner().policy, settings.ttl_under(&policy));
     let guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));
     key.leave();
-    let mut held = Held { guard, settings: Arc::clone(settings) };
+    // In a box, because it moves from the call to the response and to its body.
+    let mut held = Box::new(Held { guard, used_from: settings.used_from.clone() });
     let Some(result) = held.guard.open(cost).now() else {
         return CallState::Waits(HoldRequest {
             policy: policy.into_owned(),
@@ -139,7 +140,7 @@ pin_project! {
         S: 'static,
     {
         // The call is dropped before the units are settled.
-        Passing { #[pin] passing: F, held: Option<Held<S>>, headers: Option<Box<ResponseHeaders>> },
+        Passing { #[pin] passing: F, held: Option<Box<Held<S>>>, headers: Option<Box<ResponseHeaders>> },
         Rejected { response: Option<Box<Response<C>>> },
         Waiting { waiting: Waiting<C, E, S> },
     }

@@ -24,7 +24,7 @@ pub(super) struct HoldRequest<S: Store + 'static> {
     pub(super) policy: NamedPolicy,
     /// Units to hold.
     pub(super) cost: u32,
-    pub(super) held: Held<S>,
+    pub(super) held: Box<Held<S>>,
     /// The first answer, if the store gave it at once.
     pub(super) first: Option<Answer>,
 }

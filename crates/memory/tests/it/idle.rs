@@ -1,0 +1,68 @@
+//! Entries whose last hold has ended: a few stay for the next holds of their keys, and nobody sees them.
+
+use sluicegate_core::{HoldOperation, Operation};
+use sluicegate_memory::MemoryStore;
+
+use super::{at, policy};
+
+const HOLD: HoldOperation<'_> = HoldOperation::Hold { id: b"a", cost: 1, ttl: None };
+const SETTLE: HoldOperation<'_> = HoldOperation::Settle { id: b"a", used: None };
+
+#[test]
+fn settle_last_hold_of_many_keys_keeps_few() {
+    let (store, limit) = (MemoryStore::new(), policy("concurrency:1/30s"));
+    let apply = |key: u32, op| store.apply_hold(&key.to_le_bytes(), &limit, at(0), op).unwrap();
+    for key in 0..1_000 {
+        assert!(apply(key, HOLD).allowed() && apply(key, SETTLE).allowed());
+    }
+    let few = store.usage();
+    for key in 0..100_000 {
+        assert!(apply(key, HOLD).allowed() && apply(key, SETTLE).allowed(), "{key}");
+    }
+    assert_eq!(store.usage(), few, "as many stay as there are segments");
+    assert!(few.keys <= 256, "{few:?}");
+    // All at once, and then none.
+    for key in 0..20_000 {
+        assert!(apply(key, HOLD).allowed());
+    }
+    let all = store.usage();
+    assert!((20_000..=20_000 + few.keys).contains(&all.keys), "{all:?}");
+    for key in 0..20_000 {
+        assert!(!apply(key, HoldOperation::Hold { id: b"b", cost: 1, ttl: None }).allowed());
+        assert!(apply(key, SETTLE).allowed() && !apply(key, SETTLE).allowed());
+    }
+    let after = store.usage();
+    assert!(after.keys <= 256 && after.bytes < 2 * few.bytes, "{few:?} {after:?}");
+}
+
+#[test]
+fn idle_key_is_as_an_unused_one() {
+    let limit = policy("concurrency:2/30s");
+    let (rate, both) = (policy("gcra:3/1h"), policy("concurrency:2/30s,sliding-log:3/1h"));
+    let ttl = Some(std::time::Duration::from_secs(9));
+    for step in 0..5 {
+        let [store, unused] = [MemoryStore::new(), MemoryStore::new()];
+        assert!(store.apply_hold(b"k", &limit, at(0), HOLD).unwrap().allowed());
+        assert!(store.apply_hold(b"k", &limit, at(1), SETTLE).unwrap().allowed());
+        assert_eq!(store.with_entry(b"k", |_| ()), None);
+        if step == 0 {
+            assert!(!store.reset(b"k", at(1)), "it had recovered");
+        }
+        for store in [&store, &unused] {
+            let taken = match step {
+                0 | 1 => store.apply(b"k", &rate, at(2), Operation::Take(1)),
+                2 => store.apply(b"k", &limit, at(2), Operation::Peek(1)),
+                3 => store.apply(b"k", &both, at(2), Operation::Reset),
+                _ => Ok(store.apply_hold(b"k", &both, at(2), HOLD).unwrap()),
+            };
+            assert!(taken.unwrap().allowed());
+        }
+        let saved = [&store, &unused].map(|store| {
+            let hold = HoldOperation::Hold { id: b"c", cost: 1, ttl };
+            let decisions =
+                [&limit, &rate, &both].map(|it| store.apply_hold(b"k", it, at(3), hold).unwrap());
+            (decisions, store.with_entry(b"k", |entry| entry.encode()))
+        });
+        assert_eq!(saved[0], saved[1], "step {step}");
+    }
+}
