@@ -73,6 +73,12 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         &self.hold.id
     }
 
+    /// Whether the store has answered later: a drop then settles in the background.
+    #[must_use]
+    pub const fn is_remote(&self) -> bool {
+        self.runtime.is_some()
+    }
+
     /// Whether a task renews the hold.
     #[must_use]
     pub const fn is_kept_alive(&self) -> bool {

@@ -1,0 +1,70 @@
+//! Arguments of calls: keys, spans, costs.
+
+use std::time::Duration;
+
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyString},
+};
+
+/// The bytes of a key: those of a `bytes`, or a `str` as UTF-8.
+pub(crate) fn bytes<'a>(name: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_str()?.as_bytes());
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes());
+    }
+    let class = value.get_type().name()?;
+    Err(PyTypeError::new_err(format!("invalid {name} of type `{class}`: expected str or bytes")))
+}
+
+/// A span: seconds as a number, or a `timedelta`.
+pub(crate) fn span(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let invalid = |shown: &dyn std::fmt::Display| {
+        format!("invalid {name} `{shown}`: expected seconds from 0 on, or a timedelta")
+    };
+    let seconds = match value.extract::<f64>() {
+        Ok(seconds) => seconds,
+        Err(_) => match value.call_method0("total_seconds").and_then(|it| it.extract::<f64>()) {
+            Ok(_) => {
+                return value
+                    .extract::<Duration>()
+                    .map_err(|_| PyValueError::new_err(invalid(value)));
+            }
+            Err(_) => return Err(PyTypeError::new_err(invalid(&value.get_type().name()?))),
+        },
+    };
+    // Whole microseconds, so that 0.1 is 100 ms.
+    let span = Duration::try_from_secs_f64(seconds);
+    let span = span.map_err(|_| PyValueError::new_err(invalid(&seconds)))?;
+    let nanos = span.as_nanos() + 500;
+    let micros = u64::try_from(nanos / 1000);
+    micros.map(Duration::from_micros).map_err(|_| PyValueError::new_err(invalid(&seconds)))
+}
+
+pub(crate) fn optional_span(
+    name: &str,
+    value: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Duration>> {
+    value.map(|value| span(name, value)).transpose()
+}
+
+/// A number of units.
+pub(crate) struct Units(pub(crate) u32);
+
+impl FromPyObject<'_, '_> for Units {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        value.extract::<u32>().map(Self).map_err(|_| {
+            let text = format!("invalid number of units `{}`: expected 0 to 4294967295", *value);
+            if value.extract::<i128>().is_ok() {
+                PyValueError::new_err(text)
+            } else {
+                PyTypeError::new_err(text)
+            }
+        })
+    }
+}
