@@ -159,6 +159,12 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         self.hold.renew()
     }
 
+    /// [`renew`](Self::renew) as a future that does not borrow the guard.
+    pub fn renewal(&self) -> impl Future<Output = Result<Answer, S::Error>> + Send + use<S> {
+        let hold = self.hold.clone();
+        async move { hold.renew().await }
+    }
+
     /// Settles with `used` units in a store that answers now; `None` and no settle in another one.
     pub fn settle_now(mut self, used: u32) -> Option<Result<Answer, S::Error>> {
         self.stop_renewal();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBytes, PyString},
+    types::{PyBytes, PyDelta, PyString},
 };
 
 /// The bytes of a key: those of a `bytes`, or a `str` as UTF-8.
@@ -25,16 +25,11 @@ pub(crate) fn span(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let invalid = |shown: &dyn std::fmt::Display| {
         format!("invalid {name} `{shown}`: expected seconds from 0 on, or a timedelta")
     };
-    let seconds = match value.extract::<f64>() {
-        Ok(seconds) => seconds,
-        Err(_) => match value.call_method0("total_seconds").and_then(|it| it.extract::<f64>()) {
-            Ok(_) => {
-                return value
-                    .extract::<Duration>()
-                    .map_err(|_| PyValueError::new_err(invalid(value)));
-            }
-            Err(_) => return Err(PyTypeError::new_err(invalid(&value.get_type().name()?))),
-        },
+    let Ok(seconds) = value.extract::<f64>() else {
+        let Ok(span) = value.cast::<PyDelta>() else {
+            return Err(PyTypeError::new_err(invalid(&value.get_type().name()?)));
+        };
+        return span.extract().map_err(|_| PyValueError::new_err(invalid(span)));
     };
     // Whole microseconds, so that 0.1 is 100 ms.
     let span = Duration::try_from_secs_f64(seconds);
@@ -52,6 +47,7 @@ pub(crate) fn optional_span(
 }
 
 /// A number of units.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Units(pub(crate) u32);
 
 impl FromPyObject<'_, '_> for Units {

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt as _, prelude::*};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -112,13 +112,13 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Runs `call`, and sets its reply as the result of `future`. Returns the number of the call.
+    /// Runs `call`, and sets its reply as the result of `future`. Returns the number of the call: no reply is a number.
     pub(crate) fn start(
         &self,
         py: Python<'_>,
         future: Py<PyAny>,
         call: impl Future<Output = Reply> + Send + 'static,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let ended = Arc::clone(&self.ended);
         let task = runtime::get(py)?.spawn(async move {
@@ -126,6 +126,6 @@ impl Bridge {
             ended.push(number, Replied(reply));
         });
         lock(&self.open).insert(number, OpenCall { future, task: task.abort_handle() });
-        Ok(number)
+        number.into_py_any(py)
     }
 }

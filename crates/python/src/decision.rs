@@ -1,7 +1,7 @@
 //! Decisions.
 
 use pyo3::{prelude::*, types::PyDelta};
-use sluicegate::{Answer, PreparedPolicy, Retry};
+use sluicegate::{Answer, Outcome, PreparedPolicy, Retry};
 use sluicegate_headers::{RateLimitHeaders, retry_after};
 use std::time::Duration;
 
@@ -18,6 +18,13 @@ pub(crate) struct Decision {
 impl Decision {
     pub(crate) const fn new(answer: Answer, policy: PreparedPolicy, key: Option<usize>) -> Self {
         Self { answer, policy, key }
+    }
+
+    /// This decision with another outcome.
+    pub(crate) fn with_outcome(&self, outcome: Outcome) -> Self {
+        let decision = sluicegate::Decision { outcome, ..self.answer.decision };
+        let answer = Answer { decision, source: self.answer.source };
+        Self { answer, policy: self.policy.clone(), key: self.key }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Units that are held until they are settled.
 
 use std::{
-    mem,
-    sync::{Mutex, PoisonError},
+    mem, process,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use pyo3::prelude::*;
-use sluicegate::{Answer, StoreError};
+use pyo3::{exceptions::PyValueError, prelude::*};
+use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, StoreError};
+use sluicegate_core::BoxFuture;
 
 use crate::{
     arguments::Units,
     bridge::Bridge,
     decision::Decision,
-    errors,
     request::{Guard, Replied, Reply, Value},
     runtime,
 };
@@ -24,17 +24,70 @@ use crate::{
 pub(crate) struct Hold {
     decision: Py<Decision>,
     allowed: bool,
-    /// With the units that each holds; empty once they are settled.
+    /// The process that holds the units. A child has a copy, which it must not settle.
+    process: u32,
+    /// With the units that each holds; empty once they are settled. Never locked while a call blocks: `id` locks it with the
+    /// lock of the interpreter, which the end of a call needs.
     guards: Mutex<Vec<(Guard, u32)>>,
 }
 
 impl Hold {
     pub(crate) fn new(decision: Py<Decision>, guards: Vec<(Guard, u32)>) -> Self {
-        Self { decision, allowed: !guards.is_empty(), guards: Mutex::new(guards) }
+        let (allowed, process) = (!guards.is_empty(), process::id());
+        Self { decision, allowed, process, guards: Mutex::new(guards) }
     }
 
-    fn take(&self) -> Vec<(Guard, u32)> {
-        mem::take(&mut *self.guards.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock(&self) -> MutexGuard<'_, Vec<(Guard, u32)>> {
+        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the guards, to settle them with `used` units. If those are invalid, nothing is taken.
+    fn take(&self, used: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(Guard, u32)>> {
+        self.leave_to_parent();
+        let mut guards = self.lock();
+        if let Some(used) = used {
+            let each = match used.extract::<Units>() {
+                Ok(Units(used)) => vec![used; guards.len()],
+                Err(error) => match used.extract::<Vec<Units>>() {
+                    Ok(each) => each.into_iter().map(|Units(used)| used).collect(),
+                    Err(_) => return Err(error),
+                },
+            };
+            let (found, expected) = (each.len(), guards.len());
+            if found != expected && expected > 0 {
+                return Err(PyValueError::new_err(format!(
+                    "invalid used of {found} numbers: expected one number, or one for each of {expected} keys"
+                )));
+            }
+            for ((guard, units), used) in guards.iter_mut().zip(each) {
+                *units = used;
+                guard.set_used(used);
+            }
+        }
+        Ok(mem::take(&mut *guards))
+    }
+
+    /// Forgets the guards in a child of the process that holds the units, unless the state is in the child, too.
+    fn leave_to_parent(&self) {
+        if self.process != process::id() {
+            let (theirs, own) = mem::take(&mut *self.lock())
+                .into_iter()
+                .partition::<Vec<_>, _>(|(guard, _)| guard.is_remote());
+            mem::forget(theirs);
+            *self.lock() = own;
+        }
+    }
+
+    /// The denial of a hold that is not open.
+    fn not_open(&self) -> Decision {
+        let decision = self.decision.get();
+        decision.with_outcome(Outcome::Deny { retry: Retry::Never })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.leave_to_parent();
     }
 }
 
@@ -48,68 +101,71 @@ impl Hold {
 
     /// The id of the hold; empty once it is settled.
     #[getter]
-    fn id(&self) -> Vec<u8> {
-        let guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
-        guards.first().map_or_else(Vec::new, |(guard, _)| guard.id().to_vec())
+    fn id(&self) -> std::borrow::Cow<'static, [u8]> {
+        self.lock().first().map_or_else(Vec::new, |(guard, _)| guard.id().to_vec()).into()
     }
 
     /// Whether units are held still, as far as this process knows.
     #[getter]
     fn open(&self) -> bool {
-        !self.guards.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.lock().is_empty()
     }
 
     fn __bool__(&self) -> bool {
         self.allowed
     }
 
-    /// Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. Only the first
-    /// settle counts.
+    /// Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision is
+    /// a denial if the hold has expired, or was settled before: then nothing more is charged.
     #[pyo3(signature = (used = None))]
-    fn settle(&self, py: Python<'_>, used: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let guards = with_used(self.take(), used)?;
-        if !guards.is_empty() {
-            let settled = settle_now(guards);
-            match settled {
-                Settled::Now(reply) => Replied(reply).into_python(py)?,
-                Settled::Later(guards) => {
-                    Replied(runtime::block(py, settle(guards))?).into_python(py)?
-                }
-            };
-        }
-        Ok(())
+    fn settle(&self, py: Python<'_>, used: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        let reply = match settle_now(self.take(used)?) {
+            Settled::Now(None) => return Ok(Py::new(py, self.not_open())?.into_any()),
+            Settled::Now(Some(reply)) => reply,
+            Settled::Later(guards) => runtime::block(py, settle(guards))?,
+        };
+        Replied(reply).into_python(py)
     }
 
-    /// Starts a settle on the event loop of `bridge`; see `Bridge`. `None` if nothing is left to do.
+    /// Starts a settle on the event loop of `bridge`; see `Bridge`. Returns the decision if it is there now.
     fn start_settle(
         &self,
         py: Python<'_>,
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
         used: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<u64>> {
-        let guards = with_used(self.take(), used)?;
-        if guards.is_empty() {
-            return Ok(None);
-        }
-        match settle_now(guards) {
-            Settled::Now(reply) => Replied(reply).into_python(py).map(|_| None),
-            Settled::Later(guards) => bridge.get().start(py, future, settle(guards)).map(Some),
+    ) -> PyResult<Py<PyAny>> {
+        match settle_now(self.take(used)?) {
+            Settled::Now(None) => Ok(Py::new(py, self.not_open())?.into_any()),
+            Settled::Now(Some(reply)) => Replied(reply).into_python(py),
+            Settled::Later(guards) => bridge.get().start(py, future, settle(guards)),
         }
     }
 
-    /// Prolongs the hold by its lifetime from now on. False if it is not open: it has expired, or was settled.
-    fn renew(&self, py: Python<'_>) -> PyResult<bool> {
-        let guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut renewed = !guards.is_empty();
-        for (guard, _) in guards.iter() {
-            let answer: Result<Answer, StoreError> = match guard.renew().now() {
-                Some(answer) => answer,
-                None => runtime::block(py, guard.renew().into_future())?,
-            };
-            renewed &= answer.map_err(|error| errors::store(py, &error))?.allowed();
+    /// Prolongs the hold by its lifetime from now on. The decision is a denial if it is not open: it has expired, or was
+    /// settled.
+    fn renew(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.renewal() {
+            Renewal::None => Ok(Py::new(py, self.not_open())?.into_any()),
+            Renewal::Now(reply) => Replied(reply).into_python(py),
+            Renewal::Later(renewals) => {
+                Replied(runtime::block(py, renew(renewals))?).into_python(py)
+            }
         }
-        Ok(renewed)
+    }
+
+    /// Starts a renewal on the event loop of `bridge`; see `Bridge`.
+    fn start_renew(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        match self.renewal() {
+            Renewal::None => Ok(Py::new(py, self.not_open())?.into_any()),
+            Renewal::Now(reply) => Replied(reply).into_python(py),
+            Renewal::Later(renewals) => bridge.get().start(py, future, renew(renewals)),
+        }
     }
 
     /// Raises `Denied` if the hold was denied.
@@ -149,59 +205,81 @@ impl Hold {
     }
 }
 
-/// Sets the units of each hold to settle.
-fn with_used(
-    mut guards: Vec<(Guard, u32)>,
-    used: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Vec<(Guard, u32)>> {
-    let Some(used) = used else { return Ok(guards) };
-    match used.extract::<Vec<Units>>() {
-        Ok(each) if each.len() == guards.len() => {
-            guards.iter_mut().zip(each).for_each(|(guard, used)| guard.1 = used.0);
+type BoxedRenewal = BoxFuture<'static, Result<Answer, StoreError>>;
+
+enum Renewal {
+    /// There is nothing to renew.
+    None,
+    Now(Reply),
+    Later(Vec<(BoxedRenewal, PreparedPolicy)>),
+}
+
+impl Hold {
+    /// Renews in a store that answers now.
+    fn renewal(&self) -> Renewal {
+        self.leave_to_parent();
+        let guards = self.lock();
+        if guards.is_empty() {
+            return Renewal::None;
         }
-        Ok(each) if !guards.is_empty() => {
-            let (found, expected) = (each.len(), guards.len());
-            return Err(pyo3::exceptions::PyValueError::new_err(format!(
-                "invalid used of {found} numbers: expected one number, or one for each of {expected} keys"
-            )));
+        let mut now = Vec::with_capacity(guards.len());
+        for (guard, _) in guards.iter().filter(|(guard, _)| !guard.is_remote()) {
+            now.extend(guard.renew().now().map(|answer| (answer, guard.policy().clone())));
         }
-        Ok(_) => {}
-        Err(_) => {
-            let used: Units = used.extract()?;
-            guards.iter_mut().for_each(|guard| guard.1 = used.0);
+        if now.len() == guards.len() {
+            return Renewal::Now(worst(now));
         }
+        let later =
+            |guard: &Guard| (Box::pin(guard.renewal()) as BoxedRenewal, guard.policy().clone());
+        Renewal::Later(guards.iter().map(|(guard, _)| later(guard)).collect())
     }
-    Ok(guards)
+}
+
+/// Renews all.
+async fn renew(renewals: Vec<(BoxedRenewal, PreparedPolicy)>) -> Reply {
+    let mut answers = Vec::with_capacity(renewals.len());
+    for (renewal, policy) in renewals {
+        answers.push((renewal.await, policy));
+    }
+    worst(answers)
 }
 
 enum Settled {
-    Now(Reply),
+    /// `None`: there was nothing to settle.
+    Now(Option<Reply>),
     Later(Vec<(Guard, u32)>),
 }
 
 /// Settles in a store that answers now.
-fn settle_now(mut guards: Vec<(Guard, u32)>) -> Settled {
-    while let Some((guard, used)) = guards.pop() {
-        if guard.is_remote() {
-            guards.push((guard, used));
-            return Settled::Later(guards);
-        }
-        if let Some(Err(error)) = guard.settle_now(used) {
-            return Settled::Now(Err(error));
-        }
+fn settle_now(guards: Vec<(Guard, u32)>) -> Settled {
+    if guards.iter().any(|(guard, _)| guard.is_remote()) {
+        return Settled::Later(guards);
     }
-    Settled::Now(Ok(Value::Nothing))
+    let settled = guards.into_iter().filter_map(|(guard, used)| {
+        let policy = guard.policy().clone();
+        guard.settle_now(used).map(|answer| (answer, policy))
+    });
+    let answers: Vec<_> = settled.collect();
+    Settled::Now((!answers.is_empty()).then(|| worst(answers)))
 }
 
-/// Settles all. The first error is returned at the end.
+/// Settles all.
 async fn settle(guards: Vec<(Guard, u32)>) -> Reply {
-    let mut result = Ok(Value::Nothing);
+    let mut answers = Vec::with_capacity(guards.len());
     for (guard, used) in guards {
-        if let Err(error) = guard.settle(used).await
-            && result.is_ok()
-        {
-            result = Err(error);
-        }
+        let policy = guard.policy().clone();
+        answers.push((guard.settle(used).await, policy));
     }
-    result
+    worst(answers)
+}
+
+/// Of the answers on several keys: the first error, or else a denial, or else the one with the fewest units remaining.
+fn worst(answers: Vec<(Result<Answer, StoreError>, PreparedPolicy)>) -> Reply {
+    let mut answers = answers
+        .into_iter()
+        .map(|(answer, policy)| Ok((answer?, policy)))
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    answers.sort_by_key(|(answer, _)| (answer.allowed(), answer.remaining));
+    let (answer, policy) = answers.swap_remove(0);
+    Ok(Value::Decision(answer, policy))
 }

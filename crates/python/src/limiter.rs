@@ -33,7 +33,7 @@ pub(crate) struct Limiter(Backend);
 #[derive(Debug)]
 enum Backend {
     Local(Arc<AnyStore>),
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// A store in another process, connected in each process anew.
@@ -131,7 +131,7 @@ impl Limiter {
         let remote = Remote { url: url.to_owned(), options, store };
         // An invalid URL is an error here, not at the first call.
         remote.store(py)?;
-        Ok(Self(Backend::Remote(remote)))
+        Ok(Self(Backend::Remote(Box::new(remote))))
     }
 
     /// Whether calls are answered at once, by this process.
@@ -251,7 +251,7 @@ impl Limiter {
         policy: &Bound<'_, PyAny>,
         cost: Units,
         max_wait: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         let max_wait = optional_span("max_wait", max_wait)?.unwrap_or_default();
         let operation = match operation {
             "take" => Operation::Take(cost.0),
@@ -275,7 +275,7 @@ impl Limiter {
         cost: Units,
         timeout: &Bound<'_, PyAny>,
         jitter: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         self.start(py, bridge, future, wait_request(key, policy, &cost, timeout, jitter)?)
     }
 
@@ -285,7 +285,7 @@ impl Limiter {
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
         key: &Bound<'_, PyAny>,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         self.start(py, bridge, future, Request::Reset { key: bytes("key", key)?.to_vec() })
     }
 
@@ -297,7 +297,7 @@ impl Limiter {
         future: Py<PyAny>,
         takes: Vec<KeyedArgument<'_>>,
         all: bool,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         let takes = keyed(takes)?;
         let request = if all { Request::TakeAll(takes) } else { Request::TakeMany(takes) };
         self.start(py, bridge, future, request)
@@ -314,7 +314,7 @@ impl Limiter {
         ttl: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         renew: bool,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         let request = hold_request(holds, id, ttl, timeout, renew)?;
         self.start(py, bridge, future, Request::Hold(request))
     }
@@ -401,7 +401,7 @@ impl Limiter {
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
         request: Request,
-    ) -> PyResult<u64> {
+    ) -> PyResult<Py<PyAny>> {
         bridge.get().start(py, future, request.perform(self.store(py)?))
     }
 }

@@ -144,6 +144,6 @@ pub(crate) fn limit_text(
         Ok(text) => text.to_str()?.to_owned(),
         Err(_) => format!("{}us", crate::arguments::span("per", per)?.as_micros()),
     };
-    let options: String = options.iter().map(|option| format!(":{option}")).collect();
+    let options: String = options.into_iter().map(|option| format!(":{option}")).collect();
     Ok(format!("{name}:{limit}/{per}{options}"))
 }

@@ -67,7 +67,6 @@ pub(crate) enum Value {
         policy: PreparedPolicy,
         guards: Vec<(Guard, u32)>,
     },
-    Nothing,
 }
 
 /// A reply that is not yet an object.
@@ -95,7 +94,6 @@ impl Replied {
                 let decision = Py::new(py, Decision::new(decision, policy, key))?;
                 Hold::new(decision, guards).into_py_any(py)
             }
-            Value::Nothing => Ok(py.None()),
         }
     }
 }

@@ -38,14 +38,15 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _native.Bridge:
     return bridge
 
 
-async def _call(start: Callable[..., int | None], *arguments: object) -> Any:
-    """Starts a call on the event loop, and awaits it. A task that is cancelled ends the call."""
+async def _call(start: Callable[..., object], *arguments: object) -> Any:
+    """Starts a call on the event loop, and awaits it. A task that is cancelled ends the call. The start returns the number of the
+    call, or its reply if that is there at once."""
     loop = asyncio.get_running_loop()
     bridge = _bridge(loop)
     future = loop.create_future()
     call = start(bridge, future, *arguments)
-    if call is None:
-        return None
+    if type(call) is not int:
+        return call
     try:
         return await future
     except asyncio.CancelledError:
@@ -79,13 +80,14 @@ class Hold:
     def __bool__(self) -> bool:
         return bool(self._native)
 
-    async def settle(self, used: int | list[int] | None = None) -> None:
-        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held."""
-        await _call(self._native.start_settle, used)
+    async def settle(self, used: int | list[int] | None = None) -> Decision:
+        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision
+        is a denial if the hold has expired, or was settled before."""
+        return await _call(self._native.start_settle, used)
 
-    async def renew(self) -> bool:
-        """Prolongs the hold by its lifetime from now on. False if it is not open."""
-        return await asyncio.to_thread(self._native.renew)
+    async def renew(self) -> Decision:
+        """Prolongs the hold by its lifetime from now on. The decision is a denial if it is not open."""
+        return await _call(self._native.start_renew)
 
     async def __aenter__(self) -> Hold:
         self._native.check()
