@@ -9,6 +9,7 @@ mod figures;
 mod fuzz;
 mod install;
 mod loom;
+mod python;
 mod screenshots;
 mod shell;
 mod soak;
@@ -23,12 +24,12 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--no-install]              everything that CI checks: format, lints, tidy, tests,
-                                   model checks, documentation, benchmarks (briefly). Installs what is missing
+  test [--no-install]              everything that CI checks: format, lints, tidy, tests, the
+                                   Python package, model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
   dist [PART...] [--target TRIPLE] [--try]
                                    builds a release into target/dist: tarball, module, deb, wheel,
-                                   image, sbom, crates, with checksums; other targets than x86-64
+                                   python, image, sbom, crates, with checksums; other targets than x86-64
                                    Linux have fewer parts; --try installs each one and makes a
                                    first decision with it
   codegen                          makes the Rust of the protos, crates/proto/src/generated, anew

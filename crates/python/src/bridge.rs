@@ -17,14 +17,17 @@ use std::{
 use pyo3::{IntoPyObjectExt as _, prelude::*};
 use tokio::task::AbortHandle;
 
-use crate::{
-    request::{Replied, Reply},
-    runtime,
-};
+use crate::runtime;
+
+/// What a call replies, and Python gets as an object or as an exception.
+pub(crate) trait Reply: Send + 'static {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+}
+
+type BoxedReply = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 /// The calls of one event loop that have not ended.
 #[pyclass(frozen, module = "sluicegate._native")]
-#[derive(Debug)]
 pub(crate) struct Bridge {
     ended: Arc<Ended>,
     reader: UnixStream,
@@ -32,16 +35,14 @@ pub(crate) struct Bridge {
     next: AtomicU64,
 }
 
-#[derive(Debug)]
 struct OpenCall {
     future: Py<PyAny>,
     task: AbortHandle,
 }
 
 /// The results of calls that have ended, and whose futures do not have them yet.
-#[derive(Debug)]
 struct Ended {
-    replies: Mutex<Vec<(u64, Replied)>>,
+    replies: Mutex<Vec<(u64, BoxedReply)>>,
     writer: UnixStream,
 }
 
@@ -50,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ended {
-    fn push(&self, call: u64, reply: Replied) {
+    fn push(&self, call: u64, reply: BoxedReply) {
         let mut replies = lock(&self.replies);
         replies.push((call, reply));
         let is_first = replies.len() == 1;
@@ -90,7 +91,7 @@ impl Bridge {
             if future.call_method0("done")?.is_truthy()? {
                 continue;
             }
-            match reply.into_python(py) {
+            match reply(py) {
                 Ok(value) => future.call_method1("set_result", (value,))?,
                 Err(error) => future.call_method1("set_exception", (error,))?,
             };
@@ -113,17 +114,17 @@ impl Bridge {
 
 impl Bridge {
     /// Runs `call`, and sets its reply as the result of `future`. Returns the number of the call: no reply is a number.
-    pub(crate) fn start(
+    pub(crate) fn start<R: Reply>(
         &self,
         py: Python<'_>,
         future: Py<PyAny>,
-        call: impl Future<Output = Reply> + Send + 'static,
+        call: impl Future<Output = R> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let ended = Arc::clone(&self.ended);
         let task = runtime::get(py)?.spawn(async move {
             let reply = call.await;
-            ended.push(number, Replied(reply));
+            ended.push(number, Box::new(|py| reply.into_python(py)));
         });
         lock(&self.open).insert(number, OpenCall { future, task: task.abort_handle() });
         number.into_py_any(py)

@@ -1,7 +1,8 @@
 //! Decisions.
 
-use pyo3::{prelude::*, types::PyDelta};
-use sluicegate::{Answer, Outcome, PreparedPolicy, Retry};
+use crate::{bridge::Reply, errors};
+use pyo3::{IntoPyObjectExt as _, prelude::*, types::PyDelta};
+use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, StoreError};
 use sluicegate_headers::{RateLimitHeaders, retry_after};
 use std::time::Duration;
 
@@ -13,6 +14,16 @@ pub(crate) struct Decision {
     policy: PreparedPolicy,
     /// Of a decision on several keys: the index of the one that binds.
     key: Option<usize>,
+}
+
+/// A decision under a policy, as a call replies it.
+pub(crate) type Decided = Result<(Answer, PreparedPolicy), StoreError>;
+
+impl Reply for Decided {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let (answer, policy) = self.map_err(|error| errors::store(py, &error))?;
+        Decision::new(answer, policy, None).into_py_any(py)
+    }
 }
 
 impl Decision {

@@ -6,16 +6,20 @@ use std::{
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, StoreError};
+use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, Store, StoreError};
 use sluicegate_core::BoxFuture;
+use sluicegate_holds::HoldGuard;
 
 use crate::{
     arguments::Units,
-    bridge::Bridge,
-    decision::Decision,
-    request::{Guard, Replied, Reply, Value},
+    bridge::{Bridge, Reply as _},
+    decision::{Decided, Decision},
     runtime,
 };
+
+/// A store of any kind.
+pub(crate) type AnyStore = dyn Store<Error = StoreError>;
+pub(crate) type Guard = HoldGuard<AnyStore>;
 
 /// Units of one key or of several, which are held until they are settled or expire; or the denial of a hold. It is true if
 /// the units are held.
@@ -124,7 +128,7 @@ impl Hold {
             Settled::Now(Some(reply)) => reply,
             Settled::Later(guards) => runtime::block(py, settle(guards))?,
         };
-        Replied(reply).into_python(py)
+        reply.into_python(py)
     }
 
     /// Starts a settle on the event loop of `bridge`; see `Bridge`. Returns the decision if it is there now.
@@ -137,7 +141,7 @@ impl Hold {
     ) -> PyResult<Py<PyAny>> {
         match settle_now(self.take(used)?) {
             Settled::Now(None) => Ok(Py::new(py, self.not_open())?.into_any()),
-            Settled::Now(Some(reply)) => Replied(reply).into_python(py),
+            Settled::Now(Some(reply)) => reply.into_python(py),
             Settled::Later(guards) => bridge.get().start(py, future, settle(guards)),
         }
     }
@@ -147,10 +151,8 @@ impl Hold {
     fn renew(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.renewal() {
             Renewal::None => Ok(Py::new(py, self.not_open())?.into_any()),
-            Renewal::Now(reply) => Replied(reply).into_python(py),
-            Renewal::Later(renewals) => {
-                Replied(runtime::block(py, renew(renewals))?).into_python(py)
-            }
+            Renewal::Now(reply) => reply.into_python(py),
+            Renewal::Later(renewals) => runtime::block(py, renew(renewals))?.into_python(py),
         }
     }
 
@@ -163,7 +165,7 @@ impl Hold {
     ) -> PyResult<Py<PyAny>> {
         match self.renewal() {
             Renewal::None => Ok(Py::new(py, self.not_open())?.into_any()),
-            Renewal::Now(reply) => Replied(reply).into_python(py),
+            Renewal::Now(reply) => reply.into_python(py),
             Renewal::Later(renewals) => bridge.get().start(py, future, renew(renewals)),
         }
     }
@@ -210,7 +212,7 @@ type BoxedRenewal = BoxFuture<'static, Result<Answer, StoreError>>;
 enum Renewal {
     /// There is nothing to renew.
     None,
-    Now(Reply),
+    Now(Decided),
     Later(Vec<(BoxedRenewal, PreparedPolicy)>),
 }
 
@@ -236,7 +238,7 @@ impl Hold {
 }
 
 /// Renews all.
-async fn renew(renewals: Vec<(BoxedRenewal, PreparedPolicy)>) -> Reply {
+async fn renew(renewals: Vec<(BoxedRenewal, PreparedPolicy)>) -> Decided {
     let mut answers = Vec::with_capacity(renewals.len());
     for (renewal, policy) in renewals {
         answers.push((renewal.await, policy));
@@ -246,7 +248,7 @@ async fn renew(renewals: Vec<(BoxedRenewal, PreparedPolicy)>) -> Reply {
 
 enum Settled {
     /// `None`: there was nothing to settle.
-    Now(Option<Reply>),
+    Now(Option<Decided>),
     Later(Vec<(Guard, u32)>),
 }
 
@@ -264,7 +266,7 @@ fn settle_now(guards: Vec<(Guard, u32)>) -> Settled {
 }
 
 /// Settles all.
-async fn settle(guards: Vec<(Guard, u32)>) -> Reply {
+async fn settle(guards: Vec<(Guard, u32)>) -> Decided {
     let mut answers = Vec::with_capacity(guards.len());
     for (guard, used) in guards {
         let policy = guard.policy().clone();
@@ -274,12 +276,11 @@ async fn settle(guards: Vec<(Guard, u32)>) -> Reply {
 }
 
 /// Of the answers on several keys: the first error, or else a denial, or else the one with the fewest units remaining.
-fn worst(answers: Vec<(Result<Answer, StoreError>, PreparedPolicy)>) -> Reply {
+fn worst(answers: Vec<(Result<Answer, StoreError>, PreparedPolicy)>) -> Decided {
     let mut answers = answers
         .into_iter()
         .map(|(answer, policy)| Ok((answer?, policy)))
         .collect::<Result<Vec<_>, StoreError>>()?;
     answers.sort_by_key(|(answer, _)| (answer.allowed(), answer.remaining));
-    let (answer, policy) = answers.swap_remove(0);
-    Ok(Value::Decision(answer, policy))
+    Ok(answers.swap_remove(0))
 }

@@ -16,12 +16,13 @@ use sluicegate_redis::{Options, RedisStore};
 
 use crate::{
     arguments::{Units, bytes, optional_span, span},
-    bridge::Bridge,
+    bridge::{Bridge, Reply as _},
     clock::ManualClock,
     decision::Decision,
     errors,
+    hold::AnyStore,
     policy::prepared,
-    request::{AnyStore, HoldRequest, Keyed, Replied, Reply, Request},
+    request::{HoldRequest, Keyed, Replied, Request},
     runtime,
 };
 
@@ -382,17 +383,17 @@ impl Limiter {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut call = std::pin::pin!(request.perform(Arc::clone(store)));
         match call.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(reply) => Replied(reply).into_python(py),
+            std::task::Poll::Ready(reply) => reply.into_python(py),
             std::task::Poll::Pending => {
-                let reply: Reply = runtime::block(py, call)?;
-                Replied(reply).into_python(py)
+                let reply: Replied = runtime::block(py, call)?;
+                reply.into_python(py)
             }
         }
     }
 
     fn block(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
         let reply = runtime::block(py, request.perform(self.store(py)?))?;
-        Replied(reply).into_python(py)
+        reply.into_python(py)
     }
 
     fn start(

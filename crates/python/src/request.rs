@@ -8,15 +8,17 @@ use sluicegate::{
     WaitOptions,
 };
 use sluicegate_core::{KeyedTake, MultiKeyOperation, Retry};
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_holds::HoldId;
 use tokio::time::{Instant, sleep};
 
-use crate::{decision::Decision, errors, hold::Hold};
+use crate::{
+    bridge::Reply,
+    decision::Decision,
+    errors,
+    hold::{AnyStore, Guard, Hold},
+};
 
-/// A store of any kind.
-pub(crate) type AnyStore = dyn Store<Error = StoreError>;
-pub(crate) type Guard = HoldGuard<AnyStore>;
-pub(crate) type Reply = Result<Value, StoreError>;
+pub(crate) type Replied = Result<Value, StoreError>;
 
 /// Pauses between two attempts of a hold that waits.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -69,13 +71,9 @@ pub(crate) enum Value {
     },
 }
 
-/// A reply that is not yet an object.
-#[derive(Debug)]
-pub(crate) struct Replied(pub(crate) Reply);
-
-impl Replied {
-    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self.0.map_err(|error| errors::store(py, &error))? {
+impl Reply for Replied {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.map_err(|error| errors::store(py, &error))? {
             Value::Decision(answer, policy) => Decision::new(answer, policy, None).into_py_any(py),
             Value::Flag(flag) => flag.into_py_any(py),
             Value::Decisions(answers) => {
@@ -100,7 +98,7 @@ impl Replied {
 
 impl Request {
     /// Sends it to the store, and waits as long as it says.
-    pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Reply {
+    pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Replied {
         match self {
             Self::Apply { key, policy, operation } => {
                 let answer = store.apply(&key, &policy, operation).await?;
@@ -139,7 +137,7 @@ impl Request {
 impl HoldRequest {
     /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may make room at any
     /// time, and a store does not tell.
-    async fn perform(self, store: &Arc<AnyStore>) -> Reply {
+    async fn perform(self, store: &Arc<AnyStore>) -> Replied {
         let start = Instant::now();
         loop {
             let (decision, key, guards) = self.attempt(store).await?;

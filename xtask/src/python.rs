@@ -1,0 +1,127 @@
+//! The Python package: builds its wheel, and runs its tests against the wheel in an environment of their own.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{install, shell, workspace};
+
+/// What builds and tests the package, from PyPI.
+const TOOLS: [&str; 7] = [
+    "maturin==1.16.0",
+    "mypy==2.4.1",
+    // With a Node.js of its own.
+    "pyright[nodejs]==1.1.414",
+    "pytest==9.2.0",
+    "pytest-asyncio==1.5.0",
+    "redis==8.1.0",
+    "uvloop==0.23.0",
+];
+
+/// What a test run has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Tested {
+    Passed,
+    /// The tools cannot be installed.
+    Skipped,
+}
+
+/// Builds the wheel, installs it into a fresh environment, and runs its tests, the examples of its documentation, and the
+/// type checkers.
+pub(crate) fn test() -> Result<Tested> {
+    let tools = tools();
+    if let Err(error) = install::ensure_python(&tools, &TOOLS) {
+        println!("{error:#}");
+        shell::announce(
+            "SKIPPED: the tests of the Python package, whose tools cannot be installed",
+        );
+        return Ok(Tested::Skipped);
+    }
+    let mut maturin = maturin(&tools);
+    let wheel =
+        build(maturin.args(["--profile", "dev"]), &workspace::root().join("target/python/wheel"))?;
+    let python = fresh(&tools, &wheel)?;
+    let mut program = shell::cargo();
+    program.current_dir(workspace::root());
+    shell::run(program.args(["build", "--locked", "-p", "sluicegate-cli"]))?;
+
+    let package = workspace::root().join("bindings/python");
+    let pytest = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        command.current_dir(&package).args(["-m", "pytest", "--quiet"]).args(arguments);
+        shell::run(&mut command)
+    };
+    pytest(&["tests"])?;
+    pytest(&["--doctest-modules", "--pyargs", "sluicegate"])?;
+    if package.join("examples").is_dir() {
+        let mut mypy = Command::new(&python);
+        shell::run(mypy.current_dir(&package).args(["-m", "mypy", "--strict", "examples"]))?;
+        let mut pyright = Command::new(&python);
+        pyright.current_dir(&package).args(["-m", "pyright", "--pythonpath"]).arg(&python);
+        shell::run(pyright.arg("examples"))?;
+    }
+    Ok(Tested::Passed)
+}
+
+/// Builds the wheel of a release into `folder`, and returns its path: linked by zig, which is in the search path `path`, against
+/// the glibc of `manylinux`.
+pub(crate) fn release_wheel(
+    path: &OsStr,
+    flags: &str,
+    epoch: &str,
+    folder: &Path,
+) -> Result<PathBuf> {
+    let tools = tools();
+    install::ensure_python(&tools, &TOOLS)?;
+    let mut maturin = maturin(&tools);
+    maturin.args(["--profile", "production", "--zig", "--compatibility", "manylinux2014"]);
+    maturin.args(["--target", "x86_64-unknown-linux-gnu"]);
+    maturin.env("PATH", path).env("CARGO_ENCODED_RUSTFLAGS", flags).env("SOURCE_DATE_EPOCH", epoch);
+    build(&mut maturin, folder)
+}
+
+fn tools() -> PathBuf {
+    workspace::root().join("target/tools/python")
+}
+
+fn maturin(tools: &Path) -> Command {
+    let mut maturin = Command::new(tools.join("bin/maturin"));
+    maturin.current_dir(workspace::root().join("bindings/python"));
+    maturin.args(["build", "--locked", "--quiet"]);
+    maturin
+}
+
+/// Runs `maturin`, and returns the path of the wheel in `folder`.
+fn build(maturin: &mut Command, folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    shell::run(maturin.arg("--out").arg(folder))?;
+    let mut files = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    Ok(files.next().context("maturin has built no wheel")??.path())
+}
+
+/// The Python of an environment with the wheel, and with the packages of `tools`, but without the sources.
+fn fresh(tools: &Path, wheel: &Path) -> Result<PathBuf> {
+    let folder = workspace::root().join("target/python/venv");
+    shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let python = folder.join("bin/python");
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]);
+    shell::run(pip.arg(wheel))?;
+    // The packages of the tools, after those of this environment.
+    let packages = |python: &Path| {
+        let code = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        let path = shell::output(Command::new(python).args(["-c", code]));
+        path.map(PathBuf::from).context("Python does not tell where its packages are")
+    };
+    let link = packages(&python)?.join("tools.pth");
+    fs::write(&link, packages(&tools.join("bin/python"))?.display().to_string())
+        .with_context(|| link.display().to_string())?;
+    Ok(python)
+}
