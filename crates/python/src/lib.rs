@@ -9,6 +9,7 @@ mod bridge;
 mod clock;
 mod decision;
 mod errors;
+mod fork;
 mod hold;
 mod limiter;
 mod policy;
@@ -25,6 +26,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<clock::ManualClock>()?;
     module.add_class::<hold::Hold>()?;
     module.add_class::<bridge::Bridge>()?;
-    module.add_function(wrap_pyfunction!(runtime::after_fork, module)?)?;
+    fork::prepare();
     module.add_function(wrap_pyfunction!(policy::limit_text, module)?)
 }

@@ -20,6 +20,7 @@ use crate::{
     clock::ManualClock,
     decision::Decision,
     errors,
+    fork::Gated,
     hold::AnyStore,
     policy::prepared,
     request::{HoldRequest, Keyed, Replied, Request},
@@ -33,7 +34,11 @@ pub(crate) struct Limiter(Backend);
 
 #[derive(Debug)]
 enum Backend {
-    Local(Arc<AnyStore>),
+    Local {
+        store: Arc<AnyStore>,
+        /// The same store, for calls without the lock of the interpreter.
+        gated: Arc<AnyStore>,
+    },
     Remote(Box<Remote>),
 }
 
@@ -80,13 +85,15 @@ impl Limiter {
     fn in_memory(max_memory: usize, clock: Option<&Bound<'_, ManualClock>>) -> Self {
         use sluicegate::{ClockedStore, MemoryStore, SystemClock, WhenFull};
         let store = MemoryStore::bounded(max_memory, WhenFull::Deny);
-        Self(Backend::Local(match clock {
+        let store: Arc<AnyStore> = match clock {
             Some(clock) => {
                 let clock = clock.get().0.clone();
                 Arc::new(LocalLimiter::from(ClockedStore::new(store, clock)))
             }
             None => Arc::new(LocalLimiter::from(ClockedStore::new(store, SystemClock::new()))),
-        }))
+        };
+        let gated = Arc::new(Gated(Arc::clone(&store)));
+        Self(Backend::Local { store, gated })
     }
 
     /// A limiter in the store at `url`. It connects at the first call.
@@ -138,7 +145,7 @@ impl Limiter {
     /// Whether calls are answered at once, by this process.
     #[getter]
     fn is_local(&self) -> bool {
-        matches!(self.0, Backend::Local(_))
+        matches!(self.0, Backend::Local { .. })
     }
 
     #[pyo3(signature = (key, policy, cost = Units(1)))]
@@ -323,7 +330,7 @@ impl Limiter {
     /// Decisions by source, and other counts, of a store in another process.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = match &self.0 {
-            Backend::Local(_) => Counters::default(),
+            Backend::Local { .. } => Counters::default(),
             Backend::Remote(remote) => sluicegate::Limiter::new(remote.store(py)?).counters(),
         };
         let dict = PyDict::new(py);
@@ -344,9 +351,10 @@ impl Limiter {
 }
 
 impl Limiter {
+    /// The store for calls without the lock of the interpreter.
     fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
         match &self.0 {
-            Backend::Local(store) => Ok(Arc::clone(store)),
+            Backend::Local { gated, .. } => Ok(Arc::clone(gated)),
             Backend::Remote(remote) => remote.store(py),
         }
     }
@@ -360,7 +368,7 @@ impl Limiter {
     ) -> PyResult<Decision> {
         let (key, policy) = (bytes("key", key)?, prepared(policy)?);
         let answer = match &self.0 {
-            Backend::Local(store) => match store.apply(key, &policy, operation) {
+            Backend::Local { store, .. } => match store.apply(key, &policy, operation) {
                 Applied::Now(answer) => answer,
                 Applied::Later(future) => runtime::block(py, future)?,
             },
@@ -379,7 +387,7 @@ impl Limiter {
 
     /// Runs a request that waits for nothing in a store in this process.
     fn run(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
-        let Backend::Local(store) = &self.0 else { return self.block(py, request) };
+        let Backend::Local { store, .. } = &self.0 else { return self.block(py, request) };
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut call = std::pin::pin!(request.perform(Arc::clone(store)));
         match call.as_mut().poll(&mut context) {

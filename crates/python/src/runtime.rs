@@ -9,7 +9,6 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use sluicegate_holds::HoldId;
 use tokio::{
     runtime::{Builder, Runtime},
     time::timeout,
@@ -65,10 +64,4 @@ where
 
 async fn timeout_of<F: Future + Unpin>(future: F) -> Option<F::Output> {
     timeout(SIGNALS_EVERY, future).await.ok()
-}
-
-/// Called in the child after a fork, so that it does not make the ids of its parent.
-#[pyfunction]
-pub(crate) fn after_fork() {
-    HoldId::reseed();
 }

@@ -12,9 +12,6 @@ Shared by processes: `Limiter.connect("redis://127.0.0.1/")`, or `unix:///run/sl
 this host. With asyncio: `sluicegate.aio.Limiter`.
 """
 
-import os as _os
-
-from . import _native
 from ._errors import (
     CorruptState,
     Denied,
@@ -29,9 +26,6 @@ from ._errors import (
 from ._limiter import Limiter
 from ._native import Decision, Hold, ManualClock
 from ._policy import Policy
-
-if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(after_in_child=_native.after_fork)
 
 __all__ = [
     "CorruptState",

@@ -12,6 +12,7 @@ True
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -26,8 +27,9 @@ _Limiter = TypeVar("_Limiter", bound="Limiter")
 _bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Bridge] = WeakKeyDictionary()
 
 
-def _after_fork() -> None:
-    _bridges.clear()
+# The descriptors of a parent are not those of its child.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_bridges.clear)
 
 
 def _bridge(loop: asyncio.AbstractEventLoop) -> _native.Bridge:
