@@ -15,6 +15,7 @@ mod limiter;
 mod policy;
 mod request;
 mod runtime;
+mod usage;
 
 use pyo3::prelude::*;
 
@@ -27,5 +28,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hold::Hold>()?;
     module.add_class::<bridge::Bridge>()?;
     fork::prepare();
+    module.add_function(wrap_pyfunction!(usage::usage, module)?)?;
+    module.add_function(wrap_pyfunction!(usage::keys, module)?)?;
     module.add_function(wrap_pyfunction!(policy::limit_text, module)?)
 }

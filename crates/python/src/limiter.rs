@@ -352,7 +352,7 @@ impl Limiter {
 
 impl Limiter {
     /// The store for calls without the lock of the interpreter.
-    fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
+    pub(crate) fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
         match &self.0 {
             Backend::Local { gated, .. } => Ok(Arc::clone(gated)),
             Backend::Remote(remote) => remote.store(py),
