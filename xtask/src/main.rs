@@ -41,6 +41,7 @@ cargo xtask COMMAND
   screenshots                      makes the pictures of the dashboard, docs/figures/
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
+  python                           builds the Python package, and runs its tests and type checks
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
@@ -75,6 +76,7 @@ fn run() -> Result<()> {
         ["dist", rest @ ..] => dist::run(rest),
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
+        ["python"] => python::test().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
@@ -82,7 +84,7 @@ fn run() -> Result<()> {
         ["chaos"] => chaos::run(),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "codegen" | "figures" | "loom" | "soak" | "chaos"
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "soak" | "chaos"
             | "screenshots",
             rest @ ..,
         ] => {

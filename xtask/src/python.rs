@@ -43,8 +43,7 @@ pub(crate) fn test() -> Result<Tested> {
         return Ok(Tested::Skipped);
     }
     let mut maturin = maturin(&tools);
-    let wheel =
-        build(maturin.args(["--profile", "dev"]), &workspace::root().join("target/python/wheel"))?;
+    let wheel = build(maturin.args(["--profile", "dev"]), &folder().join("wheel"))?;
     let python = fresh(&tools, &wheel)?;
     let mut program = shell::cargo();
     program.current_dir(workspace::root());
@@ -68,6 +67,28 @@ pub(crate) fn test() -> Result<Tested> {
     Ok(Tested::Passed)
 }
 
+/// Other limiters, each in its newest release when the figures were written down.
+const PEERS: [&str; 5] = [
+    "aiolimiter==1.3.0",
+    "limits==5.8.0",
+    "pyrate-limiter==4.5.1",
+    "redis==8.1.0",
+    "throttled-py==3.5.0",
+];
+
+/// Compares the package with other limiters.
+pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
+    let (tools, peers) = (tools(), workspace::root().join("target/tools/python-peers"));
+    install::ensure_python(&tools, &TOOLS)?;
+    install::ensure_python(&peers, &PEERS)?;
+    let mut maturin = maturin(&tools);
+    let wheel =
+        build(maturin.args(["--profile", "production"]), &folder().join("wheel-production"))?;
+    let mut bench = Command::new(fresh(&peers, &wheel)?);
+    bench.arg(workspace::root().join("bindings/python/bench/bench.py"));
+    shell::run(bench.args(arguments))
+}
+
 /// Builds the wheel of a release into `folder`, and returns its path: linked by zig, which is in the search path `path`, against
 /// the glibc of `manylinux`.
 pub(crate) fn release_wheel(
@@ -83,6 +104,11 @@ pub(crate) fn release_wheel(
     maturin.args(["--target", "x86_64-unknown-linux-gnu"]);
     maturin.env("PATH", path).env("CARGO_ENCODED_RUSTFLAGS", flags).env("SOURCE_DATE_EPOCH", epoch);
     build(&mut maturin, folder)
+}
+
+/// What is built.
+fn folder() -> PathBuf {
+    workspace::root().join("target/python")
 }
 
 fn tools() -> PathBuf {
@@ -108,7 +134,7 @@ fn build(maturin: &mut Command, folder: &Path) -> Result<PathBuf> {
 
 /// The Python of an environment with the wheel, and with the packages of `tools`, but without the sources.
 fn fresh(tools: &Path, wheel: &Path) -> Result<PathBuf> {
-    let folder = workspace::root().join("target/python/venv");
+    let folder = folder().join("venv");
     shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let python = folder.join("bin/python");
     let mut pip = Command::new(&python);

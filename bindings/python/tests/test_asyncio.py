@@ -160,3 +160,45 @@ async def test_hold_renewed_and_settled_returns_decisions(redis_url):
         assert hold.open, "an invalid number settles nothing"
         assert (await hold.settle(4)).remaining == 96
         assert not await hold.settle(4) and not await hold.renew()
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_cancelled_holds_charge_no_rate(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key, policy = "cancelled-rates", "token-bucket:1000/1h"
+    for number in range(60):
+        task = asyncio.ensure_future(limiter.hold(key, policy, 10, ttl=3600)._started())
+        for _ in range(number % 6):
+            await asyncio.sleep(0)
+        if number % 2:
+            await asyncio.sleep(0.0003)
+        task.cancel()
+        ended = (await asyncio.gather(task, return_exceptions=True))[0]
+        if isinstance(ended, aio.Hold):
+            await ended.settle(0)
+        del ended, task
+    for _ in range(1000):
+        if (await limiter.peek(key, policy)).remaining == 1000:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{await limiter.peek(key, policy)}")
+
+
+def test_cancelled_hold_whose_reply_is_there_charges_no_rate(redis_url):
+    """The task is cancelled after the future has its result, and before the task goes on."""
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+    key, policy = "cancelled-after-reply", "token-bucket:100/1h"
+
+    async def cancel():
+        task = asyncio.ensure_future(limiter.hold(key, policy, 10, ttl=3600)._started())
+        while task._fut_waiter is None or not task._fut_waiter.done():
+            assert not task.done()
+            # The reply is set by a callback, and the task is woken by the next one: between them comes this.
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    checking = Limiter.connect(redis_url, timeout=20)
+    until(lambda: checking.peek(key, policy).remaining == 100)

@@ -36,7 +36,9 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(decision: Py<Decision>, guards: Vec<(Guard, u32)>) -> Self {
+    /// Of a drop without a settle, each guard charges its units.
+    pub(crate) fn new(decision: Py<Decision>, mut guards: Vec<(Guard, u32)>) -> Self {
+        guards.iter_mut().for_each(|(guard, units)| guard.set_used(*units));
         let (allowed, process) = (!guards.is_empty(), process::id());
         Self { decision, allowed, process, guards: Mutex::new(guards) }
     }
@@ -129,6 +131,13 @@ impl Hold {
             Settled::Later(guards) => runtime::block(py, settle(guards))?,
         };
         reply.into_python(py)
+    }
+
+    /// Cancels the hold in the background: the task that waited for it was.
+    fn cancel(&self) {
+        self.leave_to_parent();
+        let mut guards = mem::take(&mut *self.lock());
+        guards.iter_mut().for_each(|(guard, _)| guard.set_used(0));
     }
 
     /// Starts a settle on the event loop of `bridge`; see `Bridge`. Returns the decision if it is there now.

@@ -148,7 +148,8 @@ impl Limiter {
         matches!(self.0, Backend::Local { .. })
     }
 
-    #[pyo3(signature = (key, policy, cost = Units(1)))]
+    /// Takes `cost` units, all or none.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
     fn take(
         &self,
         py: Python<'_>,
@@ -159,7 +160,8 @@ impl Limiter {
         self.apply(py, key, policy, Operation::Take(cost.0))
     }
 
-    #[pyo3(signature = (key, policy, cost = Units(1)))]
+    /// Returns what `take` would return, and changes nothing.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
     fn peek(
         &self,
         py: Python<'_>,
@@ -170,7 +172,8 @@ impl Limiter {
         self.apply(py, key, policy, Operation::Peek(cost.0))
     }
 
-    #[pyo3(signature = (key, policy, cost = Units(1)))]
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
     fn charge(
         &self,
         py: Python<'_>,
@@ -181,7 +184,8 @@ impl Limiter {
         self.apply(py, key, policy, Operation::Charge(cost.0))
     }
 
-    #[pyo3(signature = (key, policy, cost = Units(1)))]
+    /// Gives back up to `cost` of the units in use.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
     fn refund(
         &self,
         py: Python<'_>,
@@ -297,18 +301,24 @@ impl Limiter {
         self.start(py, bridge, future, Request::Reset { key: bytes("key", key)?.to_vec() })
     }
 
-    /// Starts `take_many`, or `take_all` if `all`.
-    fn start_takes(
+    fn start_take_many(
         &self,
         py: Python<'_>,
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
         takes: Vec<KeyedArgument<'_>>,
-        all: bool,
     ) -> PyResult<Py<PyAny>> {
-        let takes = keyed(takes)?;
-        let request = if all { Request::TakeAll(takes) } else { Request::TakeMany(takes) };
-        self.start(py, bridge, future, request)
+        self.start(py, bridge, future, Request::TakeMany(keyed(takes)?))
+    }
+
+    fn start_take_all(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        takes: Vec<KeyedArgument<'_>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.start(py, bridge, future, Request::TakeAll(keyed(takes)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are those of `hold`")]

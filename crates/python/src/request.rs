@@ -187,7 +187,9 @@ impl HoldRequest {
         Ok((decision, Some(answer.key), guards))
     }
 
+    /// The guard of units that are held. Until Python has it, a drop cancels the hold: its task was.
     fn kept(&self, mut guard: Guard) -> Guard {
+        guard.set_used(0);
         if self.renews {
             guard.keep_alive();
         }

@@ -24,6 +24,7 @@ from ._native import Decision, ManualClock
 from ._policy import Policy, Span
 
 _Limiter = TypeVar("_Limiter", bound="Limiter")
+_Reply = TypeVar("_Reply")
 _bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Bridge] = WeakKeyDictionary()
 
 
@@ -40,19 +41,24 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _native.Bridge:
     return bridge
 
 
-async def _call(start: Callable[..., object], *arguments: object) -> Any:
+async def _call(start: Callable[..., int | _Reply], *arguments: object) -> _Reply:
     """Starts a call on the event loop, and awaits it. A task that is cancelled ends the call. The start returns the number of the
     call, or its reply if that is there at once."""
     loop = asyncio.get_running_loop()
     bridge = _bridge(loop)
-    future = loop.create_future()
+    future: asyncio.Future[_Reply] = loop.create_future()
     call = start(bridge, future, *arguments)
-    if type(call) is not int:
+    if not isinstance(call, int):
         return call
     try:
         return await future
     except asyncio.CancelledError:
         bridge.abort(call)
+        # The reply may have come before the task was cancelled.
+        if future.done() and not future.cancelled() and future.exception() is None:
+            reply = future.result()
+            if isinstance(reply, _native.Hold):
+                reply.cancel()
         raise
 
 
@@ -197,19 +203,19 @@ class Limiter:
         """Forgets the usage of `key`. Whether it had any."""
         if self._is_local:
             return self._native.reset(key)
-        return await _call(self._native.start_reset, key)
+        return bool(await _call(self._native.start_reset, key))
 
     async def take_many(self, takes: Iterable[Keyed]) -> list[Decision]:
         """Takes from several keys, each by itself, in one round trip."""
         if self._is_local:
             return self._native.take_many([*takes])
-        return await _call(self._native.start_takes, [*takes], False)
+        return await _call(self._native.start_take_many, [*takes])
 
     async def take_all(self, takes: Iterable[Keyed]) -> Decision:
         """Takes from all keys or from none. `decision.key` is the index of the key that binds."""
         if self._is_local:
             return self._native.take_all([*takes])
-        return await _call(self._native.start_takes, [*takes], True)
+        return await _call(self._native.start_take_all, [*takes])
 
     def hold(
         self,
