@@ -210,12 +210,14 @@ fn under_one_limit(
     }
     limit.keep_drain(ledger);
     let holds = OpenHolds(Some(ledger));
-    let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
+    let (remaining, reset_after) = limit.beside_holds(state, now, ledger).unwrap_or_else(|| {
+        (holds.remaining(limit, state, now), holds.reset_after(limit, state, now))
+    });
     let decision = Decision {
         outcome: Outcome::Allow { delay: Duration::ZERO },
         limit: limit.capacity(),
-        remaining: holds.remaining(limit, state, now),
-        reset_after: Duration::from_micros(reset_after),
+        remaining,
+        reset_after: Duration::from_micros(reset_after.max(holds.all_expired(now))),
         binding: 0,
     };
     if ledger.is_empty() && *state != State::None {

@@ -82,9 +82,9 @@ pub(crate) struct Ledger {
     /// were opened, not after it: then nothing has to be sorted.
     newest_expiry: u64,
     is_unsorted: bool,
-    /// Where the records of the newest hold and of the one before it begin, as far as is known.
-    newest: Option<usize>,
-    before_newest: Option<usize>,
+    /// The length of each record, while all are of one length; otherwise 0. The place of a record then does not wait for the
+    /// read of the one before.
+    stride: usize,
     /// What follows from the metered holds, if that is known: only while they are sorted.
     drain: Option<Drain>,
 }
@@ -146,6 +146,7 @@ impl Ledger {
     #[inline]
     pub(crate) fn owed(&self, rate: DrainRate, now: Timestamp) -> Option<u64> {
         match &self.drain {
+            _ if self.metered == 0 => Some(0),
             Some(drain) if drain.is_of(rate) => drain.owed(now.as_micros()),
             _ => self.drain_at(rate)?.owed(now.as_micros()),
         }
@@ -171,34 +172,48 @@ impl Ledger {
             let holds = self.by_expiry().into_iter();
             return holds.filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
         }
-        find_map(&self.records, |_, hold| {
+        let mut rest = &self.records[..];
+        while let Some((hold, behind)) = self.first(rest) {
             if hold.metered {
                 each(hold.expires, hold.units);
             }
-            None::<()>
-        });
+            rest = behind;
+        }
     }
 
     /// Where the record of the hold of that id is.
     #[inline]
     pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
-        let last = id.last()?;
-        // The last bytes differ mostly, and the comparison of all is a call.
-        let is_found = |hold: Hold<'_>| {
-            hold.id.len() == id.len() && hold.id.last() == Some(last) && hold.id == id
-        };
-        // The only short one of many, or the last of nested ones.
-        if let (Some(at), Some(before)) = (self.newest, self.before_newest)
-            && self.at(at).is_some_and(is_found)
-        {
-            return Some(Place { at, before });
+        let (last, size) = (id.last()?, HEAD + id.len());
+        let (mut at, mut before) = (0, 0);
+        let mut rest = &self.records[..];
+        if self.stride == 0 {
+            while let Some((hold, behind)) = first(rest) {
+                if hold.id == id {
+                    return Some(Place { at, before });
+                }
+                (before, at) = (at, self.records.len() - behind.len());
+                rest = behind;
+            }
+            return None;
         }
-        let mut before = 0;
-        find_map(&self.records, |at, hold| {
-            let place = Place { at, before };
-            before = at;
-            is_found(hold).then_some(place)
-        })
+        // The last bytes differ mostly, and the comparison of all is a call.
+        let is_found = |record: &[u8]| record.last() == Some(last) && record[HEAD..] == *id;
+        let (older, newest) = rest.split_at_checked(rest.len().checked_sub(size)?)?;
+        // The settle of the last one of nested holds, or of the only short one.
+        if self.stride == size && is_found(newest) {
+            return Some(Place { at: older.len(), before: older.len().saturating_sub(size) });
+        }
+        while self.stride == size
+            && let Some((record, behind)) = rest.split_at_checked(size)
+        {
+            if is_found(record) {
+                return Some(Place { at, before });
+            }
+            (before, at) = (at, at + size);
+            rest = behind;
+        }
+        None
     }
 
     /// The hold of that id.
@@ -213,8 +228,6 @@ impl Ledger {
             // Doubling would leave half of the memory unused.
             self.records.reserve_exact(len + self.records.len() / 8);
         }
-        self.before_newest = if self.is_empty() { Some(0) } else { self.newest };
-        self.newest = Some(self.records.len());
         self.records.extend_from_slice(&hold.head());
         self.records.extend_from_slice(hold.id);
         self.count(hold);
@@ -232,9 +245,6 @@ impl Ledger {
         let end = at + HEAD + id.len();
         let is_newest = end == self.records.len();
         self.records.drain(at..end);
-        self.before_newest = None;
-        self.newest =
-            if is_newest { Some(place.before) } else { self.newest.map(|it| it - (end - at)) };
         if self.records.capacity() > self.records.len() * 2 + 64 {
             self.records.shrink_to(self.records.len() * 2 + 64);
         }
@@ -326,9 +336,21 @@ impl Ledger {
         first(self.records.get(at..)?).map(|(hold, _)| hold)
     }
 
+    /// The first hold of some last records, and the records behind it.
+    #[inline]
+    fn first<'a>(&self, records: &'a [u8]) -> Option<(Hold<'a>, &'a [u8])> {
+        if self.stride == 0 {
+            return first(records);
+        }
+        let (record, behind) = records.split_at_checked(self.stride)?;
+        let (head, id) = record.split_first_chunk()?;
+        Some((hold(head, id), behind))
+    }
+
     /// Counts a hold that was added.
     fn count(&mut self, hold: &Hold<'_>) {
-        let units = u64::from(hold.units);
+        let (units, len) = (u64::from(hold.units), HEAD + hold.id.len());
+        self.stride = if self.is_empty() || self.stride == len { len } else { 0 };
         self.count_time(self.count == 0, hold.expires);
         self.count += 1;
         self.held += units;
@@ -357,29 +379,6 @@ impl Ledger {
         }
         std::mem::swap(&mut self.records, &mut records);
     }
-}
-
-/// The first result of `visit`, which sees each hold of `records` with the place where its record begins.
-#[inline]
-fn find_map<T>(records: &[u8], mut visit: impl FnMut(usize, Hold<'_>) -> Option<T>) -> Option<T> {
-    let mut rest = records;
-    while let Some(head) = rest.first() {
-        // Ids are mostly of one length: the place of a record then does not wait for the read of the one before.
-        let (id_len, run) = (head & !METERED, rest.len());
-        while let Some((record, behind)) = rest.split_at_checked(HEAD + usize::from(id_len))
-            && record[0] & !METERED == id_len
-        {
-            let (head, id) = record.split_first_chunk()?;
-            if let Some(found) = visit(records.len() - rest.len(), hold(head, id)) {
-                return Some(found);
-            }
-            rest = behind;
-        }
-        if rest.len() == run {
-            return None;
-        }
-    }
-    None
 }
 
 /// The first hold of `records`, and the records behind it.

@@ -147,7 +147,7 @@ impl OpenHolds<'_> {
         if ledger.held(true) == 0 {
             return drain(limit, state, now);
         }
-        if let Some(micros) = limit.drained_after(state, now, ledger) {
+        if let Some((_, micros)) = limit.beside_holds(state, now, ledger) {
             return micros;
         }
         let (mut state, mut last) = (as_of(limit, state, now), now.as_micros());

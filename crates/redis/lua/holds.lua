@@ -389,4 +389,9 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     return store(key, limits, now, at, existed) or tell(limits, now, 1, 0, 0)
 end
 
+-- Made once in a run.
+with_holds = function()
+    return holds
+end
+
 return holds

@@ -225,20 +225,21 @@ impl Gcra {
         Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
     }
 
-    /// Microseconds until nothing is owed, if the holds of `ledger` expire. Only where the sum of all fits in 64 bits.
-    pub(crate) fn drained_after(
+    /// As [`Limit::beside_holds`](super::Limit::beside_holds), where all fits in 64 bits.
+    pub(crate) fn beside_holds(
         &self,
         state: Option<&State>,
         now: Timestamp,
         ledger: &Ledger,
-    ) -> Option<u64> {
+    ) -> Option<(u32, u64)> {
         let debt = u64::try_from(self.debt(state, now)).ok()?;
-        let all = debt.checked_add(ledger.held(true).checked_mul(self.interval)?)?;
+        let held = ledger.held(true).checked_mul(self.interval)?;
+        let all = debt.checked_add(held)?;
         let owed = ledger.owed(self.drain_rate(), now)?.max(all);
-        (u128::from(owed) < self.ticks(MAX_DRAIN)).then(|| self.micros_of(owed))
+        let fits = u128::from(owed) < self.ticks(MAX_DRAIN);
+        fits.then(|| (self.free(all.into()), self.micros_of(owed)))
     }
 
-    /// The rate at which it pays back units.
     pub(crate) fn drain_rate(&self) -> DrainRate {
         DrainRate { ticks_per_unit: self.interval, ticks_per_micro: self.scale.into() }
     }
@@ -382,7 +383,6 @@ impl Algorithm for Gcra {
             return Retry::Never;
         }
         let over = (self.debt(state, now) + self.span(cost)).saturating_sub(self.span(self.burst));
-        // Most often, and without a division.
         if over == 0 { Retry::NOW } else { Retry::after_micros(self.micros(over)) }
     }
 

@@ -360,21 +360,21 @@ impl Limit {
         ask!(self, state, |limit, own| limit.reset_after(own, now))
     }
 
-    /// Microseconds until the state equals none, if nothing comes but that the holds of `ledger` expire, where that can be
-    /// told without their charges one by one.
+    /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state equals none if
+    /// nothing comes but that these expire; where both can be told without charging them one by one.
     #[inline]
-    pub(crate) fn drained_after(
+    pub(crate) fn beside_holds(
         &self,
         state: &State,
         now: Timestamp,
         ledger: &Ledger,
-    ) -> Option<u64> {
+    ) -> Option<(u32, u64)> {
         let Self::Gcra(gcra) = self else { return None };
         let state = if let State::Gcra(state) = state { Some(state) } else { None };
-        gcra.drained_after(state, now, ledger)
+        gcra.beside_holds(state, now, ledger)
     }
 
-    /// Keeps in `ledger` what [`drained_after`](Self::drained_after) asks it for.
+    /// Keeps in `ledger` what [`beside_holds`](Self::beside_holds) asks it for.
     #[inline]
     pub(crate) fn keep_drain(&self, ledger: &mut Ledger) {
         if let Self::Gcra(gcra) = self {

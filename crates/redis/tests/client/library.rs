@@ -136,3 +136,29 @@ async fn example_third_party_over_redis_denies_and_delays() {
     order.sort_unstable();
     assert_eq!(order, [0, 1, 2, 3, 4]);
 }
+
+/// Two limiters, as of two processes: the second holds once the first has settled, and asks at a pace that slows down.
+#[tokio::test]
+async fn hold_until_ready_over_redis_holds_after_a_settle_and_asks_seldom() {
+    let redis = Server::start(Engine::Redis70);
+    let (first, second) = (redis_limiter(&redis).await, redis_limiter(&redis).await);
+    let policy = policy("concurrency:1/1h");
+    let held = first.hold("report", &policy, 1, None).await.unwrap();
+    let started = now();
+    let mut waits = tokio::spawn(async move {
+        let minute = Duration::from_secs(60);
+        second.hold_until_ready("report", &policy, 1, None, minute).await.unwrap().allowed()
+    });
+    let calls = || -> u64 {
+        let stats: String = redis.ask("INFO commandstats");
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1);
+        calls.and_then(|it| it.split(',').next()?.parse().ok()).unwrap_or_default()
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut waits).await.is_err(), "it waits");
+    // The pauses are 1 ms, and then an eighth of the time waited: in `t` ms, about 8 + 8 ln(t / 8) attempts.
+    let (calls, waited) = (calls(), started.elapsed());
+    let most = 20.0 + 9.0 * (waited.as_secs_f64() * 1e3 / 8.0).ln();
+    assert!(calls > 5 && (calls as f64) < most, "{calls} calls in {waited:?}");
+    assert!(held.permit().unwrap().settle(0).await.unwrap().allowed());
+    assert!(waits.await.unwrap());
+}

@@ -55,7 +55,10 @@ impl<S, R> RateLimitLayer<S, R> {
     /// Holds units while a request is in flight, instead of taking them. Policies with `concurrency` limits need this.
     #[must_use]
     pub fn hold(self) -> HoldLayer<S, R> {
-        HoldLayer { layer: self, settings: HoldSettings { ttl: DEFAULT_TTL, used_from: None } }
+        HoldLayer {
+            layer: self,
+            settings: HoldSettings { ttl: DEFAULT_TTL, only_ttl: None, used_from: None },
+        }
     }
 }
 
@@ -83,8 +86,13 @@ impl<S, R, T> Layer<T> for HoldLayer<S, R> {
 
     fn layer(&self, inner: T) -> Self::Service {
         let RateLimitLayer { store, settings, handler } = self.layer.clone();
-        let shared = Arc::new(Shared { store, settings, handler });
-        HoldService { inner, shared, settings: Arc::new(self.settings.clone()) }
+        let only_ttl = settings.rules.one().map(|policy| self.settings.ttl_under(policy));
+        let holds = Arc::new(HoldSettings { only_ttl, ..self.settings.clone() });
+        HoldService {
+            inner,
+            shared: Arc::new(Shared { store, settings, handler }),
+            settings: holds,
+        }
     }
 }
 

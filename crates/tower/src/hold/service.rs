@@ -92,7 +92,8 @@ where
     let cost = shared.settings.cost_of(&head);
     let mut key = Key::take();
     key.write(policy.inner(), &shared.settings.parts, &head);
-    let (prepared, ttl) = (&policy.inner().policy, settings.ttl_under(&policy));
+    let prepared = &policy.inner().policy;
+    let ttl = settings.only_ttl.unwrap_or_else(|| settings.ttl_under(&policy));
     let guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));
     key.leave();
     // In a box, because it moves from the call to the response and to its body.

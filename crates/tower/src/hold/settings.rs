@@ -11,6 +11,8 @@ use crate::NamedPolicy;
 #[derive(Clone, Debug)]
 pub(super) struct HoldSettings {
     pub(super) ttl: Duration,
+    /// The lifetime under the only policy, if there is one for all requests.
+    pub(super) only_ttl: Option<Duration>,
     /// The header or trailer of responses with the units that were used.
     pub(super) used_from: Option<HeaderName>,
 }

@@ -67,6 +67,7 @@ fn http_2_frames_without_a_request_give_way() {
             "figure: beside {clients} clients that flood with {name}, another waited for {typical:?}, at most \
              {most:?}"
         );
-        assert!(most < Duration::from_millis(300), "{name}: {most:?}");
+        // Not the longest, which depends on what else the machine does.
+        assert!(typical < Duration::from_millis(300), "{name}: {typical:?}");
     }
 }
