@@ -12,14 +12,25 @@ use anyhow::{Context, Result};
 use crate::{install, shell, workspace};
 
 /// What builds and tests the package, from PyPI.
-const TOOLS: [&str; 7] = [
+const TOOLS: [&str; 18] = [
+    "fastapi==0.165.0",
+    "flask-limiter==4.1.1",
+    "hatch-vcs==0.5.0",
+    "hatchling==1.33.0",
+    "hiro==1.1.1",
+    "httpx==0.28.1",
+    "limits==5.8.0",
     "maturin==1.16.0",
     "mypy==2.4.1",
     // With a Node.js of its own.
     "pyright[nodejs]==1.1.414",
     "pytest==9.2.0",
     "pytest-asyncio==1.5.0",
+    "pytest-lazy-fixtures==1.4.1",
+    "pytest-rerunfailures==16.7",
+    "pytest-xdist==3.8.0",
     "redis==8.1.0",
+    "slowapi==0.1.10",
     "uvloop==0.23.0",
 ];
 
