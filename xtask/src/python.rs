@@ -12,12 +12,11 @@ use anyhow::{Context, Result};
 use crate::{install, shell, workspace};
 
 /// What builds and tests the package, from PyPI.
-const TOOLS: [&str; 18] = [
+const TOOLS: [&str; 17] = [
     "fastapi==0.165.0",
     "flask-limiter==4.1.1",
     "hatch-vcs==0.5.0",
     "hatchling==1.33.0",
-    "hiro==1.1.1",
     "httpx==0.28.1",
     "limits==5.8.0",
     "maturin==1.16.0",
