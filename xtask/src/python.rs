@@ -126,7 +126,7 @@ fn tools() -> PathBuf {
 }
 
 fn maturin(tools: &Path) -> Command {
-    let mut maturin = Command::new(tools.join("bin/maturin"));
+    let mut maturin = shell::calling_cargo(tools.join("bin/maturin"));
     maturin.current_dir(workspace::root().join("bindings/python"));
     maturin.args(["build", "--locked", "--quiet"]);
     maturin

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBytes, PyDelta, PyString},
+    types::{PyBytes, PyDelta, PyInt, PyString},
 };
 
 /// The bytes of a key: those of a `bytes`, or a `str` as UTF-8.
@@ -16,18 +16,17 @@ pub(crate) fn bytes<'a>(name: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.as_bytes());
     }
-    let class = value.get_type().name()?;
-    Err(PyTypeError::new_err(format!("invalid {name} of type `{class}`: expected str or bytes")))
+    Err(PyTypeError::new_err(format!("invalid {name} {}: expected str or bytes", of_type(value))))
 }
 
 /// A span: seconds as a number, or a `timedelta`.
 pub(crate) fn span(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let invalid = |shown: &dyn std::fmt::Display| {
-        format!("invalid {name} `{shown}`: expected seconds from 0 on, or a timedelta")
-    };
+    let expected = "expected seconds from 0 on, or a timedelta";
+    let invalid = |shown: &dyn std::fmt::Display| format!("invalid {name} `{shown}`: {expected}");
     let Ok(seconds) = value.extract::<f64>() else {
         let Ok(span) = value.cast::<PyDelta>() else {
-            return Err(PyTypeError::new_err(invalid(&value.get_type().name()?)));
+            let text = format!("invalid {name} {}: {expected}", of_type(value));
+            return Err(PyTypeError::new_err(text));
         };
         return span.extract().map_err(|_| PyValueError::new_err(invalid(span)));
     };
@@ -37,6 +36,12 @@ pub(crate) fn span(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let nanos = span.as_nanos() + 500;
     let micros = u64::try_from(nanos / 1000);
     micros.map(Duration::from_micros).map_err(|_| PyValueError::new_err(invalid(&seconds)))
+}
+
+/// The type of a value, for errors. The text of the value could be an error, too.
+pub(crate) fn of_type(value: &Bound<'_, PyAny>) -> String {
+    let name = value.get_type().name();
+    format!("of type `{}`", name.map(|it| it.to_string()).unwrap_or_default())
 }
 
 pub(crate) fn optional_span(
@@ -55,11 +60,16 @@ impl FromPyObject<'_, '_> for Units {
 
     fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         value.extract::<u32>().map(Self).map_err(|_| {
-            let text = format!("invalid number of units `{}`: expected 0 to 4294967295", *value);
-            if value.extract::<i128>().is_ok() {
-                PyValueError::new_err(text)
-            } else {
-                PyTypeError::new_err(text)
+            let expected = "expected 0 to 4294967295";
+            match value.cast::<PyInt>() {
+                Ok(number) => {
+                    let text = format!("invalid number of units `{}`: {expected}", *number);
+                    PyValueError::new_err(text)
+                }
+                Err(_) => {
+                    let text = format!("invalid number of units {}: {expected}", of_type(&value));
+                    PyTypeError::new_err(text)
+                }
             }
         })
     }
