@@ -5,10 +5,10 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{shell, workspace};
+use crate::{python, shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 11] = [
+const COMPARISONS: [&str; 12] = [
     "memory",
     "resp",
     "http",
@@ -18,6 +18,7 @@ const COMPARISONS: [&str; 11] = [
     "module",
     "holds",
     "tower",
+    "python",
     "replay",
     "all",
 ];
@@ -32,6 +33,9 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         return Ok(());
     };
     let rest = rest.strip_prefix(&["--"]).unwrap_or(rest);
+    if *name == "python" {
+        return python::bench(rest);
+    }
     if COMPARISONS.contains(name) {
         if ["replay", "all"].contains(name) {
             shell::run(&mut program())?;

@@ -260,6 +260,11 @@ impl Tools {
     }
 }
 
+/// Fills a Python environment of its own, unless it has exactly these packages.
+pub(crate) fn ensure_python(folder: &Path, pins: &[&str]) -> Result<()> {
+    if installed(folder, pins) { Ok(()) } else { install_python(folder, pins) }
+}
+
 /// Fills a Python environment of its own.
 fn install_python(folder: &Path, pins: &[&str]) -> Result<()> {
     remove(folder)?;

@@ -9,6 +9,7 @@ mod figures;
 mod fuzz;
 mod install;
 mod loom;
+mod python;
 mod screenshots;
 mod shell;
 mod soak;
@@ -23,12 +24,12 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--no-install]              everything that CI checks: format, lints, tidy, tests,
-                                   model checks, documentation, benchmarks (briefly). Installs what is missing
+  test [--no-install]              everything that CI checks: format, lints, tidy, tests, the
+                                   Python package, model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
   dist [PART...] [--target TRIPLE] [--try]
                                    builds a release into target/dist: tarball, module, deb, wheel,
-                                   image, sbom, crates, with checksums; other targets than x86-64
+                                   python, image, sbom, crates, with checksums; other targets than x86-64
                                    Linux have fewer parts; --try installs each one and makes a
                                    first decision with it
   codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
@@ -40,6 +41,7 @@ cargo xtask COMMAND
   screenshots                      makes the pictures of the dashboard, docs/figures/
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
+  python                           builds the Python package, and runs its tests and type checks
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
@@ -74,6 +76,7 @@ fn run() -> Result<()> {
         ["dist", rest @ ..] => dist::run(rest),
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
+        ["python"] => python::test().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
@@ -81,7 +84,7 @@ fn run() -> Result<()> {
         ["chaos"] => chaos::run(),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "codegen" | "figures" | "loom" | "soak" | "chaos"
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "soak" | "chaos"
             | "screenshots",
             rest @ ..,
         ] => {

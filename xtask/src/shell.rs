@@ -15,10 +15,15 @@ pub(crate) fn announce(what: &str) {
     println!("==> {what}");
 }
 
-/// The Cargo that runs this program, without the variables that it sets for its children: a build script that
-/// reads those (as that of ring does) would rebuild whenever the caller changes.
+/// The Cargo that runs this program.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    calling_cargo(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program that runs Cargo, without the variables that Cargo sets for its children: a build script that reads those
+/// (as that of ring does) would rebuild whenever the caller changes.
+pub(crate) fn calling_cargo(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

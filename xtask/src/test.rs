@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use crate::{bench, docs, install, loom, shell, tidy, workspace};
+use crate::{bench, docs, install, loom, python, shell, tidy, workspace};
 
 /// Every step runs even if one before it failed, so that one run shows every failure.
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         path = install::ensure(may_install)?;
         Ok(())
     });
-    if steps.ended.iter().any(|it| !it.passed) {
+    if steps.ended.iter().any(|it| it.outcome == Outcome::Failed) {
         return steps.finish();
     }
 
@@ -34,6 +34,13 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));
+    shell::announce("the Python package");
+    steps.timed("python", || {
+        Ok(match python::test()? {
+            python::Tested::Passed => Outcome::Passed,
+            python::Tested::Skipped => Outcome::Skipped,
+        })
+    });
     steps.step("loom", loom::run);
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
@@ -79,7 +86,14 @@ struct Steps {
 struct Step {
     name: String,
     time: Duration,
-    passed: bool,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Skipped,
+    Failed,
 }
 
 impl Steps {
@@ -92,24 +106,28 @@ impl Steps {
         self.step(&name, || shell::run(command));
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the summary tells how long a step took")]
     fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        self.timed(name, || step().map(|()| Outcome::Passed));
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the summary tells how long a step took")]
+    fn timed(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) {
         let started = Instant::now();
-        let result = step();
-        if let Err(error) = &result {
+        let outcome = step().unwrap_or_else(|error| {
             println!("{error:#}");
-        }
-        self.ended.push(Step {
-            name: name.to_owned(),
-            time: started.elapsed(),
-            passed: result.is_ok(),
+            Outcome::Failed
         });
+        self.ended.push(Step { name: name.to_owned(), time: started.elapsed(), outcome });
     }
 
     fn finish(self) -> Result<()> {
         println!("{}", self.summary());
-        let failed: Vec<_> =
-            self.ended.iter().filter(|it| !it.passed).map(|it| it.name.as_str()).collect();
+        let failed: Vec<_> = self
+            .ended
+            .iter()
+            .filter(|it| it.outcome == Outcome::Failed)
+            .map(|it| it.name.as_str())
+            .collect();
         if failed.is_empty() {
             shell::announce("all steps passed");
             return Ok(());
@@ -120,9 +138,13 @@ impl Steps {
     /// What ran and for how long, and what did not run.
     fn summary(&self) -> String {
         let mut text = String::from("\n   time  result  step\n");
-        for Step { name, time, passed } in &self.ended {
+        for Step { name, time, outcome } in &self.ended {
             let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
-            let result = if *passed { "passed" } else { "FAILED" };
+            let result = match outcome {
+                Outcome::Passed => "passed",
+                Outcome::Skipped => "SKIPPED",
+                Outcome::Failed => "FAILED",
+            };
             let _ = writeln!(text, "{minutes:>4}:{seconds:02}  {result}  {name}");
         }
         let total: Duration = self.ended.iter().map(|it| it.time).sum();
@@ -145,15 +167,20 @@ mod tests {
 
     #[test]
     fn summary_lists_steps_with_time_and_result() {
-        let step = |name: &str, seconds, passed| Step {
+        let step = |name: &str, seconds, outcome| Step {
             name: name.to_owned(),
             time: Duration::from_secs(seconds),
-            passed,
+            outcome,
         };
-        let steps = Steps { ended: vec![step("tidy", 3, true), step("cargo test", 125, false)] };
+        let ended = vec![
+            step("tidy", 3, Outcome::Passed),
+            step("cargo test", 125, Outcome::Failed),
+            step("python", 0, Outcome::Skipped),
+        ];
+        let steps = Steps { ended };
         let text = steps.summary();
         assert!(
-            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   2:08  in all\n"),
+            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   0:00  SKIPPED  python\n   2:08  in all\n"),
             "{text}"
         );
         assert!(text.contains("cargo xtask soak "), "{text}");

@@ -43,6 +43,29 @@ impl OnError {
     }
 }
 
+/// `deny`, `allow`, `fail`, `local`, or a share such as `local=1/4`.
+impl FromStr for OnError {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let share = |text: &str| {
+            let (part, whole) = text.split_once('/')?;
+            Share::of(part.parse().ok()?, whole.parse().ok()?).ok()
+        };
+        let local = text.strip_prefix("local").map(|rest| match rest.strip_prefix('=') {
+            None => rest.is_empty().then_some(Share::ALL),
+            Some(text) => share(text),
+        });
+        match (text, local) {
+            ("deny", _) => Ok(Self::Deny),
+            ("allow", _) => Ok(Self::Allow),
+            ("fail", _) => Ok(Self::Fail),
+            (_, Some(Some(share))) => Ok(Self::Local(share)),
+            _ => Err("expected deny, allow, fail, local or a share such as `local=1/4`"),
+        }
+    }
+}
+
 /// A policy, parsed once, with its settings and what a store needs for it. Create it once and keep it; clones are
 /// cheap, and share what stores attach.
 ///
@@ -198,6 +221,24 @@ mod tests {
         assert_eq!(policy.attached(&second, look_up), None);
         // Other settings are another prepared policy.
         assert_eq!(policy.on_error(OnError::Allow).attached(&second, look_up), Some(&2));
+    }
+
+    #[test]
+    fn on_error_is_a_decision_or_a_share() {
+        for (text, expected) in [
+            ("deny", Some(OnError::Deny)),
+            ("allow", Some(OnError::Allow)),
+            ("fail", Some(OnError::Fail)),
+            ("local", Some(OnError::Local(Share::ALL))),
+            ("local=1/4", Share::of(1, 4).ok().map(OnError::Local)),
+            ("local=4/1", None),
+            ("local=", None),
+            ("local1/4", None),
+            ("Deny", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse().ok(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -73,6 +73,12 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         &self.hold.id
     }
 
+    /// Whether the store has answered later: a drop then settles in the background.
+    #[must_use]
+    pub const fn is_remote(&self) -> bool {
+        self.runtime.is_some()
+    }
+
     /// Whether a task renews the hold.
     #[must_use]
     pub const fn is_kept_alive(&self) -> bool {
@@ -151,6 +157,12 @@ impl<S: Store + ?Sized> HoldGuard<S> {
     /// As [`Store::apply_hold`].
     pub fn renew(&self) -> Applied<'_, Result<Answer, S::Error>> {
         self.hold.renew()
+    }
+
+    /// [`renew`](Self::renew) as a future that does not borrow the guard.
+    pub fn renewal(&self) -> impl Future<Output = Result<Answer, S::Error>> + Send + use<S> {
+        let hold = self.hold.clone();
+        async move { hold.renew().await }
     }
 
     /// Settles with `used` units in a store that answers now; `None` and no settle in another one.

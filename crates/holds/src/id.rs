@@ -4,7 +4,18 @@ use std::{
     cell::Cell,
     hash::{BuildHasher, RandomState},
     ops::Deref,
+    process,
 };
+
+thread_local! {
+    static NEXT: Cell<u128> = Cell::new(first(0_u32));
+}
+
+/// The first id of a thread, or of a child: its number is 0. The keys of a `RandomState` are random, the first ones of a thread
+/// from the operating system; a child continues with those of its parent, and so hashes its own number.
+fn first(child: u32) -> u128 {
+    u128::from(RandomState::new().hash_one(child)) << 64
+}
 
 /// The id of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,17 +27,19 @@ pub enum HoldId {
 }
 
 impl HoldId {
-    /// An id that is unique: 64 random bits of this thread, and the number of the id.
+    /// An id that is unique: 64 random bits of this thread, and the number of the id. A process that has forked must call
+    /// [`reseed`](Self::reseed) in the child.
     #[must_use]
     pub fn random() -> Self {
-        thread_local! {
-            // The keys of a `RandomState` are random, the first ones of a thread from the operating system.
-            static NEXT: Cell<u128> = Cell::new(u128::from(RandomState::new().hash_one(0_u8)) << 64);
-        }
         let id = NEXT.get();
         NEXT.set(id.wrapping_add(1));
         // The last byte differs from one id to the next: stores compare it first.
         Self::Random(id.to_be_bytes())
+    }
+
+    /// Sets new random bits for the ids of this thread, which after a fork has those of its parent.
+    pub fn reseed() {
+        NEXT.set(first(process::id()));
     }
 
     /// The id `id`.

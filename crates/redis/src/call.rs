@@ -12,7 +12,7 @@ use crate::{
         keeper::{Missing, refuses_writes},
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{ReplyKind, parse_script_reply},
+    reply::{ReplyKind, parse_general, parse_script_reply},
     script::Calendar,
     script_command::command,
     slot::slot,
@@ -61,6 +61,7 @@ impl Inner {
         let mut node = self.topology.node(slot, deadline).await?;
         let (mut whole, mut asking, mut requests) = (false, false, 0);
         let mut requested = RequestedCalendars::default();
+        let mut tried_commands = false;
         // Each node may also lack the script and the module, and calendars may be requested.
         for _ in 0..MAX_REDIRECTS * 3 + 1 + C::CALENDARS {
             let built = command.command(&node, whole, &requested)?;
@@ -74,6 +75,10 @@ impl Inner {
             };
             // Another node may hold the slot by now.
             let reply = reply.inspect_err(|_| self.topology.refresh())?;
+            if !tried_commands && native::is_without_scripts(&reply) && node.without_scripts() {
+                tried_commands = true;
+                continue;
+            }
             let parsed = command.parse_reply(&reply);
             self.follow(&node, &parsed, &reply);
             match parsed {
@@ -191,5 +196,31 @@ impl StoreCommand for SingleKeyCommand<'_> {
             _ => {}
         }
         parsed
+    }
+}
+
+/// A reset, which replies whether there was state.
+pub(crate) struct ResetCommand<'a>(pub(crate) &'a [u8]);
+
+impl StoreCommand for ResetCommand<'_> {
+    type Answer = bool;
+    const CALENDARS: usize = 0;
+
+    fn command(
+        &mut self,
+        _: &Arc<NodeConnection>,
+        _: bool,
+        _: &RequestedCalendars,
+    ) -> Result<Cmd, StoreError> {
+        let mut command = redis::cmd("SG.RESET");
+        command.arg(self.0);
+        Ok(command)
+    }
+
+    fn parse_reply(&mut self, reply: &Value) -> ReplyKind<bool> {
+        match reply {
+            Value::Int(was_live) => ReplyKind::Decided(*was_live == 1),
+            _ => parse_general(reply, |_| None),
+        }
     }
 }

@@ -7,8 +7,8 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedOperation, RedisStore, local::denial_cache::QueryToken, net::node_connection::Deadline,
-    store::Inner,
+    PlannedOperation, RedisStore, call::ResetCommand, local::denial_cache::QueryToken,
+    net::node_connection::Deadline, slot::slot, store::Inner,
 };
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks and
@@ -121,6 +121,12 @@ impl Store for RedisStore {
                 // A reset also removes state that cannot be read.
                 Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
                     is_live = true;
+                }
+                // A Sluicegate server says by itself whether there was state.
+                Err(StoreError::Unavailable(why)) if why.contains("unknown command 'GET'") => {
+                    let (inner, key) = (self.inner(), self.inner().key(key));
+                    let deadline = Deadline::after(inner.context.options.deadline);
+                    is_live = inner.send(slot(&key), ResetCommand(&key), deadline).await?;
                 }
                 read => read?,
             }

@@ -1,4 +1,4 @@
-//! Operations on holds, by script.
+//! Operations on holds, by script, or by the commands of a Sluicegate server.
 //!
 //! Each may be repeated: a hold whose id is open changes nothing, and a settle of an id that is not open charges nothing.
 //! Therefore an operation whose reply was lost is sent again, until its deadline.
@@ -13,6 +13,7 @@ use sluicegate_core::{
 use crate::{
     PlannedOperation, PlannedPolicy,
     call::{RequestedCalendars, StoreCommand},
+    native,
     net::{
         context::Context,
         node_connection::{Deadline, NodeConnection},
@@ -84,10 +85,13 @@ impl StoreCommand for HoldCommand<'_> {
 
     fn command(
         &mut self,
-        _: &Arc<NodeConnection>,
+        node: &Arc<NodeConnection>,
         whole: bool,
         requested: &RequestedCalendars,
     ) -> Result<Cmd, StoreError> {
+        if self.at.is_none() && node.has_commands_alone() {
+            return Ok(native::hold_command(&self.policy.plan, self.key, self.operation));
+        }
         let around = requested.now.or(self.at).unwrap_or_else(|| self.context.now());
         let plan = &self.policy.plan;
         let arguments =

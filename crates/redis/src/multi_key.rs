@@ -17,6 +17,7 @@ use crate::{
     PlannedOperation, PlannedPolicy,
     call::{RequestedCalendars, StoreCommand},
     holds::MAX_ATTEMPTS,
+    native,
     net::{
         context::Context,
         node_connection::{Deadline, NodeConnection},
@@ -167,6 +168,7 @@ impl Inner {
             script: Script::together(sides.iter().map(|side| &side.policy.policy)),
             operation,
             at,
+            native: false,
         };
         multi_key_decision(self.send(slot(&first.key), command, deadline).await?)
     }
@@ -297,6 +299,8 @@ struct MultiKeyCommand<'a> {
     script: &'static Script,
     operation: MultiKeyOperation<'a>,
     at: Option<Timestamp>,
+    /// Whether the last command was one of a Sluicegate server.
+    native: bool,
 }
 
 impl StoreCommand for MultiKeyCommand<'_> {
@@ -306,10 +310,20 @@ impl StoreCommand for MultiKeyCommand<'_> {
 
     fn command(
         &mut self,
-        _: &Arc<NodeConnection>,
+        node: &Arc<NodeConnection>,
         whole: bool,
         requested: &RequestedCalendars,
     ) -> Result<Cmd, StoreError> {
+        let hold = match self.operation {
+            MultiKeyOperation::Hold { id, ttl } => Some((id, ttl)),
+            MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
+        };
+        let has_command = self.operation != MultiKeyOperation::Peek && self.at.is_none();
+        self.native = has_command && node.has_commands_alone();
+        if self.native {
+            let takes = self.sides.iter().map(|it| (&*it.key, &it.policy.plan, it.cost));
+            return Ok(native::multi_key_command(takes, hold));
+        }
         let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
         command.arg(self.sides.len());
@@ -340,6 +354,9 @@ impl StoreCommand for MultiKeyCommand<'_> {
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
         parse_general(reply, |elements| {
+            if self.native {
+                return native::decisions(elements);
+            }
             if elements.len() != 7 * self.sides.len() {
                 return None;
             }

@@ -5,8 +5,10 @@
 //! that has unloaded it replies with an unknown command, and has changed nothing: the client repeats the command
 //! as a script, and uses scripts from then on.
 
+use std::time::Duration;
+
 use redis::{Cmd, Value, aio::MultiplexedConnection};
-use sluicegate_core::{Operation, OperationError, as_micros};
+use sluicegate_core::{Decision, HoldOperation, Operation, OperationError, as_micros};
 
 use crate::{
     reply::{ReplyKind, one_decision, parse_general},
@@ -31,6 +33,72 @@ pub(crate) fn probe_command() -> Cmd {
 /// Whether the reply to [`probe_command`] lists the command.
 pub(crate) fn lists_command(answer: &Value) -> bool {
     matches!(answer, Value::Array(found) if matches!(&found[..], [Value::Array(_)]))
+}
+
+/// Whether the reply to a script is that of a server that has none, such as one of Sluicegate.
+pub(crate) fn is_without_scripts(reply: &Value) -> bool {
+    let Value::ServerError(error) = reply else { return false };
+    error.code() == "ERR"
+        && error.details().is_some_and(|it| it.starts_with("unknown command 'EVAL"))
+}
+
+/// An operation on a hold as a command.
+pub(crate) fn hold_command(plan: &Plan, key: &[u8], operation: HoldOperation<'_>) -> Cmd {
+    let begin = |name, id| {
+        let mut command = redis::cmd(name);
+        command.arg(key).arg(&plan.text).arg(id);
+        command
+    };
+    let (mut command, ttl) = match operation {
+        HoldOperation::Hold { id, cost, ttl } => {
+            let mut command = begin("SG.HOLD", id);
+            command.arg("COST").arg(cost);
+            (command, ttl)
+        }
+        HoldOperation::Renew { id, ttl } => (begin("SG.RENEW", id), ttl),
+        HoldOperation::Settle { id, used } => {
+            let mut command = begin("SG.SETTLE", id);
+            if let Some(used) = used {
+                command.arg("USED").arg(used);
+            }
+            (command, None)
+        }
+    };
+    add_ttl(&mut command, ttl);
+    command
+}
+
+/// A take or a hold on several keys as a command.
+pub(crate) fn multi_key_command<'a>(
+    takes: impl ExactSizeIterator<Item = (&'a [u8], &'a Plan, u32)>,
+    hold: Option<(&[u8], Option<Duration>)>,
+) -> Cmd {
+    let mut command = redis::cmd("SG.TAKEALL");
+    command.arg(takes.len());
+    for (key, plan, cost) in takes {
+        command.arg(key).arg(&plan.text).arg(cost);
+    }
+    if let Some((id, ttl)) = hold {
+        command.arg("ID").arg(id);
+        add_ttl(&mut command, ttl);
+    }
+    command
+}
+
+/// The decision on each key, in the reply to [`multi_key_command`].
+pub(crate) fn decisions(elements: &[Value]) -> Option<Vec<Decision>> {
+    let one = |element: &Value| match element {
+        Value::Array(integers) => one_decision(integers),
+        _ => None,
+    };
+    let (_together, each) = elements.split_first()?;
+    each.iter().map(one).collect()
+}
+
+fn add_ttl(command: &mut Cmd, ttl: Option<Duration>) {
+    if let Some(ttl) = ttl {
+        command.arg("TTL").arg(as_micros(ttl));
+    }
 }
 
 /// The operation as a command of the module.

@@ -123,7 +123,9 @@ impl Inner {
         match exchange.await {
             Ok((node, native, replies)) if replies.len() == open.len() => {
                 let parse = |(open, reply): (&&PendingOperation<'_>, _)| {
-                    let parsed = if native {
+                    let parsed = if native::is_without_scripts(reply) && node.without_scripts() {
+                        ReplyKind::NoModule { at_all: false }
+                    } else if native {
                         native::parse_reply(&open.policy.plan, open.operation, reply)
                     } else {
                         parse_script_reply(&open.policy.plan, open.operation, reply)

@@ -31,7 +31,9 @@ impl Platform {
 
     pub(super) fn parts(&self) -> &'static [&'static str] {
         match &*self.triple {
-            Self::FULL => &["tarball", "module", "deb", "wheel", "image", "sbom", "crates"],
+            Self::FULL => {
+                &["tarball", "module", "deb", "wheel", "python", "image", "sbom", "crates"]
+            }
             triple if triple.ends_with("-linux-gnu") => &["tarball", "module"],
             _ => &["tarball"],
         }
@@ -91,7 +93,7 @@ pub(super) fn run(
 
 /// Where sources are on this machine must not be in the program: neither for who reads a backtrace, nor for who
 /// compares two builds.
-fn remapped_paths() -> Result<String> {
+pub(super) fn remapped_paths() -> Result<String> {
     let home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(env::home_dir()?.join(".cargo")));

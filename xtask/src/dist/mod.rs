@@ -8,6 +8,7 @@ mod build;
 mod crates;
 mod debian;
 mod image;
+mod python;
 mod release;
 mod sbom;
 mod trial;
@@ -27,11 +28,12 @@ use crate::{install, shell};
 type Part = fn(&Release) -> Result<()>;
 
 /// The parts of a release, in the order in which the parts are built.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("tarball", archive::tarball),
     ("module", archive::module),
     ("deb", debian::package),
     ("wheel", wheel::package),
+    ("python", python::package),
     ("image", image::archive),
     ("sbom", sbom::write),
     ("crates", crates::package),

@@ -28,11 +28,12 @@ const ALLOWED: &str = "allowed";
 
 type Trial = fn(&Release) -> Result<()>;
 
-const TRIALS: [(&str, Trial); 6] = [
+const TRIALS: [(&str, Trial); 7] = [
     ("tarball", tarball),
     ("module", module),
     ("deb", deb),
     ("wheel", wheel),
+    ("python", python),
     ("image", image),
     ("crates", crates),
 ];
@@ -152,6 +153,27 @@ fn wheel(release: &Release) -> Result<()> {
     let mut uvx = Command::new(release.tools.program("uvx"));
     uvx.args(["--quiet", "--offline", "--no-cache", "--from"]).arg(&wheel).arg("sluicegate-server");
     first_decision(&program, &mut uvx, &[])
+}
+
+/// The most bytes of the Python package that users download.
+const MAX_PACKAGE_BYTES: u64 = 6 << 20;
+
+fn python(release: &Release) -> Result<()> {
+    let prefix = format!("sluicegate-{}-cp310-abi3", release.version);
+    let wheel = find(&release.folder, |name| name.starts_with(&prefix) && name.ends_with(".whl"))?;
+    let bytes = fs::metadata(&wheel)?.len();
+    ensure!(bytes < MAX_PACKAGE_BYTES, "{} has {bytes} bytes", wheel.display());
+    let venv = release.empty("try-python")?.join("venv");
+    shell::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/pip"));
+    pip.args(["install", "--quiet", "--no-index", "--disable-pip-version-check"]);
+    shell::run(pip.arg(&wheel))?;
+    let code = format!(
+        "import sluicegate as s; print(s.Limiter.in_memory().take('user7', '{POLICY}').remaining)"
+    );
+    let printed = shell::output(Command::new(venv.join("bin/python")).args(["-c", &code]));
+    ensure!(printed.as_deref() == Some("15"), "the package printed {printed:?}");
+    Ok(())
 }
 
 /// Runs the image's program in its root file system, as its user and with its variables, without a daemon.

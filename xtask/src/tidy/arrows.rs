@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tower", &["core", "headers", "holds"]),
     ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "holds", "memory"]),
+    ("python", &["core", "headers", "holds", "redis", "sluicegate"]),
     (
         "cli",
         &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],

@@ -1,6 +1,6 @@
 //! State in Redis or Valkey.
 
-use sluicegate_core::{OnError, Share};
+use sluicegate_core::OnError;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
@@ -68,21 +68,10 @@ impl Store {
     }
 }
 
-fn on_error(text: &str) -> Result<OnError, String> {
-    let share = |text: &str| {
-        let (part, whole) = text.split_once('/')?;
-        Share::of(part.parse().ok()?, whole.parse().ok()?).ok()
-    };
-    let local = text.strip_prefix("local").map(|rest| match rest.strip_prefix('=') {
-        None => rest.is_empty().then_some(Share::ALL),
-        Some(text) => share(text),
-    });
-    match (text, local) {
-        ("deny", _) => Ok(OnError::Deny),
-        ("allow", _) => Ok(OnError::Allow),
-        (_, Some(Some(share))) => Ok(OnError::Local(share)),
-        _ => Err("expected deny, allow, local or a share such as `local=1/4`".to_owned()),
-    }
+fn on_error(text: &str) -> Result<OnError, &'static str> {
+    let answers = |it: &OnError| *it != OnError::Fail;
+    let expected = "expected deny, allow, local or a share such as `local=1/4`";
+    text.parse().ok().filter(answers).ok_or(expected)
 }
 
 fn fallback_denial(status: &str) -> Result<FallbackDenial, String> {
@@ -98,19 +87,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_error_is_a_decision_or_a_share() {
-        for (text, expected) in [
-            ("deny", Some(OnError::Deny)),
-            ("allow", Some(OnError::Allow)),
-            ("local", Some(OnError::Local(Share::ALL))),
-            ("local=1/4", Share::of(1, 4).ok().map(OnError::Local)),
-            ("local=4/1", None),
-            ("local=", None),
-            ("local1/4", None),
-            ("Deny", None),
-            ("", None),
-        ] {
-            assert_eq!(on_error(text).ok(), expected, "{text}");
+    fn on_error_must_answer() {
+        assert_eq!(on_error("local=1/4").ok(), "local=1/4".parse().ok());
+        for text in ["fail", "local=4/1"] {
+            assert!(on_error(text).is_err(), "{text}");
         }
     }
 }

@@ -75,6 +75,12 @@ impl SlidingCounter {
     fn estimate(&self, state: &State, now: Timestamp) -> u128 {
         product(state.prev, self.left(now)) + product(state.cur, self.period)
     }
+
+    /// The units counted in the window before that of `now`, and in that of `now`.
+    pub(crate) fn counts(&self, state: &State, now: Timestamp) -> (u64, u64) {
+        let State { prev, cur, .. } = self.current(Some(state), now);
+        (prev, cur)
+    }
 }
 
 impl State {

@@ -19,7 +19,7 @@ use sluicegate_memory::SystemClock;
 
 use super::{
     report::OutageLine,
-    url::{Address, Url},
+    url::{Address, Kind, Url},
 };
 use crate::{Options, counters::CounterValues, latency::LatencyHistogram};
 
@@ -176,10 +176,10 @@ impl Context {
             StoreError::Unavailable(text.trim_start_matches('"').to_owned())
         };
         let Address { host, port } = address.clone();
-        let at = if self.url.tls {
-            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-        } else {
-            ConnectionAddr::Tcp(host, port)
+        let at = match (&self.url.kind, self.url.tls) {
+            (Kind::Unix, _) => ConnectionAddr::Unix(host.into()),
+            (_, true) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            (_, false) => ConnectionAddr::Tcp(host, port),
         };
         let info: ConnectionInfo = at.into_connection_info().map_err(unavailable)?;
         let info = info

@@ -87,6 +87,8 @@ pub(crate) struct NodeConnection {
     pub(super) missed: AtomicU32,
     /// Whether the server has the module.
     pub(super) module: AtomicBool,
+    /// Whether it has the commands of the module, and no scripts: a Sluicegate server.
+    has_no_scripts: AtomicBool,
     /// When to check for the module again, in microseconds.
     module_probe_at: AtomicU64,
 }
@@ -132,6 +134,7 @@ impl NodeConnection {
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             module: AtomicBool::new(false),
+            has_no_scripts: AtomicBool::new(false),
             module_probe_at: AtomicU64::new(0),
         })
     }
@@ -171,6 +174,17 @@ impl NodeConnection {
             }
         }
         false
+    }
+
+    /// Whether the server has the commands of the module, and no scripts.
+    pub(crate) fn has_commands_alone(&self) -> bool {
+        self.has_no_scripts.load(Ordering::Relaxed) && self.module.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server has no scripts. Whether it has the commands of the module.
+    pub(crate) fn without_scripts(&self) -> bool {
+        self.has_no_scripts.store(true, Ordering::Relaxed);
+        self.has_commands_alone()
     }
 
     /// Records that the server does not have the module any more.

@@ -48,7 +48,7 @@ impl Topology {
                 first_map: watch::channel(None).0,
                 report: Mutex::new(OutageLog::new()),
             })),
-            Kind::Single => {
+            Kind::Single | Kind::Unix => {
                 let endpoint = Endpoint::At(url.hosts[0].clone());
                 Self::One(NodeConnection::new(endpoint, context, true))
             }

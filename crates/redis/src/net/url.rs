@@ -7,7 +7,7 @@ const PORT: u16 = 6379;
 /// Default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Address of a server.
+/// Address of a server. The host of a Unix socket is its path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -30,6 +30,8 @@ pub(crate) struct Url {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Single,
+    /// A server on this host.
+    Unix,
     Cluster,
     /// Sentinels that monitor the primary of this name.
     Sentinel(String),
@@ -48,7 +50,9 @@ impl std::fmt::Debug for Url {
 impl std::fmt::Display for Address {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, port } = self;
-        if host.contains(':') {
+        if host.starts_with('/') {
+            formatter.write_str(host)
+        } else if host.contains(':') {
             write!(formatter, "[{host}]:{port}")
         } else {
             write!(formatter, "{host}:{port}")
@@ -58,15 +62,17 @@ impl std::fmt::Display for Address {
 
 impl Url {
     /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
-    /// a name, that of the primary, for sentinels only.
+    /// a name, that of the primary, for sentinels only. Or `unix://[[user]:password@]/path[?db=database]`.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
-        let wrong = |what: &str| StoreError::Settings(format!("invalid store URL: {what}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| {
             wrong(
                 "missing `://`: expected redis://HOST, rediss://HOST, redis+cluster://HOST or \
                    redis+sentinel://HOST/NAME",
             )
         })?;
+        if scheme == "unix" {
+            return Self::unix(rest);
+        }
         let (tls, kind) = match scheme.split_once('+').unwrap_or((scheme, "")) {
             ("redis" | "valkey", kind) => (false, kind),
             ("rediss" | "valkeys", kind) => (true, kind),
@@ -75,12 +81,7 @@ impl Url {
             }
         };
         let (endpoint, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) =
-            endpoint.rsplit_once('@').map_or((None, endpoint), |(a, b)| (Some(a), b));
-        let (user, password) = match login.map(|it| it.split_once(':').unwrap_or((it, ""))) {
-            None => (None, None),
-            Some((user, password)) => (decoded(user)?, decoded(password)?),
-        };
+        let (user, password, hosts) = login(endpoint)?;
         let (kind, database) = match kind {
             "" => (Kind::Single, path),
             "cluster" => (Kind::Cluster, path),
@@ -97,12 +98,7 @@ impl Url {
                 )));
             }
         };
-        let database = match database {
-            "" => 0,
-            digits => digits.parse().ok().filter(|it| *it >= 0).ok_or_else(|| {
-                wrong(&format!("invalid database `{digits}`: expected a whole number from 0"))
-            })?,
-        };
+        let database = number(database)?;
         if database != 0 && kind == Kind::Cluster {
             return Err(wrong("invalid database: a cluster has database 0 only"));
         }
@@ -118,6 +114,43 @@ impl Url {
         }
         Ok(Self { kind, hosts, tls, user, password, database })
     }
+
+    /// A Unix socket: the URL after its scheme.
+    fn unix(rest: &str) -> Result<Self, StoreError> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let at = rest.find('/').unwrap_or(rest.len());
+        let (user, password, host) = login(&rest[..at])?;
+        let path = decoded(&rest[at..])?.filter(|path| host.is_empty() && path.len() > 1);
+        let path = path.ok_or_else(|| wrong("missing path: expected unix:///PATH"))?;
+        let database = match query.strip_prefix("db=") {
+            Some(database) => number(database)?,
+            None if query.is_empty() => 0,
+            None => return Err(wrong(&format!("unknown option `{query}`: expected db=DATABASE"))),
+        };
+        let hosts = vec![Address { host: path, port: 0 }];
+        Ok(Self { kind: Kind::Unix, hosts, tls: false, user, password, database })
+    }
+}
+
+fn wrong(what: &str) -> StoreError {
+    StoreError::Settings(format!("invalid store URL: {what}"))
+}
+
+/// User, password and hosts of `[[user]:password@]hosts`.
+fn login(endpoint: &str) -> Result<(Option<String>, Option<String>, &str), StoreError> {
+    let Some((login, hosts)) = endpoint.rsplit_once('@') else { return Ok((None, None, endpoint)) };
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    Ok((decoded(user)?, decoded(password)?, hosts))
+}
+
+/// The number of a database; 0 if it is missing.
+fn number(database: &str) -> Result<i64, StoreError> {
+    if database.is_empty() {
+        return Ok(0);
+    }
+    database.parse().ok().filter(|it| *it >= 0).ok_or_else(|| {
+        wrong(&format!("invalid database `{database}`: expected a whole number from 0"))
+    })
 }
 
 /// `host`, `host:port`, `[v6]` or `[v6]:port`.
@@ -138,11 +171,7 @@ fn address(text: &str, default: u16) -> Option<Address> {
 
 /// Decodes `%xx`; `None` for an empty string.
 fn decoded(text: &str) -> Result<Option<String>, StoreError> {
-    let wrong = || {
-        StoreError::Settings(
-            "invalid store URL: expected two hexadecimal digits after `%`, and UTF-8".to_owned(),
-        )
-    };
+    let wrong = || wrong("expected two hexadecimal digits after `%`, and UTF-8");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -193,6 +222,8 @@ mod tests {
                 "redis+sentinel://a,b/main/2",
                 r#"Sentinel("main") a:26379,b:26379 tls=false None None 2"#,
             ),
+            ("unix:///run/sg.sock", "Unix /run/sg.sock tls=false None None 0"),
+            ("unix://:p@/a%20b?db=3", r#"Unix /a b tls=false None Some("p") 3"#),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -210,6 +241,10 @@ mod tests {
             ("redis://a/x", "invalid database `x`"),
             ("redis+cluster://a/1", "database 0 only"),
             ("redis+sentinel://a", "missing name of the primary"),
+            ("unix://run/sg.sock", "expected unix:///PATH"),
+            ("unix:///", "expected unix:///PATH"),
+            ("unix:///a?db=x", "invalid database `x`"),
+            ("unix:///a?tls", "unknown option `tls`"),
             ("redis://%4:x@a", "two hexadecimal digits"),
         ] {
             assert!(shown(text).contains(part), "{text}: {}", shown(text));

@@ -3,7 +3,7 @@
 use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
 use sluicegate_redis::RedisStore;
 
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Engine, Folder, Server};
 
 use crate::servers::{patient, store_of};
 
@@ -114,4 +114,27 @@ async fn connect_missing_server_is_an_error_that_names_it() {
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("127.0.0.1"), "{error}");
     assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));
+}
+
+#[tokio::test]
+async fn unix_socket_decides_with_password_and_database() {
+    let folder = Folder::new();
+    let path = folder.path().join("a socket");
+    let (path, mode) = (path.to_str().unwrap(), ["--unixsocketperm", "700"]);
+    let arguments = [&["--unixsocket", path, "--requirepass", "p@ss"], &mode[..]].concat();
+    let server = Server::with(Engine::Redis70, &arguments);
+    let url = format!("unix://:p%40ss@{}?db=3", path.replace(' ', "%20"));
+    let store = RedisStore::connect_with(&url, patient()).await.unwrap();
+    let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
+    assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
+    assert!(!store.take(b"k", &policy, 1).await.unwrap().allowed());
+    let mut connection =
+        redis::Client::open(format!("redis://:p%40ss@127.0.0.1:{}/3", server.port()));
+    let connection = connection.as_mut().unwrap();
+    assert!(redis::cmd("EXISTS").arg("k").query::<bool>(connection).unwrap());
+    drop(server);
+
+    let url = format!("unix://{}/none", folder.path().display());
+    let error = RedisStore::connect_with(&url, patient()).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("/none: "), "{error}");
 }

@@ -1,0 +1,45 @@
+"""Rate limits that are exact to the microsecond.
+
+In this process:
+
+>>> from sluicegate import Limiter, Policy
+>>> limiter = Limiter.in_memory()
+>>> policy = Policy.gcra(2, per="1m")
+>>> [bool(limiter.take("user7", policy)) for _ in range(3)]
+[True, True, False]
+
+Shared by processes: `Limiter.connect("redis://127.0.0.1/")`, or `unix:///run/sluicegate.sock` for a Sluicegate server on
+this host. With asyncio: `sluicegate.aio.Limiter`.
+"""
+
+from ._errors import (
+    CorruptState,
+    Denied,
+    Error,
+    OperationError,
+    PolicyError,
+    SettingsError,
+    StoreError,
+    StoreTimeout,
+    StoreUnavailable,
+)
+from ._limiter import Limiter
+from ._native import Decision, Hold, ManualClock
+from ._policy import Policy
+
+__all__ = [
+    "CorruptState",
+    "Decision",
+    "Denied",
+    "Error",
+    "Hold",
+    "Limiter",
+    "ManualClock",
+    "OperationError",
+    "Policy",
+    "PolicyError",
+    "SettingsError",
+    "StoreError",
+    "StoreTimeout",
+    "StoreUnavailable",
+]

@@ -1,0 +1,53 @@
+"""The exceptions of this package. A denial is none, unless `require` or a `with` statement asks for units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._native import Decision
+
+
+class Error(Exception):
+    """The base of all exceptions of this package."""
+
+
+class PolicyError(Error, ValueError):
+    """The text or a parameter of a policy is invalid."""
+
+
+class OperationError(Error, ValueError):
+    """The policy does not support the operation, or an argument of it is invalid."""
+
+
+class SettingsError(Error, ValueError):
+    """A setting is invalid, such as the URL of a store."""
+
+
+class StoreError(Error):
+    """The store made no decision."""
+
+
+class StoreUnavailable(StoreError, ConnectionError):
+    """The store cannot be reached, or refuses."""
+
+
+class StoreTimeout(StoreError, TimeoutError):
+    """The store has not answered in time."""
+
+
+class CorruptState(StoreError):
+    """The key holds a value that Sluicegate did not write, or that is damaged."""
+
+
+class Denied(Error):
+    """Units that `require` or a `with` statement needs are not available."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.decision = decision
+
+    def __str__(self) -> str:
+        if self.decision.never:
+            return "denied: the cost is more than the policy ever admits"
+        return f"denied: retry after {self.decision.retry_after}"

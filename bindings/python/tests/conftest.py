@@ -1,0 +1,116 @@
+"""What tests share: servers of Redis, a server of Sluicegate, histories with the oracle's answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def until(asks, deadline: float = 30) -> None:
+    """Asks until the answer is true."""
+    end = time.monotonic() + deadline
+    while not asks():
+        assert time.monotonic() < end, "nothing happened in time"
+        time.sleep(0.01)
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen
+    url: str
+    port: int
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+def answers(family: int, address, request: bytes, expected: bytes) -> bool:
+    try:
+        with socket.socket(family) as client:
+            client.settimeout(1)
+            client.connect(address)
+            client.sendall(request)
+            return client.recv(100).startswith(expected)
+    except OSError:
+        return False
+
+
+def start_redis() -> Server:
+    port = free_port()
+    program = shutil.which("redis-server")
+    assert program, "redis-server is not installed; `cargo xtask test` installs it"
+    command = [program, "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--loglevel", "warning"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until(lambda: answers(socket.AF_INET, ("127.0.0.1", port), b"PING\r\n", b"+PONG"))
+    return Server(process, f"redis://127.0.0.1:{port}/", port)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    server = start_redis()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: Server) -> str:
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def unix_server(tmp_path_factory) -> Iterator[str]:
+    """A server of Sluicegate on a Unix socket."""
+    program = os.environ.get("SLUICEGATE_PROGRAM") or ROOT / "target/debug/sluicegate"
+    path = tmp_path_factory.mktemp("server") / "sluicegate.sock"
+    command = [str(program), "serve", "--listen", f"127.0.0.1:{free_port()}", "--http", "off", "--grpc", "off", "--unix", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: answers(socket.AF_UNIX, str(path), b"PING\r\n", b"+PONG"))
+    yield f"unix://{path}"
+    process.kill()
+    process.wait()
+
+
+@dataclass
+class Step:
+    history: int
+    now: int
+    policy: str
+    operation: str
+    cost: int
+    wait: int
+    answer: list[int] | None
+
+
+@pytest.fixture(scope="session")
+def histories() -> list[list[Step]]:
+    """Random histories, with the answers of the oracle."""
+    count = os.environ.get("SLUICEGATE_HISTORIES", "300")
+    command = ["cargo", "run", "--quiet", "--locked", "-p", "sluicegate-conformance", "--example", "histories", "--", "7000000", count]
+    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    found: dict[int, list[Step]] = {}
+    for line in text.splitlines():
+        history, now, policy, operation, cost, wait, answer = line.split("\t")
+        integers = None if answer == "error" else [int(number) for number in answer.split()]
+        step = Step(int(history), int(now), policy, operation, int(cost), int(wait), integers)
+        found.setdefault(step.history, []).append(step)
+    assert len(found) == int(count)
+    return list(found.values())

@@ -1,0 +1,204 @@
+"""Tasks that are cancelled, event loops that come and go, and what is left of them."""
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import threading
+
+import pytest
+import uvloop
+from conftest import start_redis, until
+from sluicegate import Denied, Limiter, aio
+
+MANY = "fixed-window:1000000/1h"
+
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_event_loops_many_leave_no_descriptors(new_loop, redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+
+    async def take():
+        return await asyncio.gather(*(limiter.take("loops", MANY) for _ in range(5)))
+
+    def run():
+        loop = new_loop()
+        try:
+            assert all(loop.run_until_complete(take()))
+        finally:
+            loop.close()
+
+    run()
+    before = descriptors()
+    for _ in range(50):
+        run()
+    assert descriptors() <= before + 2
+
+
+def test_event_loops_in_threads_share_a_limiter(redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+    taken = []
+
+    async def take():
+        decisions = await asyncio.gather(*(limiter.take("in-threads", MANY) for _ in range(50)))
+        taken.extend(decision.remaining for decision in decisions)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(take())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(taken)) == 400, "each unit is taken once"
+
+
+def test_event_loop_closed_before_its_calls_end_is_no_error(redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(limiter.wait("closed", "fixed-window:1/1h", 2, timeout=5))
+
+    async def a_moment():
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(a_moment())
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+    assert asyncio.run(limiter.take("closed", MANY))
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_cancelled_takes_use_each_unit_at_most_once(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    rng, key = random.Random(7), "cancelled-takes"
+    tasks = [asyncio.ensure_future(limiter.take(key, MANY)) for _ in range(300)]
+    for task in rng.sample(tasks, 150):
+        await asyncio.sleep(rng.choice([0, 0, 0.0005]))
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    answered = [it.remaining for it in ended if not isinstance(it, asyncio.CancelledError)]
+    assert len(set(answered)) == len(answered), "a unit was taken twice"
+    used = 1_000_000 - (await limiter.peek(key, MANY)).remaining
+    assert len(answered) <= used <= len(tasks)
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_cancelled_holds_are_returned(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    rng, key, policy = random.Random(8), "cancelled-holds", "concurrency:20/1h"
+
+    async def work():
+        async with limiter.hold(key, policy, timeout=rng.choice([0, 5])):
+            await asyncio.sleep(rng.choice([0, 0.001, 0.01]))
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(200)]
+    for task in rng.sample(tasks, 150):
+        await asyncio.sleep(rng.choice([0, 0, 0.001]))
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        assert ended is None or isinstance(ended, (asyncio.CancelledError, Denied)), ended
+    for _ in range(3000):
+        if (await limiter.peek(key, policy)).remaining == 20:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("holds are left")
+
+
+def test_cancelled_hold_that_the_store_answers_later_is_returned():
+    """The store makes the hold after the task was cancelled."""
+    server = start_redis()
+    try:
+        limiter = aio.Limiter.connect(server.url, timeout=20)
+        policy = "concurrency:1/1h"
+
+        async def cancel():
+            assert await limiter.take("connected", MANY)
+            server.process.send_signal(signal.SIGSTOP)
+            task = asyncio.ensure_future(limiter.hold("late", policy)._started())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            server.process.send_signal(signal.SIGCONT)
+
+        asyncio.run(cancel())
+        checking = Limiter.connect(server.url, timeout=20)
+        until(lambda: checking.peek("late", policy).remaining == 1)
+    finally:
+        server.stop()
+
+
+async def test_settle_cancelled_is_finished_in_the_background(redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+    for number in range(20):
+        hold = await limiter.hold(f"settled{number}", "token-bucket:100/1h", 10, ttl=3600)
+        task = asyncio.ensure_future(hold.settle(4))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    for number in range(20):
+        for _ in range(3000):
+            if (await limiter.peek(f"settled{number}", "token-bucket:100/1h")).remaining == 96:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            pytest.fail(f"{number}: {await limiter.peek(f'settled{number}', 'token-bucket:100/1h')}")
+
+
+async def test_hold_renewed_and_settled_returns_decisions(redis_url):
+    for limiter in [aio.Limiter.in_memory(), aio.Limiter.connect(redis_url, timeout=20)]:
+        hold = await limiter.hold("decisions", "token-bucket:100/1h", 10, ttl=30)
+        assert (await hold.renew()).remaining == 90
+        for invalid in [-1, [1, 2], "x", 2**40]:
+            with pytest.raises((ValueError, TypeError)):
+                await hold.settle(invalid)
+        assert hold.open, "an invalid number settles nothing"
+        assert (await hold.settle(4)).remaining == 96
+        assert not await hold.settle(4) and not await hold.renew()
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_cancelled_holds_charge_no_rate(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key, policy = "cancelled-rates", "token-bucket:1000/1h"
+    for number in range(60):
+        task = asyncio.ensure_future(limiter.hold(key, policy, 10, ttl=3600)._started())
+        for _ in range(number % 6):
+            await asyncio.sleep(0)
+        if number % 2:
+            await asyncio.sleep(0.0003)
+        task.cancel()
+        ended = (await asyncio.gather(task, return_exceptions=True))[0]
+        if isinstance(ended, aio.Hold):
+            await ended.settle(0)
+        del ended, task
+    for _ in range(1000):
+        if (await limiter.peek(key, policy)).remaining == 1000:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{await limiter.peek(key, policy)}")
+
+
+def test_cancelled_hold_whose_reply_is_there_charges_no_rate(redis_url):
+    """The task is cancelled after the future has its result, and before the task goes on."""
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
+    key, policy = "cancelled-after-reply", "token-bucket:100/1h"
+
+    async def cancel():
+        task = asyncio.ensure_future(limiter.hold(key, policy, 10, ttl=3600)._started())
+        while task._fut_waiter is None or not task._fut_waiter.done():
+            assert not task.done()
+            # The reply is set by a callback, and the task is woken by the next one: between them comes this.
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    checking = Limiter.connect(redis_url, timeout=20)
+    until(lambda: checking.peek(key, policy).remaining == 100)

@@ -1,0 +1,240 @@
+"""Bad input of each kind is an exception of the documented hierarchy, and never a panic."""
+
+import copy
+import math
+import pickle
+from datetime import timedelta
+
+import pytest
+import sluicegate
+from conftest import free_port, start_redis
+from sluicegate import (
+    CorruptState,
+    Denied,
+    Error,
+    Limiter,
+    ManualClock,
+    OperationError,
+    Policy,
+    PolicyError,
+    SettingsError,
+    StoreError,
+    StoreTimeout,
+    StoreUnavailable,
+    aio,
+)
+
+POLICY = Policy.gcra(10, per="1m")
+LOCAL = Limiter.in_memory()
+
+
+class Odd:
+    """Its text is an error."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+COSTS = [-1, 1 << 32, 1 << 200, 1.0, math.nan, "1", None, b"1", [], Odd()]
+SPANS = [-1, math.nan, math.inf, -math.inf, 1e300, "1", None, [], timedelta(seconds=-1), Odd()]
+KEYS = [None, 1, 1.5, [], bytearray(b"a"), memoryview(b"a"), "\ud800", Odd()]
+POLICIES = ["", "gcra", "gcra:0/1s", "gcra:1/0s", "\ud800", "gcra:1/1s,", ",".join(["gcra:1/1s"] * 9), None, 1, b"gcra:1/1s", Odd()]
+EXPECTED = (Error, ValueError, TypeError)
+CALLS = ["take", "peek", "charge", "refund", "require"]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=lambda it: type(it).__name__)
+def test_cost_invalid_is_an_exception(cost):
+    for call in CALLS:
+        with pytest.raises(EXPECTED):
+            getattr(LOCAL, call)("key", POLICY, cost)
+    with pytest.raises(EXPECTED):
+        LOCAL.take_many([("key", POLICY, cost)])
+    with pytest.raises(EXPECTED):
+        LOCAL.take_all([("key", POLICY, cost)])
+    with pytest.raises(EXPECTED):
+        LOCAL.hold("key", POLICY, cost, ttl=1)
+    assert LOCAL.peek("key", POLICY).remaining == 10
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda it: type(it).__name__)
+def test_key_invalid_is_an_exception(key):
+    for call in CALLS:
+        with pytest.raises(EXPECTED):
+            getattr(LOCAL, call)(key, POLICY)
+    with pytest.raises(EXPECTED):
+        LOCAL.reset(key)
+    with pytest.raises(EXPECTED):
+        LOCAL.take_all([(key, POLICY)])
+    if key is not None:
+        with pytest.raises(EXPECTED):
+            LOCAL.hold("key", POLICY, ttl=1, id=key)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: type(it).__name__)
+def test_policy_invalid_is_an_exception(policy):
+    for call in CALLS:
+        with pytest.raises(EXPECTED):
+            getattr(LOCAL, call)("key", policy)
+    with pytest.raises(EXPECTED):
+        Policy(policy)
+
+
+@pytest.mark.parametrize("span", SPANS, ids=lambda it: type(it).__name__)
+def test_span_invalid_is_an_exception(span):
+    with pytest.raises(EXPECTED):
+        LOCAL.wait("key", POLICY, timeout=span)
+    with pytest.raises(EXPECTED):
+        LOCAL.reserve("key", POLICY, max_wait=span)
+    with pytest.raises(EXPECTED):
+        ManualClock().advance(span)
+    if span is not None:
+        with pytest.raises(EXPECTED):
+            LOCAL.hold("key", POLICY, ttl=span)
+        with pytest.raises(EXPECTED):
+            Limiter.connect("redis://127.0.0.1/", timeout=span)
+    if not isinstance(span, str):
+        with pytest.raises(EXPECTED):
+            Policy.gcra(1, per=span)
+
+
+def test_spans_of_any_kind_are_equal():
+    for per in ["90s", 90, 90.0, timedelta(minutes=1, seconds=30)]:
+        assert str(Policy.gcra(3, per=per)) == "gcra:3/90s"
+    clock = ManualClock(1000)
+    clock.advance(0.1)
+    clock.advance(timedelta(milliseconds=900))
+    assert clock.now() == 1001 and clock.now_us() == 1_001_000_000
+
+
+def test_key_huge_or_binary_is_a_key():
+    for key in ["", b"\x00\xff" * 100, "ä" * 1_000_000]:
+        assert LOCAL.take(key, POLICY).remaining == 9
+    assert LOCAL.take("ü", POLICY).remaining == 9
+    assert LOCAL.take("ü".encode(), POLICY).remaining == 8, "a text is its UTF-8"
+
+
+def test_hierarchy_is_as_documented():
+    assert issubclass(PolicyError, ValueError) and issubclass(OperationError, ValueError)
+    assert issubclass(SettingsError, ValueError)
+    assert issubclass(StoreUnavailable, ConnectionError) and issubclass(StoreTimeout, TimeoutError)
+    for error in [StoreUnavailable, StoreTimeout, CorruptState]:
+        assert issubclass(error, StoreError)
+    for name in sluicegate.__all__:
+        kind = getattr(sluicegate, name)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            assert issubclass(kind, Error)
+
+
+def test_messages_are_those_of_the_library():
+    with pytest.raises(PolicyError, match="invalid period `0s`: expected 1ms to 366d"):
+        LOCAL.take("key", "gcra:30/0s")
+    with pytest.raises(OperationError, match="reserve needs every limit to be gcra"):
+        LOCAL.reserve("key", "fixed-window:1/1s", max_wait=1)
+    with pytest.raises(SettingsError, match="unknown scheme `http`"):
+        Limiter.connect("http://127.0.0.1/")
+    with pytest.raises(Denied, match="retry after 0:0") as denied:
+        for _ in range(20):
+            LOCAL.require("denied", POLICY)
+    assert denied.value.decision.retry_after > timedelta()
+
+
+def test_store_unavailable_answers_by_on_error_or_raises():
+    limiter = Limiter.connect(f"redis://127.0.0.1:{free_port()}/", timeout=0.2, connect_timeout=0.2)
+    for on_error, allowed in [(None, False), ("deny", False), ("allow", True), ("local", True), ("local=1/2", True)]:
+        decision = limiter.take("key", Policy("gcra:10/1m", on_error=on_error))
+        assert (decision.allowed, decision.source) == (allowed, "fallback"), on_error
+    with pytest.raises(StoreUnavailable):
+        limiter.take("key", Policy("gcra:10/1m", on_error="fail"))
+    for call in [lambda: limiter.charge("key", POLICY), lambda: limiter.reset("key")]:
+        with pytest.raises(StoreUnavailable):
+            call()
+
+
+def test_state_of_another_program_is_an_exception():
+    server = start_redis()
+    try:
+        import redis
+
+        redis.Redis(port=server.port).lpush("list", "x")
+        with pytest.raises(CorruptState, match="WRONGTYPE"):
+            Limiter.connect(server.url, timeout=20).take("list", POLICY)
+    finally:
+        server.stop()
+
+
+async def test_errors_of_asyncio_are_the_same(redis_url):
+    for limiter in [aio.Limiter.in_memory(), aio.Limiter.connect(redis_url, timeout=20)]:
+        for cost in COSTS:
+            with pytest.raises(EXPECTED):
+                await limiter.take("key", POLICY, cost)
+        for key in KEYS:
+            with pytest.raises(EXPECTED):
+                await limiter.take(key, POLICY)
+        with pytest.raises(OperationError):
+            await limiter.reserve("key", "fixed-window:1/1s", max_wait=1)
+        with pytest.raises(Denied):
+            await limiter.require("key", POLICY, 11)
+        with pytest.raises(OperationError):
+            await limiter.hold("key", POLICY)
+        with pytest.raises(Denied):
+            async with limiter.hold("key", "concurrency:1/1s", 2):
+                pytest.fail("it is denied")
+
+
+def test_policies_are_values():
+    policy = Policy("gcra:10/1m", on_error="local=1/4", lease=8)
+    for other in [pickle.loads(pickle.dumps(policy)), copy.copy(policy), copy.deepcopy(policy)]:
+        assert other == policy and hash(other) == hash(policy)
+        assert (other.on_error, other.lease) == ("local=1/4", 8)
+    assert policy != Policy("gcra:10/1m") and policy != "gcra:10/1m"
+    assert str(Policy("gcra:60/60s")) == str(Policy("gcra:60/1m"))
+
+
+def test_decision_is_complete():
+    clock = ManualClock()
+    limiter = Limiter.in_memory(clock=clock)
+    policy = Policy.gcra(2, per=60)
+    first = limiter.take("key", policy)
+    assert first and first.allowed and not first.never and first.retry_after is None
+    assert (first.limit, first.remaining, first.reset_after) == (2, 1, timedelta(seconds=30))
+    limiter.take("key", policy)
+    denied = limiter.take("key", policy)
+    assert not denied and denied.retry_after == timedelta(seconds=30) and denied.source == "store"
+    assert dict(denied.headers())["Retry-After"] == "30"
+    assert limiter.take("key", policy, 3).never and limiter.take("key", policy, 3).retry_after is None
+    clock.advance(30)
+    assert limiter.take("key", policy)
+    assert limiter.reserve("key", policy, max_wait=60).delay == timedelta(seconds=30)
+    assert limiter.reset("key") and not limiter.reset("key")
+    with pytest.raises(AttributeError):
+        first.allowed = False
+
+
+def test_unix_socket_of_a_server_decides(unix_server):
+    limiter = Limiter.connect(unix_server, timeout=20)
+    assert [bool(limiter.take("unix", "fixed-window:2/1h")) for _ in range(3)] == [True, True, False]
+    assert limiter.charge("unix", "fixed-window:2/1h").remaining == 0
+    assert limiter.reserve("unix-gcra", "gcra:1/1s", max_wait=5)
+    assert limiter.reset("unix")
+    assert [it.remaining for it in limiter.take_many([("u1", "gcra:3/1h"), ("u2", "gcra:4/1h")])] == [2, 3]
+
+
+def test_unix_socket_of_a_server_takes_all_or_none(unix_server):
+    limiter = Limiter.connect(unix_server, timeout=20)
+    both = [("{a}1", "gcra:3/1h"), ("{a}2", "gcra:4/1h", 9)]
+    assert limiter.take_all(both).key == 1
+    assert limiter.peek("{a}1", "gcra:3/1h").remaining == 3
+    assert limiter.take_all([("{a}1", "gcra:3/1h"), ("{a}2", "gcra:4/1h", 2)]).remaining == 2
+
+
+def test_unix_socket_of_a_server_holds(unix_server):
+    limiter = Limiter.connect(unix_server, timeout=20)
+    with limiter.hold("unix-hold", "concurrency:1/30s") as hold:
+        assert hold.renew() and not limiter.hold("unix-hold", "concurrency:1/30s")
+    assert limiter.hold("unix-hold", "concurrency:1/30s").settle()
+    tokens = [("{b}1", "token-bucket:100/1h", 10), ("{b}2", "concurrency:3/30s", 1)]
+    assert limiter.hold_all(tokens, ttl=30).settle([4, 0])
+    assert limiter.peek("{b}1", "token-bucket:100/1h").remaining == 96

@@ -1,0 +1,40 @@
+//! The exceptions of `sluicegate._errors`, for errors of the library.
+
+use pyo3::{
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyDict, PyType},
+};
+use sluicegate::{PolicyError, StoreError};
+
+static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+/// An exception of the class `name` with this text.
+pub(crate) fn new(py: Python<'_>, name: &str, text: String) -> PyErr {
+    match class(py, name) {
+        Ok(class) => PyErr::from_type(class, text),
+        Err(error) => error,
+    }
+}
+
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    let classes = CLASSES
+        .get_or_try_init(py, || Ok::<_, PyErr>(py.import("sluicegate._errors")?.dict().unbind()))?;
+    classes.bind(py).as_any().get_item(name)?.cast_into::<PyType>().map_err(PyErr::from)
+}
+
+pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
+    new(py, "PolicyError", error.to_string())
+}
+
+pub(crate) fn store(py: Python<'_>, error: &StoreError) -> PyErr {
+    let name = match error {
+        StoreError::Unavailable(_) => "StoreUnavailable",
+        StoreError::Timeout(_) => "StoreTimeout",
+        StoreError::Corrupt(..) => "CorruptState",
+        StoreError::Operation(_) | StoreError::Hold(_) => "OperationError",
+        StoreError::Settings(_) => "SettingsError",
+        _ => "StoreError",
+    };
+    new(py, name, error.to_string())
+}

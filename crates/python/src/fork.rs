@@ -1,0 +1,111 @@
+//! What a fork must not cut in two.
+//!
+//! A child has one thread, and memory as it was at the fork: a lock of the table that another thread has at that moment is
+//! never released there. Calls that use a table with the lock of the interpreter cannot meet a fork, because `os.fork` has that
+//! lock, too. All others go through [`Gated`], and a fork waits until none of them is in the table.
+
+use std::{
+    cell::RefCell,
+    hash::RandomState,
+    sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use sluicegate::{Answer, Applied, Operation, PreparedPolicy, Store, StoreError};
+use sluicegate_core::{
+    HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, ReadEntry, StoreStatus,
+};
+use sluicegate_holds::HoldId;
+
+use crate::hold::AnyStore;
+
+static GATE: RwLock<()> = RwLock::new(());
+static HANDLERS: Once = Once::new();
+
+thread_local! {
+    /// The closed gate of a thread that forks.
+    static CLOSED: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// Registers what happens at a fork.
+#[expect(unsafe_code, reason = "the one way to run code at each fork")]
+pub(crate) fn prepare() {
+    extern "C" fn before() {
+        // The random bits of the next child differ from those of this one.
+        let _ = RandomState::new();
+        let closed = GATE.write().unwrap_or_else(PoisonError::into_inner);
+        CLOSED.with_borrow_mut(|it| *it = Some(closed));
+    }
+    extern "C" fn in_parent() {
+        CLOSED.take();
+    }
+    extern "C" fn in_child() {
+        CLOSED.take();
+        HoldId::reseed();
+    }
+    HANDLERS.call_once(|| {
+        // SAFETY: the handlers are functions of this module, which Python never unloads. They take no lock that a thread
+        // keeps for long, and the child uses only what its own thread has locked.
+        let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        assert_eq!(code, 0, "a list of handlers has room for one more");
+    });
+}
+
+/// A store in this process for calls without the lock of the interpreter.
+#[derive(Debug)]
+pub(crate) struct Gated(pub(crate) Arc<AnyStore>);
+
+fn pass() -> RwLockReadGuard<'static, ()> {
+    GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for Gated {
+    type Error = StoreError;
+
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: Operation,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        let _open = pass();
+        self.0.apply(key, policy, operation)
+    }
+
+    fn apply_hold<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: HoldOperation<'a>,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        let _open = pass();
+        self.0.apply_hold(key, policy, operation)
+    }
+
+    fn apply_multi_key<'a>(
+        &'a self,
+        operation: MultiKeyOperation<'a>,
+        takes: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
+        let _open = pass();
+        self.0.apply_multi_key(operation, takes)
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), StoreError>> {
+        let _open = pass();
+        self.0.read(key, read)
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
+        let _open = pass();
+        self.0.reset(key)
+    }
+
+    fn status(&self) -> StoreStatus {
+        let _open = pass();
+        self.0.status()
+    }
+}

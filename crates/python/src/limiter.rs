@@ -1,0 +1,472 @@
+//! The limiter: one class for stores in this process and in others. A call blocks, or is started on an event loop
+//! (`start_...`), which returns its value if the store answers at once, and otherwise the number of the call.
+
+use std::{
+    process,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pyo3::{prelude::*, types::PyDict};
+use sluicegate::{
+    Applied, Jitter, LocalLimiter, OnError, Operation, PreparedPolicy, Store, WaitOptions,
+};
+use sluicegate_core::Counters;
+use sluicegate_redis::{Options, RedisStore};
+
+use crate::{
+    arguments::{Units, bytes, optional_span, span},
+    bridge::{Bridge, Reply as _},
+    clock::ManualClock,
+    decision::Decision,
+    errors,
+    fork::Gated,
+    hold::AnyStore,
+    policy::prepared,
+    request::{HoldRequest, Keyed, Replied, Request},
+    runtime,
+};
+
+/// Limits in this process, or in a store that processes share.
+#[pyclass(frozen, module = "sluicegate._native", weakref)]
+#[derive(Debug)]
+pub(crate) struct Limiter(Backend);
+
+#[derive(Debug)]
+enum Backend {
+    Local {
+        store: Arc<AnyStore>,
+        /// The same store, for calls without the lock of the interpreter.
+        gated: Arc<AnyStore>,
+    },
+    Remote(Box<Remote>),
+}
+
+/// A store in another process, connected in each process anew.
+#[derive(Debug)]
+struct Remote {
+    url: String,
+    options: Options,
+    /// The store, and the process that has connected it.
+    store: Mutex<Option<(u32, Arc<AnyStore>)>>,
+}
+
+impl Remote {
+    fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
+        // Locked only while the interpreter is, and so never in a child.
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((process, store)) = &*store
+            && *process == process::id()
+        {
+            return Ok(Arc::clone(store));
+        }
+        let runtime = runtime::get(py)?;
+        let mut options = self.options.clone();
+        options.runtime = Some(runtime.handle().clone());
+        let _guard = runtime.enter();
+        let connected = RedisStore::new(&self.url, options);
+        let connected = connected.map_err(|error| errors::store(py, &error))?;
+        let connected: Arc<AnyStore> = Arc::new(connected);
+        // What a parent has connected stays its own: closing it here would write to its connections.
+        let old = store.replace((process::id(), Arc::clone(&connected)));
+        std::mem::forget(old);
+        Ok(connected)
+    }
+}
+
+/// A key with a policy and its units, as a tuple of two or three.
+type KeyedArgument<'py> = Vec<Bound<'py, PyAny>>;
+
+#[pymethods]
+impl Limiter {
+    /// A limiter in this process, with up to `max_memory` bytes of state.
+    #[staticmethod]
+    #[pyo3(signature = (*, max_memory = 1 << 30, clock = None))]
+    fn in_memory(max_memory: usize, clock: Option<&Bound<'_, ManualClock>>) -> Self {
+        use sluicegate::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+        let store = MemoryStore::bounded(max_memory, WhenFull::Deny);
+        let store: Arc<AnyStore> = match clock {
+            Some(clock) => {
+                let clock = clock.get().0.clone();
+                Arc::new(LocalLimiter::from(ClockedStore::new(store, clock)))
+            }
+            None => Arc::new(LocalLimiter::from(ClockedStore::new(store, SystemClock::new()))),
+        };
+        let gated = Arc::new(Gated(Arc::clone(&store)));
+        Self(Backend::Local { store, gated })
+    }
+
+    /// A limiter in the store at `url`. It connects at the first call.
+    #[staticmethod]
+    #[pyo3(signature = (
+        url, *, timeout = None, connect_timeout = None, key_prefix = "", max_denial_cache = None, tls_ca = None,
+        tls_cert = None, tls_key = None, use_module = true, clock = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn connect(
+        py: Python<'_>,
+        url: &str,
+        timeout: Option<&Bound<'_, PyAny>>,
+        connect_timeout: Option<&Bound<'_, PyAny>>,
+        key_prefix: &str,
+        max_denial_cache: Option<&Bound<'_, PyAny>>,
+        tls_ca: Option<std::path::PathBuf>,
+        tls_cert: Option<std::path::PathBuf>,
+        tls_key: Option<std::path::PathBuf>,
+        use_module: bool,
+        clock: Option<&Bound<'_, ManualClock>>,
+    ) -> PyResult<Self> {
+        let mut options = Options::default();
+        options.prefix = key_prefix.as_bytes().to_vec();
+        options.deadline = optional_span("timeout", timeout)?.unwrap_or(Duration::from_millis(500));
+        if let Some(span) = optional_span("connect_timeout", connect_timeout)? {
+            options.connect_timeout = span;
+        }
+        if let Some(span) = optional_span("max_denial_cache", max_denial_cache)? {
+            options.max_denial_cache = span;
+        }
+        options.tls.ca = tls_ca;
+        options.tls.client = tls_cert.zip(tls_key);
+        if !use_module {
+            options.look_for_module = None;
+        }
+        options.on_error = OnError::Fail;
+        if let Some(clock) = clock {
+            let clock = Arc::new(clock.get().0.clone());
+            options.test_clock = Some(sluicegate_redis::TestClock::new(clock));
+        }
+        let store = Mutex::new(None);
+        let remote = Remote { url: url.to_owned(), options, store };
+        // An invalid URL is an error here, not at the first call.
+        remote.store(py)?;
+        Ok(Self(Backend::Remote(Box::new(remote))))
+    }
+
+    /// Whether calls are answered at once, by this process.
+    #[getter]
+    fn is_local(&self) -> bool {
+        matches!(self.0, Backend::Local { .. })
+    }
+
+    /// Takes `cost` units, all or none.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
+    fn take(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+    ) -> PyResult<Decision> {
+        self.apply(py, key, policy, Operation::Take(cost.0))
+    }
+
+    /// Returns what `take` would return, and changes nothing.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
+    fn peek(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+    ) -> PyResult<Decision> {
+        self.apply(py, key, policy, Operation::Peek(cost.0))
+    }
+
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
+    fn charge(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+    ) -> PyResult<Decision> {
+        self.apply(py, key, policy, Operation::Charge(cost.0))
+    }
+
+    /// Gives back up to `cost` of the units in use.
+    #[pyo3(signature = (key, policy, cost = Units(1)), text_signature = "($self, key, policy, cost=1)")]
+    fn refund(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+    ) -> PyResult<Decision> {
+        self.apply(py, key, policy, Operation::Refund(cost.0))
+    }
+
+    #[pyo3(signature = (key, policy, cost = Units(1), *, max_wait))]
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+        max_wait: &Bound<'_, PyAny>,
+    ) -> PyResult<Decision> {
+        let max_wait = span("max_wait", max_wait)?;
+        self.apply(py, key, policy, Operation::Reserve { cost: cost.0, max_wait })
+    }
+
+    #[pyo3(signature = (key, policy, cost = Units(1), *, timeout, jitter = None))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+        timeout: &Bound<'_, PyAny>,
+        jitter: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.block(py, wait_request(key, policy, &cost, timeout, jitter)?)
+    }
+
+    fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.run(py, Request::Reset { key: bytes("key", key)?.to_vec() })
+    }
+
+    fn take_many(&self, py: Python<'_>, takes: Vec<KeyedArgument<'_>>) -> PyResult<Py<PyAny>> {
+        self.run(py, Request::TakeMany(keyed(takes)?))
+    }
+
+    fn take_all(&self, py: Python<'_>, takes: Vec<KeyedArgument<'_>>) -> PyResult<Py<PyAny>> {
+        self.run(py, Request::TakeAll(keyed(takes)?))
+    }
+
+    #[pyo3(signature = (holds, *, id = None, ttl = None, timeout = None, renew = false))]
+    fn hold(
+        &self,
+        py: Python<'_>,
+        holds: Vec<KeyedArgument<'_>>,
+        id: Option<&Bound<'_, PyAny>>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        renew: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let request = hold_request(holds, id, ttl, timeout, renew)?;
+        if request.renews || !request.timeout.is_zero() {
+            return self.block(py, Request::Hold(request));
+        }
+        self.run(py, Request::Hold(request))
+    }
+
+    /// Starts a call on the event loop of `bridge`: `operation` on `key`.
+    #[expect(clippy::too_many_arguments, reason = "they are those of all operations")]
+    fn start_apply(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        operation: &str,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+        max_wait: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let max_wait = optional_span("max_wait", max_wait)?.unwrap_or_default();
+        let operation = match operation {
+            "take" => Operation::Take(cost.0),
+            "peek" => Operation::Peek(cost.0),
+            "charge" => Operation::Charge(cost.0),
+            "refund" => Operation::Refund(cost.0),
+            _ => Operation::Reserve { cost: cost.0, max_wait },
+        };
+        let (key, policy) = (bytes("key", key)?.to_vec(), prepared(policy)?);
+        self.start(py, bridge, future, Request::Apply { key, policy, operation })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are those of `wait`")]
+    fn start_wait(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+        timeout: &Bound<'_, PyAny>,
+        jitter: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.start(py, bridge, future, wait_request(key, policy, &cost, timeout, jitter)?)
+    }
+
+    fn start_reset(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        self.start(py, bridge, future, Request::Reset { key: bytes("key", key)?.to_vec() })
+    }
+
+    fn start_take_many(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        takes: Vec<KeyedArgument<'_>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.start(py, bridge, future, Request::TakeMany(keyed(takes)?))
+    }
+
+    fn start_take_all(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        takes: Vec<KeyedArgument<'_>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.start(py, bridge, future, Request::TakeAll(keyed(takes)?))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are those of `hold`")]
+    fn start_hold(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        holds: Vec<KeyedArgument<'_>>,
+        id: Option<&Bound<'_, PyAny>>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        renew: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let request = hold_request(holds, id, ttl, timeout, renew)?;
+        self.start(py, bridge, future, Request::Hold(request))
+    }
+
+    /// Decisions by source, and other counts, of a store in another process.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = match &self.0 {
+            Backend::Local { .. } => Counters::default(),
+            Backend::Remote(remote) => sluicegate::Limiter::new(remote.store(py)?).counters(),
+        };
+        let dict = PyDict::new(py);
+        for (name, value) in counters.iter() {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+
+    /// Gives unused leased units back to the store. The limiter stays usable.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Backend::Remote(remote) = &self.0 {
+            let store = remote.store(py)?;
+            runtime::block(py, store.close().into_future())?;
+        }
+        Ok(())
+    }
+}
+
+impl Limiter {
+    /// The store for calls without the lock of the interpreter.
+    pub(crate) fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
+        match &self.0 {
+            Backend::Local { gated, .. } => Ok(Arc::clone(gated)),
+            Backend::Remote(remote) => remote.store(py),
+        }
+    }
+
+    fn apply(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        operation: Operation,
+    ) -> PyResult<Decision> {
+        let (key, policy) = (bytes("key", key)?, prepared(policy)?);
+        let answer = match &self.0 {
+            Backend::Local { store, .. } => match store.apply(key, &policy, operation) {
+                Applied::Now(answer) => answer,
+                Applied::Later(future) => runtime::block(py, future)?,
+            },
+            Backend::Remote(remote) => {
+                let store = remote.store(py)?;
+                let applied = store.apply(key, &policy, operation);
+                match applied {
+                    Applied::Now(answer) => answer,
+                    Applied::Later(future) => runtime::block(py, future)?,
+                }
+            }
+        };
+        let answer = answer.map_err(|error| errors::store(py, &error))?;
+        Ok(Decision::new(answer, policy, None))
+    }
+
+    /// Runs a request that waits for nothing in a store in this process.
+    fn run(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
+        let Backend::Local { store, .. } = &self.0 else { return self.block(py, request) };
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut call = std::pin::pin!(request.perform(Arc::clone(store)));
+        match call.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(reply) => reply.into_python(py),
+            std::task::Poll::Pending => {
+                let reply: Replied = runtime::block(py, call)?;
+                reply.into_python(py)
+            }
+        }
+    }
+
+    fn block(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
+        let reply = runtime::block(py, request.perform(self.store(py)?))?;
+        reply.into_python(py)
+    }
+
+    fn start(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+        request: Request,
+    ) -> PyResult<Py<PyAny>> {
+        bridge.get().start(py, future, request.perform(self.store(py)?))
+    }
+}
+
+fn keyed(arguments: Vec<KeyedArgument<'_>>) -> PyResult<Vec<Keyed>> {
+    let keyed = |argument: KeyedArgument<'_>| match &argument[..] {
+        [key, policy] => one(key, policy, 1),
+        [key, policy, cost] => one(key, policy, cost.extract::<Units>()?.0),
+        other => Err(pyo3::exceptions::PyValueError::new_err(format!(
+            "invalid tuple of {} items: expected (key, policy) or (key, policy, cost)",
+            other.len()
+        ))),
+    };
+    arguments.into_iter().map(keyed).collect()
+}
+
+fn one(key: &Bound<'_, PyAny>, policy: &Bound<'_, PyAny>, cost: u32) -> PyResult<Keyed> {
+    let policy: PreparedPolicy = prepared(policy)?;
+    Ok(Keyed { key: bytes("key", key)?.to_vec(), policy, cost })
+}
+
+fn wait_request(
+    key: &Bound<'_, PyAny>,
+    policy: &Bound<'_, PyAny>,
+    cost: &Units,
+    timeout: &Bound<'_, PyAny>,
+    jitter: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Request> {
+    let jitter = optional_span("jitter", jitter)?.map_or(Jitter::NONE, Jitter::up_to);
+    let options = WaitOptions::up_to(span("timeout", timeout)?).jitter(jitter);
+    Ok(Request::Wait { keyed: one(key, policy, cost.0)?, options })
+}
+
+fn hold_request(
+    holds: Vec<KeyedArgument<'_>>,
+    id: Option<&Bound<'_, PyAny>>,
+    ttl: Option<&Bound<'_, PyAny>>,
+    timeout: Option<&Bound<'_, PyAny>>,
+    renews: bool,
+) -> PyResult<HoldRequest> {
+    let id = id.map(|id| bytes("id", id).map(<[u8]>::to_vec)).transpose()?;
+    let timeout = optional_span("timeout", timeout)?.unwrap_or_default();
+    let (keys, ttl) = (keyed(holds)?, optional_span("ttl", ttl)?);
+    if keys.is_empty() {
+        let text = "invalid holds: expected at least one key";
+        return Err(pyo3::exceptions::PyValueError::new_err(text));
+    }
+    Ok(HoldRequest { keys, id, ttl, timeout, renews })
+}

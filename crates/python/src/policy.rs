@@ -1,0 +1,149 @@
+//! Policies.
+
+use std::{
+    collections::{HashMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
+use sluicegate::{OnError, PreparedPolicy};
+
+use crate::errors;
+
+/// The most policies that are kept by their text.
+const MAX_TEXTS: usize = 1024;
+
+/// Policies by their text.
+static BY_TEXT: LazyLock<Mutex<HashMap<String, PreparedPolicy>>> = LazyLock::new(Mutex::default);
+
+/// One to eight limits, which are decided together.
+#[pyclass(frozen, module = "sluicegate", subclass)]
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) prepared: PreparedPolicy,
+    on_error: Option<String>,
+    lease: u32,
+}
+
+#[pymethods]
+impl Policy {
+    #[new]
+    #[pyo3(signature = (text, *, on_error = None, lease = 0))]
+    fn new(py: Python<'_>, text: &str, on_error: Option<String>, lease: u32) -> PyResult<Self> {
+        let policy: sluicegate::Policy =
+            text.parse().map_err(|error| errors::policy(py, &error))?;
+        let mut prepared = PreparedPolicy::new(&policy);
+        if let Some(text) = &on_error {
+            let invalid = || errors::new(py, "PolicyError", invalid_on_error(text));
+            prepared = prepared.on_error(text.parse::<OnError>().map_err(|_| invalid())?);
+        }
+        if lease > 0 {
+            prepared = prepared.lease(lease).map_err(|error| errors::store(py, &error))?;
+        }
+        Ok(Self { prepared, on_error, lease })
+    }
+
+    fn __str__(&self) -> String {
+        self.prepared.policy().to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Policy('{}')", self.prepared.policy())
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.key().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Both: a request must fit in all limits of the two.
+    fn __and__<'py>(slf: &Bound<'py, Self>, other: &Self) -> PyResult<Bound<'py, PyAny>> {
+        let own = slf.get();
+        let text = format!("{},{}", own.prepared.policy(), other.prepared.policy());
+        let settings = pyo3::types::PyDict::new(slf.py());
+        settings.set_item("on_error", own.on_error.clone())?;
+        settings.set_item("lease", own.lease)?;
+        slf.get_type().call((text,), Some(&settings))
+    }
+
+    /// The answer while the store is unavailable, if it is set.
+    #[getter]
+    fn on_error(&self) -> Option<String> {
+        self.on_error.clone()
+    }
+
+    /// The most units that are taken from the store at once.
+    #[getter]
+    fn lease(&self) -> u32 {
+        self.lease
+    }
+
+    /// What the policy admits, in words.
+    fn explain(&self) -> String {
+        let limits = self.prepared.policy().limits().iter();
+        let words = limits.map(|limit| {
+            let it = limit.describe();
+            format!("{limit}: at once {}; sustained {}; {}", it.at_once, it.sustained, it.denied)
+        });
+        words.collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Policy {
+    fn key(&self) -> (String, &Option<String>, u32) {
+        (self.__str__(), &self.on_error, self.lease)
+    }
+}
+
+fn invalid_on_error(text: &str) -> String {
+    format!(
+        "invalid on_error `{text}`: expected deny, allow, fail, local or a share such as `local=1/4`"
+    )
+}
+
+/// The policy of an argument: a `Policy` or its text.
+pub(crate) fn prepared(value: &Bound<'_, PyAny>) -> PyResult<PreparedPolicy> {
+    if let Ok(policy) = value.cast::<Policy>() {
+        return Ok(policy.get().prepared.clone());
+    }
+    let Ok(text) = value.cast::<PyString>() else {
+        let class = value.get_type().name()?;
+        let text = format!("invalid policy of type `{class}`: expected a Policy or its text");
+        return Err(PyTypeError::new_err(text));
+    };
+    let text = text.to_str()?;
+    let mut by_text = BY_TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(policy) = by_text.get(text) {
+        return Ok(policy.clone());
+    }
+    let policy = text.parse::<PreparedPolicy>();
+    let policy = policy.map_err(|error| errors::policy(value.py(), &error))?;
+    if by_text.len() == MAX_TEXTS {
+        by_text.clear();
+    }
+    by_text.insert(text.to_owned(), policy.clone());
+    Ok(policy)
+}
+
+/// The text of one limit: `name:limit/period` and its options.
+#[pyfunction]
+#[pyo3(signature = (name, limit, per, options))]
+pub(crate) fn limit_text(
+    name: &str,
+    limit: &Bound<'_, PyAny>,
+    per: &Bound<'_, PyAny>,
+    options: Vec<String>,
+) -> PyResult<String> {
+    let per = match per.cast::<PyString>() {
+        Ok(text) => text.to_str()?.to_owned(),
+        Err(_) => format!("{}us", crate::arguments::span("per", per)?.as_micros()),
+    };
+    let options: String = options.into_iter().map(|option| format!(":{option}")).collect();
+    Ok(format!("{name}:{limit}/{per}{options}"))
+}

@@ -1,0 +1,203 @@
+//! A call with its arguments, and its reply.
+
+use std::{sync::Arc, time::Duration};
+
+use pyo3::{IntoPyObjectExt as _, prelude::*};
+use sluicegate::{
+    Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Store, StoreError,
+    WaitOptions,
+};
+use sluicegate_core::{KeyedTake, MultiKeyOperation, Retry};
+use sluicegate_holds::HoldId;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    bridge::Reply,
+    decision::Decision,
+    errors,
+    hold::{AnyStore, Guard, Hold},
+};
+
+pub(crate) type Replied = Result<Value, StoreError>;
+
+/// Pauses between two attempts of a hold that waits.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(250);
+
+/// A key with its policy and its units.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    pub(crate) key: Vec<u8>,
+    pub(crate) policy: PreparedPolicy,
+    pub(crate) cost: u32,
+}
+
+/// What a call asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Apply { key: Vec<u8>, policy: PreparedPolicy, operation: Operation },
+    Wait { keyed: Keyed, options: WaitOptions },
+    Reset { key: Vec<u8> },
+    TakeMany(Vec<Keyed>),
+    TakeAll(Vec<Keyed>),
+    Hold(HoldRequest),
+}
+
+/// A hold of one key or of several.
+#[derive(Debug)]
+pub(crate) struct HoldRequest {
+    pub(crate) keys: Vec<Keyed>,
+    pub(crate) id: Option<Vec<u8>>,
+    pub(crate) ttl: Option<Duration>,
+    /// How long to wait until the units are available.
+    pub(crate) timeout: Duration,
+    /// Whether the holds are renewed while they are open.
+    pub(crate) renews: bool,
+}
+
+/// What a call returns.
+#[derive(Debug)]
+pub(crate) enum Value {
+    Decision(Answer, PreparedPolicy),
+    Flag(bool),
+    Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
+    /// The decision on several keys, under the policy of the key that binds.
+    All(MultiKeyAnswer, PreparedPolicy),
+    Held {
+        decision: Answer,
+        key: Option<usize>,
+        policy: PreparedPolicy,
+        guards: Vec<(Guard, u32)>,
+    },
+}
+
+impl Reply for Replied {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.map_err(|error| errors::store(py, &error))? {
+            Value::Decision(answer, policy) => Decision::new(answer, policy, None).into_py_any(py),
+            Value::Flag(flag) => flag.into_py_any(py),
+            Value::Decisions(answers) => {
+                let decisions = answers.into_iter().map(|(answer, policy)| {
+                    let answer = answer.map_err(|error| errors::store(py, &error))?;
+                    Ok(Decision::new(answer, policy, None))
+                });
+                decisions.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+            }
+            Value::All(answer, policy) => {
+                let key = Some(answer.key);
+                let answer = Answer { decision: answer.decision, source: answer.source };
+                Decision::new(answer, policy, key).into_py_any(py)
+            }
+            Value::Held { decision, key, policy, guards } => {
+                let decision = Py::new(py, Decision::new(decision, policy, key))?;
+                Hold::new(decision, guards).into_py_any(py)
+            }
+        }
+    }
+}
+
+impl Request {
+    /// Sends it to the store, and waits as long as it says.
+    pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Replied {
+        match self {
+            Self::Apply { key, policy, operation } => {
+                let answer = store.apply(&key, &policy, operation).await?;
+                Ok(Value::Decision(answer, policy))
+            }
+            Self::Wait { keyed: Keyed { key, policy, cost }, options } => {
+                let answer = Limiter::new(store).until_ready(key, &policy, cost, options).await?;
+                Ok(Value::Decision(answer, policy))
+            }
+            Self::Reset { key } => Ok(Value::Flag(store.reset(&key).await?)),
+            Self::TakeMany(takes) => {
+                let operation = |it: &Keyed| Operation::Take(it.cost);
+                let operations: Vec<_> = takes
+                    .iter()
+                    .map(|it| KeyedOperation {
+                        key: &it.key,
+                        policy: &it.policy,
+                        operation: operation(it),
+                    })
+                    .collect();
+                let answers = store.apply_many(&operations).await;
+                let policies = takes.iter().map(|it| it.policy.clone());
+                Ok(Value::Decisions(answers.into_iter().zip(policies).collect()))
+            }
+            Self::TakeAll(takes) => {
+                let operation = MultiKeyOperation::Take;
+                let answer = store.apply_multi_key(operation, &keyed_takes(&takes)).await?;
+                let policy = takes[answer.key].policy.clone();
+                Ok(Value::All(answer, policy))
+            }
+            Self::Hold(request) => request.perform(&store).await,
+        }
+    }
+}
+
+impl HoldRequest {
+    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may make room at any
+    /// time, and a store does not tell.
+    async fn perform(self, store: &Arc<AnyStore>) -> Replied {
+        let start = Instant::now();
+        loop {
+            let (decision, key, guards) = self.attempt(store).await?;
+            let waited = start.elapsed();
+            let left = self.timeout.checked_sub(waited).filter(|left| !left.is_zero());
+            if let Some(left) = left
+                && let Some(Retry::After(after)) = decision.retry()
+            {
+                drop(guards);
+                sleep((waited / 8).clamp(MIN_PAUSE, MAX_PAUSE).min(after).min(left)).await;
+                continue;
+            }
+            let policy = self.keys[key.unwrap_or_default()].policy.clone();
+            return Ok(Value::Held { decision, key, policy, guards });
+        }
+    }
+
+    /// Tries once. The guards are those of the units held: none if it is denied.
+    async fn attempt(
+        &self,
+        store: &Arc<AnyStore>,
+    ) -> Result<(Answer, Option<usize>, Vec<(Guard, u32)>), StoreError> {
+        let id = self.id.as_deref().map_or_else(HoldId::random, HoldId::given);
+        if let [Keyed { key, policy, cost }] = &self.keys[..] {
+            let mut guard = Guard::new(store, key, policy, id, self.ttl);
+            let answer = guard.open(*cost).await?;
+            let allowed = guard.decide(&answer);
+            let guards = if allowed { vec![(self.kept(guard), *cost)] } else { Vec::new() };
+            return Ok((answer, None, guards));
+        }
+        let mut guards: Vec<(Guard, u32)> = Vec::with_capacity(self.keys.len());
+        for Keyed { key, policy, cost } in &self.keys {
+            if guards.iter().all(|(guard, _)| guard.key() != key) {
+                let mut guard = Guard::new(store, key, policy, id.clone(), self.ttl);
+                guard.opened_by_caller();
+                guards.push((guard, *cost));
+            }
+        }
+        let operation = MultiKeyOperation::Hold { id: &id, ttl: self.ttl };
+        let answer = store.apply_multi_key(operation, &keyed_takes(&self.keys)).await?;
+        let allowed = answer.decision.allowed();
+        let guards = guards.into_iter().filter_map(|(mut guard, cost)| {
+            guard.record(allowed, answer.source).then(|| (self.kept(guard), cost))
+        });
+        let guards = guards.collect();
+        let decision = Answer { decision: answer.decision, source: answer.source };
+        Ok((decision, Some(answer.key), guards))
+    }
+
+    /// The guard of units that are held. Until Python has it, a drop cancels the hold: its task was.
+    fn kept(&self, mut guard: Guard) -> Guard {
+        guard.set_used(0);
+        if self.renews {
+            guard.keep_alive();
+        }
+        guard
+    }
+}
+
+fn keyed_takes(keys: &[Keyed]) -> Vec<KeyedTake<'_>> {
+    let keys = keys.iter();
+    keys.map(|it| KeyedTake { key: &it.key, policy: &it.policy, cost: it.cost }).collect()
+}
