@@ -3,7 +3,7 @@
 use crate::{bridge::Reply, errors};
 use pyo3::{IntoPyObjectExt as _, prelude::*, types::PyDelta};
 use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, StoreError};
-use sluicegate_headers::{RateLimitHeaders, retry_after};
+use sluicegate_headers::{RateLimitHeaders, problem, retry_after};
 use std::time::Duration;
 
 /// The answer to a request. It is true if the request is allowed.
@@ -131,6 +131,12 @@ impl Decision {
         ];
         headers.extend(retry_after(&self.answer).map(|it| ("Retry-After", it.to_string())));
         headers
+    }
+
+    /// The problem document (RFC 9457) of a denial, as JSON: the body of a response with status 429.
+    #[pyo3(signature = (name = "default"))]
+    fn problem(&self, name: &str) -> String {
+        problem(&RateLimitHeaders::new(name, self.policy.policy()), &self.answer)
     }
 
     fn __repr__(&self) -> String {
