@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
-use pyo3::{prelude::*, types::PyBytes};
+use pyo3::prelude::*;
 use sluicegate_headers::{AddressList, Network, Problem};
 
 /// The network of the client behind `trusted_hops` proxies, from all `lines` of `X-Forwarded-For`, or of `Forwarded`; without an
 /// address there, that of the peer. `None` if that is no address either, such as a Unix socket.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "arguments of Python are owned")]
 pub(crate) fn client_network(
-    lines: Vec<Bound<'_, PyBytes>>,
+    lines: Vec<Vec<u8>>,
     trusted_hops: usize,
     forwarded: bool,
     peer: Option<&str>,
@@ -17,7 +18,7 @@ pub(crate) fn client_network(
     v6_prefix: u8,
 ) -> Option<String> {
     let list = if forwarded { AddressList::Forwarded } else { AddressList::XForwardedFor };
-    let client = list.client(lines.iter().map(|line| line.as_bytes()), trusted_hops);
+    let client = list.client(lines.iter().map(Vec::as_slice), trusted_hops);
     let address = client.or_else(|| {
         // With the zone of a link-local address, which is no part of it.
         let peer = peer?.split('%').next()?;

@@ -151,6 +151,7 @@ class Limiter:
         tls_key: str | PathLike[str] | None = None,
         use_module: bool = True,
         clock: ManualClock | None = None,
+        tasks: bool = False,
     ) -> Limiter: ...
     @property
     def is_local(self) -> bool: ...
