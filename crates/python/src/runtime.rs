@@ -5,8 +5,8 @@
 //! background: renewals of holds, and connections.
 
 use std::{
-    future::Future,
-    pin::pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     process,
     sync::{
         Mutex, PoisonError,
@@ -20,7 +20,8 @@ use pyo3::prelude::*;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Notify,
-    time::timeout,
+    task::yield_now,
+    time::{Instant, timeout},
 };
 
 use crate::errors;
@@ -29,6 +30,10 @@ use crate::errors;
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// How long no call may begin before the keeper drives.
 const IDLE: Duration = Duration::from_millis(50);
+
+/// How long a call asks for its reply again and again before it sleeps, if the reply to the last one came as soon. To sleep and to
+/// be woken takes longer than a store on the same machine.
+const SPIN: Duration = Duration::from_micros(100);
 
 /// A value of this process. It is never dropped: in a child, the threads of the parent do not exist.
 struct OfProcess<T: 'static>(Mutex<Option<(u32, &'static T)>>);
@@ -67,14 +72,16 @@ struct Calls {
     kept: AtomicBool,
     /// Ends the driving of the keeper.
     wanted: Notify,
+    /// Whether the last call ended within [`SPIN`].
+    soon: AtomicBool,
 }
 
 impl Calls {
     fn start() -> std::io::Result<&'static Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (begun, kept) = (AtomicU64::new(0), AtomicBool::new(false));
-        let calls: &'static Self =
-            Box::leak(Box::new(Self { runtime, begun, kept, wanted: Notify::new() }));
+        let (wanted, soon) = (Notify::new(), AtomicBool::new(false));
+        let calls: &'static Self = Box::leak(Box::new(Self { runtime, begun, kept, wanted, soon }));
         thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.keep())?;
         Ok(calls)
     }
@@ -104,6 +111,23 @@ impl Calls {
         }
         self.runtime.block_on(future)
     }
+
+    /// Awaits `future`; at first without sleeping, if its reply is likely to come soon.
+    async fn polled<F: Future + Unpin>(&self, mut future: F) -> F::Output {
+        let (start, spins) = (Instant::now(), self.soon.swap(false, Ordering::Relaxed));
+        let output = poll_fn(|context| {
+            let poll = Pin::new(&mut future).poll(context);
+            if spins && poll.is_pending() && start.elapsed() < SPIN {
+                // Other threads go first, if the processor has no other for them.
+                thread::yield_now();
+                let _ = pin!(yield_now()).poll(context);
+            }
+            poll
+        });
+        let output = output.await;
+        self.soon.store(start.elapsed() < SPIN, Ordering::Relaxed);
+        output
+    }
 }
 
 fn tasks() -> std::io::Result<&'static Runtime> {
@@ -132,14 +156,10 @@ where
     let calls = CALLS.get(py, Calls::start)?;
     let mut future = pin!(future);
     loop {
-        let step = timeout_of(&mut future);
+        let step = async { timeout(SIGNALS_EVERY, calls.polled(&mut future)).await.ok() };
         if let Some(output) = py.detach(|| calls.block_on(step)) {
             return Ok(output);
         }
         py.check_signals()?;
     }
-}
-
-async fn timeout_of<F: Future + Unpin>(future: F) -> Option<F::Output> {
-    timeout(SIGNALS_EVERY, future).await.ok()
 }
