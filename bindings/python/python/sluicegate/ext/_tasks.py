@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class TaskLimit:
     """The limit of a task. Where its policy can reserve, a task reserves its units for a time within `max_wait`, and runs at
     that time: tasks run in the order of their first starts, at the pace of the policy."""
 
-    def __init__(self, policy: Policy | str, key: KeyOf, cost: CostOf, max_wait: Span) -> None:
+    def __init__(self, policy: Policy | str, key: KeyOf | None, cost: CostOf, max_wait: Span) -> None:
         # An invalid text is an error here, not at the first task.
         self._policy = Policy(policy) if isinstance(policy, str) else policy
         self._key, self._cost, self._max_wait = key, cost, max_wait
@@ -41,15 +40,9 @@ class TaskLimit:
         except OperationError:
             self._reserves = False
 
-    def keyed(self, key: Key) -> TaskLimit:
-        """The same limit with a key."""
-        keyed = copy.copy(self)
-        keyed._key = key
-        return keyed
-
-    def start(self, limiter: Limiter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Start:
-        """Decides on a task with these arguments. Raises `Denied` if it never passes."""
-        key, cost = self._arguments(args, kwargs)
+    def start(self, limiter: Limiter, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Start:
+        """Decides on a task with this name, which is its key if it has no other, and these arguments. Raises `Denied` if it never passes."""
+        key, cost = self._arguments(name, args, kwargs)
         try:
             if self._reserves:
                 return self._started(limiter.reserve(key, self._policy, cost, max_wait=self._max_wait))
@@ -57,9 +50,9 @@ class TaskLimit:
         except StoreError:
             return _put_off(_UNDECIDED)
 
-    async def start_async(self, limiter: aio.Limiter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Start:
+    async def start_async(self, limiter: aio.Limiter, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Start:
         """The same on an event loop."""
-        key, cost = self._arguments(args, kwargs)
+        key, cost = self._arguments(name, args, kwargs)
         try:
             if self._reserves:
                 return self._started(await limiter.reserve(key, self._policy, cost, max_wait=self._max_wait))
@@ -67,9 +60,9 @@ class TaskLimit:
         except StoreError:
             return _put_off(_UNDECIDED)
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Key, int]:
+    def _arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Key, int]:
         key = self._key(*args, **kwargs) if callable(self._key) else self._key
-        return key, self._cost(*args, **kwargs) if callable(self._cost) else self._cost
+        return name if key is None else key, self._cost(*args, **kwargs) if callable(self._cost) else self._cost
 
     def _started(self, decision: Decision) -> Start:
         if decision:

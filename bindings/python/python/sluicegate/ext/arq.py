@@ -39,13 +39,13 @@ def limited(
     that would have to wait longer than `max_wait` asks again later."""
 
     def decorate(job: _Job) -> _Job:
-        limit = TaskLimit(policy, job.__name__ if key is None else key, cost, max_wait)
+        limit = TaskLimit(policy, key, cost, max_wait)
 
         @functools.wraps(job)
         async def run(ctx: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             redis, reserved = ctx["redis"], _RESERVED + ctx["job_id"]
             if not await redis.delete(reserved):
-                start = await limit.start_async(limiter, args, kwargs)
+                start = await limit.start_async(limiter, job.__name__, args, kwargs)
                 if start.delay or not start.reserved:
                     if start.reserved:
                         await redis.set(reserved, b"", px=int(start.delay * 1000) + _KEPT)

@@ -42,9 +42,9 @@ def limited(
     """The base class of a limited task. `key` is a text or bytes, or a function of the task's arguments; otherwise it is the name of
     the task. A task that would have to wait longer than `max_wait` asks again later. One that can never pass fails with `Denied`.
     """
-    limit = TaskLimit(policy, "", cost, max_wait) if key is None else TaskLimit(policy, key, cost, max_wait)
+    limit = TaskLimit(policy, key, cost, max_wait)
 
-    class LimitedTask(base):  # type: ignore[misc, valid-type]
+    class LimitedTask(base):  # type: ignore[misc]
         abstract = True
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,16 +52,16 @@ def limited(
             headers = request.headers or {}
             ready = request.called_directly or request.is_eager or headers.get(_RESERVED) == request.retries
             if not ready:
-                self._limit(limit if key is not None else limit.keyed(self.name), args, kwargs)
+                self._limit(args, kwargs)
             return super().__call__(*args, **kwargs)
 
-        def _limit(self, limit: TaskLimit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            start = limit.start(limiter, args, kwargs)
+        def _limit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            start = limit.start(limiter, str(self.name), args, kwargs)
             if start.reserved and not start.delay:
                 return
             request = self.request
             headers = {**(request.headers or {}), _RESERVED: request.retries if start.reserved else None}
-            signature = self.signature_from_request(
+            signature: Any = self.signature_from_request(
                 request, countdown=start.delay, retries=request.retries, headers=headers
             )
             signature.apply_async()

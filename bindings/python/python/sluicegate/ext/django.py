@@ -144,7 +144,7 @@ def ratelimit(
 
 
 def _response(rejection: Rejection) -> HttpResponse:
-    return HttpResponse(rejection.body, status=rejection.status, headers=dict(rejection.headers))
+    return HttpResponse(rejection.body.encode(), status=rejection.status, headers=dict(rejection.headers))
 
 
 def _with_headers(response: HttpResponseBase, fields: Headers) -> HttpResponseBase:

@@ -50,7 +50,7 @@ class RateLimit(Middleware):
         policy = options.get("limit_policy")
         if policy is None:
             return
-        key, cost = options.get("limit_key", actor.actor_name), options.get("limit_cost", 1)
+        key, cost = options.get("limit_key"), options.get("limit_cost", 1)
         try:
             self._limits[actor.actor_name] = TaskLimit(policy, key, cost, options.get("limit_max_wait", 3600))
         except Exception as error:
@@ -73,7 +73,7 @@ class RateLimit(Middleware):
         retries = message.options.get("retries", 0)
         if message.options.get(_RESERVED) == retries:
             return True
-        start = limit.start(self._limiter, message.args, message.kwargs)
+        start = limit.start(self._limiter, message.actor_name, message.args, message.kwargs)
         if start.reserved and not start.delay:
             return True
         options = {_RESERVED: retries if start.reserved else None}

@@ -49,7 +49,8 @@ class Budget(Generic[_AnyLimiter]):
         ttl: Span = 600,
         answer: int = 1024,
     ) -> None:
-        self.limiter, self.answer = limiter, answer
+        self.limiter: _AnyLimiter = limiter
+        self.answer = answer
         # An invalid text is an error here, not at the first call.
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
         self._key, self._timeout, self._ttl = key, timeout, ttl
