@@ -17,7 +17,7 @@ from __future__ import annotations
 
 try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-    from django.conf import settings
+    from django import conf
     from django.core.exceptions import ImproperlyConfigured
     from django.core.signals import setting_changed
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -69,7 +69,7 @@ class _Settings:
 
 @functools.cache
 def _settings() -> _Settings:
-    return _Settings(getattr(settings, "SLUICEGATE", {}))
+    return _Settings(getattr(conf.settings, "SLUICEGATE", {}))
 
 
 def _changed(*, setting: str, **_: Any) -> None:
