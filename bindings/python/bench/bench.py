@@ -21,14 +21,23 @@ import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import limits
 import limits.aio
+import slowapi
+import slowapi.middleware
+import slowapi.util
 import throttled
 import throttled.asyncio
 from aiolimiter import AsyncLimiter
 from pyrate_limiter import Duration, Limiter as PyrateLimiter, Rate
 from sluicegate import Limiter, ManualClock, Policy, aio
+from sluicegate.ext.asgi import RateLimitMiddleware
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 # Every candidate admits so many a minute: more than a round asks for.
 LIMIT = 1_000_000
@@ -284,6 +293,55 @@ def redis_denied(quick: bool, url: str) -> Iterator[Row]:
     yield from compared("Redis, a denied key in a flood", "ours", {"limits, moving window": 50.0}, found)
 
 
+def asgi(quick: bool) -> Iterator[Row]:
+    """The time that the middleware adds to a request, both with headers in the response."""
+
+    async def hello(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("hello")
+
+    def bare() -> Starlette:
+        return Starlette(routes=[Route("/", hello)])
+
+    slow = bare()
+    slow.state.limiter = slowapi.Limiter(
+        slowapi.util.get_remote_address, default_limits=[f"{LIMIT}/minute"], headers_enabled=True
+    )
+    slow.add_middleware(slowapi.middleware.SlowAPIASGIMiddleware)
+    ours = RateLimitMiddleware(bare(), aio.Limiter.in_memory(), f"fixed-window:{LIMIT}/1m")
+    scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "query_string": b"", "root_path": ""}
+    fields = [(b"host", b"127.0.0.1"), (b"user-agent", b"bench"), (b"accept", b"*/*")]
+
+    def requests(app: Callable[..., Any]) -> Round:
+        def run(count: int) -> float:
+            started: list[int] = []
+
+            async def receive() -> dict[str, object]:
+                return {"type": "http.request"}
+
+            async def send(message: dict[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    started.append(message["status"])
+
+            async def all_requests() -> float:
+                start = time.perf_counter()
+                for _ in range(count):
+                    await app({**scope, "headers": [*fields], "client": ("10.0.0.1", 5000)}, receive, send)
+                return time.perf_counter() - start
+
+            seconds = asyncio.run(all_requests())
+            assert started == [200] * count
+            return seconds
+
+        return run
+
+    calls = 50 if quick else 5000
+    apps = {"bare": bare(), "ours": ours, "slowapi": slow}
+    found = medians({name: (requests(app), calls) for name, app in apps.items()}, 1 if quick else ROUNDS)
+    added, theirs = found["ours"] - found["bare"], found["slowapi"] - found["bare"]
+    detail = f"{nanos(added)} added beside {nanos(theirs)}, to {nanos(found['bare'])}"
+    yield Row("ASGI middleware, added to a request", "slowapi", theirs / added, 3.0, detail)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true")
@@ -298,7 +356,7 @@ def main() -> None:
             missed += row.ratio < row.bar
             print(row, flush=True)
 
-    for measure in (in_memory, in_memory_tasks, one_call, memory_of_keys):
+    for measure in (in_memory, in_memory_tasks, one_call, memory_of_keys, asgi):
         show(measure(quick))
         gc.collect()
     with redis_server() as url:

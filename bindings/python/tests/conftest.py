@@ -104,7 +104,21 @@ class Step:
 def histories() -> list[list[Step]]:
     """Random histories, with the answers of the oracle."""
     count = os.environ.get("SLUICEGATE_HISTORIES", "300")
-    command = ["cargo", "run", "--quiet", "--locked", "-p", "sluicegate-conformance", "--example", "histories", "--", "7000000", count]
+    found = _steps("7000000", count)
+    assert len(found) == int(count)
+    return found
+
+
+@pytest.fixture(scope="session")
+def traces() -> list[list[Step]]:
+    """The traces that all stores must pass, but those with holds."""
+    found = _steps("traces")
+    assert len(found) > 50
+    return found
+
+
+def _steps(*arguments: str) -> list[list[Step]]:
+    command = ["cargo", "run", "--quiet", "--locked", "-p", "sluicegate-conformance", "--example", "histories", "--", *arguments]
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     found: dict[int, list[Step]] = {}
     for line in text.splitlines():
@@ -112,5 +126,4 @@ def histories() -> list[list[Step]]:
         integers = None if answer == "error" else [int(number) for number in answer.split()]
         step = Step(int(history), int(now), policy, operation, int(cost), int(wait), integers)
         found.setdefault(step.history, []).append(step)
-    assert len(found) == int(count)
     return list(found.values())

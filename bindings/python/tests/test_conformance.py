@@ -34,8 +34,8 @@ def in_memory(histories):
     return found
 
 
-def test_histories_in_memory_decide_as_oracle(histories):
-    for history in in_memory(histories):
+def test_histories_in_memory_decide_as_oracle(histories, traces):
+    for history in in_memory(histories) + traces:
         clock = ManualClock()
         limiter = Limiter.in_memory(clock=clock)
         for step in history:
@@ -43,8 +43,8 @@ def test_histories_in_memory_decide_as_oracle(histories):
             check(step, lambda *a, **n: getattr(limiter, step.operation)(b"key", *a, **n))
 
 
-async def test_histories_asyncio_decide_as_oracle(histories):
-    for history in in_memory(histories)[:100]:
+async def test_histories_asyncio_decide_as_oracle(histories, traces):
+    for history in in_memory(histories)[:100] + traces:
         clock = ManualClock()
         limiter = aio.Limiter.in_memory(clock=clock)
         for step in history:
@@ -63,25 +63,25 @@ def in_scripts(history):
     return all(0 < step.now < 1 << 51 for step in history)
 
 
-def test_histories_on_redis_decide_as_oracle(histories, redis_url):
+def test_histories_on_redis_decide_as_oracle(histories, traces, redis_url):
     clock = ManualClock()
     limiter = Limiter.connect(redis_url, clock=clock, timeout=10)
-    for history in filter(in_scripts, histories[:60]):
+    for number, history in enumerate(filter(in_scripts, histories[:60] + traces)):
+        key = f"sync-{number}"
         for step in history:
             clock.set_us(step.now)
-            key = f"sync-{step.history}"
             check(step, lambda *a, **n: getattr(limiter, step.operation)(key, *a, **n))
 
 
-async def test_histories_on_redis_with_asyncio_decide_as_oracle(histories, redis_url):
+async def test_histories_on_redis_with_asyncio_decide_as_oracle(histories, traces, redis_url):
     clock = ManualClock()
     limiter = aio.Limiter.connect(redis_url, clock=clock, timeout=10)
-    for history in filter(in_scripts, histories[60:120]):
+    for number, history in enumerate(filter(in_scripts, histories[60:120] + traces)):
         for step in history:
             clock.set_us(step.now)
             positional, named = arguments(step)
             try:
-                decision = await getattr(limiter, step.operation)(f"async-{step.history}", *positional, **named)
+                decision = await getattr(limiter, step.operation)(f"async-{number}", *positional, **named)
             except ERRORS:
                 assert step.answer is None, step
             else:

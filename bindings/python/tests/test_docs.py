@@ -25,6 +25,6 @@ def test_policies_of_the_table_are_valid():
 
     table = (ROOT / "docs/python.md").read_text().split("## Coming from")[1]
     policies = re.findall(r'"([a-z-]+:\d+/[^"]+)"', table)
-    assert len(policies) == 4
+    assert len(policies) == 7
     for text in policies:
         assert str(Policy(text)).startswith(text.split(":")[0])

@@ -238,3 +238,18 @@ def test_unix_socket_of_a_server_holds(unix_server):
     tokens = [("{b}1", "token-bucket:100/1h", 10), ("{b}2", "concurrency:3/30s", 1)]
     assert limiter.hold_all(tokens, ttl=30).settle([4, 0])
     assert limiter.peek("{b}1", "token-bucket:100/1h").remaining == 96
+
+
+def test_denials_and_policies_are_pickled():
+    limiter, policy = Limiter.in_memory(clock=ManualClock()), Policy("gcra:1/1m", on_error="local=1/4", lease=2)
+    read = pickle.loads(pickle.dumps(policy))
+    assert (type(read), read, read.on_error, read.lease) == (Policy, policy, "local=1/4", 2)
+    limiter.require("user7", policy)
+    with pytest.raises(Denied) as denied:
+        limiter.require("user7", policy)
+    read = pickle.loads(pickle.dumps(denied.value))
+    assert str(read) == str(denied.value) == "denied: retry after 0:01:00"
+    decision = read.decision
+    assert decision.integers() == denied.value.decision.integers()
+    assert (decision.policy, decision.source, decision.key) == ("gcra:1/1m", "store", None)
+    assert decision.headers() == denied.value.decision.headers()

@@ -48,7 +48,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         by_script(engine, &sizes, &mut table)?;
         in_module(engine, &sizes, &mut table)?;
     }
-    tower::holds(quick, &mut table);
+    tower::holds(quick, &mut table)?;
     println!("{table}");
     println!("{}", others.summary(0.0));
     Ok(())

@@ -63,6 +63,7 @@ Commands that benchmarks start:
   grow SUBJECT KEYS   one store, from empty to KEYS keys
   echo ADDRESS        the server that only echoes, over HTTP/1.1
   grpc-echo ADDRESS   the rate limit service that only echoes
+  tower-hold          a hold by the layer of tower, in a process of its own
   baseline [ADDRESS]  the baseline server, by default on a free port";
 
 fn main() -> ExitCode {
@@ -85,6 +86,8 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         ["baseline"] => return resp::serve_baseline(None),
         ["baseline", address] => return resp::serve_baseline(Some(address)),
         ["grpc-echo", address] => return grpc::serve_echo(address),
+        ["tower-hold"] => return tower::hold_one(false),
+        ["tower-hold", "--quick"] => return tower::hold_one(true),
         [what] => (*what, false),
         [what, "--quick"] => (*what, true),
         _ => ("", false),

@@ -21,12 +21,14 @@
 //! ```
 
 mod forwarded;
+mod network;
 mod path_options;
 mod problem;
 mod rate_limit_headers;
 mod target;
 
 pub use forwarded::AddressList;
+pub use network::Network;
 pub use path_options::PathOptions;
 pub use problem::{Detail, Problem, problem};
 pub use rate_limit_headers::RateLimitHeaders;

@@ -122,7 +122,7 @@ impl Bridge {
     ) -> PyResult<Py<PyAny>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let ended = Arc::clone(&self.ended);
-        let task = runtime::get(py)?.spawn(async move {
+        let task = runtime::of_tasks(py)?.spawn(async move {
             let reply = call.await;
             ended.push(number, Box::new(|py| reply.into_python(py)));
         });

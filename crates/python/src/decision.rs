@@ -1,9 +1,9 @@
 //! Decisions.
 
-use crate::{bridge::Reply, errors};
+use crate::{bridge::Reply, errors, policy::prepared};
 use pyo3::{IntoPyObjectExt as _, prelude::*, types::PyDelta};
-use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, StoreError};
-use sluicegate_headers::{RateLimitHeaders, retry_after};
+use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, Source, StoreError};
+use sluicegate_headers::{RateLimitHeaders, problem, retry_after};
 use std::time::Duration;
 
 /// The answer to a request. It is true if the request is allowed.
@@ -15,6 +15,9 @@ pub(crate) struct Decision {
     /// Of a decision on several keys: the index of the one that binds.
     key: Option<usize>,
 }
+
+/// The policy, the integers, the source and the key of a decision.
+type Pickled = (String, [i64; 7], &'static str, Option<usize>);
 
 /// A decision under a policy, as a call replies it.
 pub(crate) type Decided = Result<(Answer, PreparedPolicy), StoreError>;
@@ -39,8 +42,37 @@ impl Decision {
     }
 }
 
+/// The source of a decision by its word.
+fn source(word: &str) -> Option<Source> {
+    [Source::Store, Source::Cache, Source::Lease, Source::Fallback]
+        .into_iter()
+        .find(|source| source.word() == word)
+}
+
 #[pymethods]
 impl Decision {
+    /// The decision of these integers, for `pickle`.
+    #[staticmethod]
+    fn _of(
+        py: Python<'_>,
+        policy: &Bound<'_, PyAny>,
+        integers: [i64; 7],
+        word: &str,
+        key: Option<usize>,
+    ) -> PyResult<Self> {
+        let invalid = || errors::new(py, "OperationError", "invalid decision".to_owned());
+        let decision = sluicegate::Decision::from_integers(&integers).ok_or_else(invalid)?;
+        let source = source(word).ok_or_else(invalid)?;
+        Ok(Self::new(Answer { decision, source }, prepared(policy)?, key))
+    }
+
+    /// What `pickle` writes.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Pickled)> {
+        let it = slf.get();
+        let pickled = (it.policy(), it.integers(), it.source(), it.key);
+        Ok((slf.get_type().getattr("_of")?, pickled))
+    }
+
     fn __bool__(&self) -> bool {
         self.answer.allowed()
     }
@@ -131,6 +163,12 @@ impl Decision {
         ];
         headers.extend(retry_after(&self.answer).map(|it| ("Retry-After", it.to_string())));
         headers
+    }
+
+    /// The problem document (RFC 9457) of a denial, as JSON: the body of a response with status 429.
+    #[pyo3(signature = (name = "default"))]
+    fn problem(&self, name: &str) -> String {
+        problem(&RateLimitHeaders::new(name, self.policy.policy()), &self.answer)
     }
 
     fn __repr__(&self) -> String {

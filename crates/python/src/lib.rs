@@ -11,6 +11,7 @@ mod decision;
 mod errors;
 mod fork;
 mod hold;
+mod http;
 mod limiter;
 mod policy;
 mod request;
@@ -28,6 +29,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hold::Hold>()?;
     module.add_class::<bridge::Bridge>()?;
     fork::prepare();
+    module.add_function(wrap_pyfunction!(http::client_network, module)?)?;
+    module.add_function(wrap_pyfunction!(http::unavailable_problem, module)?)?;
     module.add_function(wrap_pyfunction!(usage::usage, module)?)?;
     module.add_function(wrap_pyfunction!(usage::keys, module)?)?;
     module.add_function(wrap_pyfunction!(policy::limit_text, module)?)

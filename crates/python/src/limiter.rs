@@ -47,6 +47,8 @@ enum Backend {
 struct Remote {
     url: String,
     options: Options,
+    /// Whether its calls are those of event loops.
+    tasks: bool,
     /// The store, and the process that has connected it.
     store: Mutex<Option<(u32, Arc<AnyStore>)>>,
 }
@@ -60,9 +62,9 @@ impl Remote {
         {
             return Ok(Arc::clone(store));
         }
-        let runtime = runtime::get(py)?;
+        let runtime = if self.tasks { runtime::of_tasks(py)? } else { runtime::of_calls(py)? };
         let mut options = self.options.clone();
-        options.runtime = Some(runtime.handle().clone());
+        options.runtime = Some(runtime.clone());
         let _guard = runtime.enter();
         let connected = RedisStore::new(&self.url, options);
         let connected = connected.map_err(|error| errors::store(py, &error))?;
@@ -100,7 +102,7 @@ impl Limiter {
     #[staticmethod]
     #[pyo3(signature = (
         url, *, timeout = None, connect_timeout = None, key_prefix = "", max_denial_cache = None, tls_ca = None,
-        tls_cert = None, tls_key = None, use_module = true, clock = None
+        tls_cert = None, tls_key = None, use_module = true, clock = None, tasks = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn connect(
@@ -115,6 +117,7 @@ impl Limiter {
         tls_key: Option<std::path::PathBuf>,
         use_module: bool,
         clock: Option<&Bound<'_, ManualClock>>,
+        tasks: bool,
     ) -> PyResult<Self> {
         let mut options = Options::default();
         options.prefix = key_prefix.as_bytes().to_vec();
@@ -136,7 +139,7 @@ impl Limiter {
             options.test_clock = Some(sluicegate_redis::TestClock::new(clock));
         }
         let store = Mutex::new(None);
-        let remote = Remote { url: url.to_owned(), options, store };
+        let remote = Remote { url: url.to_owned(), options, tasks, store };
         // An invalid URL is an error here, not at the first call.
         remote.store(py)?;
         Ok(Self(Backend::Remote(Box::new(remote))))

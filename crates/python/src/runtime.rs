@@ -1,47 +1,149 @@
-//! The runtime of calls of stores in other processes, and what a fork does to it.
+//! The runtimes of calls of stores in other processes, and what a fork does to them.
+//!
+//! Calls of event loops run on a thread of their own. A call that blocks drives its runtime itself: so its reply comes without a
+//! switch of threads, which takes longer than Redis. Between calls, a keeper drives that runtime, for what goes on in the
+//! background: renewals of holds, and connections.
 
 use std::{
-    future::Future,
-    pin::pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     process,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
 use pyo3::prelude::*;
 use tokio::{
-    runtime::{Builder, Runtime},
-    time::timeout,
+    runtime::{Builder, Handle, Runtime},
+    sync::Notify,
+    task::yield_now,
+    time::{Instant, timeout},
 };
 
 use crate::errors;
 
 /// How long a call blocks before it looks for a signal, such as that of Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+/// How long no call may begin before the keeper drives.
+const IDLE: Duration = Duration::from_millis(50);
 
-/// The runtime, and the process that it is of. It is never dropped: in a child, its threads do not exist.
-static RUNTIME: Mutex<Option<(u32, &Runtime)>> = Mutex::new(None);
+/// How long a call asks for its reply again and again before it sleeps, if the reply to the last one came as soon. To sleep and to
+/// be woken takes longer than a store on the same machine.
+const SPIN: Duration = Duration::from_micros(100);
 
-/// The runtime of this process.
-pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Runtime> {
-    // A fork happens while the interpreter is locked, as it is here: the mutex is never locked in a child.
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    match *runtime {
-        Some((process, runtime)) if process == process::id() => Ok(runtime),
-        _ => {
-            let built = Builder::new_multi_thread()
-                .worker_threads(1)
-                .thread_name("sluicegate")
-                .enable_all()
-                .build()
-                .map_err(|error| {
+/// A value of this process. It is never dropped: in a child, the threads of the parent do not exist.
+struct OfProcess<T: 'static>(Mutex<Option<(u32, &'static T)>>);
+
+static TASKS: OfProcess<Runtime> = OfProcess(Mutex::new(None));
+static CALLS: OfProcess<Calls> = OfProcess(Mutex::new(None));
+
+impl<T> OfProcess<T> {
+    /// The value, which `start` makes in each process.
+    fn get(
+        &self,
+        py: Python<'_>,
+        start: fn() -> std::io::Result<&'static T>,
+    ) -> PyResult<&'static T> {
+        // A fork happens while the interpreter is locked, as it is here: the mutex is never locked in a child.
+        let mut value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *value {
+            Some((process, value)) if process == process::id() => Ok(value),
+            _ => {
+                let started = start().map_err(|error| {
                     errors::new(py, "StoreError", format!("cannot start a thread: {error}"))
                 })?;
-            let built: &'static Runtime = Box::leak(Box::new(built));
-            *runtime = Some((process::id(), built));
-            Ok(built)
+                *value = Some((process::id(), started));
+                Ok(started)
+            }
         }
     }
+}
+
+/// The runtime of calls that block.
+struct Calls {
+    runtime: Runtime,
+    /// Number of calls that have begun.
+    begun: AtomicU64,
+    /// Whether the keeper drives the runtime.
+    kept: AtomicBool,
+    /// Ends the driving of the keeper.
+    wanted: Notify,
+    /// Whether the last call ended within [`SPIN`].
+    soon: AtomicBool,
+}
+
+impl Calls {
+    fn start() -> std::io::Result<&'static Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (begun, kept) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (wanted, soon) = (Notify::new(), AtomicBool::new(false));
+        let calls: &'static Self = Box::leak(Box::new(Self { runtime, begun, kept, wanted, soon }));
+        thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.keep())?;
+        Ok(calls)
+    }
+
+    /// Drives the runtime while no call does.
+    fn keep(&self) {
+        loop {
+            self.kept.store(true, Ordering::SeqCst);
+            self.runtime.block_on(self.wanted.notified());
+            self.kept.store(false, Ordering::SeqCst);
+            let mut begun = self.begun.load(Ordering::Relaxed);
+            loop {
+                thread::sleep(IDLE);
+                let now = self.begun.load(Ordering::Relaxed);
+                if now == begun {
+                    break;
+                }
+                begun = now;
+            }
+        }
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        if self.kept.load(Ordering::SeqCst) {
+            self.wanted.notify_one();
+        }
+        self.runtime.block_on(future)
+    }
+
+    /// Awaits `future`; at first without sleeping, if its reply is likely to come soon.
+    async fn polled<F: Future + Unpin>(&self, mut future: F) -> F::Output {
+        let (start, spins) = (Instant::now(), self.soon.swap(false, Ordering::Relaxed));
+        let output = poll_fn(|context| {
+            let poll = Pin::new(&mut future).poll(context);
+            if spins && poll.is_pending() && start.elapsed() < SPIN {
+                // Other threads go first, if the processor has no other for them.
+                thread::yield_now();
+                let _ = pin!(yield_now()).poll(context);
+            }
+            poll
+        });
+        let output = output.await;
+        self.soon.store(start.elapsed() < SPIN, Ordering::Relaxed);
+        output
+    }
+}
+
+fn tasks() -> std::io::Result<&'static Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    let built = builder.worker_threads(1).thread_name("sluicegate").enable_all().build()?;
+    Ok(Box::leak(Box::new(built)))
+}
+
+/// The runtime of the calls of event loops.
+pub(crate) fn of_tasks(py: Python<'_>) -> PyResult<&'static Handle> {
+    TASKS.get(py, tasks).map(Runtime::handle)
+}
+
+/// The runtime of calls that block.
+pub(crate) fn of_calls(py: Python<'_>) -> PyResult<&'static Handle> {
+    CALLS.get(py, Calls::start).map(|calls| calls.runtime.handle())
 }
 
 /// Blocks until `future` has ended, without the lock of the interpreter. A signal whose handler raises, such as that of
@@ -51,17 +153,13 @@ where
     F: Future + Send,
     F::Output: Send,
 {
-    let runtime = get(py)?;
+    let calls = CALLS.get(py, Calls::start)?;
     let mut future = pin!(future);
     loop {
-        let step = timeout_of(&mut future);
-        if let Some(output) = py.detach(|| runtime.block_on(step)) {
+        let step = async { timeout(SIGNALS_EVERY, calls.polled(&mut future)).await.ok() };
+        if let Some(output) = py.detach(|| calls.block_on(step)) {
             return Ok(output);
         }
         py.check_signals()?;
     }
-}
-
-async fn timeout_of<F: Future + Unpin>(future: F) -> Option<F::Output> {
-    timeout(SIGNALS_EVERY, future).await.ok()
 }

@@ -2,12 +2,12 @@
 
 use std::{
     io::Write,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Deref,
 };
 
 use http::{Extensions, HeaderName, HeaderValue, header::FORWARDED};
-use sluicegate_headers::AddressList;
+use sluicegate_headers::{AddressList, Network};
 
 use crate::{
     Head,
@@ -138,80 +138,30 @@ impl ClientAddress {
             (Proxies::None, Some(SocketAddr::V4(peer))) => IpAddr::V4(*peer.ip()),
             _ => self.behind(peer, head)?,
         };
-        Some(match address {
-            IpAddr::V4(address) => Network {
-                start: (u32::from(address) & mask_v4(self.v4_prefix)).into(),
-                prefix: self.v4_prefix,
-                is_v4: true,
-            },
-            IpAddr::V6(address) => Network {
-                start: u128::from(address) & mask_v6(self.v6_prefix),
-                prefix: self.v6_prefix,
-                is_v4: false,
-            },
-        })
+        Some(Network::of(address, self.v4_prefix, self.v6_prefix))
     }
-}
-
-/// All addresses with the same prefix; they share one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
-    start: u128,
-    prefix: u8,
-    is_v4: bool,
 }
 
 /// Adds a network to a key: `10.0.0.0/8`, or an address if it has only one.
 #[inline(always)]
 pub(crate) fn push_network(network: Option<Network>, key: &mut Bytes) {
-    match network {
-        #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
-        Some(Network { start, prefix: 32, is_v4: true }) => {
-            let (text, length) = text_of_v4(Ipv4Addr::from(start as u32));
+    let Some(network) = network else { return push_missing(key) };
+    match network.only_v4() {
+        Some(address) => {
+            let (text, length) = text_of_v4(address);
             push_short(text, length, key);
         }
-        Some(network) => network.push(key),
-        None => push_missing(key),
+        None => push_text(network, key),
     }
 }
 
-impl Network {
-    /// Numbers that identify the network: its kind, from 2, and its prefix.
-    #[inline(always)]
-    pub(crate) fn numbers(self) -> [u64; 3] {
-        let kind = 2 + (u64::from(self.prefix) << 1) + u64::from(self.is_v4);
-        #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
-        let [high, low] = [self.start >> 64, self.start].map(|half| half as u64);
-        [kind, high, low]
-    }
-
-    #[inline(never)]
-    fn push(self, key: &mut Bytes) {
-        let Self { start, prefix, is_v4 } = self;
-        #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
-        let start = if is_v4 {
-            IpAddr::from(Ipv4Addr::from(start as u32))
-        } else {
-            IpAddr::from(Ipv6Addr::from(start))
-        };
-        let mut text = [0; 48];
-        let mut free = &mut text[..];
-        let written = match prefix {
-            128 => write!(free, "{start}"),
-            _ => write!(free, "{start}/{prefix}"),
-        };
-        written.expect("an address and a prefix have at most 43 bytes");
-        let length = free.len();
-        push(&text[..48 - length], key);
-    }
-}
-
-fn mask_v4(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
-}
-
-fn mask_v6(prefix: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
+#[inline(never)]
+fn push_text(network: Network, key: &mut Bytes) {
+    let mut text = [0; 48];
+    let mut free = &mut text[..];
+    write!(free, "{network}").expect("an address and a prefix have at most 43 bytes");
+    let length = free.len();
+    push(&text[..48 - length], key);
 }
 
 /// An address as text in the form of [`push_short`], and its length. It is composed in registers: bytes written one by

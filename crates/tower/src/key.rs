@@ -3,11 +3,11 @@
 use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
-use sluicegate_headers::canonical_path;
+use sluicegate_headers::{Network, canonical_path};
 
 use crate::{
     ClientAddress, Head,
-    address::{Network, push_network},
+    address::push_network,
     key_bytes::{Bytes, push, push_missing},
     rules::Named,
 };

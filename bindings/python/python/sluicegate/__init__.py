@@ -26,6 +26,7 @@ from ._errors import (
 from ._limiter import Limiter
 from ._native import Decision, Hold, ManualClock
 from ._policy import Policy
+from ._limited import limited
 
 __all__ = [
     "CorruptState",
@@ -42,4 +43,5 @@ __all__ = [
     "StoreError",
     "StoreTimeout",
     "StoreUnavailable",
+    "limited",
 ]

@@ -48,6 +48,9 @@ class Denied(Error):
         self.decision = decision
 
     def __str__(self) -> str:
+        # Results of task queues keep a text instead of the decision.
+        if isinstance(self.decision, str):
+            return self.decision
         if self.decision.never:
             return "denied: the cost is more than the policy ever admits"
         return f"denied: retry after {self.decision.retry_after}"

@@ -68,6 +68,8 @@ class Decision:
         times in microseconds."""
     def headers(self, name: str = "default") -> list[tuple[str, str]]:
         """Headers for a response: `RateLimit-Policy`, `RateLimit`, and `Retry-After` if denied."""
+    def problem(self, name: str = "default") -> str:
+        """The problem document (RFC 9457) of a denial, as JSON: the body of a response with status 429."""
 
 @final
 class ManualClock:
@@ -149,6 +151,7 @@ class Limiter:
         tls_key: str | PathLike[str] | None = None,
         use_module: bool = True,
         clock: ManualClock | None = None,
+        tasks: bool = False,
     ) -> Limiter: ...
     @property
     def is_local(self) -> bool: ...
@@ -225,3 +228,9 @@ class Limiter:
     def close(self) -> None: ...
 
 def limit_text(name: str, limit: int, per: str | _Span, options: list[str]) -> str: ...
+def client_network(
+    lines: Sequence[bytes], trusted_hops: int, forwarded: bool, peer: str | None, v4_prefix: int, v6_prefix: int
+) -> str | None: ...
+def unavailable_problem() -> str: ...
+def usage(limiter: Limiter, key: _Key) -> tuple[int, int, int, int, tuple[int, int] | None] | None: ...
+def keys(limiter: Limiter) -> int: ...

@@ -151,7 +151,7 @@ class Limiter:
     @classmethod
     def connect(cls: type[_Limiter], url: str, **settings: Any) -> _Limiter:
         """A limiter in the store at `url`; see `sluicegate.Limiter.connect`."""
-        return cls(_native.Limiter.connect(url, **settings))
+        return cls(_native.Limiter.connect(url, tasks=True, **settings))
 
     async def take(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Takes `cost` units, all or none."""

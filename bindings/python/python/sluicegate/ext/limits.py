@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 try:
     import limits.aio.storage as aio_storage
@@ -29,6 +30,7 @@ from .. import _native
 from .._errors import Error
 from .. import Limiter, aio
 
+_Reply = TypeVar("_Reply")
 # A fixed window that is never full: `limits` compares the count with the limit.
 _MOST = 4_294_967_295
 _STORES = ("redis", "rediss", "valkey", "valkeys", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "unix")
@@ -113,7 +115,7 @@ class SluicegateStorage(
 
     def __init__(self, uri: str = "sluicegate://", wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self._connect = lambda: _limiter(uri, options)
+        self._connect: Callable[[], Limiter] = lambda: _limiter(uri, options)
         self._url, self._prefix = _url(uri), str(options.get("key_prefix", _PREFIX))
         self.limiter = self._connect()
 
@@ -174,8 +176,9 @@ class AsyncSluicegateStorage(
 
     def __init__(self, uri: str = "async+sluicegate://", wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self._connect = lambda: _limiter(uri, options)
         self._url, self._prefix = _url(uri), str(options.get("key_prefix", _PREFIX))
+        settings = options if self._url is None else {"tasks": True, **options}
+        self._connect: Callable[[], Limiter] = lambda: _limiter(uri, settings)
         self._use(self._connect())
 
     def _use(self, limiter: Limiter) -> None:
@@ -232,7 +235,7 @@ class AsyncSluicegateStorage(
         await self.limiter.reset(_COUNTER + key)
         await self.limiter.reset(_LARGE + key)
 
-    async def _off_loop(self, ask: Any, *arguments: Any) -> Any:
+    async def _off_loop(self, ask: Callable[..., _Reply], *arguments: Any) -> _Reply:
         if self._url is None:
             return ask(self._blocking, *arguments)
         return await asyncio.to_thread(ask, self._blocking, *arguments)

@@ -1,0 +1,125 @@
+"""What the middleware of all web frameworks shares: keys, and responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, Union
+
+from .. import Decision, Limiter, Policy, StoreError, _native, aio
+
+R = TypeVar("R")
+Part = Union[str, bytes, None]
+Parts = Union[Part, tuple[Part, ...]]
+PolicyOf = Union[Policy, str, None, Callable[[R], Union[Policy, str, None]]]
+"""A policy, or a function of the request that returns one. None: no limit."""
+KeyOf = Callable[[R], Parts]
+"""A function of the request that returns the parts of its key. None: the request has no such part."""
+CostOf = Union[int, Callable[[R], int]]
+Headers = list[tuple[str, str]]
+
+
+class ClientAddress:
+    """The network of the client, as a key: the whole address of IPv4, or 64 bits of IPv6.
+
+    `trusted_hops` is the number of proxies of yours. With 0, it is the address of the connection. With more, it is the address that
+    the outermost of them saw: as many entries of the header are read, from its end, because clients choose the others.
+    `header` is `"x-forwarded-for"` or `"forwarded"` (RFC 7239).
+    """
+
+    __slots__ = ("_forwarded", "_hops", "_prefixes", "header")
+
+    def __init__(
+        self, trusted_hops: int = 0, *, header: str = "x-forwarded-for", v4_prefix: int = 32, v6_prefix: int = 64
+    ) -> None:
+        if header.lower() not in ("x-forwarded-for", "forwarded"):
+            raise ValueError(f"invalid header `{header}`: expected `x-forwarded-for` or `forwarded`")
+        for name, value, most in (("v4_prefix", v4_prefix, 32), ("v6_prefix", v6_prefix, 128)):
+            if not 0 <= value <= most:
+                raise ValueError(f"invalid {name} `{value}`: expected 0 to {most}")
+        if trusted_hops < 0:
+            raise ValueError(f"invalid trusted_hops `{trusted_hops}`: expected 0 or more")
+        self.header = header.lower()
+        self._hops, self._forwarded = trusted_hops, self.header == "forwarded"
+        self._prefixes = (v4_prefix, v6_prefix)
+
+    def of(self, peer: str | None, lines: Sequence[bytes]) -> str | None:
+        """The network of the client of `peer`, from all `lines` of the header."""
+        trusted = lines if self._hops else ()
+        return _native.client_network(list(trusted), self._hops, self._forwarded, peer, *self._prefixes)
+
+
+def key_of(name: str, parts: Parts) -> bytes:
+    """The key of a request in the store: the name and the parts as netstrings. No two combinations are equal, and a part that is
+    missing equals no value. The Tower middleware makes the same keys."""
+    key = _netstring(name)
+    for part in parts if isinstance(parts, tuple) else (parts,):
+        key += b"-," if part is None else _netstring(part)
+    return key
+
+
+def _netstring(part: str | bytes) -> bytes:
+    data = part.encode() if isinstance(part, str) else part
+    return b"%d:%s," % (len(data), data)
+
+
+class Rejection:
+    """The response to a request that does not pass."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, name: str, denied: Decision | None) -> None:
+        self.headers: Headers = [("Content-Type", "application/problem+json"), ("Cache-Control", "no-store")]
+        fields = [] if denied is None else denied.headers(name)
+        # A denial without the store says nothing about the usage.
+        if denied is None or denied.source == "fallback":
+            self.status, self.body = 503, _native.unavailable_problem()
+            fields = [field for field in fields if field[0] == "Retry-After"]
+        else:
+            self.status, self.body = 429, denied.problem(name)
+        self.headers += fields
+
+    @property
+    def reason(self) -> str:
+        """The reason phrase of the status."""
+        return "Too Many Requests" if self.status == 429 else "Service Unavailable"
+
+
+class Rule(Generic[R]):
+    """How requests are limited."""
+
+    __slots__ = ("_cost", "_key", "_policy", "name")
+
+    def __init__(self, policy: PolicyOf[R], name: str, key: KeyOf[R], cost: CostOf[R]) -> None:
+        # An invalid text is an error here, not at the first request.
+        self._policy = Policy(policy) if isinstance(policy, str) else policy
+        self._key, self._cost, self.name = key, cost, name
+
+    def check(self, limiter: Limiter, request: R) -> tuple[Headers, Rejection | None]:
+        """Decides on a request: the headers of its response, or the response to a request that does not pass."""
+        arguments = self._arguments(request)
+        if arguments is None:
+            return [], None
+        try:
+            return self._outcome(limiter.take(*arguments))
+        except StoreError:
+            return [], Rejection(self.name, None)
+
+    async def check_async(self, limiter: aio.Limiter, request: R) -> tuple[Headers, Rejection | None]:
+        """The same on an event loop."""
+        arguments = self._arguments(request)
+        if arguments is None:
+            return [], None
+        try:
+            return self._outcome(await limiter.take(*arguments))
+        except StoreError:
+            return [], Rejection(self.name, None)
+
+    def _arguments(self, request: R) -> tuple[bytes, Policy | str, int] | None:
+        policy = self._policy if self._policy is None or isinstance(self._policy, Policy) else self._policy(request)
+        if policy is None:
+            return None
+        cost = self._cost if isinstance(self._cost, int) else self._cost(request)
+        return key_of(self.name, self._key(request)), policy, cost
+
+    def _outcome(self, decision: Decision) -> tuple[Headers, Rejection | None]:
+        return (decision.headers(self.name), None) if decision else ([], Rejection(self.name, decision))

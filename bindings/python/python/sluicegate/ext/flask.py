@@ -1,0 +1,123 @@
+"""Limits for Flask:
+
+    limit = RateLimit(app, policy="gcra:100/1m")
+
+    @app.get("/login")
+    @limit("sliding-log:5/1m", name="login")
+    def login(): ...
+"""
+
+from __future__ import annotations
+
+try:
+    import flask
+except ImportError as error:
+    raise ImportError("sluicegate.ext.flask needs the package `flask`: pip install flask") from error
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .. import Limiter
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from .wsgi import client_of
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+# Of a view that the policy of all views does not limit. Decorators around it copy the mark.
+_MARK = "_sluicegate_limited"
+
+__all__ = ["ClientAddress", "RateLimit"]
+
+
+class RateLimit:
+    """The extension. `policy` limits all views that have no limit of their own. Without `limiter` and `policy`, they are those of
+    the configuration: `SLUICEGATE_URL` (of `Limiter.connect`; otherwise the state is in this process) and `SLUICEGATE_POLICY`.
+    The other parameters are those of `sluicegate.ext.asgi.RateLimitMiddleware`, with functions of `flask.request`.
+    """
+
+    def __init__(
+        self,
+        app: flask.Flask | None = None,
+        *,
+        limiter: Limiter | None = None,
+        policy: PolicyOf[flask.Request] = None,
+        name: str = "default",
+        key: KeyOf[flask.Request] | ClientAddress | None = None,
+        cost: CostOf[flask.Request] = 1,
+    ) -> None:
+        self._limiter, self._policy, self._name, self._cost = limiter, policy, name, cost
+        self._key = _key(key or ClientAddress())
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: flask.Flask) -> None:
+        """Limits the views of `app`."""
+        url = app.config.get("SLUICEGATE_URL")
+        limiter = self._limiter or (Limiter.connect(url) if url else Limiter.in_memory())
+        policy = app.config.get("SLUICEGATE_POLICY") if self._policy is None else self._policy
+        rule = Rule(policy, self._name, self._key, self._cost)
+        app.extensions["sluicegate"] = limiter
+
+        def before() -> flask.Response | None:
+            view = app.view_functions.get(flask.request.endpoint or "")
+            return None if getattr(view, _MARK, False) else self._check(rule, limiter)
+
+        app.before_request(before)
+        app.after_request(_add_headers)
+
+    def __call__(
+        self,
+        policy: PolicyOf[flask.Request],
+        *,
+        name: str | None = None,
+        key: KeyOf[flask.Request] | ClientAddress | None = None,
+        cost: CostOf[flask.Request] = 1,
+    ) -> Callable[[_View], _View]:
+        """Limits a view, instead of the policy of all views. Its name is that of the view, unless `name` is given."""
+
+        def limited(view: _View) -> _View:
+            rule = Rule(policy, name or view.__name__, _key(key) if key else self._key, cost)
+
+            @functools.wraps(view)
+            def checked(*args: Any, **kwargs: Any) -> Any:
+                rejected = self._check(rule, flask.current_app.extensions["sluicegate"])
+                return flask.current_app.ensure_sync(view)(*args, **kwargs) if rejected is None else rejected
+
+            setattr(checked, _MARK, True)
+            return checked  # type: ignore[return-value]
+
+        return limited
+
+    def exempt(self, view: _View) -> _View:
+        """Exempts a view from the policy of all views."""
+        setattr(view, _MARK, True)
+        return view
+
+    @staticmethod
+    def _check(rule: Rule[flask.Request], limiter: Limiter) -> flask.Response | None:
+        fields, rejection = rule.check(limiter, flask.request)
+        if rejection is not None:
+            return _response(rejection)
+        flask.g.setdefault("_sluicegate_headers", []).extend(fields)
+        return None
+
+
+def _key(key: KeyOf[flask.Request] | ClientAddress) -> KeyOf[flask.Request]:
+    if not isinstance(key, ClientAddress):
+        return key
+    of_environ = client_of(key)
+    return lambda request: of_environ(request.environ)
+
+
+def _response(rejection: Rejection) -> flask.Response:
+    return flask.Response(rejection.body, rejection.status, rejection.headers)
+
+
+def _add_headers(response: flask.Response) -> flask.Response:
+    fields: Headers = flask.g.get("_sluicegate_headers", [])
+    for name, value in fields:
+        # Those of a rejection by another limit stay.
+        if response.status_code not in (429, 503) or name not in response.headers:
+            response.headers[name] = value
+    return response

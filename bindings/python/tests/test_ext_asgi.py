@@ -1,0 +1,160 @@
+"""The middleware for ASGI, with Starlette."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from conftest import answers, free_port, until
+from sluicegate import Policy, aio
+from sluicegate.ext.asgi import ClientAddress, RateLimitMiddleware
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+
+
+async def hello(_):
+    return PlainTextResponse("hello")
+
+
+async def stream(_):
+    async def parts():
+        yield b"hel"
+        yield b"lo"
+
+    return StreamingResponse(parts())
+
+
+async def echo(websocket):
+    await websocket.accept()
+    await websocket.send_text("hello")
+    await websocket.close()
+
+
+ROUTES = [Route("/", hello), Route("/stream", stream), WebSocketRoute("/echo", echo)]
+
+
+def client(limiter, policy=POLICY, peer="10.0.0.1", app=None, **settings):
+    app = RateLimitMiddleware(app or Starlette(routes=ROUTES), limiter, policy, **settings)
+    transport = httpx.ASGITransport(app, client=(peer, 5000))
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+async def test_requests_above_the_policy_are_denied():
+    limiter = aio.Limiter.in_memory()
+    requests = client(limiter, name="hello")
+    is_allowed(await requests.get("/"), 1, "hello")
+    streamed = await requests.get("/stream")
+    is_allowed(streamed, 0, "hello")
+    assert streamed.text == "hello"
+    is_denied(await requests.get("/"), "hello")
+    is_allowed(await client(limiter, name="hello", peer="10.0.0.2").get("/"), 1, "hello")
+    assert (await limiter.peek(b"5:hello,8:10.0.0.1,", POLICY)).remaining == 0
+
+
+async def test_clients_behind_proxies_cannot_forge_their_address():
+    requests = client(aio.Limiter.in_memory(), key=ClientAddress(1))
+    sent = [("x-forwarded-for", "192.0.2.7"), ("x-forwarded-for", "8.8.8.8, 192.0.2.7"), ("X-Forwarded-For", "1.1.1.1,192.0.2.7")]
+    statuses = [(await requests.get("/", headers=[field])).status_code for field in sent]
+    assert statuses == [200, 200, 429]
+    is_allowed(await requests.get("/", headers=[("x-forwarded-for", "192.0.2.8")]), 1)
+
+
+async def test_policy_key_and_cost_may_be_functions():
+    requests = client(
+        aio.Limiter.in_memory(),
+        lambda scope: None if scope["path"] == "/stream" else POLICY,
+        key=lambda scope: (scope["method"], scope["path"]),
+        cost=lambda scope: int(scope["query_string"] or b"1"),
+    )
+    free = await requests.get("/stream")
+    assert (free.status_code, values(free, "RateLimit")) == (200, [])
+    is_allowed(await requests.get("/?2"), 0)
+    is_denied(await requests.get("/"))
+    is_allowed(await requests.get("/?0"), 0)
+
+
+async def test_nested_middleware_writes_each_header_once():
+    inner = RateLimitMiddleware(Starlette(routes=ROUTES), aio.Limiter.in_memory(), "gcra:9/1s", name="inner")
+    is_allowed(await client(aio.Limiter.in_memory(), app=inner).get("/"), 1)
+
+
+async def test_store_that_is_down_answers_as_the_policy_says():
+    limiter = aio.Limiter.connect(DOWN)
+    is_undecided(await client(limiter).get("/"))
+    is_undecided(await client(limiter, Policy(POLICY, on_error="fail")).get("/"))
+    assert (await client(limiter, Policy(POLICY, on_error="allow")).get("/")).status_code == 200
+
+
+async def test_two_applications_share_a_store(redis_url):
+    one, other = (client(aio.Limiter.connect(redis_url), name="shared") for _ in range(2))
+    is_allowed(await one.get("/"), 1, "shared")
+    is_allowed(await other.get("/"), 0, "shared")
+    is_denied(await one.get("/"), "shared")
+
+
+def test_websockets_are_limited_at_their_handshake():
+    app = RateLimitMiddleware(Starlette(routes=ROUTES), aio.Limiter.in_memory(), "fixed-window:1/1h")
+    requests = TestClient(app)
+    with requests.websocket_connect("/echo") as socket:
+        assert socket.receive_text() == "hello"
+        assert dict(socket.extra_headers)[b"ratelimit"] == b'"default";r=0;t=3600'
+    with pytest.raises(WebSocketDenialResponse) as denied, requests.websocket_connect("/echo"):
+        pass
+    assert denied.value.status_code == 429
+    assert denied.value.headers["Retry-After"] == "3600"
+
+
+async def test_websocket_of_a_server_without_responses_is_closed():
+    app = RateLimitMiddleware(Starlette(), aio.Limiter.in_memory(), "fixed-window:1/1h", cost=2)
+    sent = []
+    connect = asyncio.Queue()
+    connect.put_nowait({"type": "websocket.connect"})
+
+    async def send(message):
+        sent.append(message)
+
+    await app({"type": "websocket", "headers": [], "path": "/"}, connect.get, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_lifespan_passes():
+    started = []
+
+    async def lifespan(scope, receive, send):
+        started.append(scope["type"])
+
+    app = RateLimitMiddleware(lifespan, aio.Limiter.in_memory(), POLICY)
+    asyncio.run(app({"type": "lifespan"}, None, None))
+    assert started == ["lifespan"]
+
+
+UVICORN = """
+import sys, uvicorn
+from sluicegate import aio
+from sluicegate.ext.asgi import RateLimitMiddleware
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+app = RateLimitMiddleware(app, aio.Limiter.connect(sys.argv[1]), "fixed-window:30/1h", name="uvicorn")
+uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", lifespan="off")
+"""
+
+
+def test_uvicorn_passes_exactly_the_limit(redis_url):
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-c", UVICORN, redis_url, str(port)])
+    try:
+        until(lambda: answers(socket.AF_INET, ("127.0.0.1", port), b"x\r\n\r\n", b"HTTP/1.1 400"))
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as requests, ThreadPoolExecutor(8) as threads:
+            statuses = [it.status_code for it in threads.map(lambda _: requests.get("/"), range(100))]
+    finally:
+        process.kill()
+        process.wait()
+    assert sorted(statuses) == [200] * 30 + [429] * 70

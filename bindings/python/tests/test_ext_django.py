@@ -1,0 +1,149 @@
+"""The middleware and the decorator for Django, on its handlers for WSGI and ASGI."""
+
+import django
+import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+
+settings.configure(
+    ROOT_URLCONF=__name__, SECRET_KEY="test", ALLOWED_HOSTS=["*"], MIDDLEWARE=["sluicegate.ext.django.RateLimitMiddleware"]
+)
+django.setup()
+
+from sluicegate.ext.django import ratelimit  # noqa: E402
+from web import DOWN, POLICY, is_allowed as is_allowed_everywhere, is_denied, is_undecided, values  # noqa: E402
+
+
+def hello(request):
+    return HttpResponse("hello")
+
+
+async def hello_async(request):
+    return HttpResponse("hello")
+
+
+@ratelimit("fixed-window:1/1h", key=lambda request: request.GET["user"])
+def login(request):
+    return HttpResponse("hello")
+
+
+@ratelimit("fixed-window:1/1h", cost=lambda request: 1)
+async def login_async(request):
+    return HttpResponse("hello")
+
+
+@method_decorator(ratelimit("fixed-window:1/1h", name="class"), name="dispatch")
+class Class(View):
+    def get(self, request):
+        return HttpResponse("hello")
+
+
+urlpatterns = [
+    path("", hello),
+    path("async", hello_async),
+    path("login", login),
+    path("login_async", login_async),
+    path("class", Class.as_view()),
+]
+
+
+def policy_of(request):
+    return None if request.path == "/async" else POLICY
+
+
+def user_of(request):
+    return request.GET.get("user")
+
+
+class Listed:
+    """A response whose headers are read as in other frameworks."""
+
+    def __init__(self, response):
+        self.status_code, self.text = response.status_code, response.content.decode()
+        self.headers = self
+        self._headers = response.headers
+
+    def getlist(self, name):
+        return [value for field, value in self._headers.items() if field.lower() == name.lower()]
+
+
+def get(target, **headers):
+    return Listed(Client(headers=headers).get(target))
+
+
+async def get_async(target, **headers):
+    return Listed(await AsyncClient(headers=headers).get(target))
+
+
+is_allowed = is_allowed_everywhere
+
+
+@override_settings(SLUICEGATE={"POLICY": POLICY, "NAME": "hello"})
+def test_middleware_limits_requests():
+    is_allowed(get("/"), 1, "hello")
+    is_allowed(get("/async"), 0, "hello")
+    is_denied(get("/"), "hello")
+
+
+async def test_middleware_limits_requests_on_an_event_loop():
+    with override_settings(SLUICEGATE={"POLICY": POLICY, "NAME": "hello"}):
+        is_allowed(await get_async("/"), 1, "hello")
+        is_allowed(await get_async("/async"), 0, "hello")
+        is_denied(await get_async("/"), "hello")
+
+
+@override_settings(SLUICEGATE={"POLICY": "test_ext_django.policy_of", "KEY": "test_ext_django.user_of"})
+def test_policy_and_key_may_be_functions_by_their_path():
+    assert values(get("/async"), "RateLimit") == []
+    assert [get(f"/?user={user}").status_code for user in ("ada", "ada", "eve", "ada", "eve")] == [200, 200, 200, 429, 200]
+
+
+@override_settings(SLUICEGATE={"POLICY": POLICY, "TRUSTED_HOPS": 1})
+def test_clients_behind_proxies_cannot_forge_their_address():
+    forged = [f"{number}.8.8.8, 192.0.2.7" for number in (1, 2, 3)]
+    assert [get("/", **{"X-Forwarded-For": it}).status_code for it in forged] == [200, 200, 429]
+
+
+@override_settings(SLUICEGATE={})
+def test_views_are_limited_by_the_decorator():
+    limited = get("/login?user=ada")
+    assert (limited.status_code, values(limited, "RateLimit")) == (200, ['"login";r=0;t=3600'])
+    assert get("/login?user=ada").status_code == 429
+    assert get("/login?user=eve").status_code == 200
+    assert [get("/class").status_code for _ in range(2)] == [200, 429]
+
+
+async def test_asynchronous_views_are_limited_by_the_decorator():
+    with override_settings(SLUICEGATE={}):
+        assert [(await get_async("/login_async")).status_code for _ in range(2)] == [200, 429]
+
+
+@override_settings(SLUICEGATE={"URL": DOWN, "POLICY": POLICY})
+def test_store_that_is_down_is_503():
+    is_undecided(get("/"))
+
+
+async def test_processes_share_a_store(redis_url):
+    with override_settings(SLUICEGATE={"URL": redis_url, "POLICY": POLICY, "NAME": "django"}):
+        is_allowed(await get_async("/"), 1, "django")
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"POLICY": "gcra:x"}, "invalid SLUICEGATE: "),
+        ({"URL": "http://x"}, "invalid SLUICEGATE: "),
+        ({"POLICYS": "x"}, "invalid setting `POLICYS` in SLUICEGATE: expected one of HEADER, KEY"),
+        ({"KEY": "no.such.path"}, "invalid SLUICEGATE: "),
+        ({"TRUSTED_HOPS": -1}, "invalid trusted_hops `-1`: expected 0 or more"),
+        ("gcra:1/1s", "invalid SLUICEGATE of type `str`: expected a dict"),
+    ],
+)
+def test_invalid_settings_are_named(given, error):
+    with override_settings(SLUICEGATE=given), pytest.raises(ImproperlyConfigured, match=error):
+        get("/")

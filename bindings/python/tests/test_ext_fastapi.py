@@ -1,0 +1,78 @@
+"""The dependency for FastAPI."""
+
+import json
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.testclient import TestClient
+from sluicegate import aio
+from sluicegate.ext.fastapi import ClientAddress, RateLimit, install
+from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+
+
+def client(limit, documents=True):
+    app, router = FastAPI(), APIRouter(prefix="/router", dependencies=[Depends(limit)])
+    if documents:
+        install(app)
+
+    @app.get("/limited", dependencies=[Depends(limit)])
+    async def limited():
+        return "hello"
+
+    @app.get("/free")
+    async def free():
+        return "hello"
+
+    @router.get("/limited")
+    def in_router():
+        return "hello"
+
+    app.include_router(router)
+    return TestClient(app, client=("10.0.0.1", 5000))
+
+
+def test_routes_and_routers_are_limited():
+    limiter = aio.Limiter.in_memory()
+    requests = client(RateLimit(limiter, POLICY, name="hello"))
+    is_allowed(requests.get("/limited"), 1, "hello")
+    is_allowed(requests.get("/router/limited"), 0, "hello")
+    is_denied(requests.get("/limited"), "hello")
+    assert values(requests.get("/free"), "RateLimit") == []
+
+
+async def test_key_in_the_store_is_that_of_the_tower_middleware():
+    limiter = aio.Limiter.in_memory()
+    client(RateLimit(limiter, POLICY, name="hello")).get("/limited")
+    assert (await limiter.peek(b"5:hello,8:10.0.0.1,", POLICY)).remaining == 1
+
+
+def test_denial_without_the_handler_is_an_http_exception():
+    requests = client(RateLimit(aio.Limiter.in_memory(), POLICY, cost=3), documents=False)
+    response = requests.get("/limited")
+    assert (response.status_code, response.headers["content-type"]) == (429, "application/json")
+    assert json.loads(response.text)["detail"]["title"] == "Too many requests"
+    assert values(response, "RateLimit") == ['"default";r=2']
+
+
+def test_key_and_cost_may_be_functions_of_the_request():
+    limit = RateLimit(
+        aio.Limiter.in_memory(),
+        lambda request: POLICY if "user" in request.query_params else None,
+        key=lambda request: request.query_params["user"],
+        cost=lambda request: int(request.query_params.get("cost", 1)),
+    )
+    requests = client(limit)
+    assert values(requests.get("/limited"), "RateLimit") == []
+    is_allowed(requests.get("/limited?user=ada&cost=2"), 0)
+    is_denied(requests.get("/limited?user=ada"))
+    is_allowed(requests.get("/limited?user=eve"), 1)
+
+
+def test_clients_behind_proxies_cannot_forge_their_address():
+    requests = client(RateLimit(aio.Limiter.in_memory(), POLICY, key=ClientAddress(1)))
+    forged = [f"{number}.8.8.8, 192.0.2.7" for number in (1, 2, 3)]
+    statuses = [requests.get("/limited", headers={"X-Forwarded-For": it}).status_code for it in forged]
+    assert statuses == [200, 200, 429]
+
+
+def test_store_that_is_down_is_503():
+    is_undecided(client(RateLimit(aio.Limiter.connect(DOWN), POLICY)).get("/limited"))

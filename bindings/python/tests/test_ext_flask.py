@@ -1,0 +1,103 @@
+"""The extension for Flask."""
+
+import flask
+import pytest
+from sluicegate import Limiter, PolicyError
+from sluicegate.ext.flask import ClientAddress, RateLimit
+from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+
+
+def client(configuration=None, **settings):
+    app = flask.Flask("shop")
+    app.config.update(configuration or {})
+    limit = RateLimit(**settings)
+
+    @app.get("/")
+    def index():
+        return "hello"
+
+    @app.get("/login")
+    @limit("fixed-window:1/1h", name="login")
+    def login():
+        return "hello"
+
+    @app.get("/later")
+    @limit("fixed-window:1/1h")
+    async def later():
+        return "hello"
+
+    @app.get("/free")
+    @limit.exempt
+    def free():
+        return "hello"
+
+    limit.init_app(app)
+    return app.test_client()
+
+
+def test_views_are_limited_by_the_policy_of_all_or_by_their_own():
+    limiter = Limiter.in_memory()
+    requests = client(limiter=limiter, policy=POLICY)
+    is_allowed(requests.get("/"), 1)
+    is_allowed(requests.get("/"), 0)
+    is_denied(requests.get("/"))
+    login = requests.get("/login")
+    assert (login.status_code, values(login, "RateLimit")) == (200, ['"login";r=0;t=3600'])
+    assert requests.get("/login").status_code == 429
+    later = requests.get("/later")
+    assert (later.text, values(later, "RateLimit")) == ("hello", ['"later";r=0;t=3600'])
+    assert requests.get("/later").status_code == 429
+    free = requests.get("/free")
+    assert (free.status_code, values(free, "RateLimit")) == (200, [])
+    assert limiter.peek(b"7:default,9:127.0.0.1,", POLICY).remaining == 0
+
+
+def test_path_that_does_not_exist_is_limited():
+    requests = client(policy=POLICY)
+    assert [requests.get("/none").status_code for _ in range(3)] == [404, 404, 429]
+
+
+def test_configuration_names_store_and_policy(redis_url):
+    one, other = (client({"SLUICEGATE_URL": redis_url, "SLUICEGATE_POLICY": POLICY}, name="flask") for _ in range(2))
+    is_allowed(one.get("/"), 1, "flask")
+    is_allowed(other.get("/"), 0, "flask")
+    is_denied(one.get("/"), "flask")
+
+
+def test_invalid_policy_is_an_error_at_once():
+    with pytest.raises(PolicyError, match="invalid rate `x`"):
+        client(policy="gcra:x")
+
+
+def test_clients_behind_proxies_cannot_forge_their_address():
+    requests = client(policy=POLICY, key=ClientAddress(1))
+    forged = [f"{number}.8.8.8, 192.0.2.7" for number in (1, 2, 3)]
+    assert [requests.get("/", headers={"X-Forwarded-For": it}).status_code for it in forged] == [200, 200, 429]
+
+
+def test_decorators_around_a_limited_view_keep_its_limit():
+    import functools
+
+    app, limit = flask.Flask("shop"), RateLimit(policy=POLICY)
+
+    def logged(view):
+        @functools.wraps(view)
+        def wrapper():
+            return view()
+
+        return wrapper
+
+    @app.get("/")
+    @logged
+    @limit("fixed-window:3/1h")
+    def index():
+        return "hello"
+
+    limit.init_app(app)
+    requests = app.test_client()
+    assert [requests.get("/").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_store_that_is_down_is_503():
+    is_undecided(client({"SLUICEGATE_URL": DOWN}, policy=POLICY).get("/"))
+    assert client({"SLUICEGATE_URL": DOWN}, policy=lambda _: None).get("/").status_code == 200
