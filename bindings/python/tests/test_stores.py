@@ -1,0 +1,99 @@
+"""Stores of each kind: a cluster, sentinels, TLS, and a password."""
+
+import shutil
+import socket
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+from conftest import answers, free_port, start_redis, until
+from sluicegate import Limiter, StoreUnavailable, aio
+
+POLICY = "fixed-window:2/1h"
+
+
+@contextmanager
+def redis(*arguments, ping=b"+PONG", port=None):
+    """A server with these arguments, and its port."""
+    port = port or free_port()
+    command = ["redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--loglevel", "warning", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: answers(socket.AF_INET, ("127.0.0.1", port), b"PING\r\n", ping))
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ask(port, *words):
+    """Sends a command, and returns the reply."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(" ".join(words).encode() + b"\r\n")
+        return client.recv(65536)
+
+
+async def decides(url, **settings):
+    """Whether both kinds of limiters share a limit there."""
+    settings.setdefault("timeout", 20)
+    limiter, aio_limiter = Limiter.connect(url, **settings), aio.Limiter.connect(url, **settings)
+    assert limiter.take("user7", POLICY).integers()[:3] == [1, 2, 1]
+    assert (await aio_limiter.take("user7", POLICY)).integers()[:3] == [1, 2, 0]
+    denied = limiter.take("user7", POLICY)
+    assert (denied.allowed, denied.source) == (False, "store")
+    limiter.close()
+    await aio_limiter.close()
+
+
+async def test_cluster_decides(tmp_path):
+    bus = free_port()
+    arguments = ["--cluster-enabled", "yes", "--cluster-port", str(bus), "--dir", str(tmp_path)]
+    with redis(*arguments) as port:
+        assert ask(port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383").startswith(b"+OK")
+        until(lambda: b"cluster_state:ok" in ask(port, "CLUSTER", "INFO"))
+        await decides(f"redis+cluster://127.0.0.1:{port}")
+
+
+async def test_sentinels_lead_to_their_primary(tmp_path):
+    port = free_port()
+    server = start_redis()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor limits 127.0.0.1 {server.port} 1\n")
+    process = subprocess.Popen(["redis-server", str(configuration), "--sentinel"], stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: answers(socket.AF_INET, ("127.0.0.1", port), b"PING\r\n", b"+PONG"))
+        await decides(f"redis+sentinel://127.0.0.1:{port}/limits")
+    finally:
+        process.kill()
+        process.wait()
+        server.stop()
+
+
+async def test_tls_with_an_authority_of_ones_own(tmp_path):
+    openssl = shutil.which("openssl")
+    assert openssl, "openssl is not installed"
+
+    def run(*arguments):
+        subprocess.run([openssl, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    run("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2")
+    run("req", *curve, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost")
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+    run("x509", "-req", "-in", "server.csr", "-out", "server.pem", *signed)
+    tls, ca = free_port(), str(tmp_path / "ca.pem")
+    files = ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
+    arguments = ["--tls-port", str(tls), *files, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no"]
+    with redis(*arguments):
+        await decides(f"rediss://127.0.0.1:{tls}/", tls_ca=ca)
+        with pytest.raises(StoreUnavailable):
+            Limiter.connect(f"rediss://127.0.0.1:{tls}/", timeout=20).charge("user7", POLICY)
+
+
+async def test_password_of_the_url_is_used():
+    with redis("--requirepass", "secret", ping=b"-NOAUTH") as port:
+        await decides(f"redis://:secret@127.0.0.1:{port}/")
+        with pytest.raises(StoreUnavailable) as refused:
+            Limiter.connect(f"redis://:wrong@127.0.0.1:{port}/", timeout=20).charge("user7", POLICY)
+        assert "wrong@" not in str(refused.value)
