@@ -123,8 +123,10 @@ def test_body_that_cannot_be_sent_again_is_sent_once():
 
 def test_request_that_would_wait_too_long_is_a_timeout():
     clock, (third_party, received) = Time(), answers((429, {"Retry-After": "60"}))
+    requests = client(clock, third_party, timeout=5)
+    assert requests.get("http://api/").status_code == 429
     with pytest.raises(httpx.PoolTimeout) as timeout:
-        client(clock, third_party, timeout=5).get("http://api/")
+        requests.get("http://api/")
     assert isinstance(timeout.value.__cause__, Denied)
     assert (len(received), clock.slept) == (1, [])
 

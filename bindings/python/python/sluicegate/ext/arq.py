@@ -23,6 +23,7 @@ from typing import Any
 
 from .. import Policy, aio
 from .._policy import Span
+from ._kind import of_kind
 from ._tasks import CostOf, KeyOf, TaskLimit
 
 __all__ = ["limited"]
@@ -37,6 +38,8 @@ def limited(
 ) -> Callable[[_Job], _Job]:
     """Limits a job. `key` is a text or bytes, or a function of the job's arguments; otherwise it is the name of the function. A job
     that would have to wait longer than `max_wait` asks again later."""
+
+    of_kind(limiter, aio.Limiter)
 
     def decorate(job: _Job) -> _Job:
         limit = TaskLimit(policy, key, cost, max_wait)

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import aio
 from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from ._kind import of_kind
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -53,7 +54,8 @@ class RateLimitMiddleware:
     ) -> None:
         if key is None or isinstance(key, ClientAddress):
             key = client_of(key or ClientAddress())
-        self._app, self._limiter, self._rule = app, limiter, Rule(policy, name, key, cost)
+        self._app, self._limiter = app, of_kind(limiter, aio.Limiter)
+        self._rule = Rule(policy, name, key, cost)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

@@ -22,6 +22,7 @@ from typing import Any
 
 from .. import Limiter, Policy
 from .._policy import Span
+from ._kind import of_kind
 from ._tasks import CostOf, KeyOf, TaskLimit
 
 __all__ = ["limited"]
@@ -42,6 +43,7 @@ def limited(
     """The base class of a limited task. `key` is a text or bytes, or a function of the task's arguments; otherwise it is the name of
     the task. A task that would have to wait longer than `max_wait` asks again later. One that can never pass fails with `Denied`.
     """
+    of_kind(limiter, Limiter)
     limit = TaskLimit(policy, key, cost, max_wait)
 
     class LimitedTask(base):  # type: ignore[misc]

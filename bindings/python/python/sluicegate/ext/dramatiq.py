@@ -22,6 +22,7 @@ except ImportError as error:
 from typing import Any
 
 from .. import Limiter
+from ._kind import of_kind
 from ._tasks import TaskLimit
 
 __all__ = ["LimitError", "RateLimit"]
@@ -38,7 +39,7 @@ class RateLimit(Middleware):
     """The middleware. It stands before those that measure messages or limit their age."""
 
     def __init__(self, limiter: Limiter) -> None:
-        self._limiter = limiter
+        self._limiter = of_kind(limiter, Limiter)
         self._limits: dict[str, TaskLimit] = {}
 
     @property

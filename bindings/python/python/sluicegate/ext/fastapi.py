@@ -19,6 +19,7 @@ import json
 
 from .. import aio
 from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule
+from ._kind import of_kind
 from .asgi import client_of
 
 __all__ = ["ClientAddress", "RateLimit", "RateLimited", "install"]
@@ -50,7 +51,7 @@ class RateLimit:
         if key is None or isinstance(key, ClientAddress):
             of_scope = client_of(key or ClientAddress())
             key = lambda request: of_scope(request.scope)  # noqa: E731
-        self._limiter, self._rule = limiter, Rule(policy, name, key, cost)
+        self._limiter, self._rule = of_kind(limiter, aio.Limiter), Rule(policy, name, key, cost)
 
     async def __call__(self, request: Request, response: Response) -> None:
         """Decides on a request, and raises `RateLimited` if it does not pass."""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from .. import Limiter
 from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from ._kind import of_kind
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -46,7 +47,8 @@ class RateLimit:
         key: KeyOf[flask.Request] | ClientAddress | None = None,
         cost: CostOf[flask.Request] = 1,
     ) -> None:
-        self._limiter, self._policy, self._name, self._cost = limiter, policy, name, cost
+        self._limiter = limiter and of_kind(limiter, Limiter)
+        self._policy, self._name, self._cost = policy, name, cost
         self._key = _key(key or ClientAddress())
         if app is not None:
             self.init_app(app)

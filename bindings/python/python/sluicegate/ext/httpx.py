@@ -6,8 +6,8 @@
 Each request waits in the queue of its key, which is the host unless `key` says otherwise. A response with status 429 or 503 and `Retry-After`, or
 with `RateLimit` or `X-RateLimit-*` fields that leave nothing, makes a pause of up to `max_pause` seconds for all processes. Afterwards
 requests leave at the pace of the policy again. A 429, and a 503 to an idempotent request, is sent again up to `retries` times
-in the same way; then the response is returned as it is. A request that would wait longer than `timeout` raises
-`httpx.PoolTimeout`, caused by `sluicegate.Denied`. While the store makes no decision, requests fail with `httpx.ConnectError`, unless
+in the same way; then, or if that would take longer than `timeout`, the response is returned as it is. A request that would wait longer than
+`timeout` before it is first sent raises `httpx.PoolTimeout`, caused by `sluicegate.Denied`. While the store makes no decision, requests fail with `httpx.ConnectError`, unless
 the policy's `on_error` allows them.
 """
 
@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from .. import Denied, Limiter, Policy, StoreError, aio
 from .._limiter import Key
+from ._kind import of_kind
 from ._paced import Pace
 
 __all__ = ["AsyncPacedTransport", "PacedTransport"]
@@ -45,17 +46,20 @@ class PacedTransport(httpx.BaseTransport):
         max_pause: float = 3600.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._limiter, self._key = limiter, key
+        self._limiter, self._key = of_kind(limiter, Limiter), key
         self._pace = Pace(policy, timeout, retries, max_pause)
         self._transport = transport or httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         key, sent, pace = self._key(request), 0, self._pace
         replays = _replays(request)
+        response: httpx.Response | None = None
         while True:
             try:
                 pace.run(self._limiter, pace.waits(key))
             except Denied as denied:
+                if response is not None:
+                    return response
                 raise httpx.PoolTimeout(str(denied), request=request) from denied
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
@@ -63,7 +67,8 @@ class PacedTransport(httpx.BaseTransport):
             pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            response.close()
+            # What it says is kept, and its connection is free for others in the meantime.
+            response.read()
 
     def close(self) -> None:
         self._transport.close()
@@ -83,17 +88,20 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
         max_pause: float = 3600.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._limiter, self._key = limiter, key
+        self._limiter, self._key = of_kind(limiter, aio.Limiter), key
         self._pace = Pace(policy, timeout, retries, max_pause)
         self._transport = transport or httpx.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         key, sent, pace = self._key(request), 0, self._pace
         replays = _replays(request)
+        response: httpx.Response | None = None
         while True:
             try:
                 await pace.run_async(self._limiter, pace.waits(key))
             except Denied as denied:
+                if response is not None:
+                    return response
                 raise httpx.PoolTimeout(str(denied), request=request) from denied
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
@@ -101,7 +109,8 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
             await pace.run_async(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            await response.aclose()
+            # What it says is kept, and its connection is free for others in the meantime.
+            await response.aread()
 
     async def aclose(self) -> None:
         await self._transport.aclose()

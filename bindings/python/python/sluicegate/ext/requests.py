@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from .. import Denied, Limiter, Policy, StoreError
 from .._limiter import Key
+from ._kind import of_kind
 from ._paced import Pace
 
 __all__ = ["PacedAdapter"]
@@ -44,16 +45,19 @@ class PacedAdapter(requests.adapters.HTTPAdapter):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self._limiter, self._key = limiter, key
+        self._limiter, self._key = of_kind(limiter, Limiter), key
         self._pace = Pace(policy, timeout, retries, max_pause)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         key, sent, pace = self._key(request), 0, self._pace
         replays = _replays(request)
+        response: requests.Response | None = None
         while True:
             try:
                 pace.run(self._limiter, pace.waits(key))
             except Denied as denied:
+                if response is not None:
+                    return response
                 raise requests.exceptions.ConnectTimeout(str(denied), request=request) from denied
             except StoreError as error:
                 raise requests.exceptions.ConnectionError(str(error), request=request) from error
@@ -61,7 +65,8 @@ class PacedAdapter(requests.adapters.HTTPAdapter):
             pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method or "", response.status_code, sent)):
                 return response
-            response.close()
+            # What it says is kept, and its connection is free for others in the meantime.
+            response.content
 
 
 def _replays(request: requests.PreparedRequest) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import Limiter
 from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rule
+from ._kind import of_kind
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -44,7 +45,8 @@ class RateLimitMiddleware:
     ) -> None:
         if key is None or isinstance(key, ClientAddress):
             key = client_of(key or ClientAddress())
-        self._app, self._limiter, self._rule = app, limiter, Rule(policy, name, key, cost)
+        self._app, self._limiter = app, of_kind(limiter, Limiter)
+        self._rule = Rule(policy, name, key, cost)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         fields, rejection = self._rule.check(self._limiter, environ)
