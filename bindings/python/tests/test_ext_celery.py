@@ -1,5 +1,6 @@
 """Limits of Celery tasks, with real workers."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -22,7 +23,10 @@ def app(redis_url):
     redis.Redis.from_url(redis_url).flushall()
     app = celery.Celery("tests", broker=redis_url, backend=redis_url, set_as_current=False)
     app.conf.update(broker_connection_retry_on_startup=True, worker_prefetch_multiplier=0, task_acks_late=True)
-    return app
+    yield app
+    # Results unsubscribe when they go, which needs the server.
+    gc.collect()
+    app.close()
 
 
 class Ran:

@@ -21,7 +21,9 @@ def stores(redis_url):
 
 def run(code, *arguments, deadline=60):
     """Runs a program, whose errors and whose end by a signal are failures."""
-    command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+    # Newer versions warn of each fork beside threads, which is what some of these are about.
+    warnings = ["-W", "ignore:This process:DeprecationWarning"]
+    command = [sys.executable, "-X", "faulthandler", *warnings, "-c", code, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=deadline)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     return ended.stdout
