@@ -15,8 +15,9 @@ settings.configure(
 )
 django.setup()
 
+from sluicegate import Policy  # noqa: E402
 from sluicegate.ext.django import ratelimit  # noqa: E402
-from web import DOWN, POLICY, is_allowed as is_allowed_everywhere, is_denied, is_undecided, values  # noqa: E402
+from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
 
 
 def hello(request):
@@ -43,7 +44,21 @@ class Class(View):
         return HttpResponse("hello")
 
 
+@method_decorator(ratelimit("fixed-window:1/1h"), name="dispatch")
+class Unnamed(View):
+    def get(self, request):
+        return HttpResponse("hello")
+
+
+@method_decorator(ratelimit("fixed-window:1/1h"), name="dispatch")
+class Async(View):
+    async def get(self, request):
+        return HttpResponse("hello")
+
+
 urlpatterns = [
+    path("unnamed", Unnamed.as_view()),
+    path("async_class", Async.as_view()),
     path("", hello),
     path("async", hello_async),
     path("login", login),
@@ -54,6 +69,10 @@ urlpatterns = [
 
 def policy_of(request):
     return None if request.path == "/async" else POLICY
+
+
+def lenient(request):
+    return Policy(POLICY, on_error="allow")
 
 
 def user_of(request):
@@ -78,9 +97,6 @@ def get(target, **headers):
 
 async def get_async(target, **headers):
     return Listed(await AsyncClient(headers=headers).get(target))
-
-
-is_allowed = is_allowed_everywhere
 
 
 @override_settings(SLUICEGATE={"POLICY": POLICY, "NAME": "hello"})
@@ -112,15 +128,25 @@ def test_clients_behind_proxies_cannot_forge_their_address():
 @override_settings(SLUICEGATE={})
 def test_views_are_limited_by_the_decorator():
     limited = get("/login?user=ada")
-    assert (limited.status_code, values(limited, "RateLimit")) == (200, ['"login";r=0;t=3600'])
+    assert (limited.status_code, values(limited, "RateLimit")) == (200, ['"test_ext_django.login";r=0;t=3600'])
     assert get("/login?user=ada").status_code == 429
     assert get("/login?user=eve").status_code == 200
     assert [get("/class").status_code for _ in range(2)] == [200, 429]
+    unnamed = get("/unnamed")
+    assert (unnamed.status_code, values(unnamed, "RateLimit")) == (200, ['"test_ext_django.Unnamed";r=0;t=3600'])
 
 
 async def test_asynchronous_views_are_limited_by_the_decorator():
     with override_settings(SLUICEGATE={}):
         assert [(await get_async("/login_async")).status_code for _ in range(2)] == [200, 429]
+        limited = await get_async("/async_class")
+        assert (limited.status_code, values(limited, "RateLimit")) == (200, ['"test_ext_django.Async";r=0;t=3600'])
+        assert (await get_async("/async_class")).status_code == 429
+
+
+@override_settings(SLUICEGATE={})
+def test_asynchronous_class_is_limited_without_an_event_loop():
+    assert [get("/async_class").status_code for _ in range(2)] == [200, 429]
 
 
 @override_settings(SLUICEGATE={"URL": DOWN, "POLICY": POLICY})
@@ -128,9 +154,18 @@ def test_store_that_is_down_is_503():
     is_undecided(get("/"))
 
 
-async def test_processes_share_a_store(redis_url):
+async def test_projects_share_a_store(redis_url):
+    for left in (1, 0):
+        # Each with connections of its own.
+        with override_settings(SLUICEGATE={"URL": redis_url, "POLICY": POLICY, "NAME": "django"}):
+            is_allowed(await get_async("/"), left, "django")
     with override_settings(SLUICEGATE={"URL": redis_url, "POLICY": POLICY, "NAME": "django"}):
-        is_allowed(await get_async("/"), 1, "django")
+        is_denied(get("/"), "django")
+
+
+@override_settings(SLUICEGATE={"URL": DOWN, "POLICY": "test_ext_django.lenient"})
+def test_store_that_is_down_allows_if_the_policy_says_so():
+    assert get("/").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.testclient import TestClient
-from sluicegate import aio
+from sluicegate import Policy, aio
 from sluicegate.ext.fastapi import ClientAddress, RateLimit, install
 from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
 
@@ -74,5 +74,14 @@ def test_clients_behind_proxies_cannot_forge_their_address():
     assert statuses == [200, 200, 429]
 
 
+def test_two_applications_share_a_store(redis_url):
+    one, other = (client(RateLimit(aio.Limiter.connect(redis_url, timeout=20), POLICY, name="fastapi")) for _ in range(2))
+    is_allowed(one.get("/limited"), 1, "fastapi")
+    is_allowed(other.get("/limited"), 0, "fastapi")
+    is_denied(one.get("/limited"), "fastapi")
+
+
 def test_store_that_is_down_is_503():
+    allowed = client(RateLimit(aio.Limiter.connect(DOWN), Policy(POLICY, on_error="allow")))
+    assert allowed.get("/limited").status_code == 200
     is_undecided(client(RateLimit(aio.Limiter.connect(DOWN), POLICY)).get("/limited"))

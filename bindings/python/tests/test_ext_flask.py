@@ -45,11 +45,19 @@ def test_views_are_limited_by_the_policy_of_all_or_by_their_own():
     assert (login.status_code, values(login, "RateLimit")) == (200, ['"login";r=0;t=3600'])
     assert requests.get("/login").status_code == 429
     later = requests.get("/later")
-    assert (later.text, values(later, "RateLimit")) == ("hello", ['"later";r=0;t=3600'])
+    name = "test_ext_flask.client.<locals>.later"
+    assert (later.text, values(later, "RateLimit")) == ("hello", [f'"{name}";r=0;t=3600'])
     assert requests.get("/later").status_code == 429
     free = requests.get("/free")
     assert (free.status_code, values(free, "RateLimit")) == (200, [])
     assert limiter.peek(b"7:default,9:127.0.0.1,", POLICY).remaining == 0
+
+
+def test_requests_in_one_context_have_headers_of_their_own():
+    requests = client(policy=POLICY)
+    with requests.application.app_context():
+        is_allowed(requests.get("/"), 1)
+        assert values(requests.get("/free"), "RateLimit") == []
 
 
 def test_path_that_does_not_exist_is_limited():

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sluicegate import Limiter
+from sluicegate import Limiter, OperationError
 from sluicegate.ext._http import ClientAddress, Rejection, Rule, key_of
 
 
@@ -71,6 +71,15 @@ def test_rejection_without_a_decision_is_503():
     assert (rejection.status, rejection.reason) == (503, "Service Unavailable")
     assert rejection.headers == [("Content-Type", "application/problem+json"), ("Cache-Control", "no-store")]
     assert json.loads(rejection.body)["status"] == 503
+
+
+def test_key_of_a_text_that_is_not_unicode_is_none_of_another():
+    assert key_of("hello", "\ud800") != key_of("hello", "?")
+
+
+def test_rule_of_holds_alone_is_an_error_at_once():
+    with pytest.raises(OperationError, match="concurrency"):
+        Rule("concurrency:5/30s", "api", lambda it: it, 1)
 
 
 def test_rule_invalid_policy_is_an_error_at_once():

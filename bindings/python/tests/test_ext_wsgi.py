@@ -35,6 +35,11 @@ def test_requests_above_the_policy_are_denied():
     assert limiter.peek(b"5:hello,8:10.0.0.1,", POLICY).remaining == 0
 
 
+def test_nested_middleware_writes_each_header_once():
+    inner = RateLimitMiddleware(hello, Limiter.in_memory(), "gcra:9/1s", name="inner")
+    is_allowed(client(Limiter.in_memory(), app=inner).get("/"), 1)
+
+
 @pytest.mark.parametrize(
     ("address", "name", "form"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar, Union
+from typing import Any, Generic, TypeVar, Union
 
 from .. import Decision, Limiter, Policy, StoreError, _native, aio
 
@@ -58,8 +58,17 @@ def key_of(name: str, parts: Parts) -> bytes:
 
 
 def _netstring(part: str | bytes) -> bytes:
-    data = part.encode() if isinstance(part, str) else part
+    # No text is an error, not even one that is not Unicode.
+    data = part.encode(errors="surrogatepass") if isinstance(part, str) else part
     return b"%d:%s," % (len(data), data)
+
+
+def name_of(view: Callable[..., Any]) -> str:
+    """The name of a view, which no other has: two limits of one name would share their usage."""
+    # The decorator of a method of a class gets a bound method in a `partial`.
+    owner = getattr(getattr(view, "func", view), "__self__", None)
+    named = view if owner is None else type(owner)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 class Rejection:
@@ -90,8 +99,10 @@ class Rule(Generic[R]):
     __slots__ = ("_cost", "_key", "_policy", "name")
 
     def __init__(self, policy: PolicyOf[R], name: str, key: KeyOf[R], cost: CostOf[R]) -> None:
-        # An invalid text is an error here, not at the first request.
+        # An invalid policy is an error here, not at the first request; so is one with holds alone.
         self._policy = Policy(policy) if isinstance(policy, str) else policy
+        if isinstance(self._policy, Policy):
+            Limiter.in_memory(max_memory=1 << 20).take(name, self._policy)
         self._key, self._cost, self.name = key, cost, name
 
     def check(self, limiter: Limiter, request: R) -> tuple[Headers, Rejection | None]:

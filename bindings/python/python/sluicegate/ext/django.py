@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, Union, cast
 
 from .. import Error, Limiter, aio
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -117,8 +117,8 @@ def ratelimit(
     key: KeyOf[HttpRequest] | ClientAddress | None = None,
     cost: CostOf[HttpRequest] = 1,
 ) -> Callable[[_View], _View]:
-    """Limits a view, beside the policy of the middleware. `name` is that of the policy, otherwise the name of the view; `key` is by
-    default the address of the client by `TRUSTED_HOPS`. For a class, use `method_decorator(ratelimit(...), name="dispatch")`."""
+    """Limits a view, beside the policy of the middleware. `name` is that of the policy, otherwise module and name of the view or
+    its class; `key` is by default the address of the client by `TRUSTED_HOPS`. For a class, use `method_decorator(ratelimit(...), name="dispatch")`."""
 
     def key_of(request: HttpRequest) -> Any:
         return _settings().address(request)
@@ -126,11 +126,16 @@ def ratelimit(
     of_request = client_of_request(key) if isinstance(key, ClientAddress) else key or key_of
 
     def limited(view: _View) -> _View:
-        rule = Rule(policy, name or view.__name__, of_request, cost)
+        rule = Rule(policy, name or name_of(view), of_request, cost)
+        # The `dispatch` of a class with asynchronous methods is a function that returns a coroutine.
+        owner = getattr(getattr(view, "func", view), "__self__", None)
+        returns_coroutine = getattr(type(owner), "view_is_async", False)
 
         @functools.wraps(view)
-        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             fields, rejection = rule.check(_settings().limiter, request)
+            if returns_coroutine:
+                return _rejected(rejection) if rejection else _awaited(view(request, *args, **kwargs), fields)
             return _response(rejection) if rejection else _with_headers(view(request, *args, **kwargs), fields)
 
         @functools.wraps(view)
@@ -145,6 +150,14 @@ def ratelimit(
 
 def _response(rejection: Rejection) -> HttpResponse:
     return HttpResponse(rejection.body.encode(), status=rejection.status, headers=dict(rejection.headers))
+
+
+async def _awaited(response: Awaitable[HttpResponseBase], fields: Headers) -> HttpResponseBase:
+    return _with_headers(await response, fields)
+
+
+async def _rejected(rejection: Rejection) -> HttpResponseBase:
+    return _response(rejection)
 
 
 def _with_headers(response: HttpResponseBase, fields: Headers) -> HttpResponseBase:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import Limiter
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of
 from ._kind import of_kind
 from .wsgi import client_of
 
@@ -27,6 +27,8 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 # Of a view that the policy of all views does not limit. Decorators around it copy the mark.
 _MARK = "_sluicegate_limited"
+# The header fields of a request, in its environment.
+_FIELDS = "sluicegate.headers"
 
 __all__ = ["ClientAddress", "RateLimit"]
 
@@ -76,10 +78,10 @@ class RateLimit:
         key: KeyOf[flask.Request] | ClientAddress | None = None,
         cost: CostOf[flask.Request] = 1,
     ) -> Callable[[_View], _View]:
-        """Limits a view, instead of the policy of all views. Its name is that of the view, unless `name` is given."""
+        """Limits a view, instead of the policy of all views. Its name is module and name of the view, unless `name` is given."""
 
         def limited(view: _View) -> _View:
-            rule = Rule(policy, name or view.__name__, _key(key) if key else self._key, cost)
+            rule = Rule(policy, name or name_of(view), _key(key) if key else self._key, cost)
 
             @functools.wraps(view)
             def checked(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +103,8 @@ class RateLimit:
         fields, rejection = rule.check(limiter, flask.request)
         if rejection is not None:
             return _response(rejection)
-        flask.g.setdefault("_sluicegate_headers", []).extend(fields)
+        # Not in `flask.g`, which several requests may share.
+        flask.request.environ.setdefault(_FIELDS, []).extend(fields)
         return None
 
 
@@ -117,7 +120,7 @@ def _response(rejection: Rejection) -> flask.Response:
 
 
 def _add_headers(response: flask.Response) -> flask.Response:
-    fields: Headers = flask.g.get("_sluicegate_headers", [])
+    fields: Headers = flask.request.environ.get(_FIELDS, [])
     for name, value in fields:
         # Those of a rejection by another limit stay.
         if response.status_code not in (429, 503) or name not in response.headers:
