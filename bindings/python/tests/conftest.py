@@ -98,6 +98,7 @@ class Step:
     cost: int
     wait: int
     answer: list[int] | None
+    id: bytes = b""
 
 
 @pytest.fixture(scope="session")
@@ -111,10 +112,16 @@ def histories() -> list[list[Step]]:
 
 @pytest.fixture(scope="session")
 def traces() -> list[list[Step]]:
-    """The traces that all stores must pass, but those with holds."""
+    """The traces that all stores must pass."""
     found = _steps("traces")
     assert len(found) > 50
     return found
+
+
+@pytest.fixture(scope="session")
+def hold_histories() -> list[list[Step]]:
+    """Random histories with holds, with the answers of the oracle."""
+    return _steps("holds", "8000000", os.environ.get("SLUICEGATE_HISTORIES", "300"))
 
 
 def _steps(*arguments: str) -> list[list[Step]]:
@@ -122,8 +129,8 @@ def _steps(*arguments: str) -> list[list[Step]]:
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     found: dict[int, list[Step]] = {}
     for line in text.splitlines():
-        history, now, policy, operation, cost, wait, answer = line.split("\t")
+        history, now, policy, operation, cost, wait, answer, *id = line.split("\t")
         integers = None if answer == "error" else [int(number) for number in answer.split()]
-        step = Step(int(history), int(now), policy, operation, int(cost), int(wait), integers)
+        step = Step(int(history), int(now), policy, operation, int(cost), int(wait), integers, bytes.fromhex(*id or [""]))
         found.setdefault(step.history, []).append(step)
     return list(found.values())

@@ -121,9 +121,9 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         allowed
     }
 
-    /// Sets the units that a drop settles.
-    pub const fn set_used(&mut self, used: u32) {
-        self.used = Some(used);
+    /// Sets the units that a drop settles; `None`: as many as are held.
+    pub fn set_used(&mut self, used: impl Into<Option<u32>>) {
+        self.used = used.into();
     }
 
     /// Renews the hold three times in its lifetime, by a task, until the guard is dropped. Without a tokio runtime, the
@@ -139,14 +139,14 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         }
     }
 
-    /// Settles with `used` units. If the future is dropped, or the settle fails, it is repeated in the background.
+    /// Settles with `used` units; `None`: as many as are held. If the future is dropped, or the settle fails, it is repeated in the background.
     ///
     /// # Errors
     /// As [`Store::apply_hold`].
-    pub async fn settle(mut self, used: u32) -> Result<Answer, S::Error> {
-        self.used = Some(used);
+    pub async fn settle(mut self, used: impl Into<Option<u32>>) -> Result<Answer, S::Error> {
+        self.used = used.into();
         self.stop_renewal();
-        let answer = self.hold.settle(Some(used)).await?;
+        let answer = self.hold.settle(self.used).await?;
         self.is_armed = false;
         Ok(answer)
     }
@@ -165,10 +165,10 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         async move { hold.renew().await }
     }
 
-    /// Settles with `used` units in a store that answers now; `None` and no settle in another one.
-    pub fn settle_now(mut self, used: u32) -> Option<Result<Answer, S::Error>> {
+    /// [`settle`](Self::settle) in a store that answers now; `None` and no settle in another one.
+    pub fn settle_now(mut self, used: impl Into<Option<u32>>) -> Option<Result<Answer, S::Error>> {
         self.stop_renewal();
-        let answer = self.hold.settle(Some(used)).now();
+        let answer = self.hold.settle(used.into()).now();
         self.is_armed &= answer.is_none();
         answer
     }

@@ -30,25 +30,29 @@ pub(crate) struct Hold {
     allowed: bool,
     /// The process that holds the units. A child has a copy, which it must not settle.
     process: u32,
-    /// With the units that each holds; empty once they are settled. Never locked while a call blocks: `id` locks it with the
+    /// With the units to settle, if they are given; empty once they are settled. Never locked while a call blocks: `id` locks it with the
     /// lock of the interpreter, which the end of a call needs.
-    guards: Mutex<Vec<(Guard, u32)>>,
+    guards: Mutex<Vec<(Guard, Option<u32>)>>,
 }
 
 impl Hold {
-    /// Of a drop without a settle, each guard charges its units.
-    pub(crate) fn new(decision: Py<Decision>, mut guards: Vec<(Guard, u32)>) -> Self {
-        guards.iter_mut().for_each(|(guard, units)| guard.set_used(*units));
+    /// Of a drop without a settle, each guard charges what is held.
+    pub(crate) fn new(decision: Py<Decision>, guards: Vec<Guard>) -> Self {
+        let guards = guards.into_iter().map(|mut guard| {
+            guard.set_used(None);
+            (guard, None)
+        });
+        let guards: Vec<_> = guards.collect();
         let (allowed, process) = (!guards.is_empty(), process::id());
         Self { decision, allowed, process, guards: Mutex::new(guards) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Guard, u32)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Guard, Option<u32>)>> {
         self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the guards, to settle them with `used` units. If those are invalid, nothing is taken.
-    fn take(&self, used: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(Guard, u32)>> {
+    fn take(&self, used: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(Guard, Option<u32>)>> {
         self.leave_to_parent();
         let mut guards = self.lock();
         if let Some(used) = used {
@@ -66,7 +70,7 @@ impl Hold {
                 )));
             }
             for ((guard, units), used) in guards.iter_mut().zip(each) {
-                *units = used;
+                *units = Some(used);
                 guard.set_used(used);
             }
         }
@@ -258,11 +262,11 @@ async fn renew(renewals: Vec<(BoxedRenewal, PreparedPolicy)>) -> Decided {
 enum Settled {
     /// `None`: there was nothing to settle.
     Now(Option<Decided>),
-    Later(Vec<(Guard, u32)>),
+    Later(Vec<(Guard, Option<u32>)>),
 }
 
 /// Settles in a store that answers now.
-fn settle_now(guards: Vec<(Guard, u32)>) -> Settled {
+fn settle_now(guards: Vec<(Guard, Option<u32>)>) -> Settled {
     if guards.iter().any(|(guard, _)| guard.is_remote()) {
         return Settled::Later(guards);
     }
@@ -275,7 +279,7 @@ fn settle_now(guards: Vec<(Guard, u32)>) -> Settled {
 }
 
 /// Settles all.
-async fn settle(guards: Vec<(Guard, u32)>) -> Decided {
+async fn settle(guards: Vec<(Guard, Option<u32>)>) -> Decided {
     let mut answers = Vec::with_capacity(guards.len());
     for (guard, used) in guards {
         let policy = guard.policy().clone();

@@ -67,7 +67,7 @@ pub(crate) enum Value {
         decision: Answer,
         key: Option<usize>,
         policy: PreparedPolicy,
-        guards: Vec<(Guard, u32)>,
+        guards: Vec<Guard>,
     },
 }
 
@@ -159,29 +159,29 @@ impl HoldRequest {
     async fn attempt(
         &self,
         store: &Arc<AnyStore>,
-    ) -> Result<(Answer, Option<usize>, Vec<(Guard, u32)>), StoreError> {
+    ) -> Result<(Answer, Option<usize>, Vec<Guard>), StoreError> {
         let id = self.id.as_deref().map_or_else(HoldId::random, HoldId::given);
         if let [Keyed { key, policy, cost }] = &self.keys[..] {
             let mut guard = Guard::new(store, key, policy, id, self.ttl);
             let answer = guard.open(*cost).await?;
             let allowed = guard.decide(&answer);
-            let guards = if allowed { vec![(self.kept(guard), *cost)] } else { Vec::new() };
+            let guards = if allowed { vec![self.kept(guard)] } else { Vec::new() };
             return Ok((answer, None, guards));
         }
-        let mut guards: Vec<(Guard, u32)> = Vec::with_capacity(self.keys.len());
-        for Keyed { key, policy, cost } in &self.keys {
-            if guards.iter().all(|(guard, _)| guard.key() != key) {
+        let mut guards: Vec<Guard> = Vec::with_capacity(self.keys.len());
+        for Keyed { key, policy, .. } in &self.keys {
+            if guards.iter().all(|guard| guard.key() != key) {
                 let mut guard = Guard::new(store, key, policy, id.clone(), self.ttl);
                 guard.opened_by_caller();
-                guards.push((guard, *cost));
+                guards.push(guard);
             }
         }
         let operation = MultiKeyOperation::Hold { id: &id, ttl: self.ttl };
         let answer = store.apply_multi_key(operation, &keyed_takes(&self.keys)).await?;
         let allowed = answer.decision.allowed();
-        let guards = guards.into_iter().filter_map(|(mut guard, cost)| {
-            guard.record(allowed, answer.source).then(|| (self.kept(guard), cost))
-        });
+        let guards = guards
+            .into_iter()
+            .filter_map(|mut guard| guard.record(allowed, answer.source).then(|| self.kept(guard)));
         let guards = guards.collect();
         let decision = Answer { decision: answer.decision, source: answer.source };
         Ok((decision, Some(answer.key), guards))

@@ -39,7 +39,7 @@ impl<S: Store> Held<S> {
     pub(super) fn read_used(&mut self, headers: &HeaderMap) {
         let Some(name) = &self.used_from else { return };
         let value = headers.get(name).and_then(|value| value.to_str().ok());
-        if let Some(used) = value.and_then(|value| value.parse().ok()) {
+        if let Some(used) = value.and_then(|value| value.parse::<u32>().ok()) {
             self.guard.set_used(used);
         }
     }
