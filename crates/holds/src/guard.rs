@@ -139,7 +139,8 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         }
     }
 
-    /// Settles with `used` units; `None`: as many as are held. If the future is dropped, or the settle fails, it is repeated in the background.
+    /// Settles with `used` units; `None`: as many as are held. If the future is dropped, or the settle fails, it is
+    /// repeated in the background.
     ///
     /// # Errors
     /// As [`Store::apply_hold`].
