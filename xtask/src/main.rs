@@ -5,6 +5,7 @@ mod chaos;
 mod codegen;
 mod dist;
 mod docs;
+mod dst;
 mod figures;
 mod fuzz;
 mod install;
@@ -43,6 +44,9 @@ cargo xtask COMMAND
                                    print; that they are up to date is one of the tests
   python                           builds the Python package, and runs its tests and type checks
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
+  dst [--seeds N] [--from SEED] [--minutes M] | --replay SEED | --script FILE
+                                   deterministic simulation: production code in one thread and in
+                                   virtual time, with faults, by seed (docs/testing.md)
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
   soak                             the tests of faults and bounds in their full sizes, and a table
@@ -79,6 +83,7 @@ fn run() -> Result<()> {
         ["python"] => python::test().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["dst", rest @ ..] => dst::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use crate::{bench, docs, install, loom, python, shell, tidy, workspace};
+use crate::{bench, docs, dst, install, loom, python, shell, tidy, workspace};
 
 /// Every step runs even if one before it failed, so that one run shows every failure.
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -42,6 +42,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         })
     });
     steps.step("loom", loom::run);
+    steps.step("dst", || dst::run_fresh(2));
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {

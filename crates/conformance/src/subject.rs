@@ -94,7 +94,7 @@ impl HoldSubject for CoreSubject {
 }
 
 /// The oracle as a store.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OracleSubject(Oracle);
 
 impl Subject for OracleSubject {

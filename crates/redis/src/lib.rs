@@ -37,6 +37,7 @@
 mod call;
 mod counters;
 mod decide;
+mod environment;
 mod get_entry;
 mod health;
 mod holds;
@@ -60,6 +61,7 @@ mod store;
 
 use planned_policy::{PlannedOperation, PlannedPolicy};
 
+pub use environment::{Connection, Environment};
 pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};
 pub use status::{Problem, ServerStatus, Status};

@@ -5,6 +5,8 @@ use std::{fmt, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
+use crate::Environment;
+
 /// Settings of a store. Start from the default and change what differs.
 ///
 /// ```
@@ -59,6 +61,8 @@ pub struct Options {
     /// Runtime of the connections, which close with it. Set it if the store is used from several runtimes.
     /// Default: the runtime of the first request.
     pub runtime: Option<Handle>,
+    /// What to use in place of the system's clock, connections, tasks and random numbers, for simulations. Default: none.
+    pub environment: Option<Arc<dyn Environment>>,
 }
 
 /// A clock of a test or a simulation. It is read when an operation is called, and not when its answer is awaited.
@@ -115,6 +119,7 @@ impl Default for Options {
             on_error: OnError::Deny,
             test_clock: None,
             runtime: None,
+            environment: None,
         }
     }
 }

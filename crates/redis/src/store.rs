@@ -103,8 +103,12 @@ impl RedisStore {
         let options = &context.options;
         Ok(Self(Arc::new(Inner {
             topology: Topology::new(&context),
-            denials: DenialCache::new(options.max_known_keys, options.max_denial_cache),
-            leases: Leases::new(options.max_leases, options.lease_lifetime),
+            denials: DenialCache::new(
+                options.max_known_keys,
+                options.max_denial_cache,
+                [context.hasher(), context.hasher()],
+            ),
+            leases: Leases::new(options.max_leases, options.lease_lifetime, context.hasher()),
             local: LocalFallback::new(options.max_local_memory),
             id: StoreId::new(),
             any_policy: "gcra:1/1s".parse().expect("it is a policy"),

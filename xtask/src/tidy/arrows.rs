@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tower",
         ],
     ),
+    ("dst", &["core", "resp", "redis", "conformance"]),
     ("xtask", &[]),
 ];
 

@@ -39,7 +39,7 @@ use self::holds::Hold;
 use self::limit::Limit;
 
 /// Keys and their states.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Oracle {
     entries: HashMap<Vec<u8>, Entry>,
 }

@@ -92,10 +92,10 @@ pub(crate) struct QueryToken {
 }
 
 impl DenialCache {
-    pub(crate) fn new(keys: usize, max_age: Duration) -> Self {
+    pub(crate) fn new(keys: usize, max_age: Duration, hashers: [RandomState; 2]) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hashers: [RandomState::new(), RandomState::new()],
+            hashers,
             capacity: (keys / SHARDS / 2).max(1),
             max_age,
         }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn cache() -> DenialCache {
-        DenialCache::new(1000, Duration::from_secs(1))
+        DenialCache::new(1000, Duration::from_secs(1), [RandomState::new(), RandomState::new()])
     }
 
     #[test]

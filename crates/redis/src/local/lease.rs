@@ -75,10 +75,10 @@ pub(crate) enum LeaseOutcome {
 }
 
 impl Leases {
-    pub(crate) fn new(max_leases: usize, lifetime: Duration) -> Self {
+    pub(crate) fn new(max_leases: usize, lifetime: Duration, hasher: RandomState) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
-            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Lock::new(LeaseMap::with_hasher(hasher.clone()))).collect(),
+            hasher,
             count: AtomicUsize::new(0),
             max_leases,
             lifetime,
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn take_busy_key_doubles_its_chunks() {
-        let leases = Leases::new(10, Duration::from_secs(1));
+        let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
         let rule = leased(8);
         let mut chunks = Vec::new();
         let mut handed = 0;
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn take_expired_lease_returns_the_units_still_owed() {
-        let leases = Leases::new(10, Duration::from_secs(1));
+        let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
         let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn take_beyond_the_maximum_number_is_full() {
-        let leases = Leases::new(2, Duration::from_secs(1));
+        let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
         for key in [b"a", b"b"] {
             assert!(matches!(
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn take_nearly_exhausted_key_gets_small_chunks() {
-        let leases = Leases::new(2, Duration::from_secs(1));
+        let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
         let _ = ask(&leases, &rule, 1, at(0));
         let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));

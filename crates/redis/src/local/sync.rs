@@ -11,10 +11,14 @@ pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Mutex, MutexGuard};
 
 /// A mutex of `parking_lot` or `shuttle`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
 impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
     #[cfg(not(shuttle))]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock()

@@ -9,10 +9,7 @@ use std::{
 use redis::{PushInfo, PushKind};
 use tokio::time::{sleep, timeout};
 
-use super::{
-    keeper::jitter,
-    node_connection::{NodeConnection, OpenConnection, State},
-};
+use super::node_connection::{NodeConnection, OpenConnection, State};
 use crate::native;
 
 /// Pauses after the first failed attempt and after later ones, with jitter, so that clients that lost a server at
@@ -50,7 +47,7 @@ impl NodeConnection {
             Err(why) => why,
         };
         let missed = self.missed.fetch_add(1, Ordering::Relaxed);
-        let until = self.context.now() + pause(missed);
+        let until = self.context.now() + self.pause(missed);
         tracing::debug!(%why, "cannot connect");
         // Opens the breaker without counting, because no command can be sent.
         self.unavailable(&why);
@@ -112,7 +109,7 @@ impl NodeConnection {
                 return false;
             }
             if now < up.since + SHORT_LIVED {
-                wait = pause(self.missed.fetch_add(1, Ordering::Relaxed));
+                wait = self.pause(self.missed.fetch_add(1, Ordering::Relaxed));
             } else {
                 self.missed.store(0, Ordering::Relaxed);
             }
@@ -131,10 +128,10 @@ impl NodeConnection {
             });
         }
     }
-}
 
-/// Pause after `missed` failed attempts.
-fn pause(missed: u32) -> Duration {
-    let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
-    jitter(pause.copied().unwrap_or_default())
+    /// Pause after `missed` failed attempts.
+    fn pause(&self, missed: u32) -> Duration {
+        let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
+        self.context.jitter(pause.copied().unwrap_or_default())
+    }
 }

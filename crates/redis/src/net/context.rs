@@ -6,8 +6,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
+use ahash::RandomState;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
     IntoConnectionInfo, ProtocolVersion, PushInfo, RedisConnectionInfo, TlsCertificates,
@@ -94,14 +96,42 @@ impl Context {
         if self.virtual_server.get().is_some() {
             return super::virtual_server::now();
         }
-        self.clock.now()
+        match &self.options.environment {
+            None => self.clock.now(),
+            Some(environment) => environment.now(),
+        }
+    }
+
+    /// A random number.
+    fn random(&self) -> u64 {
+        match &self.options.environment {
+            None => RandomState::new().hash_one(0),
+            Some(environment) => environment.random(),
+        }
+    }
+
+    /// A hash function with keys that nobody else knows.
+    pub(crate) fn hasher(&self) -> RandomState {
+        match &self.options.environment {
+            None => RandomState::new(),
+            Some(_) => {
+                RandomState::with_seeds(self.random(), self.random(), self.random(), self.random())
+            }
+        }
+    }
+
+    /// From half to one and a half times `span`, at random.
+    pub(crate) fn jitter(&self, span: Duration) -> Duration {
+        let random = u32::try_from(self.random() % 1025).unwrap_or_default();
+        span / 2 + span * random / 1024
     }
 
     /// Runs `task` in the background, on the configured runtime if there is one.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match &self.options.runtime {
-            Some(runtime) => drop(runtime.spawn(task)),
-            None => drop(tokio::spawn(task)),
+        match (&self.options.environment, &self.options.runtime) {
+            (Some(environment), _) => environment.spawn(Box::pin(task)),
+            (None, Some(runtime)) => drop(runtime.spawn(task)),
+            (None, None) => drop(tokio::spawn(task)),
         }
     }
 
@@ -176,6 +206,14 @@ impl Context {
             StoreError::Unavailable(text.trim_start_matches('"').to_owned())
         };
         let Address { host, port } = address.clone();
+        if let Some(environment) = &self.options.environment {
+            let stream = environment.connect(&host, port).await;
+            let stream = stream.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+            let made = MultiplexedConnection::new_with_config(&login, stream, config.clone());
+            let (connection, driver) = made.await.map_err(unavailable)?;
+            environment.spawn(Box::pin(driver));
+            return Ok(connection);
+        }
         let at = match (&self.url.kind, self.url.tls) {
             (Kind::Unix, _) => ConnectionAddr::Unix(host.into()),
             (_, true) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use ahash::RandomState;
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::{StoreError, Timestamp};
 use tokio::time::{sleep, timeout};
@@ -53,12 +52,6 @@ enum Probe {
     Forbidden(String),
     /// No reply, or no connection.
     Fails(String),
-}
-
-/// From half to one and a half times `span`, at random.
-pub(super) fn jitter(span: Duration) -> Duration {
-    let random = u32::try_from(RandomState::new().hash_one(0) % 1025).unwrap_or_default();
-    span / 2 + span * random / 1024
 }
 
 /// Whether the reply says that the server accepts no writes now, on any key.
@@ -124,12 +117,13 @@ impl NodeConnection {
     pub(super) fn keep(self: &Arc<Self>) {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
             let (node, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
+            let context = Arc::clone(&self.context);
             self.context.spawn(async move {
                 let mut keeper = Keeper { node, resolved_at: None };
                 let mut pause = IDLE;
                 loop {
                     // Returns when it is woken or after the pause.
-                    let _ = timeout(jitter(pause), wake.notified()).await;
+                    let _ = timeout(context.jitter(pause), wake.notified()).await;
                     let Some(next) = keeper.turn().await else { return };
                     pause = next;
                     sleep(SPACING).await;
@@ -262,10 +256,10 @@ impl Keeper {
         let now = node.context.now();
         let is_due = match (&node.endpoint, self.resolved_at) {
             (Endpoint::Primary { .. }, None) => true,
-            (Endpoint::Primary { .. }, Some(at)) => now >= at + jitter(RESOLVE_EVERY),
+            (Endpoint::Primary { .. }, Some(at)) => now >= at + node.context.jitter(RESOLVE_EVERY),
             // It may be promoted again in a moment.
             (Endpoint::At(_), None) => false,
-            (Endpoint::At(_), Some(at)) => now >= at + jitter(REPLACE_EVERY),
+            (Endpoint::At(_), Some(at)) => now >= at + node.context.jitter(REPLACE_EVERY),
         };
         if !is_due {
             self.resolved_at.get_or_insert(now);

@@ -2,7 +2,7 @@
 
 use sluicegate_core::StoreError;
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +16,6 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     context::{Context, Endpoint},
-    keeper::jitter,
     node_connection::{Deadline, NodeConnection},
     report::OutageLog,
     url::{Address, Kind},
@@ -153,7 +152,7 @@ pub(crate) struct Cluster {
 
 #[derive(Default)]
 struct Map {
-    nodes: HashMap<Address, Arc<NodeConnection>>,
+    nodes: BTreeMap<Address, Arc<NodeConnection>>,
     /// By slot; empty at first.
     slots: Vec<Option<Arc<NodeConnection>>>,
 }
@@ -203,12 +202,18 @@ impl Cluster {
                 }
                 if !cluster.has_no_map() {
                     // A cluster takes some time to settle after a change.
-                    sleep(if read.is_ok() { SETTLING } else { jitter(RETRY_PAUSE) }).await;
+                    sleep(if read.is_ok() {
+                        SETTLING
+                    } else {
+                        cluster.context.jitter(RETRY_PAUSE)
+                    })
+                    .await;
                     cluster.refreshing.store(false, Ordering::Relaxed);
                     return;
                 }
+                let pause = cluster.context.jitter(RETRY_PAUSE);
                 drop(cluster);
-                sleep(jitter(RETRY_PAUSE)).await;
+                sleep(pause).await;
             }
         });
     }

@@ -85,7 +85,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
         .into();
     shuttle::check_random(
         move || {
-            let leases = Arc::new(Leases::new(2, LIFETIME));
+            let leases = Arc::new(Leases::new(2, LIFETIME, ahash::RandomState::new()));
             let world = Arc::new(World::default());
             let spawn = |run: Box<dyn Fn(&World, &Leases) + Send>| {
                 let (world, leases) = (Arc::clone(&world), Arc::clone(&leases));

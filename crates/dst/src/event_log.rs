@@ -1,0 +1,56 @@
+//! What happened in a run, as a hash and, on demand, as text.
+
+use std::fmt::{self, Write};
+
+use parking_lot::Mutex;
+
+use crate::time::VirtualTime;
+
+/// The events of a run, in order. Equal runs have equal hashes.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    time: VirtualTime,
+    prints: bool,
+    state: Mutex<Hash>,
+}
+
+/// FNV-1a, over text.
+#[derive(Debug)]
+struct Hash {
+    hash: u64,
+    events: u64,
+}
+
+impl Write for Hash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+impl EventLog {
+    /// An empty log, which prints events if it is asked to.
+    pub(crate) fn new(time: VirtualTime, prints: bool) -> Self {
+        Self { time, prints, state: Mutex::new(Hash { hash: 0xcbf2_9ce4_8422_2325, events: 0 }) }
+    }
+
+    /// Adds an event.
+    pub(crate) fn add(&self, event: fmt::Arguments<'_>) {
+        let mut state = self.state.lock();
+        state.events += 1;
+        let millis = self.time.millis();
+        // Writing to a hash cannot fail.
+        let _ = writeln!(state, "{millis} {event}");
+        if self.prints {
+            println!("{millis:>7} ms  {event}");
+        }
+    }
+
+    /// The hash of all events, and their number.
+    pub(crate) fn summary(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.hash, state.events)
+    }
+}

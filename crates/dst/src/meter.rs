@@ -1,0 +1,62 @@
+//! The most that any interval admits beyond its rate.
+
+use sluicegate_core::{Gcra, Timestamp, as_micros};
+
+/// What was admitted under a rate: for any interval of length T, more than `rate * T` by this excess at most.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    /// When in virtual time, when by the clock of who admitted them, and how many.
+    admitted: Vec<(u64, Timestamp, u64)>,
+}
+
+impl Meter {
+    /// Adds units that were admitted at a millisecond of virtual time, which was `time` by the clock of who admitted them.
+    pub(crate) fn admit(&mut self, at: u64, time: Timestamp, units: u64) {
+        self.admitted.push((at, time, units));
+    }
+
+    /// All units.
+    pub(crate) fn units(&self) -> u64 {
+        self.admitted.iter().map(|it| it.2).sum()
+    }
+
+    /// The greatest excess in units, rounded up, under `part / whole` of the rate of `limit`.
+    pub(crate) fn excess(&self, limit: &Gcra, (part, whole): (u32, u32)) -> u64 {
+        // In units times microseconds of the period, so that it is exact.
+        let unit = u128::from(as_micros(limit.period())) * u128::from(whole);
+        let rate = u128::from(limit.limit()) * u128::from(part);
+        let mut sorted = self.admitted.clone();
+        // That clock may have been set back.
+        sorted.sort_unstable();
+        let (mut most, mut excess, mut last) = (0, 0_u128, None);
+        for (_, time, units) in sorted {
+            let elapsed = last.map_or(0, |last| as_micros(time.since(last)));
+            excess = excess.saturating_sub(u128::from(elapsed) * rate) + u128::from(units) * unit;
+            most = most.max(excess);
+            last = Some(time);
+        }
+        u64::try_from(most.div_ceil(unit)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluicegate_core::Policy;
+
+    use super::*;
+
+    #[test]
+    fn excess_is_the_most_of_any_interval() {
+        let policy: Policy = "gcra:10/1s:burst=5".parse().unwrap();
+        let limit = policy.as_gcra().unwrap();
+        let mut meter = Meter::default();
+        let at = |millis| Timestamp::EPOCH + Duration::from_millis(millis);
+        for (millis, units) in [(0, 5), (100, 1), (5000, 3), (5050, 4)] {
+            meter.admit(millis, at(millis), units);
+        }
+        assert_eq!((meter.units(), meter.excess(limit, (1, 1))), (13, 7));
+        assert_eq!(meter.excess(limit, (1, 2)), 7);
+    }
+}

@@ -1,0 +1,268 @@
+//! The network between processes and the server: bytes that arrive late, are held back, or never arrive.
+//!
+//! Each process has a link to the server. A connection is two pipes of bytes. As in TCP, the bytes of a pipe arrive in
+//! order, or the connection ends.
+
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use crate::random::Random;
+
+/// The direction of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From a process to the server.
+    Request,
+    /// From the server to a process.
+    Reply,
+}
+
+/// The path between a process and the server.
+#[derive(Debug)]
+pub(crate) struct Link {
+    random: Random,
+    state: Mutex<LinkState>,
+}
+
+#[derive(Debug)]
+struct LinkState {
+    /// Nothing arrives before these times: requests, replies.
+    blocked_until: [Instant; 2],
+    /// Until when everything takes longer, and how much.
+    slow: (Instant, Duration),
+    pipes: Vec<Arc<Mutex<Pipe>>>,
+}
+
+impl Link {
+    pub(crate) fn new(random: Random) -> Arc<Self> {
+        let now = Instant::now();
+        let state =
+            LinkState { blocked_until: [now; 2], slow: (now, Duration::ZERO), pipes: Vec::new() };
+        Arc::new(Self { random, state: Mutex::new(state) })
+    }
+
+    /// Holds back everything in this direction.
+    pub(crate) fn block(&self, direction: Direction, span: Duration) {
+        let mut state = self.state.lock();
+        let until = &mut state.blocked_until[direction as usize];
+        *until = (*until).max(Instant::now() + span);
+    }
+
+    /// Delays everything.
+    pub(crate) fn slow_down(&self, delay: Duration, span: Duration) {
+        self.state.lock().slow = (Instant::now() + span, delay);
+    }
+
+    /// Ends all connections: both sides read an error.
+    pub(crate) fn reset(&self) {
+        for pipe in self.state.lock().pipes.drain(..) {
+            pipe.lock().fail();
+        }
+    }
+
+    /// Loses all connections: no side learns about it, and no bytes arrive any more.
+    pub(crate) fn lose(&self) {
+        for pipe in self.state.lock().pipes.drain(..) {
+            let mut pipe = pipe.lock();
+            pipe.is_lost = true;
+            pipe.chunks.clear();
+        }
+    }
+
+    /// When what is sent now arrives.
+    fn arrival(&self, direction: Direction) -> Instant {
+        let (state, now) = (self.state.lock(), Instant::now());
+        let usual = now + Duration::from_millis(self.random.below(2));
+        let slow = if now < state.slow.0 { state.slow.1 } else { Duration::ZERO };
+        // What was held back is sent again, up to a fifth of a second later.
+        let blocked = state.blocked_until[direction as usize];
+        let again = if now < blocked {
+            Duration::from_millis(self.random.below(200))
+        } else {
+            Duration::ZERO
+        };
+        usual.max(blocked) + slow + again
+    }
+
+    /// Ready when the packets of a handshake have passed.
+    pub(crate) async fn shake_hands(&self) {
+        sleep_until(self.arrival(Direction::Request)).await;
+        sleep_until(self.arrival(Direction::Reply)).await;
+    }
+
+    /// A new connection: the end of the process, and that of the server.
+    pub(crate) fn open(self: &Arc<Self>) -> (Stream, Stream) {
+        let requests = Arc::new(Mutex::new(Pipe::new()));
+        let replies = Arc::new(Mutex::new(Pipe::new()));
+        let mut state = self.state.lock();
+        // Pipes that nobody holds any more are done.
+        state.pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
+        state.pipes.extend([Arc::clone(&requests), Arc::clone(&replies)]);
+        drop(state);
+        let stream = |read: &Arc<_>, write: &Arc<_>, direction| Stream {
+            read: Arc::clone(read),
+            write: Arc::clone(write),
+            link: Arc::clone(self),
+            direction,
+            timer: None,
+        };
+        (
+            stream(&replies, &requests, Direction::Request),
+            stream(&requests, &replies, Direction::Reply),
+        )
+    }
+}
+
+/// Bytes on their way in one direction.
+#[derive(Debug)]
+struct Pipe {
+    /// Bytes, and when they arrive.
+    chunks: VecDeque<(Instant, VecDeque<u8>)>,
+    /// When the last byte arrives.
+    last: Instant,
+    /// How the pipe ends, and when.
+    end: Option<(Instant, Ending)>,
+    is_lost: bool,
+    reader: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Closed,
+    Reset,
+}
+
+impl Pipe {
+    fn new() -> Self {
+        let (chunks, last) = (VecDeque::new(), Instant::now());
+        Self { chunks, last, end: None, is_lost: false, reader: None }
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    fn fail(&mut self) {
+        self.chunks.clear();
+        self.end = Some((Instant::now(), Ending::Reset));
+        self.wake();
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    read: Arc<Mutex<Pipe>>,
+    write: Arc<Mutex<Pipe>>,
+    link: Arc<Link>,
+    /// Of what is written.
+    direction: Direction,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stream {
+    /// Ends the connection at once: the other side reads an error.
+    pub(crate) fn reset(&self) {
+        self.read.lock().fail();
+        self.write.lock().fail();
+    }
+
+    fn close(&self) {
+        let at = self.link.arrival(self.direction);
+        let mut pipe = self.write.lock();
+        if pipe.end.is_none() && !pipe.is_lost {
+            pipe.end = Some((at.max(pipe.last), Ending::Closed));
+            pipe.wake();
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let mut pipe = this.read.lock();
+        let now = Instant::now();
+        let end = pipe.end;
+        let due = match (pipe.chunks.front_mut(), end) {
+            (_, Some((at, Ending::Reset))) if at <= now => {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            (Some((at, bytes)), _) if *at <= now => {
+                let count = bytes.len().min(buffer.remaining());
+                bytes.drain(..count).for_each(|byte| buffer.put_slice(&[byte]));
+                if bytes.is_empty() {
+                    pipe.chunks.pop_front();
+                }
+                return Poll::Ready(Ok(()));
+            }
+            (Some((at, _)), _) => Some(*at),
+            (None, Some((at, Ending::Closed))) if at <= now => return Poll::Ready(Ok(())),
+            (None, Some((at, _))) => Some(at),
+            (None, None) => None,
+        };
+        pipe.reader = Some(context.waker().clone());
+        drop(pipe);
+        if let Some(at) = due {
+            let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            timer.as_mut().reset(at);
+            if timer.as_mut().poll(context).is_ready() {
+                context.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let at = self.link.arrival(self.direction);
+        let mut pipe = self.write.lock();
+        if pipe.end.is_some() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if !pipe.is_lost {
+            let at = at.max(pipe.last);
+            pipe.last = at;
+            pipe.chunks.push_back((at, bytes.iter().copied().collect()));
+            pipe.wake();
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
+    }
+}

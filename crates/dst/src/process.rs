@@ -1,0 +1,288 @@
+//! A process with a store: production code, whose clock, connections, tasks and random numbers are simulated.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use sluicegate_core::{
+    Answer, BoxFuture, Counters, HoldOperation, Operation, PreparedPolicy, Source, Store as _,
+    StoreError, StoreStatus, Timestamp,
+};
+use sluicegate_redis::{Connection, Environment, Options, RedisStore};
+use tokio::{task::AbortHandle, time::sleep};
+
+use crate::{
+    check::{Answered, Checks, Kind},
+    event_log::EventLog,
+    network::Link,
+    plan::Request,
+    random::Random,
+    redis_model::{RedisModel, ScriptCall, ScriptOperation, serve},
+    time::{HostClock, VirtualTime},
+};
+
+/// What a process runs on.
+pub(crate) struct Host {
+    index: usize,
+    time: VirtualTime,
+    clock: HostClock,
+    random: Random,
+    link: Arc<Link>,
+    server: Arc<RedisModel>,
+    gate: Arc<Gate>,
+    tasks: Mutex<Vec<AbortHandle>>,
+    /// Operations without an answer.
+    open: AtomicU64,
+}
+
+/// Keeps the tasks of a process from running while it is paused.
+#[derive(Debug, Default)]
+struct Gate {
+    is_closed: AtomicBool,
+    /// Milliseconds that it was closed in all.
+    closed_for: AtomicU64,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = Gated { task: Box::pin(task), gate: Arc::clone(&self.gate) };
+        let handle = tokio::spawn(task).abort_handle();
+        let mut tasks = self.tasks.lock();
+        if tasks.len() >= 64 {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(handle);
+    }
+}
+
+impl Environment for Host {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
+    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let (link, server, index) = (Arc::clone(&self.link), Arc::clone(&self.server), self.index);
+        Box::pin(async move {
+            link.shake_hands().await;
+            if !server.is_up() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = link.open();
+            tokio::spawn(serve(server, index, theirs));
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A task that runs only while the gate is open.
+struct Gated {
+    task: Pin<Box<dyn Future<Output = ()> + Send>>,
+    gate: Arc<Gate>,
+}
+
+impl Future for Gated {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.gate.is_closed.load(Ordering::Relaxed) {
+            self.gate.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.task.as_mut().poll(context)
+    }
+}
+
+/// A running process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    host: Arc<Host>,
+    store: RedisStore,
+    log: Arc<EventLog>,
+    checks: Arc<Checks>,
+}
+
+impl Process {
+    pub(crate) fn start(
+        (index, time): (usize, VirtualTime),
+        random: Random,
+        link: &Arc<Link>,
+        server: &Arc<RedisModel>,
+        (log, checks): (&Arc<EventLog>, &Arc<Checks>),
+        denial_cache: Duration,
+    ) -> Result<Self> {
+        let host = Arc::new(Host {
+            index,
+            time,
+            clock: HostClock::new(time, &random),
+            random,
+            link: Arc::clone(link),
+            server: Arc::clone(server),
+            gate: Arc::default(),
+            tasks: Mutex::default(),
+            open: AtomicU64::new(0),
+        });
+        let mut options = Options::default();
+        options.max_denial_cache = denial_cache;
+        options.environment = Some(Arc::clone(&host) as Arc<dyn Environment>);
+        let store = RedisStore::new("redis://server", options)?;
+        Ok(Self { host, store, log: Arc::clone(log), checks: Arc::clone(checks) })
+    }
+
+    /// Ends: nothing of it runs any more.
+    pub(crate) fn end(&self) {
+        self.host.tasks.lock().drain(..).for_each(|task| task.abort());
+        self.checks.ended(self.host.index, &self.counters());
+    }
+
+    fn counters(&self) -> Counters {
+        match self.store.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
+    }
+
+    /// Why it uses no store, as far as it knows.
+    pub(crate) fn unavailable(&self) -> Option<String> {
+        match self.store.status() {
+            StoreStatus::Remote(status) => status.unavailable,
+            StoreStatus::Local(_) => None,
+        }
+    }
+
+    /// Operations without an answer.
+    pub(crate) fn open_requests(&self) -> u64 {
+        self.host.open.load(Ordering::Relaxed)
+    }
+
+    /// Does not run for a while.
+    pub(crate) fn pause(&self, span: u64) {
+        let gate = Arc::clone(&self.host.gate);
+        gate.is_closed.store(true, Ordering::Relaxed);
+        gate.closed_for.fetch_add(span, Ordering::Relaxed);
+        let handle = tokio::spawn(async move {
+            sleep(Duration::from_millis(span)).await;
+            gate.is_closed.store(false, Ordering::Relaxed);
+            gate.waiting.lock().drain(..).for_each(Waker::wake);
+        });
+        self.host.tasks.lock().push(handle.abort_handle());
+    }
+
+    /// Applies an operation in the background.
+    pub(crate) fn request(&self, key: Vec<u8>, policy: PreparedPolicy, request: Request) {
+        let process = self.clone();
+        self.host.open.fetch_add(1, Ordering::Relaxed);
+        self.host.spawn(async move {
+            // The answer is checked there.
+            let _ = process.ask(&key, &policy, request).await;
+            process.host.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Applies an operation.
+    pub(crate) async fn ask(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        request: Request,
+    ) -> Result<Answer, StoreError> {
+        let host = &self.host;
+        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
+        let id = request.hold_id();
+        let operation = request.operation(&id);
+        let result = match operation {
+            ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
+            ScriptOperation::OnHold(operation) => {
+                self.store.apply_hold(key, policy, operation).await
+            }
+        };
+        let by_oracle = match (&result, operation) {
+            (Ok(Answer { source: Source::Cache, .. }), ScriptOperation::OnKey(operation)) => {
+                let Operation::Take(cost) = operation else { panic!("no take from the cache") };
+                let peek = ScriptOperation::OnKey(Operation::Peek(cost));
+                let call = ScriptCall { policy: policy.policy(), operation: peek };
+                host.server.peek(key, call).ok()
+            }
+            _ => None,
+        };
+        match &result {
+            Ok(answer) => self.log.add(format_args!(
+                "process {}: {request} of {}: {:?} by the {}",
+                host.index,
+                key.escape_ascii(),
+                answer.to_integers(),
+                answer.source.word()
+            )),
+            Err(error) => self.log.add(format_args!(
+                "process {}: {request} of {}: {error}",
+                host.index,
+                key.escape_ascii()
+            )),
+        }
+        self.checks.answered(&Answered {
+            process: host.index,
+            key,
+            kind: Kind::of(operation),
+            sent,
+            paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
+            result: &result,
+            local_time: host.clock.now(),
+            server_time: host.server.clock.now(),
+            by_oracle,
+        });
+        result
+    }
+}
+
+impl Request {
+    fn hold_id(self) -> Vec<u8> {
+        match self {
+            Self::Hold(id, ..) | Self::Settle(id, _) | Self::Renew(id, _) => {
+                format!("hold{id}").into_bytes()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn operation(self, id: &[u8]) -> ScriptOperation<'_> {
+        let on_key = ScriptOperation::OnKey;
+        let on_hold = ScriptOperation::OnHold;
+        let span = |millis| Some(Duration::from_millis(millis));
+        match self {
+            Self::Take(cost) => on_key(Operation::Take(cost)),
+            Self::Peek(cost) => on_key(Operation::Peek(cost)),
+            Self::Charge(cost) => on_key(Operation::Charge(cost)),
+            Self::Refund(cost) => on_key(Operation::Refund(cost)),
+            Self::Reserve(cost, wait) => {
+                on_key(Operation::Reserve { cost, max_wait: Duration::from_millis(wait) })
+            }
+            Self::Reset => on_key(Operation::Reset),
+            Self::Hold(_, cost, ttl) => on_hold(HoldOperation::Hold { id, cost, ttl: span(ttl) }),
+            Self::Settle(_, used) => on_hold(HoldOperation::Settle { id, used }),
+            Self::Renew(_, ttl) => on_hold(HoldOperation::Renew { id, ttl: span(ttl) }),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The effects of scripts, by the core: the arguments of `lua/main.lua` in, a decision and the new state out.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use sluicegate_core::{
+    Decision, Entry, HoldOperation, Operation, Policy, Timestamp, apply, apply_hold,
+};
+use sluicegate_redis::script::Plan;
+
+/// Lengths of the only argument of a take on the fast path, and where the policy begins in it.
+const FAST_LENGTHS: [usize; 2] = [36, 27];
+const COST_BYTES: usize = 4;
+
+/// The policies that scripts may get, by the bytes that stand for them.
+#[derive(Debug, Default)]
+pub(crate) struct Policies(BTreeMap<Vec<u8>, Policy>);
+
+/// What a script is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ScriptOperation<'a> {
+    OnKey(Operation),
+    OnHold(HoldOperation<'a>),
+}
+
+/// One call of a script that decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScriptCall<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) operation: ScriptOperation<'a>,
+}
+
+impl Policies {
+    /// Adds a policy.
+    pub(crate) fn add(&mut self, policy: &Policy) -> Result<()> {
+        self.0.insert(Entry::unused(policy).encode(), policy.clone());
+        let take = Operation::Take(1);
+        let plan = Plan::new(policy);
+        if let Ok(arguments) = plan.arguments(take, Timestamp::EPOCH, None, &[])
+            && let Some(first) = arguments.iter().next()
+            && FAST_LENGTHS.contains(&first.len())
+        {
+            let bytes = first.get(COST_BYTES..).context("a fast argument begins with the cost")?;
+            self.0.insert(bytes.to_vec(), policy.clone());
+        }
+        Ok(())
+    }
+
+    /// The call that `arguments`, those after the key, stand for.
+    pub(crate) fn call<'a>(&'a self, arguments: &[&'a [u8]]) -> Result<ScriptCall<'a>> {
+        if let [only] = arguments
+            && FAST_LENGTHS.contains(&only.len())
+        {
+            let (cost, policy) = only.split_at(COST_BYTES);
+            let cost = u32::from_le_bytes(cost.try_into()?);
+            let operation = ScriptOperation::OnKey(Operation::Take(cost));
+            return Ok(ScriptCall { policy: self.find(policy)?, operation });
+        }
+        let argument = |index: usize| arguments.get(index).copied().unwrap_or_default();
+        let cost = || number(argument(1)).and_then(|it| Ok(u32::try_from(it)?));
+        let span = || number(argument(3)).map(Duration::from_micros);
+        let id = argument(6);
+        let on_key = ScriptOperation::OnKey;
+        let on_hold = ScriptOperation::OnHold;
+        let operation = match argument(0) {
+            b"take" => on_key(Operation::Take(cost()?)),
+            b"peek" => on_key(Operation::Peek(cost()?)),
+            b"charge" => on_key(Operation::Charge(cost()?)),
+            b"refund" => on_key(Operation::Refund(cost()?)),
+            b"reserve" => on_key(Operation::Reserve { cost: cost()?, max_wait: span()? }),
+            b"reset" => on_key(Operation::Reset),
+            b"hold" => on_hold(HoldOperation::Hold { id, cost: cost()?, ttl: Some(span()?) }),
+            b"settle" => {
+                let used = if argument(1).is_empty() { None } else { Some(cost()?) };
+                on_hold(HoldOperation::Settle { id, used })
+            }
+            b"renew" => on_hold(HoldOperation::Renew { id, ttl: Some(span()?) }),
+            other => bail!("no operation of a script: {}", other.escape_ascii()),
+        };
+        Ok(ScriptCall { policy: self.find(argument(2))?, operation })
+    }
+
+    fn find(&self, bytes: &[u8]) -> Result<&Policy> {
+        let unknown = || format!("a policy that is not part of the plan: {}", bytes.escape_ascii());
+        self.0.get(bytes).with_context(unknown)
+    }
+}
+
+impl ScriptCall<'_> {
+    /// The decision on `entry`, which it updates; or the error of the reply.
+    pub(crate) fn apply(
+        &self,
+        entry: &mut Option<Entry>,
+        now: Timestamp,
+    ) -> Result<Decision, String> {
+        match self.operation {
+            ScriptOperation::OnKey(operation) => {
+                apply(self.policy, entry, now, operation).map_err(|error| error.to_string())
+            }
+            ScriptOperation::OnHold(operation) => {
+                apply_hold(self.policy, entry, now, operation).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+fn number(digits: &[u8]) -> Result<u64> {
+    let text = str::from_utf8(digits).context("a number in a script's arguments")?;
+    text.parse().with_context(|| format!("invalid number `{text}` in a script's arguments"))
+}

@@ -1,0 +1,260 @@
+//! The server: its values, what scripts do to them, and what goes wrong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use sluicegate_conformance::{
+    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
+};
+use sluicegate_core::{Decision, Entry, Timestamp};
+use tokio::time::Instant;
+
+use super::script::{Policies, ScriptCall, ScriptOperation};
+use crate::{check::Checks, event_log::EventLog, time::HostClock};
+
+/// For how long the server can lose its last writes.
+const MAX_LOST: Duration = Duration::from_secs(2);
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct RedisModel {
+    pub(crate) clock: HostClock,
+    pub(super) policies: Policies,
+    log: Arc<EventLog>,
+    pub(super) checks: Arc<Checks>,
+    pub(super) state: Mutex<ServerState>,
+}
+
+#[derive(Debug)]
+pub(super) struct ServerState {
+    values: BTreeMap<Vec<u8>, StoredValue>,
+    pub(super) scripts: BTreeSet<String>,
+    /// The last changes, to be undone if they are lost.
+    changes: VecDeque<Change>,
+    /// Counts starts. Connections of an earlier one are dead.
+    pub(super) start: u64,
+    /// Does not run before these times, does not exist, accepts no writes, or has no memory.
+    pub(super) paused_until: Instant,
+    down_until: Instant,
+    read_only_until: Instant,
+    full_until: Instant,
+}
+
+/// What a key holds, and since when it is void.
+#[derive(Clone, Debug, Default)]
+struct StoredValue {
+    entry: Option<Entry>,
+    /// When the server deletes the entry, in milliseconds.
+    expires: u64,
+    shadow: OracleSubject,
+}
+
+#[derive(Debug)]
+struct Change {
+    at: Instant,
+    key: Vec<u8>,
+    before: Option<StoredValue>,
+}
+
+/// Why a command was not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    ReadOnly,
+    OutOfMemory,
+}
+
+impl RedisModel {
+    pub(crate) fn new(
+        clock: HostClock,
+        policies: Policies,
+        log: Arc<EventLog>,
+        checks: Arc<Checks>,
+    ) -> Arc<Self> {
+        let now = Instant::now();
+        let state = ServerState {
+            values: BTreeMap::new(),
+            scripts: BTreeSet::new(),
+            changes: VecDeque::new(),
+            start: 0,
+            paused_until: now,
+            down_until: now,
+            read_only_until: now,
+            full_until: now,
+        };
+        Arc::new(Self { clock, policies, log, checks, state: Mutex::new(state) })
+    }
+
+    /// Whether connections are accepted.
+    pub(crate) fn is_up(&self) -> bool {
+        Instant::now() >= self.state.lock().down_until
+    }
+
+    pub(crate) fn pause(&self, span: Duration) {
+        let mut state = self.state.lock();
+        state.paused_until = state.paused_until.max(Instant::now() + span);
+    }
+
+    /// Ends, and starts again after `span` without the writes of the last `lost`.
+    pub(crate) fn restart(&self, span: Duration, lost: Duration) {
+        let mut state = self.state.lock();
+        state.start += 1;
+        state.down_until = Instant::now() + span;
+        state.scripts.clear();
+        drop(state);
+        self.lose(lost);
+    }
+
+    /// A replica takes over, which has the same address and the scripts, but not the writes of the last `lost`.
+    pub(crate) fn fail_over(&self, lost: Duration) {
+        self.state.lock().start += 1;
+        self.lose(lost);
+    }
+
+    fn lose(&self, lost: Duration) {
+        let mut state = self.state.lock();
+        let since = Instant::now().checked_sub(lost);
+        while let Some(change) = state.changes.pop_back() {
+            if since.is_some_and(|since| change.at < since) {
+                state.changes.push_back(change);
+                break;
+            }
+            self.checks.lost(&change.key);
+            match change.before {
+                Some(before) => state.values.insert(change.key, before),
+                None => state.values.remove(&change.key),
+            };
+        }
+    }
+
+    /// Sets the clock. Keys that had expired by then stay deleted.
+    pub(crate) fn step_clock(&self, millis: i64) {
+        let now = self.clock.now().as_micros() / 1000;
+        for value in self.state.lock().values.values_mut() {
+            if value.entry.is_none() || now >= value.expires {
+                *value = StoredValue::default();
+            }
+        }
+        self.clock.step(millis);
+    }
+
+    pub(crate) fn flush_scripts(&self) {
+        self.state.lock().scripts.clear();
+    }
+
+    pub(crate) fn refuse_writes(&self, span: Duration) {
+        self.state.lock().read_only_until = Instant::now() + span;
+    }
+
+    pub(crate) fn exhaust_memory(&self, span: Duration) {
+        self.state.lock().full_until = Instant::now() + span;
+    }
+
+    /// Runs a script that decides.
+    pub(super) fn decide(
+        &self,
+        process: usize,
+        key: &[u8],
+        call: ScriptCall<'_>,
+    ) -> Result<Decision, String> {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let before = state.values.get(key).cloned();
+        let mut value = before.clone().unwrap_or_default();
+        if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
+            value.entry = None;
+        }
+        let old = value.entry.clone();
+        let decided = call.apply(&mut value.entry, now);
+        let is_write = value.entry != old;
+        if is_write && let Some(refusal) = state.refusal() {
+            return Err(refusal.text().to_owned());
+        }
+        let by_oracle = shadow(&mut value.shadow, key, call, now);
+        let agree = match (&by_oracle, &decided) {
+            (Ok(by_oracle), Ok(decided)) => by_oracle == decided,
+            // Their texts differ.
+            (by_oracle, decided) => by_oracle.is_err() && decided.is_err(),
+        };
+        if !agree {
+            self.checks.violation(format_args!(
+                "key {}: {:?} under {} at {now}: {decided:?}, but the oracle decides {by_oracle:?}",
+                key.escape_ascii(),
+                call.operation,
+                call.policy
+            ));
+        }
+        let decision = decided?;
+        self.log.add(format_args!(
+            "server: {:?} on {} by process {process} at {now}: {:?}",
+            call.operation,
+            key.escape_ascii(),
+            decision.to_integers()
+        ));
+        if is_write && let Some(entry) = &value.entry {
+            let ends = now + entry.lifetime(now);
+            value.expires = ends.as_micros().div_ceil(1000);
+        }
+        let at = Instant::now();
+        while state.changes.front().is_some_and(|change| at - change.at > MAX_LOST) {
+            state.changes.pop_front();
+        }
+        state.values.insert(key.to_vec(), value);
+        if is_write {
+            state.changes.push_back(Change { at, key: key.to_vec(), before });
+        }
+        drop(state);
+        self.checks.applied(process, key, call, decision, now);
+        Ok(decision)
+    }
+
+    /// The oracle's decision now. Nothing changes.
+    pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
+        let state = self.state.lock();
+        let mut shadow = state.values.get(key).cloned().unwrap_or_default().shadow;
+        self::shadow(&mut shadow, key, call, self.clock.now())
+    }
+}
+
+impl ServerState {
+    /// Why a write is refused now.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let now = Instant::now();
+        if now < self.read_only_until {
+            Some(Refusal::ReadOnly)
+        } else if now < self.full_until {
+            Some(Refusal::OutOfMemory)
+        } else {
+            None
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "READONLY You can't write against a read only replica.",
+            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+        }
+    }
+}
+
+/// The decision of the oracle.
+fn shadow(
+    oracle: &mut OracleSubject,
+    key: &[u8],
+    ScriptCall { policy, operation }: ScriptCall<'_>,
+    now: Timestamp,
+) -> Result<Decision, String> {
+    match operation {
+        ScriptOperation::OnKey(operation) => {
+            oracle.apply(Invocation { key, policy, now, operation })
+        }
+        ScriptOperation::OnHold(operation) => {
+            oracle.apply_hold(HoldInvocation { key, policy, now, operation })
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Virtual time, and the clocks of hosts.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_core::Timestamp;
+use tokio::time::Instant;
+
+use crate::random::Random;
+
+/// What clocks show at the start of a run, in microseconds since the Unix epoch.
+const START: u64 = 1_700_000_000_000_000;
+
+/// The virtual time of a run. It moves in milliseconds, as tokio's timers do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VirtualTime(Instant);
+
+impl VirtualTime {
+    /// Time zero is now.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn millis(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment so many milliseconds after the start.
+    pub(crate) fn at(&self, millis: u64) -> Instant {
+        self.0 + Duration::from_millis(millis)
+    }
+}
+
+/// The clock of a host: it differs from the others, runs faster or slower, and may be set. Between two milliseconds of
+/// virtual time, each reading is a little later than the one before.
+#[derive(Debug)]
+pub(crate) struct HostClock {
+    time: VirtualTime,
+    /// How much faster it runs, in parts per million.
+    drift: i64,
+    state: Mutex<ClockState>,
+}
+
+#[derive(Debug)]
+struct ClockState {
+    /// What it shows at the start, in microseconds.
+    start: i64,
+    /// The millisecond of the last reading, and the readings in it.
+    last: (u64, u64),
+}
+
+impl HostClock {
+    pub(crate) fn new(time: VirtualTime, random: &Random) -> Self {
+        // Up to five minutes apart, and up to 200 parts per million off.
+        let start = START + random.below(600_000_000);
+        let state = ClockState { start: start.cast_signed(), last: (0, 0) };
+        let drift = random.below(401).cast_signed() - 200;
+        Self { time, drift, state: Mutex::new(state) }
+    }
+
+    /// What it shows.
+    pub(crate) fn now(&self) -> Timestamp {
+        let mut state = self.state.lock();
+        let millis = self.time.millis();
+        let reads = if state.last.0 == millis { state.last.1 + 1 } else { 0 };
+        state.last = (millis, reads);
+        let elapsed = millis.cast_signed() * 1000;
+        let drift = elapsed / 1000 * self.drift / 1000;
+        let part = (reads * 7).min(700).cast_signed();
+        let micros = state.start + elapsed + drift + part;
+        Timestamp::saturating_from_micros(u64::try_from(micros).unwrap_or_default())
+    }
+
+    /// Sets it forward, or back.
+    pub(crate) fn step(&self, millis: i64) {
+        self.state.lock().start += millis * 1000;
+    }
+}
