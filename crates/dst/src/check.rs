@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, Counters, Decision, Gcra, GcraName, OnError, Operation, Outcome, PreparedPolicy, Retry,
-    Source, StoreError, Timestamp,
+    Answer, Counters, Decision, Gcra, GcraName, OnError, Operation, Outcome, Policy,
+    PreparedPolicy, Retry, Source, StoreError, Timestamp,
 };
 
 use crate::{
@@ -26,8 +26,8 @@ use crate::{
 pub(crate) const RECOVERY: u64 = 2_500;
 /// How much later than its deadline an operation may be answered, in milliseconds: the resolution of timers.
 const TICKS: u64 = 2;
-/// Differences between clocks over the time of a cached denial.
-const CLOCK_ERROR: Duration = Duration::from_millis(2);
+/// How much readings of clocks may differ over the time of a cached denial: 0.7 ms each, and 0.4 ms of drift.
+const CLOCK_ERROR: Duration = Duration::from_millis(3);
 
 /// The checks of a run.
 #[derive(Debug)]
@@ -46,13 +46,18 @@ struct CheckState {
     keys: BTreeMap<Vec<u8>, KeyState>,
     /// Until when answers may be fallbacks, in milliseconds.
     disturbed_until: u64,
+    /// Until when keys may be denied because the server's clock was set back, in milliseconds.
+    held_until: u64,
     /// Answers of each process, by source.
-    answers: BTreeMap<(usize, &'static str), u64>,
+    answers: BTreeMap<(u64, &'static str), u64>,
 }
 
 #[derive(Debug)]
 struct KeyState {
-    policy: PreparedPolicy,
+    /// All policies that it is used with.
+    policies: Vec<PreparedPolicy>,
+    /// The policy of the last decision.
+    last_policy: Option<Policy>,
     /// What the server decided and no answer has shown yet.
     applications: Vec<Application>,
     /// Until when a cached denial may be out of date, in milliseconds.
@@ -66,7 +71,7 @@ struct KeyState {
     /// What the store and leases admitted, by the server's clock.
     admitted: Meter,
     /// What each process admitted itself, by its clock.
-    local: BTreeMap<usize, Meter>,
+    local: BTreeMap<u64, Meter>,
 }
 
 /// A decision of the server.
@@ -111,7 +116,10 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Answered<'a> {
     pub(crate) process: usize,
+    /// The number of the process among all that were started.
+    pub(crate) number: u64,
     pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a PreparedPolicy,
     pub(crate) kind: Kind,
     /// When it was sent, in milliseconds.
     pub(crate) sent: u64,
@@ -131,9 +139,9 @@ impl Checks {
         processes: usize,
         denial_cache: u64,
         deadline: u64,
-        keys: impl Iterator<Item = (Vec<u8>, PreparedPolicy)>,
+        keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys = keys.map(|(key, policy)| (key, KeyState::new(policy))).collect();
+        let keys = keys.map(|(key, policies)| (key, KeyState::new(policies))).collect();
         let state = Mutex::new(CheckState { keys, ..CheckState::default() });
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -160,10 +168,20 @@ impl Checks {
     }
 
     /// The server's clock was set.
-    pub(crate) fn clock_stepped(&self) {
-        let until = self.time.millis() + self.denial_cache + self.deadline;
+    pub(crate) fn clock_stepped(&self, from: Timestamp, to: Timestamp) {
+        let now = self.time.millis();
         let mut state = self.state.lock();
-        state.keys.values_mut().for_each(|key| key.loose_until = until);
+        let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
+        state.held_until = state.held_until.max(now + back);
+        for key in state.keys.values_mut() {
+            key.loose_until = now + self.denial_cache + self.deadline;
+            key.admitted.step(now, from, to);
+        }
+    }
+
+    /// Whether keys may be denied longer than denials say, because the server's clock was set back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.time.millis() <= self.state.lock().held_until
     }
 
     /// The server lost a write of this key.
@@ -192,10 +210,13 @@ impl Checks {
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
             key.loose_until = at + self.denial_cache + self.deadline;
         }
+        // A denial under one policy may be out of date when the key has been used with another one.
+        if key.last_policy.as_ref().is_some_and(|last| last != call.policy) {
+            key.loose_until = at + self.denial_cache + self.deadline;
+        }
+        key.last_policy = Some(call.policy.clone());
         match kind {
-            Kind::Other("refund", cost) if key.policy.settings().lease < 2 => {
-                key.refunded += u64::from(cost);
-            }
+            Kind::Other("refund", cost) if !key.is_leased() => key.refunded += u64::from(cost),
             Kind::Other("reset", _) => key.resets += 1,
             _ => {}
         }
@@ -215,14 +236,11 @@ impl Checks {
         }
         let problem = match answered.result {
             Ok(answer) => {
-                *state.answers.entry((answered.process, answer.source.word())).or_default() += 1;
+                *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
                 state.check_answer(now, answered, answer)
             }
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
-                let fails = || {
-                    let key = state.keys.get(answered.key);
-                    key.is_some_and(|key| key.policy.settings().on_error == OnError::Fail)
-                };
+                let fails = || answered.policy.settings().on_error == OnError::Fail;
                 let has_fallback = match answered.kind {
                     Kind::Take(_) | Kind::Other("peek" | "reserve" | "hold", _) => !fails(),
                     Kind::Other(..) => false,
@@ -243,7 +261,7 @@ impl Checks {
     }
 
     /// A process ends: its counters must be those of its answers.
-    pub(crate) fn ended(&self, process: usize, counters: &Counters) {
+    pub(crate) fn ended(&self, process: u64, counters: &Counters) {
         let now = self.time.millis();
         let mut state = self.state.lock();
         let fallback = counters.fallback_deny + counters.fallback_allow + counters.fallback_local;
@@ -275,7 +293,7 @@ impl Checks {
         let mut state = self.state.lock();
         let excess = state.keys.iter().find_map(|(name, key)| {
             let text = key.excess(self.processes as u64)?;
-            Some(format!("safety: key {} under {:?} {text}", name.escape_ascii(), key.policy))
+            Some(format!("safety: key {} under {:?} {text}", name.escape_ascii(), key.policies))
         });
         if let Some(text) = excess {
             state.violate(now, format_args!("{text}"));
@@ -296,7 +314,7 @@ impl CheckState {
         answer: &Answer,
     ) -> Option<&'static str> {
         let key = self.keys.get_mut(answered.key)?;
-        let settings = key.policy.settings();
+        let settings = answered.policy.settings();
         match (answer.source, answered.kind) {
             (Source::Store, kind) => {
                 let Some(index) = key.applications.iter().position(|it| {
@@ -323,9 +341,11 @@ impl CheckState {
                 if answer.allowed() {
                     return Some("exactness: the cache allows");
                 }
+                // It may have waited for others of its batch.
+                let waited = Duration::from_millis(now - answered.sent);
                 let is_denied = answered.by_oracle.is_some_and(|it| !it.allowed());
                 let ends = matches!(answer.outcome,
-                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
+                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
                 if !is_denied && !ends && now > key.loose_until {
                     return Some("exactness: the cache denies what the oracle allows");
                 }
@@ -349,7 +369,7 @@ impl CheckState {
                 if let (Kind::Take(cost), OnError::Local(_), true) =
                     (kind, settings.on_error, answer.allowed())
                 {
-                    let meter = key.local.entry(answered.process).or_default();
+                    let meter = key.local.entry(answered.number).or_default();
                     meter.admit(now, answered.local_time, cost.into());
                 }
             }
@@ -360,9 +380,10 @@ impl CheckState {
 }
 
 impl KeyState {
-    fn new(policy: PreparedPolicy) -> Self {
+    fn new(policies: Vec<PreparedPolicy>) -> Self {
         Self {
-            policy,
+            policies,
+            last_policy: None,
             applications: Vec::new(),
             loose_until: 0,
             losses: 0,
@@ -374,16 +395,26 @@ impl KeyState {
         }
     }
 
+    /// The greatest lease.
+    fn lease(&self) -> u64 {
+        self.policies.iter().map(|it| it.settings().lease.into()).max().unwrap_or_default()
+    }
+
+    fn is_leased(&self) -> bool {
+        self.lease() > 1
+    }
+
     /// The limit, if bounds are known for it.
     fn limit(&self) -> Option<&Gcra> {
-        let limit = self.policy.policy().as_gcra()?;
+        let [policy] = &self.policies[..] else { return None };
+        let limit = policy.policy().as_gcra()?;
         (!limit.borrow() && limit.name() != GcraName::LeakyQueue).then_some(limit)
     }
 
     /// How far the store and leases have exceeded their bound.
     fn excess(&self, processes: u64) -> Option<String> {
         let limit = self.limit()?;
-        let (burst, lease) = (u64::from(limit.burst()), u64::from(self.policy.settings().lease));
+        let (burst, lease) = (u64::from(limit.burst()), self.lease());
         let leases = if lease > 1 { processes * lease } else { 0 };
         let bound = burst * (1 + self.losses + self.resets) + leases + self.refunded;
         let excess = self.admitted.excess(limit, (1, 1));
@@ -401,7 +432,8 @@ impl KeyState {
 
     /// How far a process has exceeded the bound of its own decisions.
     fn local_excess(&self, meter: &Meter) -> Option<String> {
-        let (limit, OnError::Local(share)) = (self.limit()?, self.policy.settings().on_error)
+        let (limit, OnError::Local(share)) =
+            (self.limit()?, self.policies.first()?.settings().on_error)
         else {
             return None;
         };

@@ -4,35 +4,51 @@
 use sluicegate_core::{GcraName, OnError, Policy, Share};
 
 use crate::{
-    plan::{Action, KeyPlan, Plan, Request, Step},
+    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step},
     random::Random,
 };
 
 /// How long steps are taken, in milliseconds.
 const SPAN: u64 = 8_000;
 
-/// The kinds of a fault.
-const FAULTS: usize = 15;
+/// What a seed uses.
+struct Features {
+    processes: usize,
+    holds: bool,
+    batches: bool,
+    policy_changes: bool,
+}
 
 impl Plan {
     /// The plan of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
-        let random = Random::new(seed, "plan");
-        let processes = 1 + random.index(4);
+        let random = &Random::new(seed, "plan");
+        let features = Features {
+            processes: 1 + random.index(4),
+            holds: random.chance(40),
+            batches: random.chance(30),
+            policy_changes: random.chance(30),
+        };
         let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
-        let keys: Vec<_> = (0..=random.index(4)).map(|_| key(&random)).collect();
-        let holds = random.chance(40);
-        let mut steps = Vec::new();
-        requests(&random, processes, &keys, holds, &mut steps);
+        let keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
+        let mut steps = requests(random, &features, &keys);
+        if features.policy_changes {
+            steps.extend(policy_changes(random, &features, &keys));
+        }
         if random.chance(80) {
-            faults(&random, processes, &mut steps);
+            steps.extend(faults(random, &features));
         }
         steps.sort_by_key(|step| step.at);
-        Self { seed, processes, denial_cache, keys, steps }
+        Self { seed, processes: features.processes, denial_cache, keys, steps }
     }
 }
 
-fn key(random: &Random) -> KeyPlan {
+fn key(random: &Random, features: &Features) -> KeyPlan {
+    let policies = if features.policy_changes { 1 + random.index(3) } else { 1 };
+    KeyPlan((0..policies).map(|_| policy(random)).collect())
+}
+
+fn policy(random: &Random) -> PolicyPlan {
     let limits = 1 + random.index(2) * random.index(2);
     let limits: Vec<_> = (0..limits).map(|_| limit(random)).collect();
     let policy = limits.join(",");
@@ -47,59 +63,67 @@ fn key(random: &Random) -> KeyPlan {
         3 => Share::of(1, 2).map_or(OnError::Deny, OnError::Local),
         _ => OnError::Deny,
     };
-    KeyPlan { policy, lease, on_error }
+    PolicyPlan { policy, lease, on_error }
 }
 
 fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
     let period = random.pick(&["1s", "500ms", "3s", "7s"]);
-    match random.below(10) {
+    match random.below(12) {
         0 | 1 => format!("gcra:{count}/{period}:burst={burst}"),
         2 => format!("token-bucket:{count}/{period}:burst={burst}"),
         3 => format!("leaky-bucket:{count}/{period}:burst={burst}"),
         4 => format!("leaky-queue:{count}/{period}:burst={burst}"),
         5 => format!("fixed-window:{count}/{period}"),
-        6 => format!("sliding-log:{count}/{period}"),
-        7 => format!("sliding-counter:{count}/{period}"),
-        8 => format!("token-bucket:{count}/{period}:refill=interval"),
+        6 => format!("fixed-window:{count}/{period}:align=clock"),
+        7 => format!("sliding-log:{count}/{period}"),
+        8 => format!("sliding-counter:{count}/{period}"),
+        9 => format!("token-bucket:{count}/{period}:refill=interval"),
+        10 => format!("token-bucket:{count}/{period}:burst={burst}:borrow"),
         _ => format!("gcra:{count}/{period}"),
     }
 }
 
 /// The requests of each client.
-fn requests(
-    random: &Random,
-    processes: usize,
-    keys: &[KeyPlan],
-    holds: bool,
-    steps: &mut Vec<Step>,
-) {
+fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+    let mut steps = Vec::new();
     let clients = 1 + random.index(8);
     for client in 0..clients {
-        let process = client % processes;
+        let process = client % features.processes;
         let gap = *random.pick(&[20, 60, 150, 400]);
         let mut at = random.below(gap);
         let mut open = Vec::new();
         while at < SPAN {
-            let key = random.index(keys.len());
-            let request = request(random, &keys[key], key, holds, &mut open);
-            steps.push(Step { at, action: Action::Request { process, key, request } });
+            let mut one = || {
+                let key = random.index(keys.len());
+                (key, request(random, &keys[key], key, features, &mut open))
+            };
+            let mut requests = vec![one()];
+            while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
+                let next = one();
+                if !next.1.is_on_hold() {
+                    requests.push(next);
+                }
+            }
+            steps.push(Step { at, process, action: Action::Request(requests) });
             // Now and then several at once.
             at += if random.chance(10) { 0 } else { 1 + random.below(2 * gap) };
         }
     }
+    steps
 }
 
 fn request(
     random: &Random,
-    plan: &KeyPlan,
+    KeyPlan(policies): &KeyPlan,
     key: usize,
-    holds: bool,
+    features: &Features,
     open: &mut Vec<(usize, u64)>,
 ) -> Request {
     let cost = u32::try_from(*random.pick(&[1, 1, 1, 1, 2, 3, 7])).unwrap_or(1);
-    let has_holds = holds && !plan.policy.contains("leaky-queue") && plan.lease == 0;
-    if has_holds && random.chance(30) {
+    let is_leased = policies.iter().any(|it| it.lease > 0);
+    let has_queue = policies.iter().any(|it| it.policy.contains("leaky-queue"));
+    if features.holds && !has_queue && !is_leased && random.chance(30) {
         if let Some(place) = open.iter().position(|it| it.0 == key)
             && random.chance(60)
         {
@@ -117,9 +141,11 @@ fn request(
     match random.below(20) {
         0 => Request::Peek(cost),
         1 => Request::Charge(cost),
-        2 if plan.lease == 0 => Request::Refund(cost),
+        2 if !is_leased => Request::Refund(cost),
         3 if random.chance(20) => Request::Reset,
-        4 if can_reserve(&plan.policy) => Request::Reserve(cost, random.below(2000)),
+        4 if policies.iter().all(|it| can_reserve(&it.policy)) => {
+            Request::Reserve(cost, random.below(2000))
+        }
         _ => Request::Take(cost),
     }
 }
@@ -131,34 +157,33 @@ fn can_reserve(policy: &str) -> bool {
         .all(|limit| families.iter().any(|it| limit.starts_with(it)) && !limit.contains("interval"))
 }
 
-/// Faults of the kinds that the seed has chosen, in a part of the time: then everything must recover.
-fn faults(random: &Random, processes: usize, steps: &mut Vec<Step>) {
-    let kinds: Vec<u64> = (0..FAULTS as u64).filter(|_| random.chance(25)).collect();
+/// Each process changes its policies at other times.
+fn policy_changes(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+    let change = |_| {
+        let key = random.index(keys.len());
+        let policy = random.index(keys[key].0.len());
+        let (at, process) = (random.below(SPAN), random.index(features.processes));
+        Step { at, process, action: Action::UsePolicy { key, policy } }
+    };
+    (0..random.between(1, 12)).map(change).collect()
+}
+
+/// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.
+fn faults(random: &Random, features: &Features) -> Vec<Step> {
+    let kinds: Vec<_> = FaultKind::ALL.iter().filter(|_| random.chance(20)).collect();
     if kinds.is_empty() {
-        return;
+        return Vec::new();
     }
-    for _ in 0..random.between(1, 8) {
-        let at = random.between(200, SPAN - 1000);
+    let fault = |_| {
+        let (kind, _) = **random.pick(&kinds);
         let span = *random.pick(&[5, 40, 150, 600, 2000]);
-        let process = random.index(processes);
-        let lost = *random.pick(&[0, 5, 100, 1000]);
-        let action = match random.pick(&kinds) {
-            0 => Action::CutRequests { process, span },
-            1 => Action::CutReplies { process, span },
-            2 => Action::Cut { process, span },
-            3 => Action::ResetLink { process },
-            4 => Action::LoseLink { process },
-            5 => Action::Slow { process, delay: random.between(3, 40), span },
-            6 => Action::PauseServer { span },
-            7 => Action::RestartServer { span, lost },
-            8 => Action::Failover { lost },
-            9 => Action::FlushScripts,
-            10 => Action::ReadOnly { span },
-            11 => Action::OutOfMemory { span },
-            12 => Action::StepClock { by: *random.pick(&[-5000, -200, 200, 5000, 3_600_000]) },
-            13 => Action::PauseProcess { process, span },
-            _ => Action::RestartProcess { process },
+        let amount = match kind {
+            FaultKind::SlowLink => *random.pick(&[3, 8, 20, 40]),
+            FaultKind::StepClock => *random.pick(&[-5000, -200, 200, 5000, 3_600_000]),
+            _ => *random.pick(&[0, 5, 100, 1000]),
         };
-        steps.push(Step { at, action });
-    }
+        let (at, process) = (random.between(200, SPAN - 1000), random.index(features.processes));
+        Step { at, process, action: Action::Fault { kind, span, amount } }
+    };
+    (0..random.between(1, 8)).map(fault).collect()
 }

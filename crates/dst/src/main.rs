@@ -14,6 +14,7 @@ mod process;
 mod random;
 mod redis_model;
 mod run;
+mod script;
 mod shrink;
 mod time;
 

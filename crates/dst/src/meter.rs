@@ -15,6 +15,11 @@ impl Meter {
         self.admitted.push((at, time, units));
     }
 
+    /// The clock was set, from one time to another, at a millisecond of virtual time.
+    pub(crate) fn step(&mut self, at: u64, from: Timestamp, to: Timestamp) {
+        self.admitted.extend([(at, from, 0), (at, to, 0)]);
+    }
+
     /// All units.
     pub(crate) fn units(&self) -> u64 {
         self.admitted.iter().map(|it| it.2).sum()
@@ -26,8 +31,8 @@ impl Meter {
         let unit = u128::from(as_micros(limit.period())) * u128::from(whole);
         let rate = u128::from(limit.limit()) * u128::from(part);
         let mut sorted = self.admitted.clone();
-        // That clock may have been set back.
-        sorted.sort_unstable();
+        // Not by the clock, which may have been set back.
+        sorted.sort_by_key(|it| it.0);
         let (mut most, mut excess, mut last) = (0, 0_u128, None);
         for (_, time, units) in sorted {
             let elapsed = last.map_or(0, |last| as_micros(time.since(last)));

@@ -14,8 +14,8 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, HoldOperation, Operation, PreparedPolicy, Source, Store as _,
-    StoreError, StoreStatus, Timestamp,
+    Answer, BoxFuture, Counters, HoldOperation, KeyedOperation, Operation, PreparedPolicy, Source,
+    Store as _, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_redis::{Connection, Environment, Options, RedisStore};
 use tokio::{task::AbortHandle, time::sleep};
@@ -33,6 +33,8 @@ use crate::{
 /// What a process runs on.
 pub(crate) struct Host {
     index: usize,
+    /// Its number among all processes that were started.
+    number: u64,
     time: VirtualTime,
     clock: HostClock,
     random: Random,
@@ -116,6 +118,14 @@ impl Future for Gated {
     }
 }
 
+/// An operation on a key, under a policy.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRequest {
+    pub(crate) key: Vec<u8>,
+    pub(crate) policy: PreparedPolicy,
+    pub(crate) request: Request,
+}
+
 /// A running process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
@@ -127,7 +137,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(
-        (index, time): (usize, VirtualTime),
+        (index, number, time): (usize, u64, VirtualTime),
         random: Random,
         link: &Arc<Link>,
         server: &Arc<RedisModel>,
@@ -136,6 +146,7 @@ impl Process {
     ) -> Result<Self> {
         let host = Arc::new(Host {
             index,
+            number,
             time,
             clock: HostClock::new(time, &random),
             random,
@@ -155,7 +166,7 @@ impl Process {
     /// Ends: nothing of it runs any more.
     pub(crate) fn end(&self) {
         self.host.tasks.lock().drain(..).for_each(|task| task.abort());
-        self.checks.ended(self.host.index, &self.counters());
+        self.checks.ended(self.host.number, &self.counters());
     }
 
     fn counters(&self) -> Counters {
@@ -191,69 +202,107 @@ impl Process {
         self.host.tasks.lock().push(handle.abort_handle());
     }
 
-    /// Applies an operation in the background.
-    pub(crate) fn request(&self, key: Vec<u8>, policy: PreparedPolicy, request: Request) {
+    /// Applies operations in the background, in one call if there are several.
+    pub(crate) fn request(&self, requests: Vec<KeyRequest>) {
         let process = self.clone();
         self.host.open.fetch_add(1, Ordering::Relaxed);
         self.host.spawn(async move {
-            // The answer is checked there.
-            let _ = process.ask(&key, &policy, request).await;
+            // The answers are checked there.
+            match &requests[..] {
+                [request] => drop(process.ask(request).await),
+                requests => process.ask_all(requests).await,
+            }
             process.host.open.fetch_sub(1, Ordering::Relaxed);
         });
     }
 
+    /// Returns the leases, in the background.
+    pub(crate) fn close(&self) {
+        let store = self.store.clone();
+        self.host.spawn(async move { store.close().await });
+    }
+
     /// Applies an operation.
-    pub(crate) async fn ask(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        request: Request,
-    ) -> Result<Answer, StoreError> {
-        let host = &self.host;
-        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
-        let id = request.hold_id();
-        let operation = request.operation(&id);
+    pub(crate) async fn ask(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
+        let KeyRequest { key, policy, request: asked } = request;
+        let (sent, id) = (self.sent(), asked.hold_id());
+        let operation = asked.operation(&id);
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
             ScriptOperation::OnHold(operation) => {
                 self.store.apply_hold(key, policy, operation).await
             }
         };
-        let by_oracle = match (&result, operation) {
-            (Ok(Answer { source: Source::Cache, .. }), ScriptOperation::OnKey(operation)) => {
-                let Operation::Take(cost) = operation else { panic!("no take from the cache") };
+        self.answered(request, operation, sent, &result);
+        result
+    }
+
+    /// Applies operations on keys in one call.
+    async fn ask_all(&self, requests: &[KeyRequest]) {
+        let sent = self.sent();
+        let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
+            ScriptOperation::OnKey(operation) => {
+                Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
+            }
+            ScriptOperation::OnHold(_) => None,
+        });
+        let operations: Vec<_> = operations.collect();
+        let results = self.store.apply_many(&operations).await;
+        for (request, result) in requests.iter().zip(&results) {
+            self.answered(request, request.request.operation(&[]), sent, result);
+        }
+    }
+
+    /// The time, and for how long the process was paused so far.
+    fn sent(&self) -> (u64, u64) {
+        (self.host.time.millis(), self.host.gate.closed_for.load(Ordering::Relaxed))
+    }
+
+    fn answered(
+        &self,
+        KeyRequest { key, policy, request }: &KeyRequest,
+        operation: ScriptOperation<'_>,
+        (sent, closed): (u64, u64),
+        result: &Result<Answer, StoreError>,
+    ) {
+        let host = &self.host;
+        let by_oracle = match (result, operation) {
+            (
+                Ok(Answer { source: Source::Cache, .. }),
+                ScriptOperation::OnKey(Operation::Take(cost)),
+            ) => {
                 let peek = ScriptOperation::OnKey(Operation::Peek(cost));
                 let call = ScriptCall { policy: policy.policy(), operation: peek };
                 host.server.peek(key, call).ok()
             }
             _ => None,
         };
-        match &result {
+        let name = key.escape_ascii();
+        match result {
             Ok(answer) => self.log.add(format_args!(
-                "process {}: {request} of {}: {:?} by the {}",
+                "process {}: {request} of {name}: {:?} by the {}",
                 host.index,
-                key.escape_ascii(),
                 answer.to_integers(),
                 answer.source.word()
             )),
-            Err(error) => self.log.add(format_args!(
-                "process {}: {request} of {}: {error}",
-                host.index,
-                key.escape_ascii()
-            )),
+            Err(error) => {
+                let index = host.index;
+                self.log.add(format_args!("process {index}: {request} of {name}: {error}"));
+            }
         }
         self.checks.answered(&Answered {
             process: host.index,
+            number: host.number,
             key,
+            policy,
             kind: Kind::of(operation),
             sent,
             paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
-            result: &result,
+            result,
             local_time: host.clock.now(),
             server_time: host.server.clock.now(),
             by_oracle,
         });
-        result
     }
 }
 

@@ -1,6 +1,6 @@
 //! One run of a plan.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use sluicegate_core::{Outcome, PreparedPolicy, Retry, Source};
@@ -10,8 +10,8 @@ use crate::{
     check::Checks,
     event_log::EventLog,
     network::{Direction, Link},
-    plan::{Action, Plan, Request},
-    process::Process,
+    plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
+    process::{KeyRequest, Process},
     random::Random,
     redis_model::{Policies, RedisModel},
     time::{HostClock, VirtualTime},
@@ -19,6 +19,9 @@ use crate::{
 
 /// The deadline of an operation, in milliseconds: the default of the store.
 const DEADLINE: u64 = 15;
+
+/// The time after which leases that nobody uses have been returned: twice their lifetime.
+const LEASES_RETURNED: Duration = Duration::from_secs(2);
 
 /// What came out of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,13 @@ pub(crate) struct RunOutcome {
     pub(crate) violation: Option<String>,
 }
 
+/// A key, its policies, and the index of the one that each process uses.
+struct Key {
+    name: Vec<u8>,
+    policies: Vec<PreparedPolicy>,
+    used: Vec<usize>,
+}
+
 /// Everything in a run.
 struct World<'a> {
     plan: &'a Plan,
@@ -41,7 +51,9 @@ struct World<'a> {
     server: Arc<RedisModel>,
     links: Vec<Arc<Link>>,
     processes: Vec<Process>,
-    keys: Vec<(Vec<u8>, PreparedPolicy)>,
+    keys: Vec<Key>,
+    /// Processes that return their leases, and then end.
+    closing: Vec<Process>,
     /// Processes started so far.
     starts: u64,
 }
@@ -59,7 +71,7 @@ pub(crate) fn run(plan: &Plan, prints: bool) -> Result<RunOutcome> {
         let mut world = World::new(plan, prints)?;
         world.take_steps().await?;
         world.recover().await;
-        for process in &world.processes {
+        for process in world.closing.iter().chain(&world.processes) {
             process.end();
         }
         world.checks.finish();
@@ -69,6 +81,13 @@ pub(crate) fn run(plan: &Plan, prints: bool) -> Result<RunOutcome> {
     })
 }
 
+impl Key {
+    fn request(&self, process: usize, request: Request) -> KeyRequest {
+        let policy = self.policies[self.used[process]].clone();
+        KeyRequest { key: self.name.clone(), policy, request }
+    }
+}
+
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, prints: bool) -> Result<Self> {
         let time = VirtualTime::start();
@@ -76,20 +95,33 @@ impl<'a> World<'a> {
         let mut keys = Vec::new();
         let mut policies = Policies::default();
         for (index, key) in plan.keys.iter().enumerate() {
-            let policy = key.prepare()?;
-            policies.add(policy.policy())?;
-            keys.push((format!("key{index}").into_bytes(), policy));
+            let prepared: Vec<_> = key.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;
+            for policy in &prepared {
+                policies.add(policy.policy())?;
+            }
+            let (name, used) = (format!("key{index}").into_bytes(), vec![0; plan.processes]);
+            keys.push(Key { name, policies: prepared, used });
         }
-        let deadlines = (plan.denial_cache, DEADLINE);
-        let checks =
-            Checks::new(time, plan.processes, deadlines.0, deadlines.1, keys.iter().cloned());
+        let known = keys.iter().map(|key| (key.name.clone(), key.policies.clone()));
+        let checks = Checks::new(time, plan.processes, plan.denial_cache, DEADLINE, known);
         let checks = Arc::new(checks);
         let clock = HostClock::new(time, &Random::new(plan.seed, "server"));
         let server = RedisModel::new(clock, policies, Arc::clone(&log), Arc::clone(&checks));
         let link = |index| Link::new(Random::new(plan.seed, &format!("link {index}")));
         let links = (0..plan.processes).map(link).collect();
         let processes = Vec::new();
-        let mut world = Self { plan, time, log, checks, server, links, processes, keys, starts: 0 };
+        let mut world = Self {
+            plan,
+            time,
+            log,
+            checks,
+            server,
+            links,
+            processes,
+            keys,
+            closing: Vec::new(),
+            starts: 0,
+        };
         for index in 0..plan.processes {
             let process = world.start(index)?;
             world.processes.push(process);
@@ -103,7 +135,14 @@ impl<'a> World<'a> {
         let denial_cache = Duration::from_millis(self.plan.denial_cache);
         let both = (&self.log, &self.checks);
         let link = &self.links[index];
-        Process::start((index, self.time), random, link, &self.server, both, denial_cache)
+        Process::start(
+            (index, self.starts, self.time),
+            random,
+            link,
+            &self.server,
+            both,
+            denial_cache,
+        )
     }
 
     async fn take_steps(&mut self) -> Result<()> {
@@ -111,10 +150,7 @@ impl<'a> World<'a> {
         for step in &plan.steps {
             sleep_until(self.time.at(step.at)).await;
             self.log.add(format_args!("step: {step}"));
-            if let Some(span) = step.action.disturbs_for() {
-                self.checks.disturbed(span);
-            }
-            self.act(&step.action)?;
+            self.act(step)?;
             if self.checks.take_violation().is_some() {
                 break;
             }
@@ -122,48 +158,64 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn act(&mut self, action: &Action) -> Result<()> {
-        let span = |millis: u64| Duration::from_millis(millis);
-        match *action {
-            Action::Request { process, key, request } => {
-                let (name, policy) = self.keys[key].clone();
-                self.processes[process].request(name, policy, request);
+    fn act(&mut self, &Step { process, ref action, .. }: &Step) -> Result<()> {
+        match action {
+            Action::Request(requests) => {
+                let requests =
+                    requests.iter().map(|&(key, it)| self.keys[key].request(process, it)).collect();
+                self.processes[process].request(requests);
             }
-            Action::CutRequests { process, span: millis } => {
-                self.links[process].block(Direction::Request, span(millis));
+            Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
+            &Action::Fault { kind, span, amount } => {
+                if kind.disturbs() {
+                    self.checks.disturbed(span);
+                }
+                self.inject(kind, process, span, amount)?;
             }
-            Action::CutReplies { process, span: millis } => {
-                self.links[process].block(Direction::Reply, span(millis));
+        }
+        Ok(())
+    }
+
+    fn inject(&mut self, kind: FaultKind, process: usize, millis: u64, amount: i64) -> Result<()> {
+        let span = Duration::from_millis(millis);
+        let by = Duration::from_millis(amount.unsigned_abs());
+        let link = &self.links[process];
+        match kind {
+            FaultKind::CutRequests => link.block(Direction::Request, span),
+            FaultKind::CutReplies => link.block(Direction::Reply, span),
+            FaultKind::Cut => {
+                link.block(Direction::Request, span);
+                link.block(Direction::Reply, span);
             }
-            Action::Cut { process, span: millis } => {
-                self.links[process].block(Direction::Request, span(millis));
-                self.links[process].block(Direction::Reply, span(millis));
-            }
-            Action::ResetLink { process } => self.links[process].reset(),
-            Action::LoseLink { process } => self.links[process].lose(),
-            Action::Slow { process, delay, span: millis } => {
-                self.links[process].slow_down(span(delay), span(millis));
-            }
-            Action::PauseServer { span: millis } => self.server.pause(span(millis)),
-            Action::RestartServer { span: millis, lost } => {
-                self.server.restart(span(millis), span(lost));
+            FaultKind::ResetLink => link.reset(),
+            FaultKind::LoseLink => link.lose(),
+            FaultKind::SlowLink => link.slow_down(by, span),
+            FaultKind::PauseServer => self.server.pause(span),
+            FaultKind::RestartServer => {
+                self.server.restart(span, by);
                 self.links.iter().for_each(|link| link.reset());
             }
-            Action::Failover { lost } => {
-                self.server.fail_over(span(lost));
+            FaultKind::FailOver => {
+                self.server.fail_over(by);
                 self.links.iter().for_each(|link| link.reset());
             }
-            Action::FlushScripts => self.server.flush_scripts(),
-            Action::ReadOnly { span: millis } => self.server.refuse_writes(span(millis)),
-            Action::OutOfMemory { span: millis } => self.server.exhaust_memory(span(millis)),
-            Action::StepClock { by } => {
-                self.server.step_clock(by);
-                self.checks.clock_stepped();
+            FaultKind::FlushScripts => self.server.flush_scripts(),
+            FaultKind::ReadOnly => self.server.refuse_writes(span),
+            FaultKind::OutOfMemory => self.server.exhaust_memory(span),
+            FaultKind::StepClock => {
+                let from = self.server.clock.now();
+                self.server.step_clock(amount);
+                self.checks.clock_stepped(from, self.server.clock.now());
             }
-            Action::PauseProcess { process, span: millis } => self.processes[process].pause(millis),
-            Action::RestartProcess { process } => {
+            FaultKind::PauseProcess => self.processes[process].pause(millis),
+            FaultKind::RestartProcess => {
                 self.processes[process].end();
                 self.processes[process] = self.start(process)?;
+            }
+            FaultKind::CloseProcess => {
+                self.processes[process].close();
+                let next = self.start(process)?;
+                self.closing.push(mem::replace(&mut self.processes[process], next));
             }
         }
         Ok(())
@@ -172,16 +224,18 @@ impl<'a> World<'a> {
     /// After the last fault everything works again, and whoever comes back when a denial says so is allowed.
     async fn recover(&mut self) {
         sleep_until(self.time.at(self.checks.recovered_at())).await;
-        sleep(Duration::from_millis(DEADLINE * 2)).await;
+        // All processes use the same policies by now, and leases under others have been returned.
+        self.keys.iter_mut().for_each(|key| key.used.fill(0));
+        sleep(LEASES_RETURNED).await;
         for (index, process) in self.processes.iter().enumerate() {
             let open = process.open_requests();
             if open > 0 {
                 self.checks.violation(format_args!("liveness: {open} requests without an answer"));
             }
-            for (key, policy) in &self.keys {
-                let answer = process.ask(key, policy, Request::Peek(1)).await;
+            for key in &self.keys {
+                let answer = process.ask(&key.request(index, Request::Peek(1))).await;
                 if !answer.is_ok_and(|answer| answer.source == Source::Store) {
-                    let name = key.escape_ascii();
+                    let name = key.name.escape_ascii();
                     let what = format_args!("liveness: process {index} has no answer for {name}");
                     self.checks.violation(what);
                 }
@@ -190,16 +244,17 @@ impl<'a> World<'a> {
                 self.checks.violation(format_args!("liveness: process {index}: {why}"));
             }
         }
-        for (key, policy) in &self.keys {
-            self.return_when_told(key, policy).await;
+        for key in &self.keys {
+            self.return_when_told(key).await;
         }
     }
 
     /// Takes until it is denied, and again when the denial says so.
-    async fn return_when_told(&self, key: &[u8], policy: &PreparedPolicy) {
+    async fn return_when_told(&self, key: &Key) {
         let process = &self.processes[0];
+        let take = key.request(0, Request::Take(1));
         for _ in 0..8 {
-            let Ok(answer) = process.ask(key, policy, Request::Take(1)).await else { return };
+            let Ok(answer) = process.ask(&take).await else { return };
             let Outcome::Deny { retry: Retry::After(after) } = answer.outcome else { continue };
             if after > Duration::from_mins(1) {
                 return;
@@ -210,11 +265,11 @@ impl<'a> World<'a> {
             if answer.source != Source::Store {
                 continue;
             }
-            let Ok(again) = process.ask(key, policy, Request::Take(1)).await else { return };
-            if !again.allowed() {
+            let Ok(again) = process.ask(&take).await else { return };
+            if !again.allowed() && !self.checks.is_held() {
                 self.checks.violation(format_args!(
                     "honesty: key {} is denied again after {after:?}: {again:?}",
-                    key.escape_ascii()
+                    key.name.escape_ascii()
                 ));
             }
             return;

@@ -3,7 +3,6 @@
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
-use num_traits::ToPrimitive;
 
 use super::exact::{Q, q};
 
@@ -42,7 +41,7 @@ impl Calendar {
     /// Boundaries from two periods before `time` to two after. One is not enough, because a clock that is set back at
     /// midnight, or a day that a zone skips, moves the local date away from the boundary.
     fn boundaries(&self, time: &Q) -> Vec<Q> {
-        let micros = time.floor().to_integer().to_i64().expect("a time within the calendar");
+        let micros = time.floor().to_i64().expect("a time within the calendar");
         let time = Timestamp::from_microsecond(micros).expect("a time within the calendar");
         let first = self.word.first_day(time.to_zoned(self.zone.clone()).date());
         let first_days = (-2..=2)

@@ -120,8 +120,8 @@ impl Machine for Parameters {
         for event in events.iter_mut().rev() {
             if self.live(event, now) {
                 let taken = left.clone().min(event.weight.clone());
-                event.weight -= &taken;
-                left -= taken;
+                event.weight = &event.weight - &taken;
+                left = left - taken;
             }
         }
         events.retain(|event| !event.weight.is_zero());

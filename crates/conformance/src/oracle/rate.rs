@@ -46,7 +46,7 @@ impl Parameters {
         let m = at_least_zero(((tat(state) - now) / old.t() * &million).ceil());
         let m = m.min(ceiling() * &million);
         // `n` of the rate in lowest terms.
-        let n = Q::from_integer((&self.n / &self.p).numer().clone());
+        let n = (&self.n / &self.p).numerator();
         let debt = (m * self.t() / million * &n).ceil() / n;
         State::Rate { tat: now + debt.min(ceiling()) }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -166,6 +167,10 @@ impl RedisModel {
         let mut value = before.clone().unwrap_or_default();
         if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
             value.entry = None;
+            // The oracle decides alike with the state and without it; if the clock is set back, only without it.
+            let kept = shadow(&mut mem::take(&mut value.shadow), key, call, now);
+            let fresh = shadow(&mut OracleSubject::default(), key, call, now);
+            self.compare(key, call, now, (&fresh, &kept));
         }
         let old = value.entry.clone();
         let decided = call.apply(&mut value.entry, now);
@@ -174,18 +179,9 @@ impl RedisModel {
             return Err(refusal.text().to_owned());
         }
         let by_oracle = shadow(&mut value.shadow, key, call, now);
-        let agree = match (&by_oracle, &decided) {
-            (Ok(by_oracle), Ok(decided)) => by_oracle == decided,
-            // Their texts differ.
-            (by_oracle, decided) => by_oracle.is_err() && decided.is_err(),
-        };
-        if !agree {
-            self.checks.violation(format_args!(
-                "key {}: {:?} under {} at {now}: {decided:?}, but the oracle decides {by_oracle:?}",
-                key.escape_ascii(),
-                call.operation,
-                call.policy
-            ));
+        self.compare(key, call, now, (&decided, &by_oracle));
+        if value.entry.is_none() {
+            value.shadow = OracleSubject::default();
         }
         let decision = decided?;
         self.log.add(format_args!(
@@ -209,6 +205,29 @@ impl RedisModel {
         drop(state);
         self.checks.applied(process, key, call, decision, now);
         Ok(decision)
+    }
+
+    /// Records a violation if the oracle decides otherwise.
+    fn compare(
+        &self,
+        key: &[u8],
+        call: ScriptCall<'_>,
+        now: Timestamp,
+        (decided, by_oracle): (&Result<Decision, String>, &Result<Decision, String>),
+    ) {
+        let agree = match (decided, by_oracle) {
+            (Ok(decided), Ok(by_oracle)) => decided == by_oracle,
+            // Their texts differ.
+            (decided, by_oracle) => decided.is_err() && by_oracle.is_err(),
+        };
+        if !agree {
+            self.checks.violation(format_args!(
+                "exactness: key {}: {:?} under {} at {now}: {decided:?}, but the oracle decides {by_oracle:?}",
+                key.escape_ascii(),
+                call.operation,
+                call.policy
+            ));
+        }
     }
 
     /// The oracle's decision now. Nothing changes.

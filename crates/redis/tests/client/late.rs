@@ -42,7 +42,7 @@ async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -
 /// A server stops again and again under load: what it does late is only charged, and little.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_server_executes_little_late() {
-    let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 300));
+    let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 350));
     let outages = size("SLUICEGATE_LATE_OUTAGES", 3);
     let rule: PreparedPolicy = "gcra:100000000/365d".parse().unwrap();
     for in_pipelines in [true, false] {

@@ -1,0 +1,243 @@
+//! Plans as text: one line for each setting, key and step.
+//!
+//! ```text
+//! seed 7
+//! processes 2
+//! denial-cache 1000
+//! key gcra:10/1s:burst=5 16 local=1/2 gcra:20/1s 0 deny
+//! 120 0 request 0 take 2
+//! 130 1 request 0 take 1 0 peek 1
+//! 400 1 use-policy 0 1
+//! 500 0 fault restart-server 40 1000
+//! ```
+//!
+//! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
+//! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
+
+use std::{fmt, str::FromStr};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sluicegate_core::OnError;
+
+use crate::plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step};
+
+/// More processes than this make no sense.
+const MAX_PROCESSES: usize = 16;
+
+impl fmt::Display for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Take(cost) => write!(formatter, "take {cost}"),
+            Self::Peek(cost) => write!(formatter, "peek {cost}"),
+            Self::Charge(cost) => write!(formatter, "charge {cost}"),
+            Self::Refund(cost) => write!(formatter, "refund {cost}"),
+            Self::Reserve(cost, wait) => write!(formatter, "reserve {cost} {wait}"),
+            Self::Reset => write!(formatter, "reset"),
+            Self::Hold(id, cost, ttl) => write!(formatter, "hold {id} {cost} {ttl}"),
+            Self::Settle(id, None) => write!(formatter, "settle {id}"),
+            Self::Settle(id, Some(used)) => write!(formatter, "settle-used {id} {used}"),
+            Self::Renew(id, ttl) => write!(formatter, "renew {id} {ttl}"),
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|it| it.0 == *self).map_or("", |it| it.1);
+        formatter.write_str(name)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {} ", self.at, self.process)?;
+        match &self.action {
+            Action::Request(requests) => {
+                write!(formatter, "request")?;
+                requests.iter().try_for_each(|(key, request)| write!(formatter, " {key} {request}"))
+            }
+            Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
+            Action::Fault { kind, span, amount } => {
+                write!(formatter, "fault {kind} {span} {amount}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for PolicyPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, lease, on_error } = self;
+        write!(formatter, "{policy} {lease} {}", on_error.word())?;
+        match on_error {
+            OnError::Local(share) => write!(formatter, "={share}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "seed {}", self.seed)?;
+        writeln!(formatter, "processes {}", self.processes)?;
+        writeln!(formatter, "denial-cache {}", self.denial_cache)?;
+        for KeyPlan(policies) in &self.keys {
+            write!(formatter, "key")?;
+            policies.iter().try_for_each(|policy| write!(formatter, " {policy}"))?;
+            writeln!(formatter)?;
+        }
+        self.steps.iter().try_for_each(|step| writeln!(formatter, "{step}"))
+    }
+}
+
+/// The words of a line.
+struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Result<&'a str> {
+        self.0.next().context("the line ends too early")
+    }
+
+    fn number<T: FromStr>(&mut self) -> Result<T> {
+        parse(self.word()?)
+    }
+
+    fn request(&mut self) -> Result<Request> {
+        Ok(match self.word()? {
+            "take" => Request::Take(self.number()?),
+            "peek" => Request::Peek(self.number()?),
+            "charge" => Request::Charge(self.number()?),
+            "refund" => Request::Refund(self.number()?),
+            "reserve" => Request::Reserve(self.number()?, self.number()?),
+            "reset" => Request::Reset,
+            "hold" => Request::Hold(self.number()?, self.number()?, self.number()?),
+            "settle" => Request::Settle(self.number()?, None),
+            "settle-used" => Request::Settle(self.number()?, Some(self.number()?)),
+            "renew" => Request::Renew(self.number()?, self.number()?),
+            other => bail!("invalid operation `{other}`"),
+        })
+    }
+
+    fn action(&mut self) -> Result<Action> {
+        Ok(match self.word()? {
+            "request" => {
+                let mut requests = Vec::new();
+                while let Some(key) = self.0.next() {
+                    requests.push((parse(key)?, self.request()?));
+                }
+                Action::Request(requests)
+            }
+            "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
+            "fault" => {
+                let word = self.word()?;
+                let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
+                let (kind, _) = *kind.with_context(|| format!("invalid fault `{word}`"))?;
+                Action::Fault { kind, span: self.number()?, amount: self.number()? }
+            }
+            other => bail!("invalid step `{other}`"),
+        })
+    }
+
+    fn policies(&mut self) -> Result<KeyPlan> {
+        let mut policies = Vec::new();
+        while let Some(policy) = self.0.next() {
+            let (policy, lease) = (policy.to_owned(), self.number()?);
+            let on_error = self.word()?.parse().map_err(anyhow::Error::msg)?;
+            policies.push(PolicyPlan { policy, lease, on_error });
+        }
+        ensure!(!policies.is_empty(), "a key needs a policy");
+        Ok(KeyPlan(policies))
+    }
+}
+
+fn parse<T: FromStr>(word: &str) -> Result<T> {
+    word.parse().ok().with_context(|| format!("invalid number `{word}`"))
+}
+
+impl FromStr for Plan {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut plan =
+            Self { seed: 0, processes: 1, denial_cache: 1000, keys: Vec::new(), steps: Vec::new() };
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = Words(line.split_whitespace());
+            plan.read(&mut words).with_context(|| format!("invalid line `{line}`"))?;
+        }
+        let expected = 1..=MAX_PROCESSES;
+        ensure!(
+            expected.contains(&plan.processes),
+            "invalid processes `{}`: expected 1 to {MAX_PROCESSES}",
+            plan.processes
+        );
+        for step in &plan.steps {
+            plan.check(step).with_context(|| format!("invalid line `{step}`"))?;
+        }
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    fn read(&mut self, words: &mut Words<'_>) -> Result<()> {
+        match words.word()? {
+            "seed" => self.seed = words.number()?,
+            "processes" => self.processes = words.number()?,
+            "denial-cache" => self.denial_cache = words.number()?,
+            "key" => self.keys.push(words.policies()?),
+            at => {
+                let (at, process) = (parse(at)?, words.number()?);
+                self.steps.push(Step { at, process, action: words.action()? });
+            }
+        }
+        ensure!(words.0.next().is_none(), "the line is too long");
+        Ok(())
+    }
+
+    /// Whether what a step names is there.
+    fn check(&self, step: &Step) -> Result<()> {
+        ensure!(step.process < self.processes, "unknown process `{}`", step.process);
+        let policies = |key: usize| self.keys.get(key).map_or(0, |it| it.0.len());
+        match &step.action {
+            Action::Request(requests) => {
+                let known = requests.iter().all(|it| policies(it.0) > 0);
+                ensure!(known && !requests.is_empty(), "unknown key");
+                let alone = requests.len() == 1 || !requests.iter().any(|it| it.1.is_on_hold());
+                ensure!(alone, "an operation on a hold is a call of its own");
+            }
+            Action::UsePolicy { key, policy } => {
+                ensure!(*policy < policies(*key), "unknown key or policy");
+            }
+            Action::Fault { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_of_a_seed_survives_as_text() {
+        for seed in 0..200 {
+            let plan = Plan::from_seed(seed);
+            assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn script_with_an_error_names_the_line() {
+        let head = "key gcra:1/1s 0 deny\n";
+        for (line, expected) in [
+            ("10 0 request 1 take 1", "unknown key"),
+            ("10 3 request 0 take 1", "unknown process `3`"),
+            ("10 0 request 0 steal 1", "invalid operation `steal`"),
+            ("10 0 fault flood 1 1", "invalid fault `flood`"),
+            ("10 0 use-policy 0 1", "unknown key or policy"),
+            ("x 0 request 0 take 1", "invalid number `x`"),
+        ] {
+            let error = format!("{head}{line}").parse::<Plan>().unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(line) && text.contains(expected), "{text}");
+        }
+    }
+}
