@@ -10,6 +10,7 @@ mod figures;
 mod fuzz;
 mod install;
 mod loom;
+mod mutants;
 mod python;
 mod screenshots;
 mod shell;
@@ -47,6 +48,8 @@ cargo xtask COMMAND
   dst [--seeds N] [--from SEED] [--minutes M] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
                                    virtual time, with faults, by seed (docs/testing.md)
+  dst --mutants [NAME]             plants bugs, one at a time, and prints when the simulation
+                                   finds each; takes some thirty minutes
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
   soak                             the tests of faults and bounds in their full sizes, and a table
@@ -83,6 +86,8 @@ fn run() -> Result<()> {
         ["python"] => python::test().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["dst", "--mutants"] => mutants::run(""),
+        ["dst", "--mutants", name] => mutants::run(name),
         ["dst", rest @ ..] => dst::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),

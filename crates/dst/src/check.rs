@@ -60,8 +60,10 @@ struct KeyState {
     last_policy: Option<Policy>,
     /// What the server decided and no answer has shown yet.
     applications: Vec<Application>,
-    /// Until when a cached denial may be out of date, in milliseconds.
-    loose_until: u64,
+    /// Until when a denial that each process has cached may be out of date, in milliseconds.
+    loose_until: Vec<u64>,
+    /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
+    asked: BTreeMap<(usize, Kind), u64>,
     /// Times that the server lost writes of this key, and when it last did.
     losses: u64,
     lost_at: Option<u64>,
@@ -85,7 +87,7 @@ struct Application {
 }
 
 /// What an operation must have in common with its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Take(u32),
     Other(&'static str, u32),
@@ -109,6 +111,13 @@ impl Kind {
                 Hold::Renew { .. } => Self::Other("renew", 0),
             },
         }
+    }
+}
+
+impl Kind {
+    /// Whether an operation is never sent again, because it is not known whether it was applied.
+    fn is_applied_once(self) -> bool {
+        matches!(self, Self::Take(1..) | Self::Other("charge" | "refund", 1..))
     }
 }
 
@@ -141,7 +150,7 @@ impl Checks {
         deadline: u64,
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys = keys.map(|(key, policies)| (key, KeyState::new(policies))).collect();
+        let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
         let state = Mutex::new(CheckState { keys, ..CheckState::default() });
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -174,7 +183,7 @@ impl Checks {
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         state.held_until = state.held_until.max(now + back);
         for key in state.keys.values_mut() {
-            key.loose_until = now + self.denial_cache + self.deadline;
+            key.loosen(None, now, self.denial_cache, self.deadline);
             key.admitted.step(now, from, to);
         }
     }
@@ -190,7 +199,7 @@ impl Checks {
         if let Some(key) = self.state.lock().keys.get_mut(key) {
             key.losses += u64::from(key.lost_at != Some(now));
             key.lost_at = Some(now);
-            key.loose_until = now + self.denial_cache + self.deadline;
+            key.loosen(None, now, self.denial_cache, self.deadline);
         }
     }
 
@@ -208,11 +217,22 @@ impl Checks {
         let Some(key) = state.keys.get_mut(key) else { return };
         let kind = Kind::of(call.operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
-            key.loose_until = at + self.denial_cache + self.deadline;
+            key.loosen(Some(process), at, self.denial_cache, self.deadline);
+        }
+        if kind.is_applied_once() && !key.is_leased() {
+            let asked = key.asked.entry((process, kind)).or_default();
+            match asked.checked_sub(1) {
+                Some(left) => *asked = left,
+                None => {
+                    let what =
+                        format_args!("exactness: {kind:?} of process {process} is applied twice");
+                    return state.violate(at, what);
+                }
+            }
         }
         // A denial under one policy may be out of date when the key has been used with another one.
         if key.last_policy.as_ref().is_some_and(|last| last != call.policy) {
-            key.loose_until = at + self.denial_cache + self.deadline;
+            key.loosen(None, at, self.denial_cache, self.deadline);
         }
         key.last_policy = Some(call.policy.clone());
         match kind {
@@ -223,6 +243,15 @@ impl Checks {
         let oldest = at.saturating_sub(10_000);
         key.applications.retain(|it| it.at >= oldest);
         key.applications.push(Application { process, at, time, kind, decision });
+    }
+
+    /// A client asks a process for an operation.
+    pub(crate) fn asked(&self, process: usize, key: &[u8], kind: Kind) {
+        if let Some(key) = self.state.lock().keys.get_mut(key)
+            && kind.is_applied_once()
+        {
+            *key.asked.entry((process, kind)).or_default() += 1;
+        }
     }
 
     /// A client got an answer.
@@ -346,7 +375,7 @@ impl CheckState {
                 let is_denied = answered.by_oracle.is_some_and(|it| !it.allowed());
                 let ends = matches!(answer.outcome,
                     Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
-                if !is_denied && !ends && now > key.loose_until {
+                if !is_denied && !ends && now > key.loose_until[answered.process] {
                     return Some("exactness: the cache denies what the oracle allows");
                 }
             }
@@ -380,18 +409,27 @@ impl CheckState {
 }
 
 impl KeyState {
-    fn new(policies: Vec<PreparedPolicy>) -> Self {
+    fn new(policies: Vec<PreparedPolicy>, processes: usize) -> Self {
         Self {
             policies,
             last_policy: None,
             applications: Vec::new(),
-            loose_until: 0,
+            loose_until: vec![0; processes],
+            asked: BTreeMap::new(),
             losses: 0,
             lost_at: None,
             refunded: 0,
             resets: 0,
             admitted: Meter::default(),
             local: BTreeMap::new(),
+        }
+    }
+
+    /// Denials may be out of date that processes have cached, except those of the process that has changed the key.
+    fn loosen(&mut self, by: Option<usize>, now: u64, denial_cache: u64, deadline: u64) {
+        for (process, until) in self.loose_until.iter_mut().enumerate() {
+            let span = if by == Some(process) { deadline } else { denial_cache + deadline };
+            *until = (*until).max(now + span);
         }
     }
 

@@ -36,9 +36,11 @@ usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M]
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --replay SEED  runs one seed, and prints what happens
-  --script FILE  runs a script, and prints what happens";
+  --script FILE  runs a script, and prints what happens
+  --no-shrink    prints no script for a violation";
 
 fn main() -> ExitCode {
+    run::watch_panics();
     match command(&env::args().skip(1).collect::<Vec<_>>()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -51,21 +53,29 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let (mut seeds, mut from, mut minutes) = (1000, 0, u64::MAX);
+    let (mut seeds, mut from, mut minutes, mut shrinks) = (1000, 0, u64::MAX, true);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
-        let value = words.next().with_context(|| format!("{word} needs a value"))?;
-        let number = || value.parse::<u64>().with_context(|| format!("invalid {word} `{value}`"));
+        let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+        let mut number = || {
+            let value = value()?;
+            value.parse::<u64>().with_context(|| format!("invalid {word} `{value}`"))
+        };
         match word.as_str() {
             "--seeds" => seeds = number()?,
             "--from" => from = number()?,
             "--minutes" => minutes = number()?,
+            "--no-shrink" => shrinks = false,
             "--replay" => return replay(&Plan::from_seed(number()?)),
-            "--script" => return replay(&fs::read_to_string(value)?.parse()?),
+            "--script" => {
+                let path = value()?;
+                let script = fs::read_to_string(path).with_context(|| path.clone())?;
+                return replay(&script.parse()?);
+            }
             _ => bail!("unknown option `{word}`"),
         }
     }
-    explore(from, seeds, minutes)
+    explore(from, seeds, minutes, shrinks)
 }
 
 /// Runs one plan, and prints its events.
@@ -83,7 +93,7 @@ const TWICE: u64 = 64;
 
 /// Runs seeds until one violates something, which it shrinks to a script.
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn explore(from: u64, seeds: u64, minutes: u64) -> Result<bool> {
+fn explore(from: u64, seeds: u64, minutes: u64, shrinks: bool) -> Result<bool> {
     let (begin, mut millis, mut events, mut hash) = (Instant::now(), 0, 0, 0_u64);
     let mut done = 0;
     for seed in from..from + seeds {
@@ -95,8 +105,10 @@ fn explore(from: u64, seeds: u64, minutes: u64) -> Result<bool> {
         }
         if let Some(violation) = outcome.violation {
             println!("seed {seed}: {violation}");
-            let script = shrink::shrink(&plan)?;
-            println!("# the shortest script that shows it, for --script:\n{script}");
+            if shrinks {
+                let script = shrink::shrink(&plan)?;
+                println!("# the shortest script that shows it, for --script:\n{script}");
+            }
             return Ok(false);
         }
         hash = hash.rotate_left(1) ^ outcome.hash;

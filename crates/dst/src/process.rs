@@ -227,6 +227,7 @@ impl Process {
         let KeyRequest { key, policy, request: asked } = request;
         let (sent, id) = (self.sent(), asked.hold_id());
         let operation = asked.operation(&id);
+        self.checks.asked(self.host.index, key, Kind::of(operation));
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
             ScriptOperation::OnHold(operation) => {
@@ -247,6 +248,10 @@ impl Process {
             ScriptOperation::OnHold(_) => None,
         });
         let operations: Vec<_> = operations.collect();
+        for it in &operations {
+            let kind = Kind::of(ScriptOperation::OnKey(it.operation));
+            self.checks.asked(self.host.index, it.key, kind);
+        }
         let results = self.store.apply_many(&operations).await;
         for (request, result) in requests.iter().zip(&results) {
             self.answered(request, request.request.operation(&[]), sent, result);

@@ -1,6 +1,13 @@
 //! One run of a plan.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    mem, panic,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use sluicegate_core::{Outcome, PreparedPolicy, Retry, Source};
@@ -42,6 +49,18 @@ struct Key {
     used: Vec<usize>,
 }
 
+/// Whether a task has panicked, which tokio would pass over.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Makes a panic of a task a violation.
+pub(crate) fn watch_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        PANICKED.store(true, Ordering::Relaxed);
+        usual(info);
+    }));
+}
+
 /// Everything in a run.
 struct World<'a> {
     plan: &'a Plan,
@@ -75,6 +94,9 @@ pub(crate) fn run(plan: &Plan, prints: bool) -> Result<RunOutcome> {
             process.end();
         }
         world.checks.finish();
+        if PANICKED.swap(false, Ordering::Relaxed) {
+            world.checks.violation(format_args!("a task panicked"));
+        }
         let (hash, events) = world.log.summary();
         let violation = world.checks.take_violation();
         Ok(RunOutcome { hash, events, millis: world.time.millis(), violation })
