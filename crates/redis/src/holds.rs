@@ -44,10 +44,11 @@ impl Inner {
             let context = &*self.context;
             let command =
                 HoldCommand { context, key: &key, policy: &policy, operation, ttl, at: given };
-            match self.send(slot(&key), command, deadline).await {
+            let reply = self.send(slot(&key), command, deadline).await;
+            // A settle may have made room, even if its reply was lost.
+            self.denials.forget(&key);
+            match reply {
                 Ok(decision) => {
-                    // A settle may have made room.
-                    self.denials.forget(&key);
                     self.context.counts.store.one();
                     return Ok(Answer { decision, source: Source::Store });
                 }

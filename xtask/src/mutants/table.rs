@@ -89,8 +89,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "the denial cache keeps denials over a settle",
         HOLDS,
-        "self.denials.forget(&key);\n                    self.context",
-        "self.context",
+        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
+        "match reply {\n                Ok(decision) => {",
+    ),
+    mutant(
+        "the denial cache keeps denials over a settle whose reply is lost",
+        HOLDS,
+        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
+        "match reply {\n                Ok(decision) => {\n                    self.denials.forget(&key);",
     ),
     mutant(
         "a lease never ends",
