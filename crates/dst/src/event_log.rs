@@ -38,9 +38,13 @@ impl EventLog {
 
     /// Adds an event.
     pub(crate) fn add(&self, event: fmt::Arguments<'_>) {
+        self.add_at(self.time.millis(), event);
+    }
+
+    /// Adds an event that happens so many milliseconds after the start.
+    pub(crate) fn add_at(&self, millis: u64, event: fmt::Arguments<'_>) {
         let mut state = self.state.lock();
         state.events += 1;
-        let millis = self.time.millis();
         // Writing to a hash cannot fail.
         let _ = writeln!(state, "{millis} {event}");
         if self.prints {

@@ -9,6 +9,7 @@ mod event_log;
 mod generate;
 mod meter;
 mod network;
+mod outcome;
 mod plan;
 mod process;
 mod random;
@@ -16,6 +17,7 @@ mod redis_model;
 mod run;
 mod script;
 mod shrink;
+mod table;
 mod time;
 
 use std::{

@@ -1,8 +1,13 @@
 //! What happens in a run: the processes, policies and keys, and the steps that are taken at set times. A plan is made from
 //! a seed (`generate`), or read from a script (`script`).
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
-use sluicegate_core::{OnError, PreparedPolicy};
+use sluicegate_core::{HoldOperation, OnError, Operation, PreparedPolicy};
+use sluicegate_memory::WhenFull;
+
+use crate::redis_model::ScriptOperation;
 
 /// A run, except for what its seed decides while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +17,18 @@ pub(crate) struct Plan {
     pub(crate) processes: usize,
     /// How long a process repeats a denial from its cache, in milliseconds.
     pub(crate) denial_cache: u64,
+    /// A table in memory in place of the processes and their server.
+    pub(crate) table: Option<TablePlan>,
     pub(crate) keys: Vec<KeyPlan>,
     /// In the order of their times.
     pub(crate) steps: Vec<Step>,
+}
+
+/// A table in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TablePlan {
+    pub(crate) max_bytes: usize,
+    pub(crate) when_full: WhenFull,
 }
 
 /// The policies of a key, of which the first is used at first.
@@ -56,6 +70,10 @@ pub(crate) enum Action {
     Request(Vec<(usize, Request)>),
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
+    /// Takes from `count` keys that no step has named, under the policy of `key`.
+    Flood { key: usize, count: usize },
+    /// Takes from `count` keys of a flood, from the one with the number `first` on.
+    Revisit { flood: usize, first: usize, count: usize },
     /// Something goes wrong, for `span` milliseconds.
     Fault { kind: FaultKind, span: u64, amount: i64 },
 }
@@ -95,11 +113,21 @@ pub(crate) enum FaultKind {
     RestartProcess,
     /// The same, but it returns its leases first.
     CloseProcess,
+    /// The table is saved to its file, while the next `amount` steps are taken.
+    Save,
+    /// The disk is full after `amount` KiB of the next file.
+    FillDisk,
+    /// The process ends, and starts again from the last file. The bound of its table is now `amount` KiB; 0: as before.
+    Crash,
+    /// The same, but it saves its table first.
+    Stop,
+    /// The same as a crash, but the file is cut by `amount` bytes, or one of its bits has changed if that is 0.
+    Damage,
 }
 
 impl FaultKind {
     /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 16] = [
+    pub(crate) const ALL: [(Self, &str); 21] = [
         (Self::CutRequests, "cut-requests"),
         (Self::CutReplies, "cut-replies"),
         (Self::Cut, "cut"),
@@ -116,7 +144,25 @@ impl FaultKind {
         (Self::PauseProcess, "pause-process"),
         (Self::RestartProcess, "restart-process"),
         (Self::CloseProcess, "close-process"),
+        (Self::Save, "save"),
+        (Self::FillDisk, "fill-disk"),
+        (Self::Crash, "crash"),
+        (Self::Stop, "stop"),
+        (Self::Damage, "damage"),
     ];
+
+    /// Whether it happens to a table in memory.
+    pub(crate) const fn is_of_table(self) -> bool {
+        matches!(
+            self,
+            Self::StepClock | Self::Save | Self::FillDisk | Self::Crash | Self::Stop | Self::Damage
+        )
+    }
+
+    /// Whether it happens to processes and their server.
+    pub(crate) const fn is_of_processes(self) -> bool {
+        matches!(self, Self::StepClock) || !self.is_of_table()
+    }
 
     /// Whether answers may be fallbacks while it lasts, and a while after it.
     pub(crate) const fn disturbs(self) -> bool {
@@ -146,5 +192,35 @@ impl Request {
     /// Whether it is an operation on a hold.
     pub(crate) const fn is_on_hold(self) -> bool {
         matches!(self, Self::Hold(..) | Self::Settle(..) | Self::Renew(..))
+    }
+
+    /// The id of its hold.
+    pub(crate) fn hold_id(self) -> Vec<u8> {
+        match self {
+            Self::Hold(id, ..) | Self::Settle(id, _) | Self::Renew(id, _) => {
+                format!("hold{id}").into_bytes()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The operation, with that id.
+    pub(crate) fn operation(self, id: &[u8]) -> ScriptOperation<'_> {
+        let on_key = ScriptOperation::OnKey;
+        let on_hold = ScriptOperation::OnHold;
+        let span = |millis| Some(Duration::from_millis(millis));
+        match self {
+            Self::Take(cost) => on_key(Operation::Take(cost)),
+            Self::Peek(cost) => on_key(Operation::Peek(cost)),
+            Self::Charge(cost) => on_key(Operation::Charge(cost)),
+            Self::Refund(cost) => on_key(Operation::Refund(cost)),
+            Self::Reserve(cost, wait) => {
+                on_key(Operation::Reserve { cost, max_wait: Duration::from_millis(wait) })
+            }
+            Self::Reset => on_key(Operation::Reset),
+            Self::Hold(_, cost, ttl) => on_hold(HoldOperation::Hold { id, cost, ttl: span(ttl) }),
+            Self::Settle(_, used) => on_hold(HoldOperation::Settle { id, used }),
+            Self::Renew(_, ttl) => on_hold(HoldOperation::Renew { id, ttl: span(ttl) }),
+        }
     }
 }

@@ -14,8 +14,8 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, HoldOperation, KeyedOperation, Operation, PreparedPolicy, Source,
-    Store as _, StoreError, StoreStatus, Timestamp,
+    Answer, BoxFuture, Counters, KeyedOperation, Operation, PreparedPolicy, Source, Store as _,
+    StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_redis::{Connection, Environment, Options, RedisStore};
 use tokio::{task::AbortHandle, time::sleep};
@@ -308,35 +308,5 @@ impl Process {
             server_time: host.server.clock.now(),
             by_oracle,
         });
-    }
-}
-
-impl Request {
-    fn hold_id(self) -> Vec<u8> {
-        match self {
-            Self::Hold(id, ..) | Self::Settle(id, _) | Self::Renew(id, _) => {
-                format!("hold{id}").into_bytes()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn operation(self, id: &[u8]) -> ScriptOperation<'_> {
-        let on_key = ScriptOperation::OnKey;
-        let on_hold = ScriptOperation::OnHold;
-        let span = |millis| Some(Duration::from_millis(millis));
-        match self {
-            Self::Take(cost) => on_key(Operation::Take(cost)),
-            Self::Peek(cost) => on_key(Operation::Peek(cost)),
-            Self::Charge(cost) => on_key(Operation::Charge(cost)),
-            Self::Refund(cost) => on_key(Operation::Refund(cost)),
-            Self::Reserve(cost, wait) => {
-                on_key(Operation::Reserve { cost, max_wait: Duration::from_millis(wait) })
-            }
-            Self::Reset => on_key(Operation::Reset),
-            Self::Hold(_, cost, ttl) => on_hold(HoldOperation::Hold { id, cost, ttl: span(ttl) }),
-            Self::Settle(_, used) => on_hold(HoldOperation::Settle { id, used }),
-            Self::Renew(_, ttl) => on_hold(HoldOperation::Renew { id, ttl: span(ttl) }),
-        }
     }
 }

@@ -17,10 +17,12 @@ use crate::{
     check::Checks,
     event_log::EventLog,
     network::{Direction, Link},
+    outcome::RunOutcome,
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process},
     random::Random,
     redis_model::{Policies, RedisModel},
+    table,
     time::{HostClock, VirtualTime},
 };
 
@@ -29,18 +31,6 @@ const DEADLINE: u64 = 15;
 
 /// The time after which leases that nobody uses have been returned: twice their lifetime.
 const LEASES_RETURNED: Duration = Duration::from_secs(2);
-
-/// What came out of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RunOutcome {
-    /// The hash of all events, and their number.
-    pub(crate) hash: u64,
-    pub(crate) events: u64,
-    /// How long it took, in milliseconds of virtual time.
-    pub(crate) millis: u64,
-    /// What did not hold.
-    pub(crate) violation: Option<String>,
-}
 
 /// A key, its policies, and the index of the one that each process uses.
 struct Key {
@@ -79,6 +69,9 @@ struct World<'a> {
 
 /// Runs a plan in one thread and in virtual time.
 pub(crate) fn run(plan: &Plan, prints: bool) -> Result<RunOutcome> {
+    if let Some(table) = plan.table {
+        return table::run(plan, table, prints);
+    }
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     // Some of tokio's channels wake their receivers in a random order. Without the flag, which `cargo xtask dst` sets,
@@ -188,6 +181,8 @@ impl<'a> World<'a> {
                 self.processes[process].request(requests);
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
+            // `Plan::check` accepts these for tables only.
+            Action::Flood { .. } | Action::Revisit { .. } => {}
             &Action::Fault { kind, span, amount } => {
                 if kind.disturbs() {
                     self.checks.disturbed(span);
@@ -229,7 +224,10 @@ impl<'a> World<'a> {
                 self.server.step_clock(amount);
                 self.checks.clock_stepped(from, self.server.clock.now());
             }
-            FaultKind::PauseProcess => self.processes[process].pause(millis),
+            FaultKind::PauseProcess => {
+                self.checks.paused(process, millis);
+                self.processes[process].pause(millis);
+            }
             FaultKind::RestartProcess => {
                 self.processes[process].end();
                 self.processes[process] = self.start(process)?;
@@ -239,6 +237,11 @@ impl<'a> World<'a> {
                 let next = self.start(process)?;
                 self.closing.push(mem::replace(&mut self.processes[process], next));
             }
+            FaultKind::Save
+            | FaultKind::FillDisk
+            | FaultKind::Crash
+            | FaultKind::Stop
+            | FaultKind::Damage => {}
         }
         Ok(())
     }

@@ -11,6 +11,8 @@
 //! 500 0 fault restart-server 40 1000
 //! ```
 //!
+//! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of so many bytes.
+//!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
 //! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
 
@@ -18,8 +20,9 @@ use std::{fmt, str::FromStr};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sluicegate_core::OnError;
+use sluicegate_memory::WhenFull;
 
-use crate::plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step};
+use crate::plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step, TablePlan};
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
@@ -57,6 +60,10 @@ impl fmt::Display for Step {
                 requests.iter().try_for_each(|(key, request)| write!(formatter, " {key} {request}"))
             }
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
+            Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
+            Action::Revisit { flood, first, count } => {
+                write!(formatter, "revisit {flood} {first} {count}")
+            }
             Action::Fault { kind, span, amount } => {
                 write!(formatter, "fault {kind} {span} {amount}")
             }
@@ -78,8 +85,16 @@ impl fmt::Display for PolicyPlan {
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "seed {}", self.seed)?;
-        writeln!(formatter, "processes {}", self.processes)?;
-        writeln!(formatter, "denial-cache {}", self.denial_cache)?;
+        match &self.table {
+            Some(TablePlan { max_bytes, when_full }) => {
+                let denies = *when_full == WhenFull::Deny;
+                writeln!(formatter, "table {max_bytes} {}", if denies { "deny" } else { "allow" })?;
+            }
+            None => {
+                writeln!(formatter, "processes {}", self.processes)?;
+                writeln!(formatter, "denial-cache {}", self.denial_cache)?;
+            }
+        }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
             policies.iter().try_for_each(|policy| write!(formatter, " {policy}"))?;
@@ -127,6 +142,12 @@ impl<'a> Words<'a> {
                 Action::Request(requests)
             }
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
+            "flood" => Action::Flood { key: self.number()?, count: self.number()? },
+            "revisit" => Action::Revisit {
+                flood: self.number()?,
+                first: self.number()?,
+                count: self.number()?,
+            },
             "fault" => {
                 let word = self.word()?;
                 let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
@@ -157,8 +178,14 @@ impl FromStr for Plan {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut plan =
-            Self { seed: 0, processes: 1, denial_cache: 1000, keys: Vec::new(), steps: Vec::new() };
+        let mut plan = Self {
+            seed: 0,
+            processes: 1,
+            denial_cache: 1000,
+            table: None,
+            keys: Vec::new(),
+            steps: Vec::new(),
+        };
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let mut words = Words(line.split_whitespace());
             plan.read(&mut words).with_context(|| format!("invalid line `{line}`"))?;
@@ -181,6 +208,15 @@ impl Plan {
         match words.word()? {
             "seed" => self.seed = words.number()?,
             "processes" => self.processes = words.number()?,
+            "table" => {
+                let max_bytes = words.number()?;
+                let when_full = match words.word()? {
+                    "deny" => WhenFull::Deny,
+                    "allow" => WhenFull::Allow,
+                    other => bail!("invalid `{other}`: expected `deny` or `allow`"),
+                };
+                self.table = Some(TablePlan { max_bytes, when_full });
+            }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
             at => {
@@ -206,7 +242,15 @@ impl Plan {
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");
             }
-            Action::Fault { .. } => {}
+            Action::Flood { key, .. } => {
+                ensure!(self.table.is_some(), "a flood needs a table");
+                ensure!(policies(*key) > 0, "unknown key");
+            }
+            Action::Revisit { .. } => ensure!(self.table.is_some(), "a flood needs a table"),
+            Action::Fault { kind, .. } => match self.table {
+                Some(_) => ensure!(kind.is_of_table(), "`{kind}` does not happen to a table"),
+                None => ensure!(kind.is_of_processes(), "`{kind}` happens to a table"),
+            },
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::random::Random;
 
 /// What clocks show at the start of a run, in microseconds since the Unix epoch.
-const START: u64 = 1_700_000_000_000_000;
+pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 /// The virtual time of a run. It moves in milliseconds, as tokio's timers do.
 #[derive(Clone, Copy, Debug)]

@@ -184,7 +184,7 @@ impl MemoryStore {
     ) -> Result<Self, SnapshotError> {
         let start = input.stream_position()?;
         let (keys, records) = Records::open(&mut input)?;
-        let mut store = Self::with_keys(keys, max_bytes, when_full);
+        let mut store = Self::with_hash_keys(keys, max_bytes, when_full);
         let survey = store.survey(records, now)?;
         input.seek(SeekFrom::Start(start))?;
         let (_, records) = Records::open(&mut input)?;

@@ -89,11 +89,18 @@ impl MemoryStore {
     #[must_use]
     pub fn bounded(max_bytes: usize, when_full: WhenFull) -> Self {
         let fresh = RandomState::new();
-        Self::with_keys(std::array::from_fn(|index| fresh.hash_one(index)), max_bytes, when_full)
+        Self::with_hash_keys(
+            std::array::from_fn(|index| fresh.hash_one(index)),
+            max_bytes,
+            when_full,
+        )
     }
 
-    /// An empty store with these keys of the hash.
-    pub(crate) fn with_keys(keys: [u64; 4], max_bytes: usize, when_full: WhenFull) -> Self {
+    /// As [`bounded`](Self::bounded), with these keys of the hash in place of random ones.
+    ///
+    /// For simulations: equal keys give equal tables. Keys that strangers know let them choose keys that collide.
+    #[must_use]
+    pub fn with_hash_keys(keys: [u64; 4], max_bytes: usize, when_full: WhenFull) -> Self {
         let hasher = RandomState::with_seeds(keys[0], keys[1], keys[2], keys[3]);
         let seed = hasher.hash_one("seed");
         let budget = Budget::new(max_bytes.max(2 << 20));

@@ -8,19 +8,19 @@
 //!   the last fault none is.
 //! - **Honesty**: counters add up.
 
+mod key_state;
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, Counters, Decision, Gcra, GcraName, OnError, Operation, Outcome, Policy,
-    PreparedPolicy, Retry, Source, StoreError, Timestamp,
+    Answer, Counters, Decision, OnError, Outcome, PreparedPolicy, Retry, Source, StoreError,
+    Timestamp,
 };
 
-use crate::{
-    meter::Meter,
-    redis_model::{ScriptCall, ScriptOperation},
-    time::VirtualTime,
-};
+pub(crate) use self::key_state::Kind;
+use self::key_state::{Application, KeyState};
+use crate::{redis_model::ScriptCall, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
@@ -44,81 +44,14 @@ pub(crate) struct Checks {
 struct CheckState {
     violation: Option<String>,
     keys: BTreeMap<Vec<u8>, KeyState>,
+    /// Until when each process does not run, in milliseconds.
+    paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
     disturbed_until: u64,
     /// Until when keys may be denied because the server's clock was set back, in milliseconds.
     held_until: u64,
     /// Answers of each process, by source.
     answers: BTreeMap<(u64, &'static str), u64>,
-}
-
-#[derive(Debug)]
-struct KeyState {
-    /// All policies that it is used with.
-    policies: Vec<PreparedPolicy>,
-    /// The policy of the last decision.
-    last_policy: Option<Policy>,
-    /// What the server decided and no answer has shown yet.
-    applications: Vec<Application>,
-    /// Until when a denial that each process has cached may be out of date, in milliseconds.
-    loose_until: Vec<u64>,
-    /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
-    asked: BTreeMap<(usize, Kind), u64>,
-    /// Times that the server lost writes of this key, and when it last did.
-    losses: u64,
-    lost_at: Option<u64>,
-    /// Units that clients gave back; resets.
-    refunded: u64,
-    resets: u64,
-    /// What the store and leases admitted, by the server's clock.
-    admitted: Meter,
-    /// What each process admitted itself, by its clock.
-    local: BTreeMap<u64, Meter>,
-}
-
-/// A decision of the server.
-#[derive(Clone, Debug)]
-struct Application {
-    process: usize,
-    at: u64,
-    time: Timestamp,
-    kind: Kind,
-    decision: Decision,
-}
-
-/// What an operation must have in common with its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Take(u32),
-    Other(&'static str, u32),
-}
-
-impl Kind {
-    pub(crate) fn of(operation: ScriptOperation<'_>) -> Self {
-        use sluicegate_core::HoldOperation as Hold;
-        match operation {
-            ScriptOperation::OnKey(operation) => match operation {
-                Operation::Take(cost) => Self::Take(cost),
-                Operation::Peek(cost) => Self::Other("peek", cost),
-                Operation::Charge(cost) => Self::Other("charge", cost),
-                Operation::Refund(cost) => Self::Other("refund", cost),
-                Operation::Reserve { cost, .. } => Self::Other("reserve", cost),
-                Operation::Reset => Self::Other("reset", 0),
-            },
-            ScriptOperation::OnHold(operation) => match operation {
-                Hold::Hold { cost, .. } => Self::Other("hold", cost),
-                Hold::Settle { used, .. } => Self::Other("settle", used.unwrap_or(u32::MAX)),
-                Hold::Renew { .. } => Self::Other("renew", 0),
-            },
-        }
-    }
-}
-
-impl Kind {
-    /// Whether an operation is never sent again, because it is not known whether it was applied.
-    fn is_applied_once(self) -> bool {
-        matches!(self, Self::Take(1..) | Self::Other("charge" | "refund", 1..))
-    }
 }
 
 /// An operation with its answer.
@@ -151,8 +84,14 @@ impl Checks {
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
-        let state = Mutex::new(CheckState { keys, ..CheckState::default() });
+        let paused_until = vec![0; processes];
+        let state = Mutex::new(CheckState { keys, paused_until, ..CheckState::default() });
         Self { time, processes, denial_cache, deadline, state }
+    }
+
+    /// How long a denial is cached, and for how long a reply may be under way.
+    const fn caching(&self) -> (u64, u64) {
+        (self.denial_cache, self.deadline)
     }
 
     /// Records that something does not hold. The first one counts.
@@ -171,6 +110,20 @@ impl Checks {
         state.disturbed_until = state.disturbed_until.max(self.time.millis() + span + RECOVERY);
     }
 
+    /// A process does not run for so many milliseconds.
+    pub(crate) fn paused(&self, process: usize, span: u64) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        let until = &mut state.paused_until[process];
+        *until = (*until).max(now + span);
+        for key in state.keys.values_mut() {
+            let loose_until = &mut key.loose_until[process];
+            if *loose_until >= now {
+                *loose_until += span;
+            }
+        }
+    }
+
     /// When everything works again, in milliseconds.
     pub(crate) fn recovered_at(&self) -> u64 {
         self.state.lock().disturbed_until
@@ -179,11 +132,11 @@ impl Checks {
     /// The server's clock was set.
     pub(crate) fn clock_stepped(&self, from: Timestamp, to: Timestamp) {
         let now = self.time.millis();
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         state.held_until = state.held_until.max(now + back);
         for key in state.keys.values_mut() {
-            key.loosen(None, now, self.denial_cache, self.deadline);
+            key.loosen(None, now, self.caching(), &state.paused_until);
             key.admitted.step(now, from, to);
         }
     }
@@ -196,10 +149,11 @@ impl Checks {
     /// The server lost a write of this key.
     pub(crate) fn lost(&self, key: &[u8]) {
         let now = self.time.millis();
-        if let Some(key) = self.state.lock().keys.get_mut(key) {
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
             key.losses += u64::from(key.lost_at != Some(now));
             key.lost_at = Some(now);
-            key.loosen(None, now, self.denial_cache, self.deadline);
+            key.loosen(None, now, self.caching(), &state.paused_until);
         }
     }
 
@@ -213,11 +167,11 @@ impl Checks {
         time: Timestamp,
     ) {
         let at = self.time.millis();
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         let Some(key) = state.keys.get_mut(key) else { return };
         let kind = Kind::of(call.operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
-            key.loosen(Some(process), at, self.denial_cache, self.deadline);
+            key.loosen(Some(process), at, self.caching(), &state.paused_until);
         }
         if kind.is_applied_once() && !key.is_leased() {
             let asked = key.asked.entry((process, kind)).or_default();
@@ -232,7 +186,7 @@ impl Checks {
         }
         // A denial under one policy may be out of date when the key has been used with another one.
         if key.last_policy.as_ref().is_some_and(|last| last != call.policy) {
-            key.loosen(None, at, self.denial_cache, self.deadline);
+            key.loosen(None, at, self.caching(), &state.paused_until);
         }
         key.last_policy = Some(call.policy.clone());
         match kind {
@@ -405,82 +359,5 @@ impl CheckState {
             _ => return Some("exactness: an answer of an impossible source"),
         }
         None
-    }
-}
-
-impl KeyState {
-    fn new(policies: Vec<PreparedPolicy>, processes: usize) -> Self {
-        Self {
-            policies,
-            last_policy: None,
-            applications: Vec::new(),
-            loose_until: vec![0; processes],
-            asked: BTreeMap::new(),
-            losses: 0,
-            lost_at: None,
-            refunded: 0,
-            resets: 0,
-            admitted: Meter::default(),
-            local: BTreeMap::new(),
-        }
-    }
-
-    /// Denials may be out of date that processes have cached, except those of the process that has changed the key.
-    fn loosen(&mut self, by: Option<usize>, now: u64, denial_cache: u64, deadline: u64) {
-        for (process, until) in self.loose_until.iter_mut().enumerate() {
-            let span = if by == Some(process) { deadline } else { denial_cache + deadline };
-            *until = (*until).max(now + span);
-        }
-    }
-
-    /// The greatest lease.
-    fn lease(&self) -> u64 {
-        self.policies.iter().map(|it| it.settings().lease.into()).max().unwrap_or_default()
-    }
-
-    fn is_leased(&self) -> bool {
-        self.lease() > 1
-    }
-
-    /// The limit, if bounds are known for it.
-    fn limit(&self) -> Option<&Gcra> {
-        let [policy] = &self.policies[..] else { return None };
-        let limit = policy.policy().as_gcra()?;
-        (!limit.borrow() && limit.name() != GcraName::LeakyQueue).then_some(limit)
-    }
-
-    /// How far the store and leases have exceeded their bound.
-    fn excess(&self, processes: u64) -> Option<String> {
-        let limit = self.limit()?;
-        let (burst, lease) = (u64::from(limit.burst()), self.lease());
-        let leases = if lease > 1 { processes * lease } else { 0 };
-        let bound = burst * (1 + self.losses + self.resets) + leases + self.refunded;
-        let excess = self.admitted.excess(limit, (1, 1));
-        (excess > bound).then(|| {
-            format!(
-                "admits {excess} units beyond its rate, of {} in all; at most {bound}: burst {burst}, {} losses, {} \
-                 resets, {leases} leased, {} refunded",
-                self.admitted.units(),
-                self.losses,
-                self.resets,
-                self.refunded
-            )
-        })
-    }
-
-    /// How far a process has exceeded the bound of its own decisions.
-    fn local_excess(&self, meter: &Meter) -> Option<String> {
-        let (limit, OnError::Local(share)) =
-            (self.limit()?, self.policies.first()?.settings().on_error)
-        else {
-            return None;
-        };
-        let text = share.to_string();
-        let (part, whole) = text.split_once('/')?;
-        let share: (u32, u32) = (part.parse().ok()?, whole.parse().ok()?);
-        let burst = u64::from(limit.burst()) * u64::from(share.0);
-        let bound = burst.div_ceil(share.1.into()).max(1) + self.resets * u64::from(limit.burst());
-        let excess = meter.excess(limit, share);
-        (excess > bound).then(|| format!("admits {excess} units beyond its share, at most {bound}"))
     }
 }

@@ -1,54 +1,29 @@
-//! Plans from seeds. Each seed uses some kinds of policies, operations and faults, and leaves others out: a run in which
-//! everything happens at once finds less.
+//! What all plans are made of.
 
 use sluicegate_core::{GcraName, OnError, Policy, Share};
 
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step},
+    plan::{Action, KeyPlan, PolicyPlan, Request, Step},
     random::Random,
 };
 
 /// How long steps are taken, in milliseconds.
-const SPAN: u64 = 8_000;
+pub(super) const SPAN: u64 = 8_000;
 
 /// What a seed uses.
-struct Features {
-    processes: usize,
-    holds: bool,
-    batches: bool,
-    policy_changes: bool,
+pub(super) struct Features {
+    pub(super) processes: usize,
+    pub(super) holds: bool,
+    pub(super) batches: bool,
+    pub(super) policy_changes: bool,
 }
 
-impl Plan {
-    /// The plan of a seed.
-    pub(crate) fn from_seed(seed: u64) -> Self {
-        let random = &Random::new(seed, "plan");
-        let features = Features {
-            processes: 1 + random.index(4),
-            holds: random.chance(40),
-            batches: random.chance(30),
-            policy_changes: random.chance(30),
-        };
-        let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
-        let keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
-        let mut steps = requests(random, &features, &keys);
-        if features.policy_changes {
-            steps.extend(policy_changes(random, &features, &keys));
-        }
-        if random.chance(80) {
-            steps.extend(faults(random, &features));
-        }
-        steps.sort_by_key(|step| step.at);
-        Self { seed, processes: features.processes, denial_cache, keys, steps }
-    }
-}
-
-fn key(random: &Random, features: &Features) -> KeyPlan {
+pub(super) fn key(random: &Random, features: &Features) -> KeyPlan {
     let policies = if features.policy_changes { 1 + random.index(3) } else { 1 };
     KeyPlan((0..policies).map(|_| policy(random)).collect())
 }
 
-fn policy(random: &Random) -> PolicyPlan {
+pub(super) fn policy(random: &Random) -> PolicyPlan {
     let limits = 1 + random.index(2) * random.index(2);
     let limits: Vec<_> = (0..limits).map(|_| limit(random)).collect();
     let policy = limits.join(",");
@@ -66,7 +41,7 @@ fn policy(random: &Random) -> PolicyPlan {
     PolicyPlan { policy, lease, on_error }
 }
 
-fn limit(random: &Random) -> String {
+pub(super) fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
     let period = random.pick(&["1s", "500ms", "3s", "7s"]);
     match random.below(12) {
@@ -84,36 +59,7 @@ fn limit(random: &Random) -> String {
     }
 }
 
-/// The requests of each client.
-fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let clients = 1 + random.index(8);
-    for client in 0..clients {
-        let process = client % features.processes;
-        let gap = *random.pick(&[20, 60, 150, 400]);
-        let mut at = random.below(gap);
-        let mut open = Vec::new();
-        while at < SPAN {
-            let mut one = || {
-                let key = random.index(keys.len());
-                (key, request(random, &keys[key], key, features, &mut open))
-            };
-            let mut requests = vec![one()];
-            while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
-                let next = one();
-                if !next.1.is_on_hold() {
-                    requests.push(next);
-                }
-            }
-            steps.push(Step { at, process, action: Action::Request(requests) });
-            // Now and then several at once.
-            at += if random.chance(10) { 0 } else { 1 + random.below(2 * gap) };
-        }
-    }
-    steps
-}
-
-fn request(
+pub(super) fn request(
     random: &Random,
     KeyPlan(policies): &KeyPlan,
     key: usize,
@@ -150,7 +96,7 @@ fn request(
     }
 }
 
-fn can_reserve(policy: &str) -> bool {
+pub(super) fn can_reserve(policy: &str) -> bool {
     let families = ["gcra", "token-bucket", "leaky-bucket", "leaky-queue"];
     policy
         .split(',')
@@ -158,7 +104,7 @@ fn can_reserve(policy: &str) -> bool {
 }
 
 /// Each process changes its policies at other times.
-fn policy_changes(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+pub(super) fn policy_changes(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
     let change = |_| {
         let key = random.index(keys.len());
         let policy = random.index(keys[key].0.len());
@@ -166,24 +112,4 @@ fn policy_changes(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec
         Step { at, process, action: Action::UsePolicy { key, policy } }
     };
     (0..random.between(1, 12)).map(change).collect()
-}
-
-/// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.
-fn faults(random: &Random, features: &Features) -> Vec<Step> {
-    let kinds: Vec<_> = FaultKind::ALL.iter().filter(|_| random.chance(20)).collect();
-    if kinds.is_empty() {
-        return Vec::new();
-    }
-    let fault = |_| {
-        let (kind, _) = **random.pick(&kinds);
-        let span = *random.pick(&[5, 40, 150, 600, 2000]);
-        let amount = match kind {
-            FaultKind::SlowLink => *random.pick(&[3, 8, 20, 40]),
-            FaultKind::StepClock => *random.pick(&[-5000, -200, 200, 5000, 3_600_000]),
-            _ => *random.pick(&[0, 5, 100, 1000]),
-        };
-        let (at, process) = (random.between(200, SPAN - 1000), random.index(features.processes));
-        Step { at, process, action: Action::Fault { kind, span, amount } }
-    };
-    (0..random.between(1, 8)).map(fault).collect()
 }

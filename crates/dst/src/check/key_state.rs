@@ -1,0 +1,163 @@
+//! What is known of a key while a run is under way, and its bounds.
+
+use std::collections::BTreeMap;
+
+use sluicegate_core::{
+    Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
+};
+
+use crate::{meter::Meter, redis_model::ScriptOperation};
+
+#[derive(Debug)]
+pub(super) struct KeyState {
+    /// All policies that it is used with.
+    pub(super) policies: Vec<PreparedPolicy>,
+    /// The policy of the last decision.
+    pub(super) last_policy: Option<Policy>,
+    /// What the server decided and no answer has shown yet.
+    pub(super) applications: Vec<Application>,
+    /// Until when a denial that each process has cached may be out of date, in milliseconds.
+    pub(super) loose_until: Vec<u64>,
+    /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
+    pub(super) asked: BTreeMap<(usize, Kind), u64>,
+    /// Times that the server lost writes of this key, and when it last did.
+    pub(super) losses: u64,
+    pub(super) lost_at: Option<u64>,
+    /// Units that clients gave back; resets.
+    pub(super) refunded: u64,
+    pub(super) resets: u64,
+    /// What the store and leases admitted, by the server's clock.
+    pub(super) admitted: Meter,
+    /// What each process admitted itself, by its clock.
+    pub(super) local: BTreeMap<u64, Meter>,
+}
+
+/// A decision of the server.
+#[derive(Clone, Debug)]
+pub(super) struct Application {
+    pub(super) process: usize,
+    pub(super) at: u64,
+    pub(super) time: Timestamp,
+    pub(super) kind: Kind,
+    pub(super) decision: Decision,
+}
+
+/// What an operation must have in common with its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Take(u32),
+    Other(&'static str, u32),
+}
+
+impl Kind {
+    pub(crate) fn of(operation: ScriptOperation<'_>) -> Self {
+        use sluicegate_core::HoldOperation as Hold;
+        match operation {
+            ScriptOperation::OnKey(operation) => match operation {
+                Operation::Take(cost) => Self::Take(cost),
+                Operation::Peek(cost) => Self::Other("peek", cost),
+                Operation::Charge(cost) => Self::Other("charge", cost),
+                Operation::Refund(cost) => Self::Other("refund", cost),
+                Operation::Reserve { cost, .. } => Self::Other("reserve", cost),
+                Operation::Reset => Self::Other("reset", 0),
+            },
+            ScriptOperation::OnHold(operation) => match operation {
+                Hold::Hold { cost, .. } => Self::Other("hold", cost),
+                Hold::Settle { used, .. } => Self::Other("settle", used.unwrap_or(u32::MAX)),
+                Hold::Renew { .. } => Self::Other("renew", 0),
+            },
+        }
+    }
+}
+
+impl Kind {
+    /// Whether an operation is never sent again, because it is not known whether it was applied.
+    pub(super) fn is_applied_once(self) -> bool {
+        matches!(self, Self::Take(1..) | Self::Other("charge" | "refund", 1..))
+    }
+}
+
+impl KeyState {
+    pub(super) fn new(policies: Vec<PreparedPolicy>, processes: usize) -> Self {
+        Self {
+            policies,
+            last_policy: None,
+            applications: Vec::new(),
+            loose_until: vec![0; processes],
+            asked: BTreeMap::new(),
+            losses: 0,
+            lost_at: None,
+            refunded: 0,
+            resets: 0,
+            admitted: Meter::default(),
+            local: BTreeMap::new(),
+        }
+    }
+
+    /// Denials may be out of date that processes have cached, except those of the process that has changed the key.
+    pub(super) fn loosen(
+        &mut self,
+        by: Option<usize>,
+        now: u64,
+        (denial_cache, deadline): (u64, u64),
+        paused_until: &[u64],
+    ) {
+        let processes = self.loose_until.iter_mut().zip(paused_until).enumerate();
+        for (process, (until, &paused_until)) in processes {
+            let cached = if by == Some(process) { 0 } else { denial_cache };
+            // A reply may be on its way to a process that does not run.
+            *until = (*until).max(now.max(paused_until) + deadline + cached);
+        }
+    }
+
+    /// The greatest lease.
+    pub(super) fn lease(&self) -> u64 {
+        self.policies.iter().map(|it| it.settings().lease.into()).max().unwrap_or_default()
+    }
+
+    pub(super) fn is_leased(&self) -> bool {
+        self.lease() > 1
+    }
+
+    /// The limit, if bounds are known for it.
+    pub(super) fn limit(&self) -> Option<&Gcra> {
+        let [policy] = &self.policies[..] else { return None };
+        let limit = policy.policy().as_gcra()?;
+        (!limit.borrow() && limit.name() != GcraName::LeakyQueue).then_some(limit)
+    }
+
+    /// How far the store and leases have exceeded their bound.
+    pub(super) fn excess(&self, processes: u64) -> Option<String> {
+        let limit = self.limit()?;
+        let (burst, lease) = (u64::from(limit.burst()), self.lease());
+        let leases = if lease > 1 { processes * lease } else { 0 };
+        let bound = burst * (1 + self.losses + self.resets) + leases + self.refunded;
+        let excess = self.admitted.excess(limit, (1, 1));
+        (excess > bound).then(|| {
+            format!(
+                "admits {excess} units beyond its rate, of {} in all; at most {bound}: burst {burst}, {} losses, {} \
+                 resets, {leases} leased, {} refunded",
+                self.admitted.units(),
+                self.losses,
+                self.resets,
+                self.refunded
+            )
+        })
+    }
+
+    /// How far a process has exceeded the bound of its own decisions.
+    pub(super) fn local_excess(&self, meter: &Meter) -> Option<String> {
+        let (limit, OnError::Local(share)) =
+            (self.limit()?, self.policies.first()?.settings().on_error)
+        else {
+            return None;
+        };
+        let text = share.to_string();
+        let (part, whole) = text.split_once('/')?;
+        let share: (u32, u32) = (part.parse().ok()?, whole.parse().ok()?);
+        let burst = u64::from(limit.burst()) * u64::from(share.0);
+        let bound = burst.div_ceil(share.1.into()).max(1) + self.resets * u64::from(limit.burst());
+        let excess = meter.excess(limit, share);
+        (excess > bound).then(|| format!("admits {excess} units beyond its share, at most {bound}"))
+    }
+}

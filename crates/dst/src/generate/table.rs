@@ -1,0 +1,140 @@
+//! Plans of a table in memory.
+
+use sluicegate_memory::WhenFull;
+
+use super::parts::{Features, SPAN, key, limit, policy_changes, request};
+use crate::{
+    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Step, TablePlan},
+    random::Random,
+};
+
+/// The least bound of a table, and more, in bytes.
+const BOUNDS: [usize; 3] = [2 << 20, 2 << 20, 3 << 20];
+/// More keys than a table has space for.
+const FULL: u64 = 150_000;
+
+/// Policies of floods: their keys take long to recover.
+const LONG: [&str; 7] = [
+    "fixed-window:1/12h",
+    "fixed-window:20/12h:align=clock",
+    "gcra:3/1h",
+    "token-bucket:2/1h:burst=5",
+    "sliding-log:2/1h",
+    "gcra:1/1h,gcra:1/1d",
+    "sliding-counter:5/2h",
+];
+
+pub(super) fn plan(seed: u64, random: &Random) -> Plan {
+    let features = Features {
+        processes: 1,
+        holds: random.chance(40),
+        batches: random.chance(30),
+        policy_changes: random.chance(30),
+    };
+    let when_full = *random.pick(&[WhenFull::Deny, WhenFull::Deny, WhenFull::Allow]);
+    let table = TablePlan { max_bytes: *random.pick(&BOUNDS), when_full };
+    let mut keys: Vec<_> = (0..=random.index(12)).map(|_| key(random, &features)).collect();
+    for KeyPlan(policies) in &mut keys {
+        for policy in policies {
+            policy.lease = 0;
+            if random.chance(30) {
+                policy.policy = random.pick(&LONG).to_string();
+            } else if features.holds && random.chance(20) {
+                policy.policy =
+                    format!("concurrency:{}/{}s", random.between(1, 9), 1 + random.below(3));
+            } else if random.chance(10) {
+                policy.policy = format!("{},{}", limit(random), limit(random));
+            }
+            // The check of a batch that is denied relies on costs that never pass.
+            if features.batches && policy.policy.contains("borrow") {
+                policy.policy = random.pick(&LONG).to_string();
+            }
+        }
+    }
+    let mut steps = requests(random, &features, &keys);
+    if features.policy_changes {
+        steps.extend(policy_changes(random, &features, &keys));
+    }
+    steps.extend(floods(random, &mut keys));
+    steps.extend(faults(random));
+    steps.sort_by_key(|step| step.at);
+    Plan { seed, processes: 1, denial_cache: 1000, table: Some(table), keys, steps }
+}
+
+fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+    let gap = *random.pick(&[10, 40, 100]);
+    let (mut steps, mut at, mut open) = (Vec::new(), 0, Vec::new());
+    while at < SPAN {
+        let mut one = || {
+            let key = random.index(keys.len());
+            (key, request(random, &keys[key], key, features, &mut open))
+        };
+        let mut requests = vec![one()];
+        while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
+            let next = one();
+            if !next.1.is_on_hold() {
+                requests.push(next);
+            }
+        }
+        steps.push(Step { at, process: 0, action: Action::Request(requests) });
+        at += random.below(2 * gap);
+    }
+    steps
+}
+
+/// Floods of keys, each of which is visited again. They get a key for their policy.
+fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
+    let most = *random.pick(&[0, 0, 300, 300, 300, 3_000, 3_000, 20_000, FULL]);
+    if most == 0 {
+        return Vec::new();
+    }
+    let first = keys.len();
+    for _ in 0..=random.index(2) {
+        let on_error = sluicegate_core::OnError::Deny;
+        let policy = random.pick(&LONG).to_string();
+        keys.push(KeyPlan(vec![PolicyPlan { policy, lease: 0, on_error }]));
+    }
+    let mut steps = Vec::new();
+    let floods = random.between(1, 6);
+    for flood in 0..floods {
+        let key = first + random.index(keys.len() - first);
+        let count = usize::try_from(random.between(1, most)).unwrap_or_default();
+        let at = random.below(SPAN - 500);
+        steps.push(Step { at, process: 0, action: Action::Flood { key, count } });
+        for _ in 0..random.below(5) {
+            let (first, count) = (random.index(count), random.index(200));
+            let flood = usize::try_from(random.below(flood + 1)).unwrap_or_default();
+            let at = random.between(at, SPAN);
+            steps.push(Step { at, process: 0, action: Action::Revisit { flood, first, count } });
+        }
+    }
+    steps
+}
+
+/// Snapshots and restarts, in an order that makes sense.
+fn faults(random: &Random) -> Vec<Step> {
+    let clocks = random.chance(40);
+    let bounds = random.chance(40);
+    let damages = random.chance(20);
+    let fills = random.chance(20);
+    let mut steps = Vec::new();
+    for _ in 0..random.below(10) {
+        let amount = random.below(30).cast_signed();
+        let bound = if bounds { *random.pick(&[0, 2048, 3000, 4096]) } else { 0 };
+        let (kind, amount) = match random.below(12) {
+            0..5 => (FaultKind::Save, amount),
+            5..7 => (FaultKind::Crash, bound),
+            7..9 => (FaultKind::Stop, bound),
+            9 if damages => (FaultKind::Damage, random.below(3).cast_signed() * 17),
+            10 if fills => (FaultKind::FillDisk, random.below(40).cast_signed()),
+            11 if clocks => (
+                FaultKind::StepClock,
+                *random.pick(&[-7_200_000, -5000, -200, 200, 5000, 3_600_000]),
+            ),
+            _ => (FaultKind::Save, 0),
+        };
+        let at = random.between(100, SPAN);
+        steps.push(Step { at, process: 0, action: Action::Fault { kind, span: 0, amount } });
+    }
+    steps
+}

@@ -1,0 +1,222 @@
+//! Requests: on one key, on several at once, and on floods of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use sluicegate_conformance::OracleSubject;
+use sluicegate_core::{Decision, KeyedTake, MultiKeyOperation, Operation, Outcome};
+use sluicegate_memory::WhenFull;
+
+use super::{
+    flood::{Flood, Presence, TAKE},
+    states::{decide, distinguish},
+    world::TableWorld,
+};
+use crate::{
+    plan::Request,
+    redis_model::{ScriptCall, ScriptOperation},
+};
+
+impl TableWorld<'_> {
+    pub(super) fn request(&mut self, requests: &[(usize, Request)]) {
+        let takes: Option<Vec<(usize, u32)>> = requests
+            .iter()
+            .map(|&(key, it)| if let Request::Take(cost) = it { Some((key, cost)) } else { None })
+            .collect();
+        match takes {
+            Some(takes) if takes.len() > 1 => self.take_all(&takes),
+            _ => requests.iter().for_each(|&(key, it)| self.request_one(key, it)),
+        }
+    }
+
+    pub(super) fn request_one(&mut self, index: usize, request: Request) {
+        let (now, store, before) = (self.now(), Arc::clone(&self.store), self.table_full());
+        let key = &self.keys[index];
+        let policy = key.policies[key.used].clone();
+        let id = request.hold_id();
+        let operation = request.operation(&id);
+        let numbered = store.numbered(&policy, now);
+        let decision = match operation {
+            ScriptOperation::OnKey(operation) => store
+                .apply_numbered(&key.name, &numbered, now, operation)
+                .map_err(|error| error.to_string()),
+            ScriptOperation::OnHold(operation) => store
+                .apply_hold_numbered(&key.name, &numbered, now, operation)
+                .map_err(|error| error.to_string()),
+        };
+        let integers = decision.as_ref().map(Decision::to_integers);
+        self.note(format_args!("{request} of key{index} at {now}: {integers:?}"));
+        let call = ScriptCall { policy: policy.policy(), operation };
+        if self.table_full() > before {
+            self.check_full(index, call, now, &decision);
+        } else if let Err(expected) =
+            self.keys[index].states.observe(call, now, &decision, (self.is_saving, self.is_reduced))
+        {
+            self.violate(format_args!(
+                "exactness: key{index}: {operation:?} under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
+                call.policy
+            ));
+        }
+        self.check_bounds();
+    }
+
+    /// A take on several keys, all or nothing.
+    pub(super) fn take_all(&mut self, takes: &[(usize, u32)]) {
+        let (now, before) = (self.now(), self.table_full());
+        let policies: Vec<_> = takes
+            .iter()
+            .map(|&(key, _)| self.keys[key].policies[self.keys[key].used].clone())
+            .collect();
+        let keyed: Vec<_> = takes
+            .iter()
+            .zip(&policies)
+            .map(|(&(key, cost), policy)| KeyedTake { key: &self.keys[key].name, policy, cost })
+            .collect();
+        let taken = self.store.apply_multi_key(MultiKeyOperation::Take, &keyed, now);
+        self.note(format_args!("take {takes:?} at {now}: {taken:?}"));
+        let is_full = self.table_full() > before;
+        let Ok(taken) = taken else { return };
+        // A key that occurs twice counts once, the first time.
+        let mut seen = BTreeSet::new();
+        let first = takes.iter().zip(&policies).filter(|((key, _), _)| seen.insert(*key));
+        for (turn, (&(index, cost), policy)) in first.enumerate() {
+            let allowed = taken.decision.allowed();
+            let on_key = ScriptOperation::OnKey;
+            let call = |operation| ScriptCall { policy: policy.policy(), operation };
+            let take = call(on_key(Operation::Take(cost)));
+            let (mut possible, mut expected) = (Vec::new(), None);
+            for state in std::mem::take(&mut self.keys[index].states.now) {
+                let mut after = state.clone();
+                let mut decision = decide(&mut after, take, now);
+                if !allowed {
+                    // None is charged, but state under another policy is carried over, as by a take that never fits.
+                    after = state.clone();
+                    decision = decide(&mut after, call(on_key(Operation::Peek(cost))), now);
+                    if self.keys[index].policies.len() > 1 {
+                        let _ = decide(&mut after, call(on_key(Operation::Take(u32::MAX))), now);
+                    }
+                }
+                if let (false, Ok(decision)) = (allowed, &mut decision)
+                    && decision.allowed()
+                {
+                    // Nothing departs.
+                    decision.outcome = Outcome::Allow { delay: Duration::ZERO };
+                }
+                // Without space for all keys, each may have been counted or not.
+                if is_full {
+                    let mut taken = state.clone();
+                    let _ = decide(&mut taken, take, now);
+                    possible.extend([state, after, taken]);
+                } else if decision.as_ref() == Ok(&taken.each[turn]) {
+                    possible.push(after);
+                } else {
+                    expected = Some(decision);
+                }
+            }
+            if possible.is_empty() {
+                self.violate(format_args!(
+                    "exactness: key{index} under {} in {takes:?} at {now}: {:?}, but the oracle decides {expected:?}",
+                    policy.policy(), taken.each[turn]
+                ));
+            }
+            distinguish(&mut possible);
+            let states = &mut self.keys[index].states;
+            for state in possible {
+                states.add(state, self.is_saving);
+            }
+        }
+        self.check_bounds();
+    }
+
+    /// Takes from new keys.
+    pub(super) fn flood(&mut self, key: usize, count: usize) {
+        let (now, store) = (self.now(), Arc::clone(&self.store));
+        let policy = self.keys[key].policies[0].clone();
+        let call = ScriptCall { policy: policy.policy(), operation: TAKE };
+        let expected = decide(&mut OracleSubject::default(), call, now);
+        let when_full = self.when_full(call, now);
+        let numbered = store.numbered(&policy, now);
+        let number = self.floods.len();
+        let mut stored = Vec::with_capacity(count);
+        for index in 0..count {
+            let (before, name) = (store.usage().table_full, name(number, index));
+            let decision =
+                store.apply_numbered(name.as_bytes(), &numbered, now, Operation::Take(1));
+            let decision = decision.map_err(|error| error.to_string());
+            let is_full = store.usage().table_full > before;
+            stored.push(!is_full && decision.as_ref().is_ok_and(Decision::allowed));
+            let right = match (is_full, &decision, &when_full) {
+                (false, decision, _) => *decision == expected,
+                (true, Ok(decision), Ok(expected)) if self.is_reduced => {
+                    decision.allowed() == expected.allowed()
+                }
+                (true, decision, expected) => decision == expected,
+            };
+            if !right {
+                self.violate(format_args!(
+                    "exactness: {name} under {} at {now}: {decision:?}, not {expected:?} (full: {is_full})",
+                    call.policy
+                ));
+                return;
+            }
+        }
+        let kept = stored.iter().filter(|&&stored| stored).count();
+        self.note(format_args!("{kept} of {count} keys had space at {now}"));
+        self.check_bounds();
+        // The running snapshot may have any of them, and the last one none.
+        self.floods.push(Flood {
+            policy: policy.policy().clone().into(),
+            at: now,
+            stored,
+            now: Presence::Present,
+            saving: if self.is_saving { Presence::Maybe } else { Presence::Absent },
+            saved: Presence::Absent,
+            visited: BTreeMap::new(),
+        });
+    }
+
+    /// Takes from keys of a flood again.
+    pub(super) fn revisit(&mut self, number: usize, first: usize, count: usize) {
+        let Some(flood) = self.floods.get(number) else { return };
+        let (policy, length) = (flood.policy.clone(), flood.stored.len());
+        let store = Arc::clone(&self.store);
+        for index in first..(first + count).min(length) {
+            let (now, before) = (self.now(), self.table_full());
+            let name = name(number, index);
+            let call = ScriptCall { policy: policy.policy(), operation: TAKE };
+            let numbered = store.prepare(policy.policy(), now);
+            let decision =
+                store.apply_numbered(name.as_bytes(), &numbered, now, Operation::Take(1));
+            let decision = decision.map_err(|error| error.to_string());
+            let is_full = self.table_full() > before;
+            let (is_saving, is_reduced) = (self.is_saving, self.is_reduced);
+            let states = self.floods[number].visit(index);
+            if is_full {
+                let denies = self.table.when_full == WhenFull::Deny;
+                let is_right = is_reduced
+                    || states.may_have_recovered(policy.policy(), now)
+                    || policy.policy().as_gcra().is_none();
+                if denies && decision.as_ref().is_ok_and(Decision::allowed) || !is_right {
+                    self.violate(format_args!(
+                        "exactness: {name}, which found the table full: {decision:?}"
+                    ));
+                }
+            } else if let Err(expected) =
+                states.observe(call, now, &decision, (is_saving, is_reduced))
+            {
+                self.violate(format_args!(
+                    "exactness: {name} again under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
+                    call.policy
+                ));
+            }
+        }
+        self.note(format_args!("visited flood {number} again"));
+    }
+}
+
+fn name(flood: usize, index: usize) -> String {
+    format!("flood{flood}-{index}")
+}

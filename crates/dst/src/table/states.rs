@@ -1,0 +1,176 @@
+//! What a key may hold: after a crash, any state that it had while the last snapshot was written.
+
+use sluicegate_conformance::{
+    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
+};
+use sluicegate_core::{Decision, HoldOperation, Operation, Policy, Timestamp};
+
+use crate::redis_model::{ScriptCall, ScriptOperation};
+
+/// The name of the only key of each oracle.
+const KEY: &[u8] = b"key";
+
+/// The states that a key may have, each of the oracle, and those that snapshots may have of it.
+#[derive(Clone, Debug)]
+pub(super) struct KeyStates {
+    pub(super) now: Vec<OracleSubject>,
+    /// Those in the snapshot that is being written, and in the last complete one.
+    saving: Vec<OracleSubject>,
+    saved: Vec<OracleSubject>,
+}
+
+impl Default for KeyStates {
+    fn default() -> Self {
+        Self::of(vec![OracleSubject::default()])
+    }
+}
+
+impl KeyStates {
+    /// A key that may have these states, and that no snapshot has.
+    pub(super) fn of(now: Vec<OracleSubject>) -> Self {
+        let unused = vec![OracleSubject::default()];
+        Self { now, saving: unused.clone(), saved: unused }
+    }
+
+    /// The same, with what snapshots may have of it.
+    pub(super) fn with_saved(
+        now: Vec<OracleSubject>,
+        saving: Vec<OracleSubject>,
+        saved: Vec<OracleSubject>,
+    ) -> Self {
+        Self { now, saving, saved }
+    }
+
+    /// Drops the states in which the oracle does not decide like this, and changes the others. What the oracle decides
+    /// in the first of them, if none remains. If the key `may_be_dropped`, it may be treated as an unused one by
+    /// whatever adds nothing.
+    pub(super) fn observe(
+        &mut self,
+        call: ScriptCall<'_>,
+        now: Timestamp,
+        decision: &Result<Decision, String>,
+        (is_saving, may_be_dropped): (bool, bool),
+    ) -> Result<(), Result<Decision, String>> {
+        let is_of_unused = may_be_dropped
+            && !adds(call.operation)
+            && agree(decision, &decide(&mut OracleSubject::default(), call, now));
+        let mut expected = None;
+        let mut after = Vec::new();
+        for mut state in std::mem::take(&mut self.now) {
+            if is_of_unused {
+                after.push(state.clone());
+            }
+            let by_oracle = decide(&mut state, call, now);
+            if agree(decision, &by_oracle) {
+                after.push(state);
+            } else {
+                expected.get_or_insert(by_oracle);
+            }
+        }
+        if is_of_unused {
+            distinguish(&mut after);
+        }
+        self.now = after;
+        if is_saving {
+            self.saving.extend(self.now.iter().cloned());
+        }
+        match expected {
+            Some(expected) if self.now.is_empty() => Err(expected),
+            _ => Ok(()),
+        }
+    }
+
+    /// A further state that the key may have.
+    pub(super) fn add(&mut self, state: OracleSubject, is_saving: bool) {
+        if is_saving {
+            self.saving.push(state.clone());
+        }
+        self.now.push(state);
+    }
+
+    /// A snapshot begins.
+    pub(super) fn begin_save(&mut self) {
+        self.saving.clone_from(&self.now);
+    }
+
+    /// The snapshot is complete.
+    pub(super) fn end_save(&mut self) {
+        self.saved.clone_from(&self.saving);
+    }
+
+    /// The store starts again, from the last snapshot or empty.
+    pub(super) fn restart(&mut self, is_lost: bool) {
+        if is_lost {
+            *self = Self::default();
+        }
+        self.now.clone_from(&self.saved);
+        distinguish(&mut self.now);
+    }
+
+    /// Whether the key has recovered in one of its states, as far as the next decision under `policy` shows.
+    pub(super) fn may_have_recovered(&self, policy: &Policy, now: Timestamp) -> bool {
+        self.now.iter().any(|state| is_unused(state, policy, now))
+    }
+
+    /// The clock is set back, and what has recovered by `now` may have been deleted already.
+    pub(super) fn forget_recovered(&mut self, policies: &[&Policy], now: Timestamp) {
+        for states in [&mut self.now, &mut self.saving, &mut self.saved] {
+            let recovers =
+                |state: &OracleSubject| policies.iter().any(|policy| is_unused(state, policy, now));
+            if states.iter().any(recovers) {
+                states.push(OracleSubject::default());
+            }
+        }
+    }
+}
+
+/// Whether an operation may add to what is in use, so that a dropped key is refused.
+const fn adds(operation: ScriptOperation<'_>) -> bool {
+    matches!(
+        operation,
+        ScriptOperation::OnKey(
+            Operation::Take(1..) | Operation::Charge(1..) | Operation::Reserve { cost: 1.., .. }
+        ) | ScriptOperation::OnHold(HoldOperation::Hold { cost: 1.., .. })
+    )
+}
+
+/// Whether the oracle decides on the key as on an unused one.
+fn is_unused(state: &OracleSubject, policy: &Policy, now: Timestamp) -> bool {
+    let peek = ScriptCall { policy, operation: ScriptOperation::OnKey(Operation::Peek(1)) };
+    let [found, fresh] =
+        [state.clone(), OracleSubject::default()].map(|mut state| decide(&mut state, peek, now));
+    found == fresh
+}
+
+/// Leaves one of states that are equal.
+pub(super) fn distinguish(states: &mut Vec<OracleSubject>) {
+    if states.len() < 2 {
+        return;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    states.retain(|state| seen.insert(format!("{state:?}")));
+}
+
+/// What the oracle decides.
+pub(super) fn decide(
+    state: &mut OracleSubject,
+    ScriptCall { policy, operation }: ScriptCall<'_>,
+    now: Timestamp,
+) -> Result<Decision, String> {
+    match operation {
+        ScriptOperation::OnKey(operation) => {
+            state.apply(Invocation { key: KEY, policy, now, operation })
+        }
+        ScriptOperation::OnHold(operation) => {
+            state.apply_hold(HoldInvocation { key: KEY, policy, now, operation })
+        }
+    }
+}
+
+/// Whether two decisions are equal, or both are errors, whose texts differ.
+pub(super) fn agree(one: &Result<Decision, String>, other: &Result<Decision, String>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => one == other,
+        (one, other) => one.is_err() && other.is_err(),
+    }
+}

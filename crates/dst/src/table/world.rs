@@ -1,0 +1,193 @@
+//! The table with all that is around it, its clock, and what is checked after each decision.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, ensure};
+use sluicegate_conformance::OracleSubject;
+use sluicegate_core::{Decision, GcraName, Operation, Outcome, PreparedPolicy, Retry, Timestamp};
+use sluicegate_memory::{MemoryStore, WhenFull};
+
+use super::{
+    flood::Flood,
+    states::{KeyStates, agree, decide},
+};
+use crate::{
+    event_log::EventLog,
+    plan::{Plan, PolicyPlan, TablePlan},
+    random::Random,
+    redis_model::{ScriptCall, ScriptOperation},
+    time::{START, VirtualTime},
+};
+
+/// What a denial says because the table is full.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// A request is refused once the bound is reached. The one before may have exceeded it by the growth of the entries of a
+/// segment, in bytes.
+const ONE_SEGMENT: usize = 64 << 10;
+
+/// A key, its policies and what it may hold.
+pub(super) struct Key {
+    pub(super) name: Vec<u8>,
+    pub(super) policies: Vec<PreparedPolicy>,
+    pub(super) used: usize,
+    pub(super) states: KeyStates,
+}
+
+/// Everything in a run.
+pub(super) struct TableWorld<'a> {
+    pub(super) plan: &'a Plan,
+    /// The next step.
+    pub(super) next: usize,
+    pub(super) random: Random,
+    pub(super) log: EventLog,
+    /// Milliseconds since the start, and readings of the clock in the last one.
+    pub(super) millis: u64,
+    pub(super) readings: u64,
+    /// The clock of the host, and by how much it will differ when the process starts again, in microseconds.
+    pub(super) offset: i64,
+    pub(super) step: i64,
+    /// The last reading.
+    pub(super) latest: Timestamp,
+    pub(super) table: TablePlan,
+    pub(super) store: Arc<MemoryStore>,
+    /// The file, if there is a complete snapshot.
+    pub(super) file: Option<Vec<u8>>,
+    /// The bytes that the disk has space for.
+    pub(super) space: Option<usize>,
+    pub(super) is_saving: bool,
+    /// Whether keys have been dropped at a start, for want of memory.
+    pub(super) is_reduced: bool,
+    pub(super) keys: Vec<Key>,
+    pub(super) floods: Vec<Flood>,
+    pub(super) violation: Option<String>,
+}
+
+impl<'a> TableWorld<'a> {
+    pub(super) fn new(plan: &'a Plan, table: TablePlan, prints: bool) -> Result<Self> {
+        let random = Random::new(plan.seed, "table");
+        let mut keys = Vec::new();
+        for (index, key) in plan.keys.iter().enumerate() {
+            ensure!(key.0.iter().all(|it| it.lease == 0), "a table has no leases");
+            let policies = key.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;
+            let name = format!("key{index}").into_bytes();
+            keys.push(Key { name, policies, used: 0, states: KeyStates::default() });
+        }
+        let store = Arc::new(empty(&random, table));
+        Ok(Self {
+            plan,
+            next: 0,
+            random,
+            log: EventLog::new(VirtualTime::start(), prints),
+            millis: 0,
+            readings: 0,
+            offset: 0,
+            step: 0,
+            latest: Timestamp::EPOCH,
+            table,
+            store,
+            file: None,
+            space: None,
+            is_saving: false,
+            is_reduced: false,
+            keys,
+            floods: Vec::new(),
+            violation: None,
+        })
+    }
+
+    /// The clock of the host. It never goes back while a process runs.
+    pub(super) fn now(&mut self) -> Timestamp {
+        self.readings += 1;
+        let part = (self.readings * 7).min(999);
+        let micros = START + self.millis * 1000 + part;
+        let now = Timestamp::saturating_from_micros(micros.saturating_add_signed(self.offset));
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
+    pub(super) fn note(&self, event: std::fmt::Arguments<'_>) {
+        self.log.add_at(self.millis, event);
+    }
+
+    pub(super) fn violate(&mut self, what: std::fmt::Arguments<'_>) {
+        let millis = self.millis;
+        self.violation.get_or_insert_with(|| format!("after {millis} ms: {what}"));
+    }
+
+    /// Checks a decision that was made because the table is full.
+    pub(super) fn check_full(
+        &mut self,
+        index: usize,
+        call: ScriptCall<'_>,
+        now: Timestamp,
+        decision: &Result<Decision, String>,
+    ) {
+        let expected = self.when_full(call, now);
+        let is_same = match (decision, &expected) {
+            // A key that may have been dropped is denied for longer.
+            (Ok(found), Ok(expected)) if self.is_reduced && !expected.allowed() => {
+                Ok(Decision { outcome: expected.outcome, ..*found }) == Ok::<_, String>(*expected)
+                    && !found.allowed()
+            }
+            (found, expected) => agree(found, expected),
+        };
+        if !is_same {
+            self.violate(format_args!(
+                "exactness: the full table decides {decision:?} on key{index}, not {expected:?}"
+            ));
+        }
+        let key = &self.keys[index];
+        // A key with state is decided as usual, except if its state would grow.
+        let is_simple = key.policies.len() == 1
+            && call
+                .policy
+                .as_gcra()
+                .is_some_and(|it| !it.borrow() && it.name() != GcraName::LeakyQueue)
+            && matches!(call.operation, ScriptOperation::OnKey(Operation::Take(_)));
+        if is_simple && !self.is_reduced && !key.states.may_have_recovered(call.policy, now) {
+            self.violate(format_args!(
+                "exactness: key{index}, which has state, is refused a place"
+            ));
+        }
+        if self.table.when_full == WhenFull::Allow && self.is_reduced {
+            self.keys[index].states.add(OracleSubject::default(), self.is_saving);
+        }
+    }
+
+    /// The decision on a key which found the table full.
+    pub(super) fn when_full(
+        &self,
+        call: ScriptCall<'_>,
+        now: Timestamp,
+    ) -> Result<Decision, String> {
+        let mut decision = decide(&mut OracleSubject::default(), call, now)?;
+        let has_happened = matches!(
+            call.operation,
+            ScriptOperation::OnKey(Operation::Charge(_) | Operation::Refund(_) | Operation::Reset)
+        );
+        if self.table.when_full == WhenFull::Deny && !has_happened && decision.allowed() {
+            decision.outcome = Outcome::Deny { retry: Retry::After(FULL_RETRY) };
+            decision.remaining = 0;
+        }
+        Ok(decision)
+    }
+
+    pub(super) fn table_full(&self) -> u64 {
+        self.store.usage().table_full
+    }
+
+    pub(super) fn check_bounds(&mut self) {
+        let usage = self.store.usage();
+        if usage.bytes > usage.max_bytes + ONE_SEGMENT {
+            let (bytes, max) = (usage.bytes, usage.max_bytes);
+            self.violate(format_args!("bounds: the table takes {bytes} bytes of {max}"));
+        }
+    }
+}
+
+/// A table without keys, and with a hash of its own.
+pub(super) fn empty(random: &Random, table: TablePlan) -> MemoryStore {
+    let keys = std::array::from_fn(|_| random.next());
+    MemoryStore::with_hash_keys(keys, table.max_bytes, table.when_full)
+}
