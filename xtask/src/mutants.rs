@@ -3,33 +3,50 @@
 //!
 //! The code is changed in a copy of the repository, `target/mutants`.
 
+mod algorithms;
+mod decisions;
+mod mutant;
+mod store;
 mod table;
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use self::table::{MUTANTS, Mutant};
+use self::mutant::Mutant;
 use crate::{shell, workspace};
 
 /// Seeds that each mutant gets.
 const SEEDS: u64 = 10_000;
+/// How long its seeds may take.
+const MOST: Duration = Duration::from_mins(10);
+
+/// All bugs.
+fn all() -> impl Iterator<Item = &'static Mutant> {
+    [store::MUTANTS, table::MUTANTS, algorithms::MUTANTS, decisions::MUTANTS].into_iter().flatten()
+}
 
 /// Plants each bug whose name contains `filter`.
 pub(crate) fn run(filter: &str) -> Result<()> {
     let root = workspace::root();
     let copy = root.join("target/mutants/tree");
     copy_sources(&root, &copy)?;
-    let mutants: Vec<_> = MUTANTS.iter().filter(|it| it.name.contains(filter)).collect();
+    let mutants: Vec<_> = all().filter(|it| it.name.contains(filter)).collect();
     let mut found = Vec::new();
     for mutant in &mutants {
-        let seeds = plant(&copy, mutant)?;
-        match seeds {
-            Some(seeds) => {
-                println!("{:>6} seeds  {}", seeds, mutant.name);
+        match plant(&copy, mutant) {
+            Ok(Some(seeds)) => {
+                println!("{seeds:>6} seeds  {}", mutant.name);
                 found.push(seeds);
             }
-            None => println!("   not found  {}", mutant.name),
+            Ok(None) => println!("   not found  {}", mutant.name),
+            Err(error) => println!("   not found  {}: {error:#}", mutant.name),
         }
     }
     found.sort_unstable();
@@ -55,25 +72,55 @@ fn plant(copy: &Path, mutant: &Mutant) -> Result<Option<u64>> {
 
 /// Runs seeds until one violates something.
 fn explore(copy: &Path) -> Result<Option<u64>> {
-    let cargo = |arguments: &[&str]| {
-        let mut command = shell::cargo();
-        command.current_dir(copy).args(arguments);
-        command.env("RUSTFLAGS", "--cfg tokio_unstable --cap-lints allow");
-        command.env("CARGO_TARGET_DIR", copy.with_file_name("build"));
-        command
-    };
-    let mut build = cargo(&["build", "--release", "--locked", "--quiet", "-p", "sluicegate-dst"]);
+    let target = copy.with_file_name("build");
+    let mut build = shell::cargo();
+    build.current_dir(copy).args([
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "-p",
+        "sluicegate-dst",
+    ]);
+    build.env("RUSTFLAGS", "--cfg tokio_unstable --cap-lints allow");
+    build.env("CARGO_TARGET_DIR", &target);
+    // Built again for each bug, and run for seconds.
+    build.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
+    build.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    build.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "64");
     ensure!(build.status()?.success(), "it does not compile");
-    let seeds = SEEDS.to_string();
-    let mut run = cargo(&["run", "--release", "--locked", "--quiet", "-p", "sluicegate-dst", "--"]);
-    let output = run.args(["--seeds", &seeds, "--no-shrink"]).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() {
+
+    let mut run = Command::new(target.join("release/sluicegate-dst"));
+    run.args(["--seeds", &SEEDS.to_string(), "--no-shrink"]);
+    let output = copy.with_file_name("output");
+    let file = fs::File::create(&output)?;
+    let mut child = run.stdout(file).stderr(Stdio::null()).spawn()?;
+    let status = wait_for(&mut child)?;
+    let Some(status) = status else {
+        child.kill()?;
+        child.wait()?;
+        bail!("it was still running after {} minutes", MOST.as_secs() / 60);
+    };
+    if status.success() {
         return Ok(None);
     }
+    let text = fs::read_to_string(&output)?;
     let seed = text.lines().find_map(|line| line.strip_prefix("seed ")?.split(':').next());
-    let seed: u64 = seed.context("no seed in the output")?.parse()?;
+    let seed: u64 = seed.context("it ended without a seed")?.parse()?;
     Ok(Some(seed + 1))
+}
+
+/// How a program ended; `None` if it has not within [`MOST`].
+#[expect(clippy::disallowed_methods, reason = "a program that a bug keeps from ending is stopped")]
+fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    while begin.elapsed() < MOST {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(None)
 }
 
 /// Copies the files that git knows; those that did not change keep their times, so that they are not built again.
@@ -98,7 +145,7 @@ mod tests {
 
     #[test]
     fn mutants_apply_to_the_sources() {
-        for mutant in MUTANTS {
+        for mutant in all() {
             let text = fs::read_to_string(workspace::root().join(mutant.file)).unwrap();
             assert_ne!(mutant.applied_to(&text).unwrap(), text, "{}", mutant.name);
         }

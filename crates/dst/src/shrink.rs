@@ -2,29 +2,142 @@
 
 use anyhow::Result;
 
-use crate::{plan::Plan, run::run};
+use crate::{
+    plan::{Action, Plan},
+    run::run,
+};
 
-/// The shortest plan found that violates something as well. Leaves out steps, in ever smaller parts.
+/// A shorter plan is tried under so many seeds: what it leaves out changes the delays of what follows.
+const SEEDS: u64 = 4;
+
+/// The shortest plan found whose violation is of the same kind.
 pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
-    let mut shortest = plan.clone();
-    let mut part = shortest.steps.len().div_ceil(2).max(1);
+    let mut shrinker = Shrinker { kind: kind_of(plan)?, shortest: plan.clone() };
     loop {
-        let mut begin = 0;
-        let mut is_shorter = false;
-        while begin < shortest.steps.len() {
-            let mut shorter = shortest.clone();
-            let end = (begin + part).min(shorter.steps.len());
-            shorter.steps.drain(begin..end);
-            if run(&shorter, false)?.violation.is_some() {
-                shortest = shorter;
-                is_shorter = true;
-            } else {
-                begin = end;
+        let before = shrinker.shortest.clone();
+        shrinker.leave_out_steps()?;
+        shrinker.leave_out_requests()?;
+        shrinker.leave_out_keys()?;
+        shrinker.leave_out_processes()?;
+        if shrinker.shortest == before {
+            return Ok(before);
+        }
+    }
+}
+
+struct Shrinker {
+    kind: Option<String>,
+    shortest: Plan,
+}
+
+impl Shrinker {
+    /// Takes a shorter plan in place of the shortest so far, if it violates the same.
+    fn accept(&mut self, mut shorter: Plan) -> Result<bool> {
+        for seed in shorter.seed..shorter.seed + SEEDS {
+            shorter.seed = seed;
+            if kind_of(&shorter)? == self.kind {
+                self.shortest = shorter;
+                return Ok(true);
             }
         }
-        if part == 1 && !is_shorter {
-            return Ok(shortest);
+        Ok(false)
+    }
+
+    /// Leaves out steps, in ever smaller parts.
+    fn leave_out_steps(&mut self) -> Result<()> {
+        let mut part = self.shortest.steps.len().div_ceil(2).max(1);
+        loop {
+            let (mut begin, mut is_shorter) = (0, false);
+            while begin < self.shortest.steps.len() {
+                let mut shorter = self.shortest.clone();
+                let end = (begin + part).min(shorter.steps.len());
+                shorter.steps.drain(begin..end);
+                if self.accept(shorter)? {
+                    is_shorter = true;
+                } else {
+                    begin = end;
+                }
+            }
+            if part == 1 && !is_shorter {
+                return Ok(());
+            }
+            part = part.div_ceil(2).max(1);
         }
-        part = part.div_ceil(2).max(1);
+    }
+
+    /// Leaves out requests of batches.
+    fn leave_out_requests(&mut self) -> Result<()> {
+        for step in 0..self.shortest.steps.len() {
+            let mut index = 0;
+            loop {
+                let mut shorter = self.shortest.clone();
+                let Action::Request(requests) = &mut shorter.steps[step].action else { break };
+                if requests.len() < 2 || index >= requests.len() {
+                    break;
+                }
+                requests.remove(index);
+                if !self.accept(shorter)? {
+                    index += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out keys that no step names, and policies that none uses.
+    fn leave_out_keys(&mut self) -> Result<()> {
+        for key in (0..self.shortest.keys.len()).rev() {
+            let mut shorter = self.shortest.clone();
+            if shorter.keys.len() > 1 && !shorter.steps.iter_mut().any(|it| names(it, key)) {
+                shorter.keys.remove(key);
+                for step in &mut shorter.steps {
+                    each_key(&mut step.action, |named| *named -= usize::from(*named > key));
+                }
+                self.accept(shorter)?;
+            }
+            let mut shorter = self.shortest.clone();
+            let uses =
+                |action: &Action| matches!(action, Action::UsePolicy { key: it, .. } if *it == key);
+            if let Some(plan) = shorter.keys.get_mut(key)
+                && plan.0.len() > 1
+                && !shorter.steps.iter().any(|it| uses(&it.action))
+            {
+                plan.0.truncate(1);
+                self.accept(shorter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out the processes after the last one that a step names.
+    fn leave_out_processes(&mut self) -> Result<()> {
+        let used = self.shortest.steps.iter().map(|step| step.process + 1).max().unwrap_or(1);
+        if used < self.shortest.processes {
+            let mut shorter = self.shortest.clone();
+            shorter.processes = used;
+            self.accept(shorter)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kind of violation: the word before the colon.
+fn kind_of(plan: &Plan) -> Result<Option<String>> {
+    let violation = run(plan, false)?.violation;
+    Ok(violation.map(|it| it.split(": ").nth(1).unwrap_or_default().to_owned()))
+}
+
+fn names(step: &mut crate::plan::Step, key: usize) -> bool {
+    let mut is_named = false;
+    each_key(&mut step.action, |named| is_named |= *named == key);
+    is_named
+}
+
+/// Calls `change` with each key that an action names.
+fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
+    match action {
+        Action::Request(requests) => requests.iter_mut().for_each(|it| change(&mut it.0)),
+        Action::UsePolicy { key, .. } | Action::Flood { key, .. } => change(key),
+        Action::Revisit { .. } | Action::Fault { .. } => {}
     }
 }

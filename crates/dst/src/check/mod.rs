@@ -229,14 +229,14 @@ impl Checks {
                     Kind::Other(..) => false,
                 };
                 if has_fallback {
-                    Some("an error in place of the fallback")
+                    Some("exactness: an error in place of the fallback")
                 } else if now > state.disturbed_until {
-                    Some("an error without a fault")
+                    Some("liveness: an error without a fault")
                 } else {
                     None
                 }
             }
-            Err(_) => Some("an error of another kind"),
+            Err(_) => Some("exactness: an error of another kind"),
         };
         if let Some(problem) = problem {
             state.violate(now, format_args!("{problem}: {answered:?}"));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use sluicegate_core::{
     Decision, Entry, HoldOperation, Operation, Policy, Timestamp, apply, apply_hold,
 };
@@ -59,6 +59,8 @@ impl Policies {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or_default();
         let cost = || number(argument(1)).and_then(|it| Ok(u32::try_from(it)?));
         let span = || number(argument(3)).map(Duration::from_micros);
+        // Clocks of processes differ.
+        ensure!(argument(5).is_empty(), "a process sets the time of a decision");
         let id = argument(6);
         let on_key = ScriptOperation::OnKey;
         let on_hold = ScriptOperation::OnHold;

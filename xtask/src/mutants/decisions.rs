@@ -1,0 +1,121 @@
+//! Bugs in decisions as a whole: several limits, holds, changes of policy.
+
+use super::mutant::{Mutant, mutant};
+
+const CORE_HOLDS: &str = "crates/core/src/holds.rs";
+const MIGRATE: &str = "crates/core/src/migrate.rs";
+const APPLY: &str = "crates/core/src/apply.rs";
+const AHEAD: &str = "crates/core/src/look_ahead.rs";
+const ENTRY: &str = "crates/core/src/entry.rs";
+const LEDGER: &str = "crates/core/src/ledger.rs";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "a settle charges what was held",
+        CORE_HOLDS,
+        "            let units = used.unwrap_or(units);\n            if metered",
+        "            let _ = used;\n            if metered",
+    ),
+    mutant(
+        "a renewed hold ends when it did before",
+        CORE_HOLDS,
+        "entry.change_ledger(|ledger| ledger.set_expires(at, expires))",
+        "entry.change_ledger(|_| ())",
+    ),
+    mutant(
+        "a change of policy forgets",
+        MIGRATE,
+        "        states.push(limit.migrate(&old.policy.limits()[index], state, now));\n",
+        "        let _ = (limit, state);\n        states.push(State::None);\n",
+    ),
+    mutant(
+        "a denial charges the limits that would allow",
+        APPLY,
+        "        self.note_denial(cost);\n        let retry = self.wait(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
+        "        let retry = self.wait(cost);\n        self.charge(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
+    ),
+    mutant(
+        "a denial under another policy forgets the time of the change",
+        APPLY,
+        "} else if !self.migrated.is_empty() || self.expired.is_some() {",
+        "} else if self.expired.is_some() {",
+    ),
+    mutant(
+        "several limits allow as soon as one does",
+        APPLY,
+        "waits.max().unwrap_or(Retry::NOW)\n    }\n\n    fn delay",
+        "waits.min().unwrap_or(Retry::NOW)\n    }\n\n    fn delay",
+    ),
+    mutant(
+        "the remaining units are those of the widest limit",
+        APPLY,
+        "holds.remaining(limit, state, now)).min();",
+        "holds.remaining(limit, state, now)).max();",
+    ),
+    mutant(
+        "a reservation waits longer than it may",
+        APPLY,
+        "Retry::After(delay) if as_micros(delay) <= max_wait => {",
+        "Retry::After(delay) if as_micros(delay) <= max_wait.saturating_mul(2) => {",
+    ),
+    mutant(
+        "held units are not in use",
+        AHEAD,
+        "let units = u64::from(limit.needed(cost)) + self.held(limit);",
+        "let units = u64::from(limit.needed(cost));",
+    ),
+    mutant(
+        "held units count as remaining",
+        AHEAD,
+        "limit.remaining(state, now).saturating_sub(held)",
+        "limit.remaining(state, now).saturating_sub(held / 2)",
+    ),
+    mutant(
+        "an expired hold is not charged",
+        ENTRY,
+        "            self.charge(Timestamp::saturating_from_micros(at), units);\n        }\n        (!self",
+        "            let _ = (at, units);\n        }\n        (!self",
+    ),
+    mutant(
+        "an expired hold is charged when it is noticed",
+        ENTRY,
+        "            self.charge(Timestamp::saturating_from_micros(at), units);\n        }\n        (!self",
+        "            let _ = at;\n            self.charge(now, units);\n        }\n        (!self",
+    ),
+    mutant(
+        "holds never expire",
+        LEDGER,
+        "self.count > 0 && self.first_expiry <= now.as_micros()",
+        "self.count > MAX_HOLDS && self.first_expiry <= now.as_micros()",
+    ),
+    mutant(
+        "a renewed hold expires in its old place",
+        LEDGER,
+        "        self.drain = None;\n        self.count_times();\n",
+        "        self.drain = None;\n",
+    ),
+    mutant(
+        "a hold that is open is opened again",
+        CORE_HOLDS,
+        "(HoldOperation::Hold { .. }, Some(_)) | (HoldOperation::Hold { cost: 0, .. }, _) => {\n            key.answer()\n        }\n        (HoldOperation::Hold { id, cost, .. }, None)",
+        "(HoldOperation::Hold { cost: 0, .. }, _) => {\n            key.answer()\n        }\n        (HoldOperation::Hold { id, cost, .. }, _)",
+    ),
+    mutant(
+        "a settle charges at most what was held",
+        CORE_HOLDS,
+        "            let units = used.unwrap_or(units);\n            if units > 0 {",
+        "            let units = used.unwrap_or(units).min(units);\n            if units > 0 {",
+    ),
+    mutant(
+        "limits of a new policy continue the first ones of the old",
+        MIGRATE,
+        "    pass(&|old, new| old.is_same_algorithm(new) && old.has_period_of(new, now));\n",
+        "    pass(&|_, _| true);\n",
+    ),
+    mutant(
+        "open holds are lost with a change of policy",
+        MIGRATE,
+        "    if let Some(holds @ State::Holds(_)) = old.states.pop() {\n        states.push(holds);\n    }\n",
+        "    let _ = old.states.pop();\n",
+    ),
+];

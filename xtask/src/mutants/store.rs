@@ -1,0 +1,210 @@
+//! Bugs of the store on Redis: its caches, leases, connections and fallbacks.
+
+use super::mutant::{Mutant, mutant};
+
+const CACHE: &str = "crates/redis/src/local/denial_cache.rs";
+const LEASE: &str = "crates/redis/src/local/lease.rs";
+const REFILL: &str = "crates/redis/src/lease_refill.rs";
+const FALLBACK: &str = "crates/redis/src/local/fallback.rs";
+const BREAKER: &str = "crates/redis/src/net/breaker.rs";
+const KEEPER: &str = "crates/redis/src/net/keeper.rs";
+const NODE: &str = "crates/redis/src/net/node_connection.rs";
+const DECIDE: &str = "crates/redis/src/decide.rs";
+const CALL: &str = "crates/redis/src/call.rs";
+const PIPELINE: &str = "crates/redis/src/pipeline.rs";
+const HOLDS: &str = "crates/redis/src/holds.rs";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "the denial cache denies every cost",
+        CACHE,
+        "find(|it| it.cost == cost && now < it.until)?",
+        "find(|it| now < it.until)?",
+    ),
+    mutant(
+        "a cached denial never ends",
+        CACHE,
+        "find(|it| it.cost == cost && now < it.until)?",
+        "find(|it| it.cost == cost)?",
+    ),
+    mutant(
+        "a cached denial lasts as long as the cache allows",
+        CACHE,
+        "wait.map_or(self.max_age, |wait| wait.min(self.max_age))",
+        "wait.map_or(self.max_age, |_| self.max_age)",
+    ),
+    mutant(
+        "a cached denial of another policy applies",
+        CACHE,
+        "shard.find(key).filter(|entry| entry.policy == policy.number)?",
+        "shard.find(key)?",
+    ),
+    mutant(
+        "a reply from before a refund is cached after it",
+        CACHE,
+        "if shard.epoch != token.epoch {",
+        "if false && shard.epoch != token.epoch {",
+    ),
+    mutant(
+        "the denial cache keeps denials over a refund",
+        DECIDE,
+        "if let Operation::Refund(_) | Operation::Reset = operation {",
+        "if let Operation::Reset = operation {",
+    ),
+    mutant(
+        "the denial cache keeps denials over a settle",
+        HOLDS,
+        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
+        "match reply {\n                Ok(decision) => {",
+    ),
+    mutant(
+        "the denial cache keeps denials over a settle whose reply is lost",
+        HOLDS,
+        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
+        "match reply {\n                Ok(decision) => {\n                    self.denials.forget(&key);",
+    ),
+    mutant(
+        "a lease never ends",
+        LEASE,
+        "if lease.policy.number != policy.number || now >= lease.until {",
+        "if lease.policy.number != policy.number {",
+    ),
+    mutant(
+        "units of a lease are used twice",
+        LEASE,
+        "                    lease.left = left;\n",
+        "                    lease.left = left.max(1);\n",
+    ),
+    mutant(
+        "a chunk is granted without its first units",
+        LEASE,
+        "lease.left = lease.left.saturating_add(chunk - cost);",
+        "lease.left = lease.left.saturating_add(chunk);",
+    ),
+    mutant(
+        "a lease of another policy is used",
+        LEASE,
+        "if lease.policy.number != policy.number {\n                *lease",
+        "if false {\n                *lease",
+    ),
+    mutant(
+        "a lease returns what has drained",
+        LEASE,
+        "u32::try_from(units).unwrap_or(u32::MAX).min(self.left)",
+        "u32::try_from(units.max(u128::from(self.left))).unwrap_or(u32::MAX).min(self.left)",
+    ),
+    mutant(
+        "units of a lease stay usable after they are returned",
+        LEASE,
+        "                lease.left = 0;\n                lease.next = 1;\n",
+        "                lease.next = 1;\n",
+    ),
+    mutant(
+        "a refund of a lease is sent twice",
+        REFILL,
+        "returned = owed;",
+        "returned = owed;\n                let _ = inner.decide(refund, Deadline::after(span)).await;",
+    ),
+    mutant(
+        "the fallback allows instead of denying",
+        FALLBACK,
+        "Outcome::Deny { retry: Retry::After(PROBE_EVERY) }",
+        "Outcome::Allow { delay: Duration::ZERO }",
+    ),
+    mutant(
+        "the local fallback forgets what it admitted",
+        FALLBACK,
+        "let decision = store.apply_numbered(key, &local, now, operation)?;",
+        "let decision = store.apply_numbered(key, &local, now, operation)?;\n                store.reset(key, now);",
+    ),
+    mutant(
+        "a breaker never closes",
+        BREAKER,
+        "self.open.swap(false, Ordering::Relaxed)",
+        "self.open.load(Ordering::Relaxed)",
+    ),
+    mutant(
+        "a probe that succeeds does not close the breaker",
+        KEEPER,
+        "                node.decided();\n                node.works();\n",
+        "                node.decided();\n",
+    ),
+    mutant(
+        "a connection that vanished is never replaced",
+        KEEPER,
+        "                self.lost(Some(number), &why);\n                Probe::Fails(why)",
+        "                let _ = number;\n                Probe::Fails(why)",
+    ),
+    mutant(
+        "commands have no deadline",
+        NODE,
+        "timeout_at(self.at, future).await.map_err(|_| StoreError::Timeout(self.span))",
+        "timeout_at(self.at + self.span * 20, future).await.map_err(|_| StoreError::Timeout(self.span))",
+    ),
+    mutant(
+        "an unknown script is an error",
+        CALL,
+        "                    whole = true;\n",
+        "                    return Err(StoreError::Unavailable(String::new()));\n",
+    ),
+    mutant(
+        "a command without a reply is sent again",
+        CALL,
+        "                node.command(&built, deadline).await\n",
+        "                match node.command(&built, Deadline::after(self.context.options.deadline / 3)).await {\n                    Ok(reply) => Ok(reply),\n                    Err(_) => node.command(&built, deadline).await,\n                }\n",
+    ),
+    mutant(
+        "answers of a pipeline are swapped",
+        PIPELINE,
+        "open.iter().zip(&replies).map(parse).collect()",
+        "open.iter().zip(replies.iter().rev()).map(parse).collect()",
+    ),
+    mutant(
+        "an unknown script in a pipeline is not sent",
+        PIPELINE,
+        "Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true })",
+        "Ok(ReplyKind::NoModule { at_all: true })",
+    ),
+    mutant(
+        "answers from the cache are not counted",
+        DECIDE,
+        "self.context.counts.cache.one();",
+        "",
+    ),
+    mutant(
+        "processes decide by their own clocks",
+        CALL,
+        "policy.plan.arguments(operation, around, at, &requested.calendars)?",
+        "policy.plan.arguments(operation, around, at.or(Some(context.now())), &requested.calendars)?",
+    ),
+    mutant(
+        "answers from leases are not counted",
+        REFILL,
+        "                    inner.context.counts.lease.one();\n",
+        "",
+    ),
+    mutant(
+        "denials of the fallback are not counted",
+        FALLBACK,
+        "                counts.fallback_deny.one();\n",
+        "",
+    ),
+    mutant(
+        "a lease keeps more units than it may",
+        LEASE,
+        "clamp(1, policy.settings.lease)",
+        "clamp(1, policy.settings.lease.saturating_mul(20))",
+    ),
+    mutant(
+        "a reset leaves denials in the cache",
+        DECIDE,
+        "if let Operation::Refund(_) | Operation::Reset = operation {",
+        "if let Operation::Refund(_) = operation {",
+    ),
+    mutant(
+        "a chunk that was denied is taken from the lease",
+        REFILL,
+        "Ok(decision) if decision.allowed() => {",
+        "Ok(decision) if decision.allowed() || chunk > 2 => {",
+    ),
+];
