@@ -4,13 +4,25 @@ use std::fmt::{self, Write};
 
 use parking_lot::Mutex;
 
-use crate::time::VirtualTime;
+use crate::{
+    recording::{Mark, MarkKind, Recording},
+    time::VirtualTime,
+};
+
+/// What becomes of events beside their hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Nothing,
+    Text,
+    Picture,
+}
 
 /// The events of a run, in order. Equal runs have equal hashes.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     time: VirtualTime,
-    prints: bool,
+    output: Output,
+    recording: Mutex<Recording>,
     state: Mutex<Hash>,
 }
 
@@ -31,9 +43,10 @@ impl Write for Hash {
 }
 
 impl EventLog {
-    /// An empty log, which prints events if it is asked to.
-    pub(crate) fn new(time: VirtualTime, prints: bool) -> Self {
-        Self { time, prints, state: Mutex::new(Hash { hash: 0xcbf2_9ce4_8422_2325, events: 0 }) }
+    /// An empty log.
+    pub(crate) fn new(time: VirtualTime, output: Output) -> Self {
+        let state = Mutex::new(Hash { hash: 0xcbf2_9ce4_8422_2325, events: 0 });
+        Self { time, output, recording: Mutex::default(), state }
     }
 
     /// Adds an event.
@@ -47,9 +60,21 @@ impl EventLog {
         state.events += 1;
         // Writing to a hash cannot fail.
         let _ = writeln!(state, "{millis} {event}");
-        if self.prints {
+        if self.output == Output::Text {
             println!("{millis:>7} ms  {event}");
         }
+    }
+
+    /// Records an answer for the picture.
+    pub(crate) fn mark(&self, at: u64, process: usize, kind: MarkKind) {
+        if self.output == Output::Picture {
+            self.recording.lock().marks.push(Mark { at, process, kind });
+        }
+    }
+
+    /// What was recorded.
+    pub(crate) fn take_recording(&self) -> Recording {
+        std::mem::take(&mut self.recording.lock())
     }
 
     /// The hash of all events, and their number.

@@ -25,22 +25,38 @@ impl Meter {
         self.admitted.iter().map(|it| it.2).sum()
     }
 
+    /// The excess after each admission: milliseconds of virtual time, and hundredths of units.
+    pub(crate) fn levels(&self, limit: &Gcra) -> Vec<(u64, u64)> {
+        let unit = u128::from(as_micros(limit.period()));
+        let hundredths = |excess: u128| u64::try_from(excess * 100 / unit).unwrap_or(u64::MAX);
+        self.excesses(limit, (1, 1)).map(|(at, excess)| (at, hundredths(excess))).collect()
+    }
+
     /// The greatest excess in units, rounded up, under `part / whole` of the rate of `limit`.
-    pub(crate) fn excess(&self, limit: &Gcra, (part, whole): (u32, u32)) -> u64 {
-        // In units times microseconds of the period, so that it is exact.
+    pub(crate) fn excess(&self, limit: &Gcra, share: (u32, u32)) -> u64 {
+        let unit = u128::from(as_micros(limit.period())) * u128::from(share.1);
+        let most = self.excesses(limit, share).map(|(_, excess)| excess).max().unwrap_or_default();
+        u64::try_from(most.div_ceil(unit)).unwrap_or(u64::MAX)
+    }
+
+    /// The excess after each admission, in units times microseconds of the period, so that it is exact.
+    fn excesses(
+        &self,
+        limit: &Gcra,
+        (part, whole): (u32, u32),
+    ) -> impl Iterator<Item = (u64, u128)> {
         let unit = u128::from(as_micros(limit.period())) * u128::from(whole);
         let rate = u128::from(limit.limit()) * u128::from(part);
         let mut sorted = self.admitted.clone();
         // Not by the clock, which may have been set back.
         sorted.sort_by_key(|it| it.0);
-        let (mut most, mut excess, mut last) = (0, 0_u128, None);
-        for (_, time, units) in sorted {
+        let (mut excess, mut last) = (0_u128, None);
+        sorted.into_iter().map(move |(at, time, units)| {
             let elapsed = last.map_or(0, |last| as_micros(time.since(last)));
             excess = excess.saturating_sub(u128::from(elapsed) * rate) + u128::from(units) * unit;
-            most = most.max(excess);
             last = Some(time);
-        }
-        u64::try_from(most.div_ceil(unit)).unwrap_or(u64::MAX)
+            (at, excess)
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! What came out of a run.
 
+use crate::recording::Recording;
+
 /// What came out of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunOutcome {
     /// The hash of all events, and their number.
     pub(crate) hash: u64,
@@ -10,4 +12,6 @@ pub(crate) struct RunOutcome {
     pub(crate) millis: u64,
     /// What did not hold.
     pub(crate) violation: Option<String>,
+    /// For a picture.
+    pub(crate) recording: Recording,
 }

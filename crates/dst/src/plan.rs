@@ -164,6 +164,22 @@ impl FaultKind {
         matches!(self, Self::StepClock) || !self.is_of_table()
     }
 
+    /// Whether it happens to one process, or between it and the server.
+    pub(crate) const fn is_of_one_process(self) -> bool {
+        matches!(
+            self,
+            Self::CutRequests
+                | Self::CutReplies
+                | Self::Cut
+                | Self::ResetLink
+                | Self::LoseLink
+                | Self::SlowLink
+                | Self::PauseProcess
+                | Self::RestartProcess
+                | Self::CloseProcess
+        )
+    }
+
     /// Whether answers may be fallbacks while it lasts, and a while after it.
     pub(crate) const fn disturbs(self) -> bool {
         !matches!(self, Self::FlushScripts | Self::StepClock)

@@ -26,6 +26,7 @@ use crate::{
     network::Link,
     plan::Request,
     random::Random,
+    recording::MarkKind,
     redis_model::{RedisModel, ScriptCall, ScriptOperation, serve},
     time::{HostClock, VirtualTime},
 };
@@ -295,6 +296,13 @@ impl Process {
                 self.log.add(format_args!("process {index}: {request} of {name}: {error}"));
             }
         }
+        let kind = match result {
+            Ok(answer) if answer.source == Source::Fallback => MarkKind::Fallback,
+            Ok(answer) if answer.allowed() => MarkKind::Allowed,
+            Ok(_) => MarkKind::Denied,
+            Err(_) => MarkKind::Error,
+        };
+        self.log.mark(host.time.millis(), host.index, kind);
         self.checks.answered(&Answered {
             process: host.index,
             number: host.number,

@@ -16,7 +16,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::{
     check::Checks,
-    event_log::EventLog,
+    event_log::{EventLog, Output},
     network::{Direction, Link},
     outcome::RunOutcome,
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
@@ -69,20 +69,20 @@ struct World<'a> {
 }
 
 /// Runs a plan in one thread and in virtual time. A panic is a violation.
-pub(crate) fn run(plan: &Plan, prints: bool) -> Result<RunOutcome> {
+pub(crate) fn run(plan: &Plan, output: Output) -> Result<RunOutcome> {
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| match plan.table {
-        Some(table) => table::run(plan, table, prints),
-        None => run_processes(plan, prints),
+        Some(table) => table::run(plan, table, output),
+        None => run_processes(plan, output),
     }));
     PANICKED.store(false, Ordering::Relaxed);
     outcome.unwrap_or_else(|_| {
         let violation = Some("after 0 ms: panic: see above".to_owned());
-        Ok(RunOutcome { hash: 0, events: 0, millis: 0, violation })
+        Ok(RunOutcome { violation, ..RunOutcome::default() })
     })
 }
 
 /// Runs a plan of processes that share a server.
-fn run_processes(plan: &Plan, prints: bool) -> Result<RunOutcome> {
+fn run_processes(plan: &Plan, output: Output) -> Result<RunOutcome> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     // Some of tokio's channels wake their receivers in a random order. Without the flag, which `cargo xtask dst` sets,
@@ -91,7 +91,7 @@ fn run_processes(plan: &Plan, prints: bool) -> Result<RunOutcome> {
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
     let runtime = builder.build().context("cannot make a runtime")?;
     runtime.block_on(async {
-        let mut world = World::new(plan, prints)?;
+        let mut world = World::new(plan, output)?;
         world.take_steps().await?;
         world.recover().await;
         for process in world.closing.iter().chain(&world.processes) {
@@ -103,7 +103,11 @@ fn run_processes(plan: &Plan, prints: bool) -> Result<RunOutcome> {
         }
         let (hash, events) = world.log.summary();
         let violation = world.checks.take_violation();
-        Ok(RunOutcome { hash, events, millis: world.time.millis(), violation })
+        let mut recording = world.log.take_recording();
+        if output == Output::Picture {
+            recording.keys = world.checks.admitted();
+        }
+        Ok(RunOutcome { hash, events, millis: world.time.millis(), violation, recording })
     })
 }
 
@@ -115,9 +119,9 @@ impl Key {
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan, prints: bool) -> Result<Self> {
+    fn new(plan: &'a Plan, output: Output) -> Result<Self> {
         let time = VirtualTime::start();
-        let log = Arc::new(EventLog::new(time, prints));
+        let log = Arc::new(EventLog::new(time, output));
         let mut keys = Vec::new();
         let mut policies = Policies::default();
         for (index, key) in plan.keys.iter().enumerate() {
@@ -329,7 +333,7 @@ mod tests {
         assert!(names.len() >= 4, "{names:?}");
         for name in names {
             let plan: Plan = fs::read_to_string(&name).unwrap().parse().unwrap();
-            let outcome = run(&plan, false).unwrap();
+            let outcome = run(&plan, Output::Nothing).unwrap();
             assert_eq!(outcome.violation, None, "{}", name.display());
             assert!(outcome.events >= plan.steps.len() as u64, "{}", name.display());
         }

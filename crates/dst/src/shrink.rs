@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::{
+    event_log::Output,
     plan::{Action, Plan},
     run::run,
 };
@@ -123,7 +124,7 @@ impl Shrinker {
 
 /// The kind of violation: the word before the colon.
 fn kind_of(plan: &Plan) -> Result<Option<String>> {
-    let violation = run(plan, false)?.violation;
+    let violation = run(plan, Output::Nothing)?.violation;
     Ok(violation.map(|it| it.split(": ").nth(1).unwrap_or_default().to_owned()))
 }
 

@@ -6,7 +6,7 @@ use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
 };
 
-use crate::{meter::Meter, redis_model::ScriptOperation};
+use crate::{meter::Meter, recording::AdmittedByKey, redis_model::ScriptOperation};
 
 #[derive(Debug)]
 pub(super) struct KeyState {
@@ -126,20 +126,40 @@ impl KeyState {
         (!limit.borrow() && limit.name() != GcraName::LeakyQueue).then_some(limit)
     }
 
+    /// What it may admit beyond its rate.
+    fn bound(&self, limit: &Gcra, processes: u64) -> u64 {
+        let (burst, lease) = (u64::from(limit.burst()), self.lease());
+        // No process gets more than a burst at once, and none asks before it has spent what it has.
+        let leases = if lease > 1 { processes * lease.min(burst) } else { 0 };
+        burst * (1 + self.losses + self.resets) + leases + self.refunded
+    }
+
+    /// What it admitted, for a picture.
+    pub(super) fn recorded(&self, name: &[u8], processes: u64) -> Option<AdmittedByKey> {
+        let limit = self.limit()?;
+        Some(AdmittedByKey {
+            name: name.escape_ascii().to_string(),
+            policy: limit.to_string(),
+            burst: limit.burst().into(),
+            bound: self.bound(limit, processes),
+            levels: self.admitted.levels(limit),
+        })
+    }
+
     /// How far the store and leases have exceeded their bound.
     pub(super) fn excess(&self, processes: u64) -> Option<String> {
         let limit = self.limit()?;
-        let (burst, lease) = (u64::from(limit.burst()), self.lease());
-        let leases = if lease > 1 { processes * lease } else { 0 };
-        let bound = burst * (1 + self.losses + self.resets) + leases + self.refunded;
+        let bound = self.bound(limit, processes);
         let excess = self.admitted.excess(limit, (1, 1));
         (excess > bound).then(|| {
             format!(
-                "admits {excess} units beyond its rate, of {} in all; at most {bound}: burst {burst}, {} losses, {} \
-                 resets, {leases} leased, {} refunded",
+                "admits {excess} units beyond its rate, of {} in all; at most {bound}: burst {}, {} losses, {} resets, \
+                 leases of {}, {} refunded",
                 self.admitted.units(),
+                limit.burst(),
                 self.losses,
                 self.resets,
+                self.lease(),
                 self.refunded
             )
         })

@@ -20,7 +20,7 @@ use sluicegate_core::{
 
 pub(crate) use self::key_state::Kind;
 use self::key_state::{Application, KeyState};
-use crate::{redis_model::ScriptCall, time::VirtualTime};
+use crate::{recording::AdmittedByKey, redis_model::ScriptCall, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
@@ -268,6 +268,13 @@ impl Checks {
                 }
             }
         }
+    }
+
+    /// What each key admitted whose bound is known.
+    pub(crate) fn admitted(&self) -> Vec<AdmittedByKey> {
+        let state = self.state.lock();
+        let keys = state.keys.iter().filter(|(_, key)| key.admitted.units() > 0);
+        keys.filter_map(|(name, key)| key.recorded(name, self.processes as u64)).collect()
     }
 
     /// The run ends: what was admitted must be within its bounds.

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     plan::Request,
+    recording::MarkKind,
     redis_model::{ScriptCall, ScriptOperation},
 };
 
@@ -49,6 +50,12 @@ impl TableWorld<'_> {
         };
         let integers = decision.as_ref().map(Decision::to_integers);
         self.note(format_args!("{request} of key{index} at {now}: {integers:?}"));
+        let kind = match &decision {
+            Ok(decision) if decision.allowed() => MarkKind::Allowed,
+            Ok(_) => MarkKind::Denied,
+            Err(_) => MarkKind::Error,
+        };
+        self.log.mark(self.millis, 0, kind);
         let call = ScriptCall { policy: policy.policy(), operation };
         if self.table_full() > before {
             self.check_full(index, call, now, &decision);

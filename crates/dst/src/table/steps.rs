@@ -13,19 +13,21 @@ use super::{
     world::{TableWorld, empty},
 };
 use crate::{
+    event_log::Output,
     outcome::RunOutcome,
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step, TablePlan},
 };
 
 /// Runs a plan of a table.
-pub(crate) fn run(plan: &Plan, table: TablePlan, prints: bool) -> Result<RunOutcome> {
-    let mut world = TableWorld::new(plan, table, prints)?;
+pub(crate) fn run(plan: &Plan, table: TablePlan, output: Output) -> Result<RunOutcome> {
+    let mut world = TableWorld::new(plan, table, output)?;
     while world.next < plan.steps.len() && world.violation.is_none() {
         world.take_step()?;
     }
     world.finish();
     let (hash, events) = world.log.summary();
-    Ok(RunOutcome { hash, events, millis: world.millis, violation: world.violation })
+    let recording = world.log.take_recording();
+    Ok(RunOutcome { hash, events, millis: world.millis, violation: world.violation, recording })
 }
 
 impl TableWorld<'_> {

@@ -12,7 +12,7 @@ use super::{
     states::{KeyStates, agree, decide},
 };
 use crate::{
-    event_log::EventLog,
+    event_log::{EventLog, Output},
     plan::{Plan, PolicyPlan, TablePlan},
     random::Random,
     redis_model::{ScriptCall, ScriptOperation},
@@ -64,7 +64,7 @@ pub(super) struct TableWorld<'a> {
 }
 
 impl<'a> TableWorld<'a> {
-    pub(super) fn new(plan: &'a Plan, table: TablePlan, prints: bool) -> Result<Self> {
+    pub(super) fn new(plan: &'a Plan, table: TablePlan, output: Output) -> Result<Self> {
         let random = Random::new(plan.seed, "table");
         let mut keys = Vec::new();
         for (index, key) in plan.keys.iter().enumerate() {
@@ -78,7 +78,7 @@ impl<'a> TableWorld<'a> {
             plan,
             next: 0,
             random,
-            log: EventLog::new(VirtualTime::start(), prints),
+            log: EventLog::new(VirtualTime::start(), output),
             millis: 0,
             readings: 0,
             offset: 0,

@@ -1,0 +1,230 @@
+//! A run as a picture: time from left to right, a lane for the server and each process, and what keys admitted against
+//! their bounds.
+
+use std::fmt::{self, Write};
+
+use crate::{
+    outcome::RunOutcome,
+    plan::{Action, FaultKind, Plan, Step},
+    recording::{AdmittedByKey, MarkKind},
+};
+
+const WIDTH: u64 = 1080;
+/// Where time begins, and how high lanes and charts are.
+const LEFT: u64 = 120;
+const RIGHT: u64 = 20;
+const LANE: u64 = 44;
+const CHART: u64 = 120;
+/// Height of the text above a chart, and of the axis.
+const TITLE: u64 = 34;
+const AXIS: u64 = 30;
+
+/// More keys than this are not drawn.
+const MAX_KEYS: usize = 4;
+
+const STYLE: &str = "\
+body{font:14px system-ui,sans-serif;margin:24px;background:#fff;color:#1c2430}
+svg{max-width:100%;height:auto}
+text{font:12px system-ui,sans-serif;fill:#1c2430}
+.small{fill:#5a6675;font-size:11px}
+.line{stroke:#d5dbe3}
+.fault{fill:#e0912f;fill-opacity:.35}
+.process{fill:#7a5bc0;fill-opacity:.3}
+.allowed{fill:#1f7a4d}.denied{fill:#c23b3b}.fallback{fill:#2a62c4}.error{fill:#111}
+.level{fill:none;stroke:#1f7a4d;stroke-width:1.5}
+.bound{stroke:#c23b3b;stroke-dasharray:6 4}
+.burst{stroke:#8a95a3;stroke-dasharray:2 3}
+@media(prefers-color-scheme:dark){body{background:#12161c;color:#e4e8ee}text{fill:#e4e8ee}
+.small{fill:#9aa6b5}.line{stroke:#333d4a}.error{fill:#fff}}";
+
+/// The page.
+pub(crate) fn page(plan: &Plan, outcome: &RunOutcome) -> String {
+    let mut page = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_page(&mut page, plan, outcome);
+    page
+}
+
+fn write_page(out: &mut String, plan: &Plan, outcome: &RunOutcome) -> fmt::Result {
+    let title = format!("Seed {}", plan.seed);
+    writeln!(out, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">")?;
+    writeln!(out, "<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>")?;
+    match &outcome.violation {
+        Some(violation) => writeln!(out, "<p><b>Violation</b> {}</p>", escaped(violation))?,
+        None => writeln!(out, "<p>{} events, without a violation.</p>", outcome.events)?,
+    }
+    write_svg(out, plan, outcome)?;
+    writeln!(out, "<h2>Script</h2>\n<pre>{}</pre>", escaped(&plan.to_string()))
+}
+
+/// The picture alone.
+pub(crate) fn svg(plan: &Plan, outcome: &RunOutcome) -> String {
+    let mut out = String::new();
+    let _ = write_svg(&mut out, plan, outcome);
+    let style =
+        format!("<style>{STYLE}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
+    out.replacen('>', &format!(">{style}"), 1)
+}
+
+fn write_svg(out: &mut String, plan: &Plan, outcome: &RunOutcome) -> fmt::Result {
+    let mut keys: Vec<_> = outcome.recording.keys.iter().collect();
+    // Those that come closest to their bounds.
+    keys.sort_by_key(|key| (key.bound * 100).saturating_sub(most(key)));
+    keys.truncate(MAX_KEYS);
+    let lanes = if plan.table.is_some() { 1 } else { plan.processes + 1 } as u64;
+    let axis = LANE * lanes + 40;
+    let height = axis + AXIS + (CHART + TITLE) * keys.len() as u64;
+    let scale = Scale { millis: outcome.millis.max(1) };
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Seed {}\">",
+        plan.seed
+    )?;
+    write_legend(out)?;
+    for lane in 0..lanes {
+        let y = top(lane);
+        let name = match (plan.table, lane) {
+            (Some(_), _) => "table".to_owned(),
+            (None, 0) => "server".to_owned(),
+            (None, process) => format!("process {}", process - 1),
+        };
+        let middle = y + LANE / 2;
+        let end = WIDTH - RIGHT;
+        writeln!(out, "<text x=\"10\" y=\"{}\">{name}</text>", middle + 4)?;
+        writeln!(
+            out,
+            "<line class=\"line\" x1=\"{LEFT}\" y1=\"{middle}\" x2=\"{end}\" y2=\"{middle}\"/>"
+        )?;
+    }
+    plan.steps.iter().try_for_each(|step| write_fault(out, plan, step, scale))?;
+    for mark in &outcome.recording.marks {
+        let lane = if plan.table.is_some() { 0 } else { mark.process as u64 + 1 };
+        let (class, shift) = match mark.kind {
+            MarkKind::Allowed => ("allowed", 6),
+            MarkKind::Denied => ("denied", 14),
+            MarkKind::Fallback => ("fallback", 22),
+            MarkKind::Error => ("error", 30),
+        };
+        let (x, y) = (scale.x(mark.at), top(lane) + shift + 4);
+        writeln!(out, "<circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"2.2\"/>")?;
+    }
+    write_axis(out, axis, scale)?;
+    for (index, key) in (0..).zip(keys) {
+        write_chart(out, key, axis + AXIS + (CHART + TITLE) * index, scale)?;
+    }
+    writeln!(out, "</svg>")
+}
+
+/// Milliseconds to places.
+#[derive(Clone, Copy)]
+struct Scale {
+    millis: u64,
+}
+
+impl Scale {
+    fn x(self, at: u64) -> u64 {
+        LEFT + at.min(self.millis) * (WIDTH - LEFT - RIGHT) / self.millis
+    }
+}
+
+const fn top(lane: u64) -> u64 {
+    34 + lane * LANE
+}
+
+fn most(key: &AdmittedByKey) -> u64 {
+    key.levels.iter().map(|it| it.1).max().unwrap_or_default()
+}
+
+fn write_legend(out: &mut String) -> fmt::Result {
+    let marks = [
+        ("allowed", "allowed"),
+        ("denied", "denied"),
+        ("fallback", "by a fallback"),
+        ("error", "error"),
+    ];
+    for ((class, text), x) in marks.into_iter().zip((LEFT..).step_by(120)) {
+        writeln!(out, "<circle class=\"{class}\" cx=\"{x}\" cy=\"14\" r=\"4\"/>")?;
+        writeln!(out, "<text x=\"{}\" y=\"18\">{text}</text>", x + 10)?;
+    }
+    let faults = [("fault", "fault"), ("process", "policy changed, table saved")];
+    for ((class, text), x) in faults.into_iter().zip((LEFT + 480..).step_by(90)) {
+        writeln!(out, "<rect class=\"{class}\" x=\"{x}\" y=\"8\" width=\"14\" height=\"12\"/>")?;
+        writeln!(out, "<text x=\"{}\" y=\"18\">{text}</text>", x + 20)?;
+    }
+    Ok(())
+}
+
+fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt::Result {
+    let (class, text, span) = match &step.action {
+        Action::Request(_) => return Ok(()),
+        Action::UsePolicy { .. } => ("process", step.to_string(), 0),
+        Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
+        Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),
+        Action::Fault { span, .. } => ("fault", step.to_string(), *span),
+    };
+    let of_process = match step.action {
+        Action::Fault { kind, .. } => kind.is_of_one_process(),
+        _ => true,
+    };
+    let lane = if plan.table.is_none() && of_process { step.process as u64 + 1 } else { 0 };
+    let (x, end) = (scale.x(step.at), scale.x(step.at + span));
+    let width = (end - x).max(3);
+    let (y, height) = (top(lane) + 3, LANE - 6);
+    writeln!(
+        out,
+        "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>",
+        escaped(&text)
+    )
+}
+
+fn write_axis(out: &mut String, y: u64, scale: Scale) -> fmt::Result {
+    let step = scale.millis.div_ceil(8).next_multiple_of(500);
+    let mut at = 0;
+    while at <= scale.millis {
+        let x = scale.x(at);
+        let (whole, tenth) = (at / 1000, at % 1000 / 100);
+        writeln!(out, "<line class=\"line\" x1=\"{x}\" y1=\"34\" x2=\"{x}\" y2=\"{y}\"/>")?;
+        writeln!(out, "<text class=\"small\" x=\"{x}\" y=\"{}\">{whole}.{tenth} s</text>", y + 14)?;
+        at += step;
+    }
+    Ok(())
+}
+
+/// What a key admitted beyond its rate, its burst and its bound.
+fn write_chart(out: &mut String, key: &AdmittedByKey, y: u64, scale: Scale) -> fmt::Result {
+    let AdmittedByKey { name, policy, burst, bound, levels } = key;
+    let highest = (bound * 100).max(most(key)).max(100);
+    let place = |hundredths: u64| y + TITLE + CHART - 20 - hundredths * (CHART - 30) / highest;
+    writeln!(
+        out,
+        "<text x=\"10\" y=\"{}\">{} under {}: units beyond the rate, in any interval</text>",
+        y + 20,
+        escaped(name),
+        escaped(policy)
+    )?;
+    let end = WIDTH - RIGHT;
+    for (class, units, text) in [("bound", bound, "bound"), ("burst", burst, "burst")] {
+        let y = place(units * 100);
+        writeln!(
+            out,
+            "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{end}\" y2=\"{y}\"/>"
+        )?;
+        if class == "bound" || bound != burst {
+            let x = LEFT - 10;
+            writeln!(
+                out,
+                "<text class=\"small\" x=\"{x}\" y=\"{}\" text-anchor=\"end\">{text} {units}</text>",
+                y + 4
+            )?;
+        }
+    }
+    write!(out, "<path class=\"level\" d=\"M{LEFT} {}", place(0))?;
+    for &(at, level) in levels {
+        write!(out, "L{} {}", scale.x(at), place(level))?;
+    }
+    writeln!(out, "\"/>")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,38 @@
+//! What a picture of a run shows.
+
+/// The answers of a run, and what keys admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recording {
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) keys: Vec<AdmittedByKey>,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// In milliseconds since the start.
+    pub(crate) at: u64,
+    pub(crate) process: usize,
+    pub(crate) kind: MarkKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkKind {
+    Allowed,
+    Denied,
+    /// Allowed or denied by a fallback.
+    Fallback,
+    Error,
+}
+
+/// What a key admitted beyond its rate, against its bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdmittedByKey {
+    pub(crate) name: String,
+    pub(crate) policy: String,
+    /// Units that it may admit beyond its rate: the burst, and the allowances for what went wrong.
+    pub(crate) burst: u64,
+    pub(crate) bound: u64,
+    /// Milliseconds, and hundredths of units.
+    pub(crate) levels: Vec<(u64, u64)>,
+}
