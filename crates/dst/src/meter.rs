@@ -29,22 +29,27 @@ impl Meter {
     pub(crate) fn levels(&self, limit: &Gcra) -> Vec<(u64, u64)> {
         let unit = u128::from(as_micros(limit.period()));
         let hundredths = |excess: u128| u64::try_from(excess * 100 / unit).unwrap_or(u64::MAX);
-        self.excesses(limit, (1, 1)).map(|(at, excess)| (at, hundredths(excess))).collect()
+        self.exact(limit, (1, 1)).map(|(at, excess)| (at, hundredths(excess))).collect()
     }
 
     /// The greatest excess in units, rounded up, under `part / whole` of the rate of `limit`.
     pub(crate) fn excess(&self, limit: &Gcra, share: (u32, u32)) -> u64 {
-        let unit = u128::from(as_micros(limit.period())) * u128::from(share.1);
-        let most = self.excesses(limit, share).map(|(_, excess)| excess).max().unwrap_or_default();
-        u64::try_from(most.div_ceil(unit)).unwrap_or(u64::MAX)
+        self.excesses(limit, share).map(|it| it.1).max().unwrap_or_default()
     }
 
-    /// The excess after each admission, in units times microseconds of the period, so that it is exact.
-    fn excesses(
+    /// The excess after each admission, in units, rounded up.
+    pub(crate) fn excesses(
         &self,
         limit: &Gcra,
-        (part, whole): (u32, u32),
-    ) -> impl Iterator<Item = (u64, u128)> {
+        share: (u32, u32),
+    ) -> impl Iterator<Item = (u64, u64)> {
+        let unit = u128::from(as_micros(limit.period())) * u128::from(share.1);
+        let units = move |excess: u128| u64::try_from(excess.div_ceil(unit)).unwrap_or(u64::MAX);
+        self.exact(limit, share).map(move |(at, excess)| (at, units(excess)))
+    }
+
+    /// The excess in units times microseconds of the period, so that it is exact.
+    fn exact(&self, limit: &Gcra, (part, whole): (u32, u32)) -> impl Iterator<Item = (u64, u128)> {
         let unit = u128::from(as_micros(limit.period())) * u128::from(whole);
         let rate = u128::from(limit.limit()) * u128::from(part);
         let mut sorted = self.admitted.clone();

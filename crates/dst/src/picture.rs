@@ -32,7 +32,7 @@ text{font:12px system-ui,sans-serif;fill:#1c2430}
 .process{fill:#7a5bc0;fill-opacity:.3}
 .allowed{fill:#1f7a4d}.denied{fill:#c23b3b}.fallback{fill:#2a62c4}.error{fill:#111}
 .level{fill:none;stroke:#1f7a4d;stroke-width:1.5}
-.bound{stroke:#c23b3b;stroke-dasharray:6 4}
+.bound{fill:none;stroke:#c23b3b;stroke-dasharray:6 4}
 .burst{stroke:#8a95a3;stroke-dasharray:2 3}
 @media(prefers-color-scheme:dark){body{background:#12161c;color:#e4e8ee}text{fill:#e4e8ee}
 .small{fill:#9aa6b5}.line{stroke:#333d4a}.error{fill:#fff}}";
@@ -69,7 +69,7 @@ pub(crate) fn svg(plan: &Plan, outcome: &RunOutcome) -> String {
 fn write_svg(out: &mut String, plan: &Plan, outcome: &RunOutcome) -> fmt::Result {
     let mut keys: Vec<_> = outcome.recording.keys.iter().collect();
     // Those that come closest to their bounds.
-    keys.sort_by_key(|key| (key.bound * 100).saturating_sub(most(key)));
+    keys.sort_by_key(|key| (last_bound(key) * 100).saturating_sub(most(key)));
     keys.truncate(MAX_KEYS);
     let lanes = if plan.table.is_some() { 1 } else { plan.processes + 1 } as u64;
     let axis = LANE * lanes + 40;
@@ -129,6 +129,10 @@ impl Scale {
 
 const fn top(lane: u64) -> u64 {
     34 + lane * LANE
+}
+
+fn last_bound(key: &AdmittedByKey) -> u64 {
+    key.bounds.last().map_or(0, |it| it.1)
 }
 
 fn most(key: &AdmittedByKey) -> u64 {
@@ -192,7 +196,8 @@ fn write_axis(out: &mut String, y: u64, scale: Scale) -> fmt::Result {
 
 /// What a key admitted beyond its rate, its burst and its bound.
 fn write_chart(out: &mut String, key: &AdmittedByKey, y: u64, scale: Scale) -> fmt::Result {
-    let AdmittedByKey { name, policy, burst, bound, levels } = key;
+    let AdmittedByKey { name, policy, burst, bounds, levels } = key;
+    let bound = last_bound(key);
     let highest = (bound * 100).max(most(key)).max(100);
     let place = |hundredths: u64| y + TITLE + CHART - 20 - hundredths * (CHART - 30) / highest;
     writeln!(
@@ -203,18 +208,25 @@ fn write_chart(out: &mut String, key: &AdmittedByKey, y: u64, scale: Scale) -> f
         escaped(policy)
     )?;
     let end = WIDTH - RIGHT;
-    for (class, units, text) in [("bound", bound, "bound"), ("burst", burst, "burst")] {
-        let y = place(units * 100);
+    write!(out, "<path class=\"bound\" d=\"M{LEFT} {}", place(burst * 100))?;
+    for &(at, units) in bounds {
+        write!(out, "H{}V{}", scale.x(at), place(units * 100))?;
+    }
+    writeln!(out, "H{end}\"/>")?;
+    let line = place(burst * 100);
+    if bound != *burst {
         writeln!(
             out,
-            "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{end}\" y2=\"{y}\"/>"
+            "<line class=\"burst\" x1=\"{LEFT}\" y1=\"{line}\" x2=\"{end}\" y2=\"{line}\"/>"
         )?;
-        if class == "bound" || bound != burst {
-            let x = LEFT - 10;
+    }
+    let x = LEFT - 10;
+    for (text, units) in [("bound", bound), ("burst", *burst)] {
+        if text == "bound" || place(bound * 100) + 12 < line {
             writeln!(
                 out,
                 "<text class=\"small\" x=\"{x}\" y=\"{}\" text-anchor=\"end\">{text} {units}</text>",
-                y + 4
+                place(units * 100) + 4
             )?;
         }
     }

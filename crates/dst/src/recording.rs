@@ -30,9 +30,9 @@ pub(crate) enum MarkKind {
 pub(crate) struct AdmittedByKey {
     pub(crate) name: String,
     pub(crate) policy: String,
-    /// Units that it may admit beyond its rate: the burst, and the allowances for what went wrong.
     pub(crate) burst: u64,
-    pub(crate) bound: u64,
+    /// Units that it may admit beyond its rate, from a millisecond on: the burst, and the allowances for what went wrong.
+    pub(crate) bounds: Vec<(u64, u64)>,
     /// Milliseconds, and hundredths of units.
     pub(crate) levels: Vec<(u64, u64)>,
 }

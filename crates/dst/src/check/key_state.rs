@@ -18,18 +18,28 @@ pub(super) struct KeyState {
     pub(super) applications: Vec<Application>,
     /// Until when a denial that each process has cached may be out of date, in milliseconds.
     pub(super) loose_until: Vec<u64>,
+    /// Requests of each process that have no answer yet.
+    pub(super) open: Vec<(usize, Kind)>,
     /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
     pub(super) asked: BTreeMap<(usize, Kind), u64>,
-    /// Times that the server lost writes of this key, and when it last did.
-    pub(super) losses: u64,
+    /// When the server last lost writes of this key.
     pub(super) lost_at: Option<u64>,
-    /// Units that clients gave back; resets.
-    pub(super) refunded: u64,
+    /// Units that may be admitted beyond the rate from a time on, and why: the server lost writes, or a client reset the
+    /// key or gave units back.
+    allowances: Vec<(u64, u64, Allowance)>,
     pub(super) resets: u64,
     /// What the store and leases admitted, by the server's clock.
     pub(super) admitted: Meter,
     /// What each process admitted itself, by its clock.
     pub(super) local: BTreeMap<u64, Meter>,
+}
+
+/// Why more may be admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Allowance {
+    Loss,
+    Reset,
+    Refund(u32),
 }
 
 /// A decision of the server.
@@ -84,10 +94,10 @@ impl KeyState {
             last_policy: None,
             applications: Vec::new(),
             loose_until: vec![0; processes],
+            open: Vec::new(),
             asked: BTreeMap::new(),
-            losses: 0,
             lost_at: None,
-            refunded: 0,
+            allowances: Vec::new(),
             resets: 0,
             admitted: Meter::default(),
             local: BTreeMap::new(),
@@ -126,12 +136,27 @@ impl KeyState {
         (!limit.borrow() && limit.name() != GcraName::LeakyQueue).then_some(limit)
     }
 
-    /// What it may admit beyond its rate.
-    fn bound(&self, limit: &Gcra, processes: u64) -> u64 {
+    /// More may be admitted from now on.
+    pub(super) fn allow(&mut self, at: u64, allowance: Allowance) {
+        let units = match allowance {
+            Allowance::Loss | Allowance::Reset => self.limit().map_or(0, |it| it.burst().into()),
+            Allowance::Refund(units) => units.into(),
+        };
+        self.allowances.push((at, units, allowance));
+    }
+
+    /// What it may admit beyond its rate: from the first moment, and from each allowance on.
+    fn bounds(&self, limit: &Gcra, processes: u64) -> Vec<(u64, u64)> {
         let (burst, lease) = (u64::from(limit.burst()), self.lease());
         // No process gets more than a burst at once, and none asks before it has spent what it has.
         let leases = if lease > 1 { processes * lease.min(burst) } else { 0 };
-        burst * (1 + self.losses + self.resets) + leases + self.refunded
+        let mut bound = burst + leases;
+        let mut bounds = vec![(0, bound)];
+        for &(at, units, _) in &self.allowances {
+            bound += units;
+            bounds.push((at, bound));
+        }
+        bounds
     }
 
     /// What it admitted, for a picture.
@@ -141,7 +166,7 @@ impl KeyState {
             name: name.escape_ascii().to_string(),
             policy: limit.to_string(),
             burst: limit.burst().into(),
-            bound: self.bound(limit, processes),
+            bounds: self.bounds(limit, processes),
             levels: self.admitted.levels(limit),
         })
     }
@@ -149,20 +174,18 @@ impl KeyState {
     /// How far the store and leases have exceeded their bound.
     pub(super) fn excess(&self, processes: u64) -> Option<String> {
         let limit = self.limit()?;
-        let bound = self.bound(limit, processes);
-        let excess = self.admitted.excess(limit, (1, 1));
-        (excess > bound).then(|| {
-            format!(
-                "admits {excess} units beyond its rate, of {} in all; at most {bound}: burst {}, {} losses, {} resets, \
-                 leases of {}, {} refunded",
-                self.admitted.units(),
-                limit.burst(),
-                self.losses,
-                self.resets,
-                self.lease(),
-                self.refunded
-            )
-        })
+        let bounds = self.bounds(limit, processes);
+        let bound_at = |at| bounds.iter().rfind(|it| it.0 <= at).map_or(0, |it| it.1);
+        let mut excesses = self.admitted.excesses(limit, (1, 1));
+        let (at, excess) = excesses.find(|&(at, excess)| excess > bound_at(at))?;
+        Some(format!(
+            "admits {excess} units beyond its rate until {at} ms, of {} in all; at most {}: burst {}, leases of {}, {:?}",
+            self.admitted.units(),
+            bound_at(at),
+            limit.burst(),
+            self.lease(),
+            self.allowances
+        ))
     }
 
     /// How far a process has exceeded the bound of its own decisions.

@@ -19,7 +19,7 @@ use sluicegate_core::{
 };
 
 pub(crate) use self::key_state::Kind;
-use self::key_state::{Application, KeyState};
+use self::key_state::{Allowance, Application, KeyState};
 use crate::{recording::AdmittedByKey, redis_model::ScriptCall, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
@@ -151,8 +151,9 @@ impl Checks {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
         if let Some(key) = state.keys.get_mut(key) {
-            key.losses += u64::from(key.lost_at != Some(now));
-            key.lost_at = Some(now);
+            if key.lost_at.replace(now) != Some(now) {
+                key.allow(now, Allowance::Loss);
+            }
             key.loosen(None, now, self.caching(), &state.paused_until);
         }
     }
@@ -171,7 +172,9 @@ impl Checks {
         let Some(key) = state.keys.get_mut(key) else { return };
         let kind = Kind::of(call.operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
-            key.loosen(Some(process), at, self.caching(), &state.paused_until);
+            // A command whose request was given up long ago arrives as late as one of another process.
+            let by = key.open.contains(&(process, kind)).then_some(process);
+            key.loosen(by, at, self.caching(), &state.paused_until);
         }
         if kind.is_applied_once() && !key.is_leased() {
             let asked = key.asked.entry((process, kind)).or_default();
@@ -190,8 +193,13 @@ impl Checks {
         }
         key.last_policy = Some(call.policy.clone());
         match kind {
-            Kind::Other("refund", cost) if !key.is_leased() => key.refunded += u64::from(cost),
-            Kind::Other("reset", _) => key.resets += 1,
+            Kind::Other("refund", cost) if !key.is_leased() => {
+                key.allow(at, Allowance::Refund(cost));
+            }
+            Kind::Other("reset", _) => {
+                key.resets += 1;
+                key.allow(at, Allowance::Reset);
+            }
             _ => {}
         }
         let oldest = at.saturating_sub(10_000);
@@ -201,10 +209,18 @@ impl Checks {
 
     /// A client asks a process for an operation.
     pub(crate) fn asked(&self, process: usize, key: &[u8], kind: Kind) {
-        if let Some(key) = self.state.lock().keys.get_mut(key)
-            && kind.is_applied_once()
-        {
-            *key.asked.entry((process, kind)).or_default() += 1;
+        if let Some(key) = self.state.lock().keys.get_mut(key) {
+            key.open.push((process, kind));
+            if kind.is_applied_once() {
+                *key.asked.entry((process, kind)).or_default() += 1;
+            }
+        }
+    }
+
+    /// A process ends, with the requests that it has not answered.
+    pub(crate) fn restarts(&self, process: usize) {
+        for key in self.state.lock().keys.values_mut() {
+            key.open.retain(|it| it.0 != process);
         }
     }
 
@@ -212,6 +228,12 @@ impl Checks {
     pub(crate) fn answered(&self, answered: &Answered<'_>) {
         let now = self.time.millis();
         let mut state = self.state.lock();
+        if let Some(key) = state.keys.get_mut(answered.key) {
+            let asked = (answered.process, answered.kind);
+            if let Some(index) = key.open.iter().position(|it| *it == asked) {
+                key.open.swap_remove(index);
+            }
+        }
         let took = now - answered.sent;
         let most = self.deadline + TICKS + answered.paused;
         if took > most {
