@@ -22,7 +22,7 @@ use crate::{
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process},
     random::Random,
-    redis_model::{Policies, RedisModel},
+    redis_model::{Brand, Policies, RedisModel},
     table,
     time::{HostClock, VirtualTime},
 };
@@ -136,7 +136,8 @@ impl<'a> World<'a> {
         let checks = Checks::new(time, plan.processes, plan.denial_cache, DEADLINE, known);
         let checks = Arc::new(checks);
         let clock = HostClock::new(time, &Random::new(plan.seed, "server"));
-        let server = RedisModel::new(clock, policies, Arc::clone(&log), Arc::clone(&checks));
+        let brand = if plan.seed.is_multiple_of(2) { Brand::Redis } else { Brand::Valkey };
+        let server = RedisModel::new(brand, clock, policies, Arc::clone(&log), Arc::clone(&checks));
         let link = |index| Link::new(Random::new(plan.seed, &format!("link {index}")));
         let links = (0..plan.processes).map(link).collect();
         let processes = Vec::new();

@@ -3,12 +3,14 @@
 //! Each value has a shadow: the state of the oracle for its key. It is copied, kept and lost with the value. Whatever a
 //! script decides, the oracle decides as well, and both must agree.
 
+#[cfg(test)]
+mod compared;
 mod script;
 mod server;
 mod session;
 
 pub(crate) use self::{
     script::{Policies, ScriptCall, ScriptOperation},
-    server::RedisModel,
+    server::{Brand, RedisModel},
     session::serve,
 };

@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sluicegate_core::{
-    Decision, Entry, HoldOperation, Operation, Policy, Timestamp, apply, apply_hold,
+    Decision, Entry, GcraName, HoldOperation, Operation, Policy, Timestamp, apply, apply_hold,
 };
 use sluicegate_redis::script::Plan;
 
-/// Lengths of the only argument of a take on the fast path, and where the policy begins in it.
+/// Lengths of the argument of a take on the fast path, of gcra and of a log, and where the policy begins in it.
 const FAST_LENGTHS: [usize; 2] = [36, 27];
+/// The script knows greater debts on its other path only.
+const MAX_FAST_DEBT: u64 = 1 << 52;
 const COST_BYTES: usize = 4;
 
 /// The policies that scripts may get, by the bytes that stand for them.
@@ -30,6 +32,16 @@ pub(crate) struct ScriptCall<'a> {
     pub(crate) operation: ScriptOperation<'a>,
 }
 
+/// A call with what else its arguments say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceivedCall<'a> {
+    pub(super) call: ScriptCall<'a>,
+    /// Whether the script may reply with the debt of the key before.
+    replies_with_debt: bool,
+    /// The time, which only tests set.
+    pub(super) at: Option<Timestamp>,
+}
+
 impl Policies {
     /// Adds a policy.
     pub(crate) fn add(&mut self, policy: &Policy) -> Result<()> {
@@ -47,20 +59,22 @@ impl Policies {
     }
 
     /// The call that `arguments`, those after the key, stand for.
-    pub(crate) fn call<'a>(&'a self, arguments: &[&'a [u8]]) -> Result<ScriptCall<'a>> {
-        if let [only] = arguments
-            && FAST_LENGTHS.contains(&only.len())
-        {
-            let (cost, policy) = only.split_at(COST_BYTES);
+    pub(super) fn call<'a>(&'a self, arguments: &[&'a [u8]]) -> Result<ReceivedCall<'a>> {
+        let argument = |index: usize| arguments.get(index).copied().unwrap_or_default();
+        let time = |digits: &[u8]| match digits {
+            b"" => Ok(None),
+            _ => number(digits).map(|micros| Some(Timestamp::saturating_from_micros(micros))),
+        };
+        if FAST_LENGTHS.contains(&argument(0).len()) {
+            let (cost, policy) = argument(0).split_at(COST_BYTES);
             let cost = u32::from_le_bytes(cost.try_into()?);
             let operation = ScriptOperation::OnKey(Operation::Take(cost));
-            return Ok(ScriptCall { policy: self.find(policy)?, operation });
+            let call = ScriptCall { policy: self.find(policy)?, operation };
+            let replies_with_debt = argument(0).len() == FAST_LENGTHS[0];
+            return Ok(ReceivedCall { call, replies_with_debt, at: time(argument(1))? });
         }
-        let argument = |index: usize| arguments.get(index).copied().unwrap_or_default();
         let cost = || number(argument(1)).and_then(|it| Ok(u32::try_from(it)?));
         let span = || number(argument(3)).map(Duration::from_micros);
-        // Clocks of processes differ.
-        ensure!(argument(5).is_empty(), "a process sets the time of a decision");
         let id = argument(6);
         let on_key = ScriptOperation::OnKey;
         let on_hold = ScriptOperation::OnHold;
@@ -79,12 +93,29 @@ impl Policies {
             b"renew" => on_hold(HoldOperation::Renew { id, ttl: Some(span()?) }),
             other => bail!("no operation of a script: {}", other.escape_ascii()),
         };
-        Ok(ScriptCall { policy: self.find(argument(2))?, operation })
+        let call = ScriptCall { policy: self.find(argument(2))?, operation };
+        Ok(ReceivedCall { call, replies_with_debt: false, at: time(argument(5))? })
     }
 
     fn find(&self, bytes: &[u8]) -> Result<&Policy> {
         let unknown = || format!("a policy that is not part of the plan: {}", bytes.escape_ascii());
         self.0.get(bytes).with_context(unknown)
+    }
+}
+
+impl ReceivedCall<'_> {
+    /// The debt with which the script replies in place of a decision, for the `entry` before it.
+    pub(super) fn debt(&self, entry: Option<&Entry>, now: Timestamp) -> Option<u64> {
+        let ScriptCall { policy, operation: ScriptOperation::OnKey(Operation::Take(cost)) } =
+            self.call
+        else {
+            return None;
+        };
+        let gcra = policy.as_gcra().filter(|_| self.replies_with_debt)?;
+        let is_known = entry.is_none_or(|entry| entry.policy() == policy);
+        let in_time = cost <= gcra.burst() && gcra.name() != GcraName::LeakyQueue;
+        let debt = entry.map_or(Some(0), |entry| entry.debt(now))?;
+        u64::try_from(debt).ok().filter(|&debt| is_known && in_time && debt < MAX_FAST_DEBT)
     }
 }
 

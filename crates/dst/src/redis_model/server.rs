@@ -14,15 +14,23 @@ use sluicegate_conformance::{
 use sluicegate_core::{Decision, Entry, Timestamp};
 use tokio::time::Instant;
 
-use super::script::{Policies, ScriptCall, ScriptOperation};
+use super::script::{Policies, ReceivedCall, ScriptCall, ScriptOperation};
 use crate::{check::Checks, event_log::EventLog, time::HostClock};
 
 /// For how long the server can lose its last writes.
 const MAX_LOST: Duration = Duration::from_secs(2);
 
+/// Whose texts a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brand {
+    Redis,
+    Valkey,
+}
+
 /// A server.
 #[derive(Debug)]
 pub(crate) struct RedisModel {
+    pub(super) brand: Brand,
     pub(crate) clock: HostClock,
     pub(super) policies: Policies,
     log: Arc<EventLog>,
@@ -70,6 +78,7 @@ pub(super) enum Refusal {
 
 impl RedisModel {
     pub(crate) fn new(
+        brand: Brand,
         clock: HostClock,
         policies: Policies,
         log: Arc<EventLog>,
@@ -86,7 +95,7 @@ impl RedisModel {
             read_only_until: now,
             full_until: now,
         };
-        Arc::new(Self { clock, policies, log, checks, state: Mutex::new(state) })
+        Arc::new(Self { brand, clock, policies, log, checks, state: Mutex::new(state) })
     }
 
     /// Whether connections are accepted.
@@ -154,15 +163,16 @@ impl RedisModel {
         self.state.lock().full_until = Instant::now() + span;
     }
 
-    /// Runs a script that decides.
+    /// Runs a script that decides. Returns the debt of the key before, if the script replies with that.
     pub(super) fn decide(
         &self,
         process: usize,
         key: &[u8],
-        call: ScriptCall<'_>,
-    ) -> Result<Decision, String> {
+        received: ReceivedCall<'_>,
+    ) -> Result<(Decision, Option<u64>), String> {
+        let call = received.call;
         let mut state = self.state.lock();
-        let now = self.clock.now();
+        let now = received.at.unwrap_or_else(|| self.clock.now());
         let before = state.values.get(key).cloned();
         let mut value = before.clone().unwrap_or_default();
         if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
@@ -173,9 +183,12 @@ impl RedisModel {
             self.compare(key, call, now, (&fresh, &kept));
         }
         let old = value.entry.clone();
+        let debt = received.debt(old.as_ref(), now);
         let decided = call.apply(&mut value.entry, now);
         let is_write = value.entry != old;
-        if is_write && let Some(refusal) = state.refusal() {
+        // A key can be deleted without memory.
+        let is_refused = |it: &Refusal| value.entry.is_some() || *it == Refusal::ReadOnly;
+        if is_write && let Some(refusal) = state.refusal().filter(is_refused) {
             return Err(refusal.text().to_owned());
         }
         let by_oracle = shadow(&mut value.shadow, key, call, now);
@@ -191,8 +204,9 @@ impl RedisModel {
             decision.to_integers()
         ));
         if is_write && let Some(entry) = &value.entry {
-            let ends = now + entry.lifetime(now);
-            value.expires = ends.as_micros().div_ceil(1000);
+            let ends = (now + entry.lifetime(now)).as_micros().div_ceil(1000);
+            // Keys of tests live for an hour at least, whatever the time.
+            value.expires = if received.at.is_some() { u64::MAX } else { ends };
         }
         let at = Instant::now();
         while state.changes.front().is_some_and(|change| at - change.at > MAX_LOST) {
@@ -204,7 +218,7 @@ impl RedisModel {
         }
         drop(state);
         self.checks.applied(process, key, call, decision, now);
-        Ok(decision)
+        Ok((decision, debt))
     }
 
     /// Records a violation if the oracle decides otherwise.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
+use sluicegate_redis::script::TEST_PREFIX;
 use sluicegate_resp::{Arguments, Parser, Version, Writer};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::{Instant, sleep_until},
 };
 
-use super::server::RedisModel;
+use super::server::{Brand, RedisModel};
 use crate::network::Stream;
 
 /// Serves a connection of `process`, until it ends.
@@ -46,7 +47,7 @@ pub(crate) async fn serve(server: Arc<RedisModel>, process: usize, mut stream: S
 
 impl RedisModel {
     /// Runs a command, and writes its reply.
-    fn run(&self, process: usize, arguments: &[&[u8]], out: &mut Vec<u8>) {
+    pub(super) fn run(&self, process: usize, arguments: &[&[u8]], out: &mut Vec<u8>) {
         let mut writer = Writer::new(out, Version::Resp3);
         let Some((&name, rest)) = arguments.split_first() else { return };
         match (name, rest) {
@@ -56,6 +57,10 @@ impl RedisModel {
                 writer.bulk("redis");
                 writer.bulk("proto");
                 writer.integer(3);
+            }
+            (b"SCRIPT", [b"FLUSH"]) => {
+                self.flush_scripts();
+                writer.simple("OK");
             }
             (b"CLIENT", _) => writer.simple("OK"),
             (b"PING", _) => writer.simple("PONG"),
@@ -79,7 +84,10 @@ impl RedisModel {
                 if self.state.lock().scripts.contains(&*String::from_utf8_lossy(sha1)) {
                     self.run_script(process, rest, &mut writer);
                 } else {
-                    writer.error("NOSCRIPT No matching script. Please use EVAL.");
+                    writer.error(match self.brand {
+                        Brand::Redis => "NOSCRIPT No matching script. Please use EVAL.",
+                        Brand::Valkey => "NOSCRIPT No matching script.",
+                    });
                 }
             }
             _ => {
@@ -110,8 +118,13 @@ impl RedisModel {
                 return writer.error("ERR invalid arguments");
             }
         };
+        if call.at.is_some() && !key.starts_with(TEST_PREFIX) {
+            // Clocks of processes differ.
+            self.checks.violation(format_args!("exactness: a process sets the time of a decision"));
+        }
         match self.decide(process, key, call) {
-            Ok(decision) => writer.integers(&decision.to_integers()),
+            Ok((_, Some(debt))) => writer.integer(debt.cast_signed()),
+            Ok((decision, None)) => writer.integers(&decision.to_integers()),
             Err(error) => writer.error(error),
         }
     }

@@ -1,0 +1,219 @@
+//! The model answers as real servers do, byte for byte.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use sluicegate_core::{PreparedPolicy, Timestamp};
+use sluicegate_redis::script::{Arguments, Plan as ScriptPlan, TEST_PREFIX};
+use sluicegate_testing::{Engine, Server, size};
+
+use super::{Brand, Policies, RedisModel, ScriptOperation};
+use crate::{
+    check::Checks,
+    event_log::{EventLog, Output},
+    plan::{Action, Plan, PolicyPlan, Request},
+    random::Random,
+    time::{HostClock, VirtualTime},
+};
+
+/// The script that tries whether the server accepts writes.
+const PROBE: &str = include_str!("../../../redis/lua/probe.lua");
+/// Commands that are sent at once.
+const BATCH: usize = 100;
+
+/// A server and the model, which get the same commands.
+struct Both {
+    stream: TcpStream,
+    model: Arc<RedisModel>,
+    /// Commands to be sent, and what the model replied to each.
+    commands: Vec<Vec<Vec<u8>>>,
+    replies: Vec<Vec<u8>>,
+    sent: u64,
+}
+
+impl Both {
+    fn start(server: &Server, brand: Brand, policies: Policies) -> Self {
+        let time = VirtualTime::start();
+        let log = Arc::new(EventLog::new(time, Output::Nothing));
+        let checks = Arc::new(Checks::new(time, 1, 0, 15, std::iter::empty()));
+        let clock = HostClock::new(time, &Random::new(0, "server"));
+        let model = RedisModel::new(brand, clock, policies, log, checks);
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // The reply names the version: it is read to its end, which is known by the one to the PING.
+        stream.write_all(b"HELLO 3\r\nPING\r\n").unwrap();
+        let mut read = Vec::new();
+        while !read.ends_with(b"+PONG\r\n") {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            read.extend_from_slice(&bytes[..count]);
+        }
+        Self { stream, model, commands: Vec::new(), replies: Vec::new(), sent: 0 }
+    }
+
+    fn send(&mut self, command: &[&[u8]]) {
+        let mut reply = Vec::new();
+        self.model.run(0, command, &mut reply);
+        self.commands.push(command.iter().map(|it| it.to_vec()).collect());
+        self.replies.push(reply);
+        if self.commands.len() == BATCH {
+            self.compare();
+        }
+    }
+
+    /// Sends what has been collected, and compares the replies.
+    fn compare(&mut self) {
+        let mut bytes = Vec::new();
+        for command in &self.commands {
+            write!(bytes, "*{}\r\n", command.len()).unwrap();
+            for argument in command {
+                write!(bytes, "${}\r\n", argument.len()).unwrap();
+                bytes.extend_from_slice(argument);
+                bytes.extend_from_slice(b"\r\n");
+            }
+        }
+        self.stream.write_all(&bytes).unwrap();
+        for (command, expected) in self.commands.drain(..).zip(self.replies.drain(..)) {
+            let mut found = vec![0; expected.len()];
+            self.stream.read_exact(&mut found).unwrap();
+            if found != expected {
+                let mut rest = vec![0; 500];
+                let count = self.stream.read(&mut rest).unwrap_or_default();
+                found.extend_from_slice(&rest[..count]);
+                let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+                let words: Vec<_> =
+                    command.iter().map(|it| shown(&it[..it.len().min(80)])).collect();
+                panic!("{words:?}\n  server: {}\n  model: {}", shown(&found), shown(&expected));
+            }
+            self.sent += 1;
+        }
+    }
+}
+
+/// The arguments of a request at a time, after the key.
+fn arguments<'a>(
+    script: &'a ScriptPlan,
+    policy: &PreparedPolicy,
+    operation: ScriptOperation<'a>,
+    now: Timestamp,
+) -> Option<Arguments<'a>> {
+    match operation {
+        ScriptOperation::OnKey(operation) => script.arguments(operation, now, Some(now), &[]).ok(),
+        ScriptOperation::OnHold(operation) => {
+            let ttl = policy.policy().check_hold(&operation).ok()?;
+            Some(script.hold_arguments(operation, ttl, now, Some(now), &[]))
+        }
+    }
+}
+
+/// What the server refuses for a time, with the same commands for it and the model.
+const HOUR: Duration = Duration::from_hours(1);
+
+/// Requests of plans, by scripts that are known and unknown. Now and then the server has no memory, or accepts no writes.
+fn model_answers_as(engine: Engine, brand: Brand) {
+    let server = Server::start(engine);
+    let wanted = size("SLUICEGATE_MODEL_COMMANDS", 20_000);
+    let (mut sent, mut seed) = (0, 0);
+    while sent < wanted {
+        let plan = Plan::from_seed(seed);
+        seed += 1;
+        if plan.table.is_some() {
+            continue;
+        }
+        let policies: Vec<Vec<_>> = plan
+            .keys
+            .iter()
+            .map(|key| key.0.iter().map(|it: &PolicyPlan| it.prepare().unwrap()).collect())
+            .collect();
+        let scripts: Vec<Vec<_>> = policies
+            .iter()
+            .map(|key| key.iter().map(|it: &PreparedPolicy| ScriptPlan::new(it.policy())).collect())
+            .collect();
+        let mut known = Policies::default();
+        policies.iter().flatten().for_each(|it| known.add(it.policy()).unwrap());
+        let mut both = Both::start(&server, brand, known);
+        let random = Random::new(seed, "compared");
+        both.send(&[b"SCRIPT", b"FLUSH"]);
+        both.send(&[b"PING"]);
+        both.send(&[b"COMMAND", b"INFO", b"SG.TAKE"]);
+        both.send(&[b"EVAL", PROBE.as_bytes(), b"1", b"sg:test:probe"]);
+        let mut used = vec![0; policies.len()];
+        let mut number = 0;
+        for (index, step) in plan.steps.iter().enumerate() {
+            if index == plan.steps.len() / 2 {
+                both.compare();
+                match seed % 3 {
+                    0 => {
+                        server.ask::<()>("CONFIG SET maxmemory 1");
+                        both.model.exhaust_memory(HOUR);
+                    }
+                    1 => {
+                        server.ask::<()>("REPLICAOF 127.0.0.1 1");
+                        both.model.refuse_writes(HOUR);
+                    }
+                    _ => {}
+                }
+                both.send(&[b"EVAL", PROBE.as_bytes(), b"1", b"sg:test:probe"]);
+            }
+            match &step.action {
+                Action::UsePolicy { key, policy } => used[*key] = *policy,
+                Action::Request(requests) => {
+                    for &(key, request) in requests {
+                        number += 1;
+                        let (policy, script) =
+                            (&policies[key][used[key]], &scripts[key][used[key]]);
+                        // Clocks are set back, too.
+                        let back = if random.chance(1) { random.below(5_000_000) } else { 0 };
+                        let micros = 1_700_000_000_000_000 + step.at * 1000 + number % 1000 - back;
+                        let now = Timestamp::saturating_from_micros(micros);
+                        let name = [TEST_PREFIX, format!("{seed}-{key}").as_bytes()].concat();
+                        request_one(&mut both, (policy, script), request, &name, now);
+                    }
+                }
+                _ => {}
+            }
+        }
+        both.compare();
+        server.ask::<()>("CONFIG SET maxmemory 0");
+        server.ask::<()>("REPLICAOF NO ONE");
+        assert_eq!(both.model.checks.take_violation(), None, "seed {seed}");
+        sent += both.sent;
+    }
+    println!("figure: {sent} commands to {engine:?} and to the model, 0 answers differ");
+}
+
+fn request_one(
+    both: &mut Both,
+    (policy, script): (&PreparedPolicy, &ScriptPlan),
+    request: Request,
+    name: &[u8],
+    now: Timestamp,
+) {
+    let id = request.hold_id();
+    let Some(arguments) = arguments(script, policy, request.operation(&id), now) else { return };
+    let (sha1, text) = (script.script().sha1(), script.script().text());
+    let is_known = both.model.state.lock().scripts.contains(sha1);
+    let call = |both: &mut Both, head: [&[u8]; 2]| {
+        let mut command = vec![head[0], head[1], b"1", name];
+        command.extend(arguments.iter());
+        both.send(&command);
+    };
+    call(both, [b"EVALSHA", sha1.as_bytes()]);
+    if !is_known {
+        call(both, [b"EVAL", text.as_bytes()]);
+    }
+}
+
+#[test]
+fn model_answers_as_redis_7_0() {
+    model_answers_as(Engine::Redis70, Brand::Redis);
+}
+
+#[test]
+fn model_answers_as_valkey_9_1() {
+    model_answers_as(Engine::Valkey91, Brand::Valkey);
+}
