@@ -39,6 +39,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
+    ("SLUICEGATE_MODEL_COMMANDS", "1000000"),
     ("SLUICEGATE_OLD_KEYS", "400000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_PROMISES", "100000"),
@@ -81,6 +82,7 @@ const TESTS: &[Tests] = &[
             "threads::",
         ],
     ),
+    ("sluicegate-dst", PROGRAM, &["redis_model::"]),
     ("sluicegate-server", LIBRARY, &["net::secret::", "server::"]),
     (
         "sluicegate-server",
@@ -113,6 +115,9 @@ const TESTS: &[Tests] = &[
 
 /// Instead of the name of a test binary: the tests beside the code.
 pub(crate) const LIBRARY: &str = "lib";
+
+/// The same, of a package with a program.
+const PROGRAM: &str = "bins";
 
 /// A package, its test binary, and modules of that; an empty list means all.
 pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
@@ -162,6 +167,7 @@ fn test(
     command.args(["test", "--release", "--locked", "--no-fail-fast", "-p", package]);
     match binary {
         LIBRARY => command.arg("--lib"),
+        PROGRAM => command.arg("--bins"),
         binary => command.args(["--test", binary]),
     };
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);

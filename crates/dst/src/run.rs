@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use sluicegate_core::{Outcome, PreparedPolicy, Retry, Source};
+use sluicegate_core::{Operation, Outcome, PreparedPolicy, Retry, Source};
 use tokio::time::{sleep, sleep_until};
 
 use crate::{
@@ -296,6 +296,9 @@ impl<'a> World<'a> {
     async fn return_when_told(&self, key: &Key) {
         let process = &self.processes[0];
         let take = key.request(0, Request::Take(1));
+        if key.policies[0].policy().check_operation(Operation::Take(1)).is_err() {
+            return;
+        }
         for _ in 0..8 {
             let Ok(answer) = process.ask(&take).await else { return };
             let Outcome::Deny { retry: Retry::After(after) } = answer.outcome else { continue };

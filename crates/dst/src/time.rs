@@ -10,6 +10,8 @@ use crate::random::Random;
 
 /// What clocks show at the start of a run, in microseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
+/// A midnight in UTC after it.
+const MIDNIGHT: u64 = 1_700_006_400_000_000;
 
 /// The virtual time of a run. It moves in milliseconds, as tokio's timers do.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +55,11 @@ struct ClockState {
 impl HostClock {
     pub(crate) fn new(time: VirtualTime, random: &Random) -> Self {
         // Up to five minutes apart, and up to 200 parts per million off.
-        let start = START + random.below(600_000_000);
+        let mut start = START + random.below(600_000_000);
+        if random.chance(20) {
+            // A day ends during the run.
+            start = MIDNIGHT - random.below(8_000_000);
+        }
         let state = ClockState { start: start.cast_signed(), last: (0, 0) };
         let drift = random.below(401).cast_signed() - 200;
         Self { time, drift, state: Mutex::new(state) }

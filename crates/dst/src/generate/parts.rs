@@ -20,7 +20,20 @@ pub(super) struct Features {
 
 pub(super) fn key(random: &Random, features: &Features) -> KeyPlan {
     let policies = if features.policy_changes { 1 + random.index(3) } else { 1 };
-    KeyPlan((0..policies).map(|_| policy(random)).collect())
+    let is_concurrency = features.holds && random.chance(20);
+    let policy = |_| if is_concurrency { concurrency(random) } else { policy(random) };
+    KeyPlan((0..policies).map(policy).collect())
+}
+
+/// A policy with a limit on requests in flight, alone or beside another limit.
+fn concurrency(random: &Random) -> PolicyPlan {
+    let mut plan = policy(random);
+    let limit =
+        format!("concurrency:{}/{}", random.between(1, 9), random.pick(&["400ms", "3s", "30s"]));
+    let is_alone = plan.policy.contains("leaky-queue") || random.chance(50);
+    plan.policy = if is_alone { limit } else { format!("{limit},{}", plan.policy) };
+    plan.lease = 0;
+    plan
 }
 
 pub(super) fn policy(random: &Random) -> PolicyPlan {
@@ -44,7 +57,8 @@ pub(super) fn policy(random: &Random) -> PolicyPlan {
 pub(super) fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
     let period = random.pick(&["1s", "500ms", "3s", "7s"]);
-    match random.below(12) {
+    let unit = random.pick(&["day", "week", "month:tz=Europe/Berlin", "day:tz=America/New_York"]);
+    match random.below(13) {
         0 | 1 => format!("gcra:{count}/{period}:burst={burst}"),
         2 => format!("token-bucket:{count}/{period}:burst={burst}"),
         3 => format!("leaky-bucket:{count}/{period}:burst={burst}"),
@@ -55,6 +69,7 @@ pub(super) fn limit(random: &Random) -> String {
         8 => format!("sliding-counter:{count}/{period}"),
         9 => format!("token-bucket:{count}/{period}:refill=interval"),
         10 => format!("token-bucket:{count}/{period}:burst={burst}:borrow"),
+        11 => format!("fixed-window:{count}/{unit}"),
         _ => format!("gcra:{count}/{period}"),
     }
 }
@@ -69,20 +84,31 @@ pub(super) fn request(
     let cost = u32::try_from(*random.pick(&[1, 1, 1, 1, 2, 3, 7])).unwrap_or(1);
     let is_leased = policies.iter().any(|it| it.lease > 0);
     let has_queue = policies.iter().any(|it| it.policy.contains("leaky-queue"));
-    if features.holds && !has_queue && !is_leased && random.chance(30) {
+    let is_concurrency = policies.iter().any(|it| it.policy.starts_with("concurrency"));
+    if features.holds && !has_queue && !is_leased && (is_concurrency || random.chance(30)) {
         if let Some(place) = open.iter().position(|it| it.0 == key)
             && random.chance(60)
         {
             let (_, id) = open[place];
             if random.chance(25) {
-                return Request::Renew(id, random.between(20, 3000));
+                return Request::Renew(
+                    id,
+                    random.between(20, if is_concurrency { 400 } else { 3000 }),
+                );
             }
             open.swap_remove(place);
             return Request::Settle(id, random.chance(50).then_some(cost));
         }
+        if is_concurrency && random.chance(10) {
+            return if random.chance(30) { Request::Reset } else { Request::Peek(cost) };
+        }
         let id = random.below(1 << 40);
         open.push((key, id));
-        return Request::Hold(id, cost, random.between(20, 3000));
+        return Request::Hold(
+            id,
+            cost,
+            random.between(20, if is_concurrency { 400 } else { 3000 }),
+        );
     }
     match random.below(20) {
         0 => Request::Peek(cost),

@@ -3,6 +3,7 @@
 //! Each value has a shadow: the state of the oracle for its key. It is copied, kept and lost with the value. Whatever a
 //! script decides, the oracle decides as well, and both must agree.
 
+mod calendars;
 #[cfg(test)]
 mod compared;
 mod script;

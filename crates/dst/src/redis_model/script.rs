@@ -40,6 +40,18 @@ pub(super) struct ReceivedCall<'a> {
     replies_with_debt: bool,
     /// The time, which only tests set.
     pub(super) at: Option<Timestamp>,
+    /// The calendars that are given.
+    pub(super) calendars: &'a [u8],
+}
+
+/// What a script replies.
+#[derive(Clone, Debug)]
+pub(super) enum ScriptReply {
+    Decision(Decision),
+    /// The debt of the key before, from which the client makes the decision.
+    Debt(u64),
+    /// Nothing was applied: these calendars are to be given.
+    Calendars(Timestamp, Vec<Vec<u8>>),
 }
 
 impl Policies {
@@ -71,7 +83,8 @@ impl Policies {
             let operation = ScriptOperation::OnKey(Operation::Take(cost));
             let call = ScriptCall { policy: self.find(policy)?, operation };
             let replies_with_debt = argument(0).len() == FAST_LENGTHS[0];
-            return Ok(ReceivedCall { call, replies_with_debt, at: time(argument(1))? });
+            let at = time(argument(1))?;
+            return Ok(ReceivedCall { call, replies_with_debt, at, calendars: b"" });
         }
         let cost = || number(argument(1)).and_then(|it| Ok(u32::try_from(it)?));
         let span = || number(argument(3)).map(Duration::from_micros);
@@ -94,7 +107,8 @@ impl Policies {
             other => bail!("no operation of a script: {}", other.escape_ascii()),
         };
         let call = ScriptCall { policy: self.find(argument(2))?, operation };
-        Ok(ReceivedCall { call, replies_with_debt: false, at: time(argument(5))? })
+        let (at, calendars) = (time(argument(5))?, argument(4));
+        Ok(ReceivedCall { call, replies_with_debt: false, at, calendars })
     }
 
     fn find(&self, bytes: &[u8]) -> Result<&Policy> {

@@ -11,10 +11,13 @@ use parking_lot::Mutex;
 use sluicegate_conformance::{
     HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
 };
-use sluicegate_core::{Decision, Entry, Timestamp};
+use sluicegate_core::{Decision, Entry, Operation, Timestamp};
 use tokio::time::Instant;
 
-use super::script::{Policies, ReceivedCall, ScriptCall, ScriptOperation};
+use super::{
+    calendars,
+    script::{Policies, ReceivedCall, ScriptCall, ScriptOperation, ScriptReply},
+};
 use crate::{check::Checks, event_log::EventLog, time::HostClock};
 
 /// For how long the server can lose its last writes.
@@ -163,13 +166,13 @@ impl RedisModel {
         self.state.lock().full_until = Instant::now() + span;
     }
 
-    /// Runs a script that decides. Returns the debt of the key before, if the script replies with that.
+    /// Runs a script that decides.
     pub(super) fn decide(
         &self,
         process: usize,
         key: &[u8],
         received: ReceivedCall<'_>,
-    ) -> Result<(Decision, Option<u64>), String> {
+    ) -> Result<ScriptReply, String> {
         let call = received.call;
         let mut state = self.state.lock();
         let now = received.at.unwrap_or_else(|| self.clock.now());
@@ -183,9 +186,14 @@ impl RedisModel {
             self.compare(key, call, now, (&fresh, &kept));
         }
         let old = value.entry.clone();
+        if let Some(missing) = missing_calendars(old.as_ref(), received) {
+            return Ok(ScriptReply::Calendars(now, missing));
+        }
         let debt = received.debt(old.as_ref(), now);
         let decided = call.apply(&mut value.entry, now);
-        let is_write = value.entry != old;
+        // A script writes what is left after a refund, even if it is the same.
+        let refunds = matches!(call.operation, ScriptOperation::OnKey(Operation::Refund(1..)));
+        let is_write = value.entry != old || refunds && old.is_some();
         // A key can be deleted without memory.
         let is_refused = |it: &Refusal| value.entry.is_some() || *it == Refusal::ReadOnly;
         if is_write && let Some(refusal) = state.refusal().filter(is_refused) {
@@ -218,7 +226,7 @@ impl RedisModel {
         }
         drop(state);
         self.checks.applied(process, key, call, decision, now);
-        Ok((decision, debt))
+        Ok(debt.map_or(ScriptReply::Decision(decision), ScriptReply::Debt))
     }
 
     /// Records a violation if the oracle decides otherwise.
@@ -273,6 +281,16 @@ impl Refusal {
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         }
     }
+}
+
+/// The calendars that the script asks for: those of the policy, and of that under which the key was written. (A real one
+/// asks only if it needs them.)
+fn missing_calendars(entry: Option<&Entry>, received: ReceivedCall<'_>) -> Option<Vec<Vec<u8>>> {
+    let policy = received.call.policy;
+    let stored = entry.map(Entry::policy).filter(|stored| *stored != policy)?;
+    let names = [calendars::names(policy), calendars::names(stored)].concat();
+    let is_given = |name: &Vec<u8>| calendars::is_given(name, received.calendars);
+    (!names.iter().all(is_given)).then_some(names)
 }
 
 /// The decision of the oracle.

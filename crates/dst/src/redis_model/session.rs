@@ -10,7 +10,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::server::{Brand, RedisModel};
+use super::{
+    script::ScriptReply,
+    server::{Brand, RedisModel},
+};
 use crate::network::Stream;
 
 /// Serves a connection of `process`, until it ends.
@@ -123,8 +126,13 @@ impl RedisModel {
             self.checks.violation(format_args!("exactness: a process sets the time of a decision"));
         }
         match self.decide(process, key, call) {
-            Ok((_, Some(debt))) => writer.integer(debt.cast_signed()),
-            Ok((decision, None)) => writer.integers(&decision.to_integers()),
+            Ok(ScriptReply::Debt(debt)) => writer.integer(debt.cast_signed()),
+            Ok(ScriptReply::Decision(decision)) => writer.integers(&decision.to_integers()),
+            Ok(ScriptReply::Calendars(now, names)) => {
+                writer.array(1 + names.len());
+                writer.integer(now.as_micros().cast_signed());
+                names.into_iter().for_each(|name| writer.bulk(name));
+            }
             Err(error) => writer.error(error),
         }
     }
