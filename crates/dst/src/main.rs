@@ -9,6 +9,7 @@ mod event_log;
 mod generate;
 mod meter;
 mod network;
+mod oracle;
 mod outcome;
 mod picture;
 mod plan;

@@ -68,6 +68,8 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     /// Operations on keys, in one call if there are several.
     Request(Vec<(usize, Request)>),
+    /// One decision on several keys with their costs.
+    Together(Together, Vec<(usize, u32)>),
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
     /// Takes from `count` keys that no step has named, under the policy of `key`.
@@ -76,6 +78,15 @@ pub(crate) enum Action {
     Revisit { flood: usize, first: usize, count: usize },
     /// Something goes wrong, for `span` milliseconds.
     Fault { kind: FaultKind, span: u64, amount: i64 },
+}
+
+/// An operation on several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    Take,
+    Peek,
+    /// The number of the hold, its lifetime in milliseconds.
+    Hold(u64, u64),
 }
 
 /// What goes wrong.

@@ -14,17 +14,17 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, KeyedOperation, Operation, PreparedPolicy, Source, Store as _,
-    StoreError, StoreStatus, Timestamp,
+    Answer, BoxFuture, Counters, KeyedOperation, KeyedTake, MultiKeyOperation, Operation,
+    PreparedPolicy, Source, Store as _, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_redis::{Connection, Environment, Options, RedisStore};
 use tokio::{task::AbortHandle, time::sleep};
 
 use crate::{
-    check::{Answered, Checks, Kind},
+    check::{Answered, AnsweredTogether, Checks, Kind},
     event_log::EventLog,
     network::Link,
-    plan::Request,
+    plan::{Request, Together},
     random::Random,
     recording::MarkKind,
     redis_model::{RedisModel, ScriptCall, ScriptOperation, serve},
@@ -125,6 +125,14 @@ pub(crate) struct KeyRequest {
     pub(crate) key: Vec<u8>,
     pub(crate) policy: PreparedPolicy,
     pub(crate) request: Request,
+}
+
+/// Units of a key, to be taken together with those of others.
+#[derive(Clone, Debug)]
+pub(crate) struct TakeOfKey {
+    pub(crate) key: Vec<u8>,
+    pub(crate) policy: PreparedPolicy,
+    pub(crate) cost: u32,
 }
 
 /// A running process.
@@ -257,6 +265,64 @@ impl Process {
         for (request, result) in requests.iter().zip(&results) {
             self.answered(request, request.request.operation(&[]), sent, result);
         }
+    }
+
+    /// Decides on several keys together, in the background.
+    pub(crate) fn request_together(&self, operation: Together, takes: Vec<TakeOfKey>) {
+        let process = self.clone();
+        self.host.open.fetch_add(1, Ordering::Relaxed);
+        self.host.spawn(async move {
+            process.ask_together(operation, &takes).await;
+            process.host.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    async fn ask_together(&self, together: Together, takes: &[TakeOfKey]) {
+        let (host, (sent, closed)) = (&self.host, self.sent());
+        let id =
+            if let Together::Hold(id, _) = together { format!("hold{id}") } else { String::new() };
+        let operation = match together {
+            Together::Take => MultiKeyOperation::Take,
+            Together::Peek => MultiKeyOperation::Peek,
+            Together::Hold(_, ttl) => {
+                MultiKeyOperation::Hold { id: id.as_bytes(), ttl: Some(Duration::from_millis(ttl)) }
+            }
+        };
+        let keyed: Vec<_> = takes
+            .iter()
+            .map(|TakeOfKey { key, policy, cost }| KeyedTake { key, policy, cost: *cost })
+            .collect();
+        if together == Together::Take {
+            let takes = takes.iter().map(|it| (it.key.clone(), it.cost)).collect();
+            self.checks.asked_together(host.index, takes);
+        }
+        let result = self.store.apply_multi_key(operation, &keyed).await;
+        let by_oracle = |TakeOfKey { key, policy, cost }: &TakeOfKey| {
+            let operation = ScriptOperation::OnKey(Operation::Peek(*cost));
+            host.server.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
+        };
+        match &result {
+            Ok(answer) => self.log.add(format_args!(
+                "process {}: {together:?} {:?}: {:?} by the {}",
+                host.index,
+                takes.iter().map(|it| it.key.escape_ascii().to_string()).collect::<Vec<_>>(),
+                answer.decision.to_integers(),
+                answer.source.word()
+            )),
+            Err(error) => {
+                self.log.add(format_args!("process {}: {together:?}: {error}", host.index));
+            }
+        }
+        self.checks.answered_together(&AnsweredTogether {
+            process: host.index,
+            number: host.number,
+            operation,
+            takes: takes.iter().map(|it| (&*it.key, &it.policy, it.cost, by_oracle(it))).collect(),
+            sent,
+            paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
+            result: &result,
+            local_time: host.clock.now(),
+        });
     }
 
     /// The time, and for how long the process was paused so far.

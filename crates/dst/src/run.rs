@@ -20,7 +20,7 @@ use crate::{
     network::{Direction, Link},
     outcome::RunOutcome,
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
-    process::{KeyRequest, Process},
+    process::{KeyRequest, Process, TakeOfKey},
     random::Random,
     redis_model::{Brand, Policies, RedisModel},
     table,
@@ -118,6 +118,13 @@ impl Key {
     }
 }
 
+impl Key {
+    fn take(&self, process: usize, cost: u32) -> TakeOfKey {
+        let policy = self.policies[self.used[process]].clone();
+        TakeOfKey { key: self.name.clone(), policy, cost }
+    }
+}
+
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, output: Output) -> Result<Self> {
         let time = VirtualTime::start();
@@ -195,6 +202,10 @@ impl<'a> World<'a> {
                 let requests =
                     requests.iter().map(|&(key, it)| self.keys[key].request(process, it)).collect();
                 self.processes[process].request(requests);
+            }
+            Action::Together(operation, takes) => {
+                let takes = takes.iter().map(|&(key, cost)| self.keys[key].take(process, cost));
+                self.processes[process].request_together(*operation, takes.collect());
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
             // `Plan::check` accepts these for tables only.

@@ -22,7 +22,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
-use crate::plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step, TablePlan};
+use crate::plan::{
+    Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step, TablePlan, Together,
+};
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
@@ -58,6 +60,14 @@ impl fmt::Display for Step {
             Action::Request(requests) => {
                 write!(formatter, "request")?;
                 requests.iter().try_for_each(|(key, request)| write!(formatter, " {key} {request}"))
+            }
+            Action::Together(operation, takes) => {
+                match operation {
+                    Together::Take => write!(formatter, "take-all")?,
+                    Together::Peek => write!(formatter, "peek-all")?,
+                    Together::Hold(id, ttl) => write!(formatter, "hold-all {id} {ttl}")?,
+                }
+                takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
             }
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
@@ -141,6 +151,12 @@ impl<'a> Words<'a> {
                 }
                 Action::Request(requests)
             }
+            "take-all" => Action::Together(Together::Take, self.takes()?),
+            "peek-all" => Action::Together(Together::Peek, self.takes()?),
+            "hold-all" => {
+                let hold = Together::Hold(self.number()?, self.number()?);
+                Action::Together(hold, self.takes()?)
+            }
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
             "flood" => Action::Flood { key: self.number()?, count: self.number()? },
             "revisit" => Action::Revisit {
@@ -156,6 +172,15 @@ impl<'a> Words<'a> {
             }
             other => bail!("invalid step `{other}`"),
         })
+    }
+
+    /// Keys with costs, up to the end of the line.
+    fn takes(&mut self) -> Result<Vec<(usize, u32)>> {
+        let mut takes = Vec::new();
+        while let Some(key) = self.0.next() {
+            takes.push((parse(key)?, self.number()?));
+        }
+        Ok(takes)
     }
 
     fn policies(&mut self) -> Result<KeyPlan> {
@@ -238,6 +263,11 @@ impl Plan {
                 ensure!(known && !requests.is_empty(), "unknown key");
                 let alone = requests.len() == 1 || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
+            }
+            Action::Together(_, takes) => {
+                let known = takes.iter().all(|it| policies(it.0) > 0);
+                ensure!(known && !takes.is_empty(), "unknown key");
+                ensure!(self.table.is_none(), "a table gets takes on several keys as requests");
             }
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");

@@ -104,6 +104,21 @@ impl KeyState {
         }
     }
 
+    /// The server decides under a policy.
+    pub(super) fn uses(
+        &mut self,
+        policy: &Policy,
+        at: u64,
+        caching: (u64, u64),
+        paused_until: &[u64],
+    ) {
+        // A denial under one policy may be out of date when the key has been used with another one.
+        if self.last_policy.as_ref().is_some_and(|last| last != policy) {
+            self.loosen(None, at, caching, paused_until);
+        }
+        self.last_policy = Some(policy.clone());
+    }
+
     /// Denials may be out of date that processes have cached, except those of the process that has changed the key.
     pub(super) fn loosen(
         &mut self,

@@ -9,6 +9,7 @@
 //! - **Honesty**: counters add up.
 
 mod key_state;
+mod multi_key;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -19,7 +20,11 @@ use sluicegate_core::{
 };
 
 pub(crate) use self::key_state::Kind;
-use self::key_state::{Allowance, Application, KeyState};
+pub(crate) use self::multi_key::AnsweredTogether;
+use self::{
+    key_state::{Allowance, Application, KeyState},
+    multi_key::AppliedTogether,
+};
 use crate::{recording::AdmittedByKey, redis_model::ScriptCall, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
@@ -50,6 +55,10 @@ struct CheckState {
     disturbed_until: u64,
     /// Until when keys may be denied because the server's clock was set back, in milliseconds.
     held_until: u64,
+    /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
+    /// a take on these keys than the server decided on one.
+    together: Vec<AppliedTogether>,
+    asked_together: BTreeMap<(usize, Vec<(Vec<u8>, u32)>), u64>,
     /// Answers of each process, by source.
     answers: BTreeMap<(u64, &'static str), u64>,
 }
@@ -187,11 +196,7 @@ impl Checks {
                 }
             }
         }
-        // A denial under one policy may be out of date when the key has been used with another one.
-        if key.last_policy.as_ref().is_some_and(|last| last != call.policy) {
-            key.loosen(None, at, self.caching(), &state.paused_until);
-        }
-        key.last_policy = Some(call.policy.clone());
+        key.uses(call.policy, at, self.caching(), &state.paused_until);
         match kind {
             Kind::Other("refund", cost) if !key.is_leased() => {
                 key.allow(at, Allowance::Refund(cost));

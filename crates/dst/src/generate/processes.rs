@@ -2,7 +2,7 @@
 
 use super::parts::{Features, SPAN, key, policy_changes, request};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, Step},
+    plan::{Action, FaultKind, KeyPlan, Plan, Step, Together},
     random::Random,
 };
 
@@ -31,6 +31,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
 fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
     let mut steps = Vec::new();
     let clients = 1 + random.index(8);
+    let batches_keys = features.batches && keys.len() > 1;
     for client in 0..clients {
         let process = client % features.processes;
         let gap = *random.pick(&[20, 60, 150, 400]);
@@ -48,12 +49,57 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
                     requests.push(next);
                 }
             }
-            steps.push(Step { at, process, action: Action::Request(requests) });
+            let together = if batches_keys && random.chance(25) {
+                together(random, features, keys)
+            } else {
+                None
+            };
+            let action = match together {
+                Some((Together::Hold(id, ttl), takes)) => {
+                    open.extend(takes.iter().map(|&(key, _)| (key, id)));
+                    Action::Together(Together::Hold(id, ttl), takes)
+                }
+                Some((operation, takes)) => Action::Together(operation, takes),
+                None => Action::Request(requests),
+            };
+            steps.push(Step { at, process, action });
             // Now and then several at once.
             at += if random.chance(10) { 0 } else { 1 + random.below(2 * gap) };
         }
     }
     steps
+}
+
+/// A decision on two keys or more, if there are keys for it.
+fn together(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+) -> Option<(Together, Vec<(usize, u32)>)> {
+    let operation = match random.below(10) {
+        0 => Together::Peek,
+        1..=3 if features.holds => Together::Hold(random.below(1 << 40), random.between(20, 400)),
+        _ => Together::Take,
+    };
+    let suits = |KeyPlan(policies): &KeyPlan| {
+        policies.iter().all(|it| {
+            let counts_holds = it.policy.starts_with("concurrency");
+            // The check of a denied decision relies on costs that never pass.
+            let borrows = it.policy.contains("borrow");
+            let suits = match operation {
+                Together::Hold(..) => !it.policy.contains("leaky-queue") && it.lease == 0,
+                Together::Take | Together::Peek => !counts_holds,
+            };
+            suits && !borrows
+        })
+    };
+    let mut takes: Vec<(usize, u32)> = Vec::new();
+    for (key, _) in keys.iter().enumerate().filter(|(_, plan)| suits(plan)) {
+        if random.chance(70) {
+            takes.push((key, *random.pick(&[1, 1, 2, 5])));
+        }
+    }
+    (takes.len() > 1).then_some((operation, takes))
 }
 
 /// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.

@@ -6,11 +6,13 @@
 mod calendars;
 #[cfg(test)]
 mod compared;
+mod multi_key;
 mod script;
 mod server;
 mod session;
 
 pub(crate) use self::{
+    multi_key::MultiKeyCall,
     script::{Policies, ScriptCall, ScriptOperation},
     server::{Brand, RedisModel},
     session::serve,

@@ -25,6 +25,12 @@ pub(crate) enum ScriptOperation<'a> {
     OnHold(HoldOperation<'a>),
 }
 
+impl From<Operation> for ScriptOperation<'_> {
+    fn from(operation: Operation) -> Self {
+        Self::OnKey(operation)
+    }
+}
+
 /// One call of a script that decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptCall<'a> {
@@ -111,7 +117,7 @@ impl Policies {
         Ok(ReceivedCall { call, replies_with_debt: false, at, calendars })
     }
 
-    fn find(&self, bytes: &[u8]) -> Result<&Policy> {
+    pub(super) fn find(&self, bytes: &[u8]) -> Result<&Policy> {
         let unknown = || format!("a policy that is not part of the plan: {}", bytes.escape_ascii());
         self.0.get(bytes).with_context(unknown)
     }
@@ -151,7 +157,7 @@ impl ScriptCall<'_> {
     }
 }
 
-fn number(digits: &[u8]) -> Result<u64> {
+pub(super) fn number(digits: &[u8]) -> Result<u64> {
     let text = str::from_utf8(digits).context("a number in a script's arguments")?;
     text.parse().with_context(|| format!("invalid number `{text}` in a script's arguments"))
 }

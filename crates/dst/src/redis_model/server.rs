@@ -8,9 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_conformance::{
-    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
-};
+use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Decision, Entry, Operation, Timestamp};
 use tokio::time::Instant;
 
@@ -18,7 +16,12 @@ use super::{
     calendars,
     script::{Policies, ReceivedCall, ScriptCall, ScriptOperation, ScriptReply},
 };
-use crate::{check::Checks, event_log::EventLog, time::HostClock};
+use crate::{
+    check::Checks,
+    event_log::EventLog,
+    oracle::{agree, decide},
+    time::HostClock,
+};
 
 /// For how long the server can lose its last writes.
 const MAX_LOST: Duration = Duration::from_secs(2);
@@ -36,14 +39,14 @@ pub(crate) struct RedisModel {
     pub(super) brand: Brand,
     pub(crate) clock: HostClock,
     pub(super) policies: Policies,
-    log: Arc<EventLog>,
+    pub(super) log: Arc<EventLog>,
     pub(super) checks: Arc<Checks>,
     pub(super) state: Mutex<ServerState>,
 }
 
 #[derive(Debug)]
 pub(super) struct ServerState {
-    values: BTreeMap<Vec<u8>, StoredValue>,
+    pub(super) values: BTreeMap<Vec<u8>, StoredValue>,
     pub(super) scripts: BTreeSet<String>,
     /// The last changes, to be undone if they are lost.
     changes: VecDeque<Change>,
@@ -58,11 +61,11 @@ pub(super) struct ServerState {
 
 /// What a key holds, and since when it is void.
 #[derive(Clone, Debug, Default)]
-struct StoredValue {
-    entry: Option<Entry>,
+pub(super) struct StoredValue {
+    pub(super) entry: Option<Entry>,
     /// When the server deletes the entry, in milliseconds.
-    expires: u64,
-    shadow: OracleSubject,
+    pub(super) expires: u64,
+    pub(super) shadow: OracleSubject,
 }
 
 #[derive(Debug)]
@@ -181,8 +184,8 @@ impl RedisModel {
         if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
             value.entry = None;
             // The oracle decides alike with the state and without it; if the clock is set back, only without it.
-            let kept = shadow(&mut mem::take(&mut value.shadow), key, call, now);
-            let fresh = shadow(&mut OracleSubject::default(), key, call, now);
+            let kept = decide(&mut mem::take(&mut value.shadow), call, now);
+            let fresh = decide(&mut OracleSubject::default(), call, now);
             self.compare(key, call, now, (&fresh, &kept));
         }
         let old = value.entry.clone();
@@ -199,7 +202,7 @@ impl RedisModel {
         if is_write && let Some(refusal) = state.refusal().filter(is_refused) {
             return Err(refusal.text().to_owned());
         }
-        let by_oracle = shadow(&mut value.shadow, key, call, now);
+        let by_oracle = decide(&mut value.shadow, call, now);
         self.compare(key, call, now, (&decided, &by_oracle));
         if value.entry.is_none() {
             value.shadow = OracleSubject::default();
@@ -216,14 +219,7 @@ impl RedisModel {
             // Keys of tests live for an hour at least, whatever the time.
             value.expires = if received.at.is_some() { u64::MAX } else { ends };
         }
-        let at = Instant::now();
-        while state.changes.front().is_some_and(|change| at - change.at > MAX_LOST) {
-            state.changes.pop_front();
-        }
-        state.values.insert(key.to_vec(), value);
-        if is_write {
-            state.changes.push_back(Change { at, key: key.to_vec(), before });
-        }
+        state.put(Instant::now(), key, value, is_write.then_some(before));
         drop(state);
         self.checks.applied(process, key, call, decision, now);
         Ok(debt.map_or(ScriptReply::Decision(decision), ScriptReply::Debt))
@@ -237,12 +233,7 @@ impl RedisModel {
         now: Timestamp,
         (decided, by_oracle): (&Result<Decision, String>, &Result<Decision, String>),
     ) {
-        let agree = match (decided, by_oracle) {
-            (Ok(decided), Ok(by_oracle)) => decided == by_oracle,
-            // Their texts differ.
-            (decided, by_oracle) => decided.is_err() && by_oracle.is_err(),
-        };
-        if !agree {
+        if !agree(decided, by_oracle) {
             self.checks.violation(format_args!(
                 "exactness: key {}: {:?} under {} at {now}: {decided:?}, but the oracle decides {by_oracle:?}",
                 key.escape_ascii(),
@@ -256,11 +247,36 @@ impl RedisModel {
     pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
         let state = self.state.lock();
         let mut shadow = state.values.get(key).cloned().unwrap_or_default().shadow;
-        self::shadow(&mut shadow, key, call, self.clock.now())
+        decide(&mut shadow, call, self.clock.now())
+    }
+}
+
+impl StoredValue {
+    /// What is left at `now`.
+    pub(super) fn live(self, now: Timestamp) -> Self {
+        let is_over = self.entry.is_some() && now.as_micros() / 1000 >= self.expires;
+        if is_over { Self::default() } else { self }
     }
 }
 
 impl ServerState {
+    /// Stores a value. If it is a change, `before` is what it takes the place of.
+    pub(super) fn put(
+        &mut self,
+        at: Instant,
+        key: &[u8],
+        value: StoredValue,
+        before: Option<Option<StoredValue>>,
+    ) {
+        while self.changes.front().is_some_and(|change| at - change.at > MAX_LOST) {
+            self.changes.pop_front();
+        }
+        self.values.insert(key.to_vec(), value);
+        if let Some(before) = before {
+            self.changes.push_back(Change { at, key: key.to_vec(), before });
+        }
+    }
+
     /// Why a write is refused now.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let now = Instant::now();
@@ -291,21 +307,4 @@ fn missing_calendars(entry: Option<&Entry>, received: ReceivedCall<'_>) -> Optio
     let names = [calendars::names(policy), calendars::names(stored)].concat();
     let is_given = |name: &Vec<u8>| calendars::is_given(name, received.calendars);
     (!names.iter().all(is_given)).then_some(names)
-}
-
-/// The decision of the oracle.
-fn shadow(
-    oracle: &mut OracleSubject,
-    key: &[u8],
-    ScriptCall { policy, operation }: ScriptCall<'_>,
-    now: Timestamp,
-) -> Result<Decision, String> {
-    match operation {
-        ScriptOperation::OnKey(operation) => {
-            oracle.apply(Invocation { key, policy, now, operation })
-        }
-        ScriptOperation::OnHold(operation) => {
-            oracle.apply_hold(HoldInvocation { key, policy, now, operation })
-        }
-    }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use sha1::{Digest as _, Sha1};
+use sluicegate_core::Timestamp;
 use sluicegate_redis::script::TEST_PREFIX;
 use sluicegate_resp::{Arguments, Parser, Version, Writer};
 use tokio::{
@@ -11,7 +13,8 @@ use tokio::{
 };
 
 use super::{
-    script::ScriptReply,
+    multi_key::MultiKeyReply,
+    script::{ScriptReply, number},
     server::{Brand, RedisModel},
 };
 use crate::network::Stream;
@@ -104,7 +107,7 @@ impl RedisModel {
     /// Runs a script with its number of keys, keys and arguments.
     fn run_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
         let [b"1", key, arguments @ ..] = arguments else {
-            return writer.error("ERR the model knows scripts with one key only");
+            return self.run_multi_key_script(process, arguments, writer);
         };
         if arguments.is_empty() {
             // A probe, which tries to write.
@@ -128,12 +131,41 @@ impl RedisModel {
         match self.decide(process, key, call) {
             Ok(ScriptReply::Debt(debt)) => writer.integer(debt.cast_signed()),
             Ok(ScriptReply::Decision(decision)) => writer.integers(&decision.to_integers()),
-            Ok(ScriptReply::Calendars(now, names)) => {
-                writer.array(1 + names.len());
-                writer.integer(now.as_micros().cast_signed());
-                names.into_iter().for_each(|name| writer.bulk(name));
-            }
+            Ok(ScriptReply::Calendars(now, names)) => write_calendars(writer, now, names),
             Err(error) => writer.error(error),
         }
     }
+
+    /// Runs the script for several keys.
+    fn run_multi_key_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
+        let call =
+            arguments.split_first().context("the number of keys").and_then(|(count, rest)| {
+                let count = usize::try_from(number(count)?)?;
+                let (keys, arguments) = rest.split_at_checked(count).context("the keys")?;
+                self.policies.multi_key_call(keys, arguments)
+            });
+        let reply = match &call {
+            Ok(call) => self.decide_all(process, call),
+            Err(error) => {
+                self.checks.violation(format_args!("arguments of a script: {error:#}"));
+                return writer.error("ERR invalid arguments");
+            }
+        };
+        match reply {
+            Ok(MultiKeyReply::Decisions(each)) => {
+                let integers: Vec<_> = each.iter().flat_map(|it| it.to_integers()).collect();
+                writer.array(integers.len());
+                integers.into_iter().for_each(|it| writer.integer(it));
+            }
+            Ok(MultiKeyReply::Calendars(now, names)) => write_calendars(writer, now, names),
+            Err(error) => writer.error(error),
+        }
+    }
+}
+
+/// Asks for calendars.
+fn write_calendars(writer: &mut Writer<'_>, now: Timestamp, names: Vec<Vec<u8>>) {
+    writer.array(1 + names.len());
+    writer.integer(now.as_micros().cast_signed());
+    names.into_iter().for_each(|name| writer.bulk(name));
 }

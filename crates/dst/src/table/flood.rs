@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
 
-use super::states::{KeyStates, decide};
+use super::states::KeyStates;
+use crate::oracle::decide;
 use crate::redis_model::{ScriptCall, ScriptOperation};
 
 pub(super) const TAKE: ScriptOperation<'static> = ScriptOperation::OnKey(Operation::Take(1));

@@ -3,19 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{Decision, KeyedTake, MultiKeyOperation, Operation, Outcome};
+use sluicegate_core::{Decision, KeyedTake, MultiKeyOperation, Operation};
 use sluicegate_memory::WhenFull;
 
 use super::{
     flood::{Flood, Presence, TAKE},
-    states::{decide, distinguish},
+    states::distinguish,
     world::TableWorld,
 };
 use crate::{
+    oracle::{decide, decide_denied},
     plan::Request,
     recording::MarkKind,
     redis_model::{ScriptCall, ScriptOperation},
@@ -91,27 +91,16 @@ impl TableWorld<'_> {
         let first = takes.iter().zip(&policies).filter(|((key, _), _)| seen.insert(*key));
         for (turn, (&(index, cost), policy)) in first.enumerate() {
             let allowed = taken.decision.allowed();
-            let on_key = ScriptOperation::OnKey;
-            let call = |operation| ScriptCall { policy: policy.policy(), operation };
-            let take = call(on_key(Operation::Take(cost)));
+            let take = ScriptOperation::OnKey(Operation::Take(cost));
+            let take = ScriptCall { policy: policy.policy(), operation: take };
             let (mut possible, mut expected) = (Vec::new(), None);
             for state in std::mem::take(&mut self.keys[index].states.now) {
                 let mut after = state.clone();
-                let mut decision = decide(&mut after, take, now);
-                if !allowed {
-                    // None is charged, but state under another policy is carried over, as by a take that never fits.
-                    after = state.clone();
-                    decision = decide(&mut after, call(on_key(Operation::Peek(cost))), now);
-                    if self.keys[index].policies.len() > 1 {
-                        let _ = decide(&mut after, call(on_key(Operation::Take(u32::MAX))), now);
-                    }
-                }
-                if let (false, Ok(decision)) = (allowed, &mut decision)
-                    && decision.allowed()
-                {
-                    // Nothing departs.
-                    decision.outcome = Outcome::Allow { delay: Duration::ZERO };
-                }
+                let decision = if allowed {
+                    decide(&mut after, take, now)
+                } else {
+                    decide_denied(&mut after, take, now)
+                };
                 // Without space for all keys, each may have been counted or not.
                 if is_full {
                     let mut taken = state.clone();

@@ -1,14 +1,12 @@
 //! What a key may hold: after a crash, any state that it had while the last snapshot was written.
 
-use sluicegate_conformance::{
-    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
-};
+use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Decision, HoldOperation, Operation, Policy, Timestamp};
 
-use crate::redis_model::{ScriptCall, ScriptOperation};
-
-/// The name of the only key of each oracle.
-const KEY: &[u8] = b"key";
+use crate::{
+    oracle::{agree, decide},
+    redis_model::{ScriptCall, ScriptOperation},
+};
 
 /// The states that a key may have, each of the oracle, and those that snapshots may have of it.
 #[derive(Clone, Debug)]
@@ -149,28 +147,4 @@ pub(super) fn distinguish(states: &mut Vec<OracleSubject>) {
     }
     let mut seen = std::collections::BTreeSet::new();
     states.retain(|state| seen.insert(format!("{state:?}")));
-}
-
-/// What the oracle decides.
-pub(super) fn decide(
-    state: &mut OracleSubject,
-    ScriptCall { policy, operation }: ScriptCall<'_>,
-    now: Timestamp,
-) -> Result<Decision, String> {
-    match operation {
-        ScriptOperation::OnKey(operation) => {
-            state.apply(Invocation { key: KEY, policy, now, operation })
-        }
-        ScriptOperation::OnHold(operation) => {
-            state.apply_hold(HoldInvocation { key: KEY, policy, now, operation })
-        }
-    }
-}
-
-/// Whether two decisions are equal, or both are errors, whose texts differ.
-pub(super) fn agree(one: &Result<Decision, String>, other: &Result<Decision, String>) -> bool {
-    match (one, other) {
-        (Ok(one), Ok(other)) => one == other,
-        (one, other) => one.is_err() && other.is_err(),
-    }
 }

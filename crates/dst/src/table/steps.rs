@@ -47,6 +47,8 @@ impl TableWorld<'_> {
     fn act(&mut self, step: &Step) -> Result<()> {
         match &step.action {
             Action::Request(requests) => self.request(requests),
+            // `Plan::check` accepts these for processes only.
+            Action::Together(..) => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),
             Action::Revisit { flood, first, count } => self.revisit(*flood, *first, *count),

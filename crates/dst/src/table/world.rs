@@ -7,12 +7,10 @@ use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Decision, GcraName, Operation, Outcome, PreparedPolicy, Retry, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
-use super::{
-    flood::Flood,
-    states::{KeyStates, agree, decide},
-};
+use super::{flood::Flood, states::KeyStates};
 use crate::{
     event_log::{EventLog, Output},
+    oracle::{agree, decide},
     plan::{Plan, PolicyPlan, TablePlan},
     random::Random,
     redis_model::{ScriptCall, ScriptOperation},

@@ -1,0 +1,170 @@
+//! Checks of decisions on several keys.
+
+use sluicegate_core::{
+    Decision, MultiKeyAnswer, MultiKeyDecision, MultiKeyOperation, OnError, Outcome,
+    PreparedPolicy, Retry, Source, StoreError, Timestamp,
+};
+
+use super::{CLOCK_ERROR, Checks, TICKS};
+use crate::redis_model::MultiKeyCall;
+
+/// A decision of the server on several keys.
+#[derive(Clone, Debug)]
+pub(super) struct AppliedTogether {
+    process: usize,
+    at: u64,
+    time: Timestamp,
+    keys: Vec<(Vec<u8>, u32)>,
+    each: Vec<Decision>,
+}
+
+/// A request on several keys with its answer.
+#[derive(Debug)]
+pub(crate) struct AnsweredTogether<'a> {
+    pub(crate) process: usize,
+    pub(crate) number: u64,
+    pub(crate) operation: MultiKeyOperation<'a>,
+    /// The keys with their policies, costs, and what the oracle answers to a peek.
+    pub(crate) takes: Vec<(&'a [u8], &'a PreparedPolicy, u32, Option<Decision>)>,
+    pub(crate) sent: u64,
+    pub(crate) paused: u64,
+    pub(crate) result: &'a Result<MultiKeyAnswer, StoreError>,
+    pub(crate) local_time: Timestamp,
+}
+
+impl Checks {
+    /// The server decided on several keys.
+    pub(crate) fn applied_together(
+        &self,
+        process: usize,
+        call: &MultiKeyCall<'_>,
+        decided: &MultiKeyDecision,
+        time: Timestamp,
+    ) {
+        let at = self.time.millis();
+        let state = &mut *self.state.lock();
+        for take in &call.takes {
+            if let Some(key) = state.keys.get_mut(take.key) {
+                key.uses(take.policy, at, self.caching(), &state.paused_until);
+            }
+        }
+        let keys: Vec<_> = call.takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
+        if call.operation == MultiKeyOperation::Take {
+            let asked = state.asked_together.entry((process, keys.clone())).or_default();
+            match asked.checked_sub(1) {
+                Some(left) => *asked = left,
+                None => {
+                    let what =
+                        format_args!("exactness: {call:?} of process {process} is applied twice");
+                    return state.violate(at, what);
+                }
+            }
+        }
+        let oldest = at.saturating_sub(10_000);
+        state.together.retain(|it| it.at >= oldest);
+        let each = decided.each.clone();
+        state.together.push(AppliedTogether { process, at, time, keys, each });
+    }
+
+    /// A client asks a process for a take on several keys.
+    pub(crate) fn asked_together(&self, process: usize, takes: Vec<(Vec<u8>, u32)>) {
+        *self.state.lock().asked_together.entry((process, takes)).or_default() += 1;
+    }
+
+    /// A client got an answer about several keys.
+    pub(crate) fn answered_together(&self, answered: &AnsweredTogether<'_>) {
+        let now = self.time.millis();
+        let took = now - answered.sent;
+        let most = self.deadline + TICKS + answered.paused;
+        let problem = match answered.result {
+            _ if took > most => Some("liveness: an answer after the deadline"),
+            Ok(answer) => self.check_together(now, answered, answer),
+            Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
+                let fails =
+                    answered.takes.iter().any(|it| it.1.settings().on_error == OnError::Fail);
+                if !fails {
+                    Some("exactness: an error in place of the fallback")
+                } else if now > self.recovered_at() {
+                    Some("liveness: an error without a fault")
+                } else {
+                    None
+                }
+            }
+            Err(_) => Some("exactness: an error of another kind"),
+        };
+        if let Some(problem) = problem {
+            self.violation(format_args!("{problem}: {answered:?}"));
+        }
+    }
+
+    fn check_together(
+        &self,
+        now: u64,
+        answered: &AnsweredTogether<'_>,
+        answer: &MultiKeyAnswer,
+    ) -> Option<&'static str> {
+        let state = &mut *self.state.lock();
+        *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+        let is_take = answered.operation == MultiKeyOperation::Take;
+        let allowed = answer.decision.allowed();
+        match answer.source {
+            Source::Store => {
+                let is_same = |(key, cost): &(Vec<u8>, u32), take: &(&[u8], _, u32, _)| {
+                    key == take.0 && *cost == take.2
+                };
+                let found = state.together.iter().position(|it| {
+                    it.process == answered.process
+                        && it.at >= answered.sent
+                        && it.each == answer.each
+                        && it.keys.len() == answered.takes.len()
+                        && it
+                            .keys
+                            .iter()
+                            .zip(&answered.takes)
+                            .all(|(one, other)| is_same(one, other))
+                });
+                let Some(index) = found else {
+                    return Some("exactness: the server gave no such answer");
+                };
+                let applied = state.together.remove(index);
+                if is_take && allowed {
+                    for (key, cost) in &applied.keys {
+                        if let Some(key) = state.keys.get_mut(key) {
+                            key.admitted.admit(applied.at, applied.time, (*cost).into());
+                        }
+                    }
+                }
+            }
+            Source::Cache => {
+                if allowed {
+                    return Some("exactness: the cache allows");
+                }
+                let ends = matches!(answer.decision.outcome,
+                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
+                let may_deny = answered.takes.iter().any(|(key, _, _, by_oracle)| {
+                    let loose_until =
+                        state.keys.get(*key).map_or(0, |key| key.loose_until[answered.process]);
+                    now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
+                });
+                if !may_deny && !ends {
+                    return Some("exactness: the cache denies what the oracle allows");
+                }
+            }
+            Source::Fallback => {
+                if now > state.disturbed_until {
+                    return Some("liveness: a fallback without a fault");
+                }
+                for &(key, policy, cost, _) in &answered.takes {
+                    if let (OnError::Local(_), true, Some(key)) =
+                        (policy.settings().on_error, is_take && allowed, state.keys.get_mut(key))
+                    {
+                        let meter = key.local.entry(answered.number).or_default();
+                        meter.admit(now, answered.local_time, cost.into());
+                    }
+                }
+            }
+            _ => return Some("exactness: an answer of an impossible source"),
+        }
+        None
+    }
+}

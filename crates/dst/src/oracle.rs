@@ -1,0 +1,68 @@
+//! What the oracle decides on one key.
+
+use std::time::Duration;
+
+use sluicegate_conformance::{
+    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
+};
+use sluicegate_core::{Decision, HoldOperation, Operation, Outcome, Timestamp};
+
+use crate::redis_model::{ScriptCall, ScriptOperation};
+
+/// The name of the only key of each oracle.
+const KEY: &[u8] = b"key";
+
+/// The decision, which changes the state.
+pub(crate) fn decide(
+    state: &mut OracleSubject,
+    ScriptCall { policy, operation }: ScriptCall<'_>,
+    now: Timestamp,
+) -> Result<Decision, String> {
+    match operation {
+        ScriptOperation::OnKey(operation) => {
+            state.apply(Invocation { key: KEY, policy, now, operation })
+        }
+        ScriptOperation::OnHold(operation) => {
+            state.apply_hold(HoldInvocation { key: KEY, policy, now, operation })
+        }
+    }
+}
+
+/// The decision on a key of several that are decided together, of which one denies: nothing is charged. What is under another
+/// policy is carried over, and holds that have expired end. Not for policies that borrow.
+pub(crate) fn decide_denied(
+    state: &mut OracleSubject,
+    call: ScriptCall<'_>,
+    now: Timestamp,
+) -> Result<Decision, String> {
+    // An operation that never fits does that, and nothing else.
+    let (cost, never) = match call.operation {
+        ScriptOperation::OnKey(Operation::Take(cost)) => (cost, Operation::Take(u32::MAX).into()),
+        ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl }) => {
+            (cost, ScriptOperation::OnHold(HoldOperation::Hold { id, cost: u32::MAX, ttl }))
+        }
+        other => return decide(state, ScriptCall { operation: other, ..call }, now).map(departed),
+    };
+    let peek = ScriptCall { operation: Operation::Peek(cost).into(), ..call };
+    let decision = decide(state, peek, now)?;
+    let _ = decide(state, ScriptCall { operation: never, ..call }, now);
+    Ok(departed(decision))
+}
+
+/// The decision without a delay, because nothing departs.
+fn departed(decision: Decision) -> Decision {
+    match decision.outcome {
+        Outcome::Allow { .. } => {
+            Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..decision }
+        }
+        Outcome::Deny { .. } => decision,
+    }
+}
+
+/// Whether two decisions are equal, or both are errors, whose texts differ.
+pub(crate) fn agree(one: &Result<Decision, String>, other: &Result<Decision, String>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => one == other,
+        (one, other) => one.is_err() && other.is_err(),
+    }
+}
