@@ -52,6 +52,19 @@ pub(super) struct Application {
     pub(super) decision: Decision,
 }
 
+/// Keys, each with the units that are asked for.
+pub(super) type KeysWithCosts = Vec<(Vec<u8>, u32)>;
+
+/// A decision of the server on several keys.
+#[derive(Clone, Debug)]
+pub(super) struct AppliedTogether {
+    pub(super) process: usize,
+    pub(super) at: u64,
+    pub(super) time: Timestamp,
+    pub(super) keys: KeysWithCosts,
+    pub(super) each: Vec<Decision>,
+}
+
 /// What an operation must have in common with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {

@@ -5,18 +5,11 @@ use sluicegate_core::{
     PreparedPolicy, Retry, Source, StoreError, Timestamp,
 };
 
-use super::{CLOCK_ERROR, Checks, TICKS};
+use super::{
+    checks::{CLOCK_ERROR, Checks, TICKS},
+    key_state::AppliedTogether,
+};
 use crate::redis_model::MultiKeyCall;
-
-/// A decision of the server on several keys.
-#[derive(Clone, Debug)]
-pub(super) struct AppliedTogether {
-    process: usize,
-    at: u64,
-    time: Timestamp,
-    keys: Vec<(Vec<u8>, u32)>,
-    each: Vec<Decision>,
-}
 
 /// A request on several keys with its answer.
 #[derive(Debug)]

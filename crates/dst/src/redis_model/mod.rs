@@ -7,12 +7,13 @@ mod calendars;
 #[cfg(test)]
 mod compared;
 mod multi_key;
+mod multi_key_call;
 mod script;
 mod server;
 mod session;
 
 pub(crate) use self::{
-    multi_key::MultiKeyCall,
+    multi_key_call::MultiKeyCall,
     script::{Policies, ScriptCall, ScriptOperation},
     server::{Brand, RedisModel},
     session::serve,

@@ -1,0 +1,182 @@
+//! What the checks know of a run, and what they need to be told of faults.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use parking_lot::Mutex;
+use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
+
+use super::key_state::{Allowance, AppliedTogether, KeyState, KeysWithCosts};
+use crate::{recording::AdmittedByKey, time::VirtualTime};
+
+/// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
+pub(crate) const RECOVERY: u64 = 2_500;
+/// How much later than its deadline an operation may be answered, in milliseconds: the resolution of timers.
+pub(super) const TICKS: u64 = 2;
+/// How much readings of clocks may differ over the time of a cached denial: 0.7 ms each, and 0.4 ms of drift.
+pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(3);
+
+/// The checks of a run.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    pub(super) time: VirtualTime,
+    pub(super) processes: usize,
+    /// How long a denial is cached, and the deadline of an operation, in milliseconds.
+    pub(super) denial_cache: u64,
+    pub(super) deadline: u64,
+    pub(super) state: Mutex<CheckState>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CheckState {
+    pub(super) violation: Option<String>,
+    pub(super) keys: BTreeMap<Vec<u8>, KeyState>,
+    /// Until when each process does not run, in milliseconds.
+    pub(super) paused_until: Vec<u64>,
+    /// Until when answers may be fallbacks, in milliseconds.
+    pub(super) disturbed_until: u64,
+    /// Until when keys may be denied because the server's clock was set back, in milliseconds.
+    pub(super) held_until: u64,
+    /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
+    /// a take on these keys than the server decided on one.
+    pub(super) together: Vec<AppliedTogether>,
+    pub(super) asked_together: BTreeMap<(usize, KeysWithCosts), u64>,
+    /// Answers of each process, by source.
+    pub(super) answers: BTreeMap<(u64, &'static str), u64>,
+}
+
+impl Checks {
+    pub(crate) fn new(
+        time: VirtualTime,
+        processes: usize,
+        denial_cache: u64,
+        deadline: u64,
+        keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
+    ) -> Self {
+        let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
+        let paused_until = vec![0; processes];
+        let state = Mutex::new(CheckState { keys, paused_until, ..CheckState::default() });
+        Self { time, processes, denial_cache, deadline, state }
+    }
+
+    /// How long a denial is cached, and for how long a reply may be under way.
+    pub(super) const fn caching(&self) -> (u64, u64) {
+        (self.denial_cache, self.deadline)
+    }
+
+    /// Records that something does not hold. The first one counts.
+    pub(crate) fn violation(&self, what: fmt::Arguments<'_>) {
+        self.state.lock().violate(self.time.millis(), what);
+    }
+
+    /// What does not hold.
+    pub(crate) fn take_violation(&self) -> Option<String> {
+        self.state.lock().violation.clone()
+    }
+
+    /// A fault that lasts for so many milliseconds.
+    pub(crate) fn disturbed(&self, span: u64) {
+        let mut state = self.state.lock();
+        state.disturbed_until = state.disturbed_until.max(self.time.millis() + span + RECOVERY);
+    }
+
+    /// A process does not run for so many milliseconds.
+    pub(crate) fn paused(&self, process: usize, span: u64) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        let until = &mut state.paused_until[process];
+        *until = (*until).max(now + span);
+        for key in state.keys.values_mut() {
+            let loose_until = &mut key.loose_until[process];
+            if *loose_until >= now {
+                *loose_until += span;
+            }
+        }
+    }
+
+    /// When everything works again, in milliseconds.
+    pub(crate) fn recovered_at(&self) -> u64 {
+        self.state.lock().disturbed_until
+    }
+
+    /// The server's clock was set.
+    pub(crate) fn clock_stepped(&self, from: Timestamp, to: Timestamp) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
+        state.held_until = state.held_until.max(now + back);
+        for key in state.keys.values_mut() {
+            key.loosen(None, now, self.caching(), &state.paused_until);
+            key.admitted.step(now, from, to);
+        }
+    }
+
+    /// Whether keys may be denied longer than denials say, because the server's clock was set back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.time.millis() <= self.state.lock().held_until
+    }
+
+    /// The server lost a write of this key.
+    pub(crate) fn lost(&self, key: &[u8]) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
+            if key.lost_at.replace(now) != Some(now) {
+                key.allow(now, Allowance::Loss);
+            }
+            key.loosen(None, now, self.caching(), &state.paused_until);
+        }
+    }
+
+    /// A process ends: its counters must be those of its answers.
+    pub(crate) fn ended(&self, process: u64, counters: &Counters) {
+        let now = self.time.millis();
+        let mut state = self.state.lock();
+        let fallback = counters.fallback_deny + counters.fallback_allow + counters.fallback_local;
+        for (word, counted) in
+            [("cache", counters.cache), ("lease", counters.lease), ("fallback", fallback)]
+        {
+            let answers = state.answers.remove(&(process, word)).unwrap_or_default();
+            // An answer may be on its way to a client that has ended.
+            if counted < answers {
+                let what = format_args!("honesty: {answers} answers of {word}, {counted} counted");
+                state.violate(now, what);
+            }
+        }
+        for key in state.keys.values_mut() {
+            if let Some(meter) = key.local.remove(&process) {
+                let excess = key.local_excess(&meter);
+                if let Some(excess) = excess {
+                    let text = format!("safety: process {process} alone {excess}");
+                    state.violate(now, format_args!("{text}"));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What each key admitted whose bound is known.
+    pub(crate) fn admitted(&self) -> Vec<AdmittedByKey> {
+        let state = self.state.lock();
+        let keys = state.keys.iter().filter(|(_, key)| key.admitted.units() > 0);
+        keys.filter_map(|(name, key)| key.recorded(name, self.processes as u64)).collect()
+    }
+
+    /// The run ends: what was admitted must be within its bounds.
+    pub(crate) fn finish(&self) {
+        let now = self.time.millis();
+        let mut state = self.state.lock();
+        let excess = state.keys.iter().find_map(|(name, key)| {
+            let text = key.excess(self.processes as u64)?;
+            Some(format!("safety: key {} under {:?} {text}", name.escape_ascii(), key.policies))
+        });
+        if let Some(text) = excess {
+            state.violate(now, format_args!("{text}"));
+        }
+    }
+}
+
+impl CheckState {
+    pub(super) fn violate(&mut self, now: u64, what: fmt::Arguments<'_>) {
+        self.violation.get_or_insert_with(|| format!("after {now} ms: {what}"));
+    }
+}

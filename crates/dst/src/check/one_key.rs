@@ -1,0 +1,213 @@
+//! Checks of operations on one key.
+
+use std::time::Duration;
+
+use sluicegate_core::{
+    Answer, Decision, OnError, Outcome, PreparedPolicy, Retry, Source, StoreError, Timestamp,
+};
+
+use super::{
+    checks::{CLOCK_ERROR, CheckState, Checks, TICKS},
+    key_state::{Allowance, Application, Kind},
+};
+use crate::redis_model::ScriptCall;
+
+/// An operation with its answer.
+#[derive(Debug)]
+pub(crate) struct Answered<'a> {
+    pub(crate) process: usize,
+    /// The number of the process among all that were started.
+    pub(crate) number: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a PreparedPolicy,
+    pub(crate) kind: Kind,
+    /// When it was sent, in milliseconds.
+    pub(crate) sent: u64,
+    /// For how long its process did not run meanwhile.
+    pub(crate) paused: u64,
+    pub(crate) result: &'a Result<Answer, StoreError>,
+    /// The clock of the process, and that of the server.
+    pub(crate) local_time: Timestamp,
+    pub(crate) server_time: Timestamp,
+    /// What the oracle answers to a peek at the same cost, for a cached denial.
+    pub(crate) by_oracle: Option<Decision>,
+}
+
+impl Checks {
+    /// The server decided.
+    pub(crate) fn applied(
+        &self,
+        process: usize,
+        key: &[u8],
+        call: ScriptCall<'_>,
+        decision: Decision,
+        time: Timestamp,
+    ) {
+        let at = self.time.millis();
+        let state = &mut *self.state.lock();
+        let Some(key) = state.keys.get_mut(key) else { return };
+        let kind = Kind::of(call.operation);
+        if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
+            // A command whose request was given up long ago arrives as late as one of another process.
+            let by = key.open.contains(&(process, kind)).then_some(process);
+            key.loosen(by, at, self.caching(), &state.paused_until);
+        }
+        if kind.is_applied_once() && !key.is_leased() {
+            let asked = key.asked.entry((process, kind)).or_default();
+            match asked.checked_sub(1) {
+                Some(left) => *asked = left,
+                None => {
+                    let what =
+                        format_args!("exactness: {kind:?} of process {process} is applied twice");
+                    return state.violate(at, what);
+                }
+            }
+        }
+        key.uses(call.policy, at, self.caching(), &state.paused_until);
+        match kind {
+            Kind::Other("refund", cost) if !key.is_leased() => {
+                key.allow(at, Allowance::Refund(cost));
+            }
+            Kind::Other("reset", _) => {
+                key.resets += 1;
+                key.allow(at, Allowance::Reset);
+            }
+            _ => {}
+        }
+        let oldest = at.saturating_sub(10_000);
+        key.applications.retain(|it| it.at >= oldest);
+        key.applications.push(Application { process, at, time, kind, decision });
+    }
+
+    /// A client asks a process for an operation.
+    pub(crate) fn asked(&self, process: usize, key: &[u8], kind: Kind) {
+        if let Some(key) = self.state.lock().keys.get_mut(key) {
+            key.open.push((process, kind));
+            if kind.is_applied_once() {
+                *key.asked.entry((process, kind)).or_default() += 1;
+            }
+        }
+    }
+
+    /// A process ends, with the requests that it has not answered.
+    pub(crate) fn restarts(&self, process: usize) {
+        for key in self.state.lock().keys.values_mut() {
+            key.open.retain(|it| it.0 != process);
+        }
+    }
+
+    /// A client got an answer.
+    pub(crate) fn answered(&self, answered: &Answered<'_>) {
+        let now = self.time.millis();
+        let mut state = self.state.lock();
+        if let Some(key) = state.keys.get_mut(answered.key) {
+            let asked = (answered.process, answered.kind);
+            if let Some(index) = key.open.iter().position(|it| *it == asked) {
+                key.open.swap_remove(index);
+            }
+        }
+        let took = now - answered.sent;
+        let most = self.deadline + TICKS + answered.paused;
+        if took > most {
+            state.violate(now, format_args!("liveness: {answered:?} took {took} ms, not {most}"));
+        }
+        let problem = match answered.result {
+            Ok(answer) => {
+                *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+                state.check_answer(now, answered, answer)
+            }
+            Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
+                let fails = || answered.policy.settings().on_error == OnError::Fail;
+                let has_fallback = match answered.kind {
+                    Kind::Take(_) | Kind::Other("peek" | "reserve" | "hold", _) => !fails(),
+                    Kind::Other(..) => false,
+                };
+                if has_fallback {
+                    Some("exactness: an error in place of the fallback")
+                } else if now > state.disturbed_until {
+                    Some("liveness: an error without a fault")
+                } else {
+                    None
+                }
+            }
+            Err(_) => Some("exactness: an error of another kind"),
+        };
+        if let Some(problem) = problem {
+            state.violate(now, format_args!("{problem}: {answered:?}"));
+        }
+    }
+}
+
+impl CheckState {
+    /// What is wrong with an answer.
+    fn check_answer(
+        &mut self,
+        now: u64,
+        answered: &Answered<'_>,
+        answer: &Answer,
+    ) -> Option<&'static str> {
+        let key = self.keys.get_mut(answered.key)?;
+        let settings = answered.policy.settings();
+        match (answer.source, answered.kind) {
+            (Source::Store, kind) => {
+                let Some(index) = key.applications.iter().position(|it| {
+                    let is_same = match (it.kind, kind) {
+                        // A lease takes more at once.
+                        (Kind::Take(took), Kind::Take(cost)) if settings.lease > 1 => took >= cost,
+                        (applied, asked) => applied == asked,
+                    };
+                    is_same
+                        && it.process == answered.process
+                        && it.at >= answered.sent
+                        && it.decision == answer.decision
+                }) else {
+                    return Some("exactness: the server gave no such answer");
+                };
+                let application = key.applications.remove(index);
+                if let Kind::Take(cost) = kind
+                    && answer.allowed()
+                {
+                    key.admitted.admit(application.at, application.time, cost.into());
+                }
+            }
+            (Source::Cache, Kind::Take(_)) => {
+                if answer.allowed() {
+                    return Some("exactness: the cache allows");
+                }
+                // It may have waited for others of its batch.
+                let waited = Duration::from_millis(now - answered.sent);
+                let is_denied = answered.by_oracle.is_some_and(|it| !it.allowed());
+                let ends = matches!(answer.outcome,
+                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
+                if !is_denied && !ends && now > key.loose_until[answered.process] {
+                    return Some("exactness: the cache denies what the oracle allows");
+                }
+            }
+            (Source::Lease, Kind::Take(cost)) if settings.lease > 1 && answer.allowed() => {
+                key.admitted.admit(now, answered.server_time, cost.into());
+            }
+            (Source::Fallback, kind) => {
+                if now > self.disturbed_until {
+                    return Some("liveness: a fallback without a fault");
+                }
+                let expected = match settings.on_error {
+                    OnError::Deny => Some(false),
+                    OnError::Allow => Some(true),
+                    OnError::Local(_) => None,
+                    _ => return Some("exactness: no fallback is set"),
+                };
+                if expected.is_some_and(|expected| expected != answer.allowed()) {
+                    return Some("exactness: a fallback that is not set");
+                }
+                if let (Kind::Take(cost), OnError::Local(_), true) =
+                    (kind, settings.on_error, answer.allowed())
+                {
+                    let meter = key.local.entry(answered.number).or_default();
+                    meter.admit(now, answered.local_time, cost.into());
+                }
+            }
+            _ => return Some("exactness: an answer of an impossible source"),
+        }
+        None
+    }
+}
