@@ -47,6 +47,8 @@ struct Shared {
 struct State {
     /// Whether the table uses huge pages once it has grown.
     huge: bool,
+    /// Bytes of the large blocks that the table uses at most.
+    most: usize,
     small: Blocks,
     large: Blocks,
     /// Prefaulted bytes of the large blocks.
@@ -60,6 +62,7 @@ impl PageArena {
     pub(crate) fn new(max_bytes: usize) -> Self {
         let state = State {
             huge: max_bytes >= LARGE_BOUND,
+            most: max_bytes.saturating_sub(SMALL_TABLE),
             small: Blocks::new(SMALL_BLOCK, PAGE),
             large: Blocks::new(LARGE_BLOCK, HUGE_PAGE),
             prefaulted: 0,
@@ -116,8 +119,9 @@ impl Shared {
 }
 
 impl State {
-    const fn has_page_to_prefault(&self) -> bool {
-        self.prefaulted < self.large.used + PREFAULT_BYTES
+    /// Whether the next page is needed soon. What is beyond the bound is never used.
+    fn has_page_to_prefault(&self) -> bool {
+        self.prefaulted < (self.large.used + PREFAULT_BYTES).min(self.most)
     }
 }
 
@@ -271,6 +275,17 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(arena.0.state.lock().prefaulted, used + PREFAULT_BYTES);
+        arena.close();
+    }
+
+    #[test]
+    fn arena_of_a_full_table_prefaults_nothing_beyond_its_bound() {
+        let arena = PageArena::new(LARGE_BOUND);
+        take_all(&arena, LARGE_BOUND - HUGE_PAGE);
+        while arena.0.state.lock().has_page_to_prefault() {
+            thread::yield_now();
+        }
+        assert_eq!(arena.0.state.lock().prefaulted, LARGE_BOUND - SMALL_TABLE);
         arena.close();
     }
 }

@@ -1,0 +1,128 @@
+//! The end of a run: everything works again.
+
+use std::time::Duration;
+
+use sluicegate_core::{Gcra, Operation, Outcome, Retry, Source};
+use tokio::time::{sleep, sleep_until};
+
+use super::world::{Key, World};
+use crate::plan::Request;
+
+/// The time after which leases that nobody uses have been returned: twice their lifetime.
+const LEASES_RETURNED: Duration = Duration::from_secs(2);
+
+/// One in so many seeds checks how much of the rate of a leased key is used.
+const UTILISATION: u64 = 8;
+/// How much of it must be, in percent, and for how long it is measured: until leases hold only so small a part of it.
+const USED: u64 = 95;
+const PARTS: u64 = 20;
+/// No key is measured for longer than this.
+const MOST: Duration = Duration::from_secs(20);
+/// Time between two requests of a process.
+const POLL: Duration = Duration::from_millis(10);
+
+impl World<'_> {
+    /// After the last fault everything works again, and whoever comes back when a denial says so is allowed.
+    pub(super) async fn recover(&mut self) {
+        sleep_until(self.time.at(self.checks.recovered_at())).await;
+        // All processes use the same policies by now, and leases under others have been returned.
+        self.keys.iter_mut().for_each(|key| key.used.fill(0));
+        sleep(LEASES_RETURNED).await;
+        for (index, process) in self.processes.iter().enumerate() {
+            let open = process.open_requests();
+            if open > 0 {
+                self.checks.violation(format_args!("liveness: {open} requests without an answer"));
+            }
+            for key in &self.keys {
+                let answer = process.ask(&key.request(index, Request::Peek(1))).await;
+                if !answer.is_ok_and(|answer| answer.source == Source::Store) {
+                    let name = key.name.escape_ascii();
+                    let what = format_args!("liveness: process {index} has no answer for {name}");
+                    self.checks.violation(what);
+                }
+            }
+            if let Some(why) = process.unavailable() {
+                self.checks.violation(format_args!("liveness: process {index}: {why}"));
+            }
+        }
+        for key in &self.keys {
+            self.return_when_told(key).await;
+        }
+        self.check_utilisation().await;
+    }
+
+    /// Takes until it is denied, and again when the denial says so.
+    pub(super) async fn return_when_told(&self, key: &Key) {
+        let process = &self.processes[0];
+        let take = key.request(0, Request::Take(1));
+        if key.policies[0].policy().check_operation(Operation::Take(1)).is_err() {
+            return;
+        }
+        for _ in 0..8 {
+            let Ok(answer) = process.ask(&take).await else { return };
+            let Outcome::Deny { retry: Retry::After(after) } = answer.outcome else { continue };
+            if after > Duration::from_mins(1) {
+                return;
+            }
+            // Clocks differ by up to 400 parts per million.
+            sleep(after + after / 1000 + Duration::from_millis(3)).await;
+            // A denial from the cache does not know what was charged since.
+            if answer.source != Source::Store {
+                continue;
+            }
+            let Ok(again) = process.ask(&take).await else { return };
+            if !again.allowed() && !self.checks.is_held() {
+                self.checks.violation(format_args!(
+                    "honesty: key {} is denied again after {after:?}: {again:?}",
+                    key.name.escape_ascii()
+                ));
+            }
+            return;
+        }
+    }
+
+    /// While all processes ask for more than there is, as much is admitted as the rate allows.
+    async fn check_utilisation(&self) {
+        let leased = |key: &&Key| key.policies[0].settings().lease > 1;
+        let Some(key) = self.keys.iter().find(leased) else { return };
+        let Some(limit) = key.policies[0].policy().as_gcra() else { return };
+        let processes = self.processes.len() as u64;
+        let held = processes * u64::from(key.policies[0].settings().lease.min(limit.burst()));
+        let units = held * PARTS;
+        let span = time_of(limit, units);
+        if !self.plan.seed.is_multiple_of(UTILISATION) || span > MOST || self.checks.is_held() {
+            return;
+        }
+        // First, what is there.
+        let most = u64::from(limit.burst()) + 2 * held;
+        self.take_all(key, Duration::from_millis(most), Duration::from_millis(1)).await;
+        let admitted = self.take_all(key, span, POLL).await;
+        if (admitted + held) * 100 < units * USED {
+            self.checks.violation(format_args!(
+                "liveness: of {units} units of {} {admitted} are used, and leases hold {held} at most",
+                key.name.escape_ascii()
+            ));
+        }
+    }
+
+    /// Takes by all processes for a while. Returns how many units were admitted.
+    async fn take_all(&self, key: &Key, span: Duration, every: Duration) -> u64 {
+        let begin = tokio::time::Instant::now();
+        let mut admitted = 0;
+        while begin.elapsed() < span {
+            for index in 0..self.processes.len() {
+                let take = key.request(index, Request::Take(1));
+                let answer = self.processes[index].ask(&take).await;
+                admitted += u64::from(answer.is_ok_and(|answer| answer.allowed()));
+            }
+            sleep(every).await;
+        }
+        admitted
+    }
+}
+
+/// The time in which so many units come.
+fn time_of(limit: &Gcra, units: u64) -> Duration {
+    let units = u32::try_from(units).unwrap_or(u32::MAX);
+    limit.period() * units / limit.limit()
+}
