@@ -52,7 +52,7 @@ fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
 fn hold_sent_again_after_a_cut_connection_counts_once() {
     let server = Running::new();
     let (rate, both) =
-        ("fixed-window:1000000/365d", "concurrency:1000000/1h,fixed-window:1000000/365d");
+        ("fixed-window:1000000/365d", "concurrency:65536/1h,fixed-window:1000000/365d");
     let mut random = Random(7);
     let (mut lost, mut expected, streams) = (0, [0_i64; 2], size("SLUICEGATE_RESENT_STREAMS", 150));
     for stream in 0..streams {
