@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 24] = [
+const SIZES: [(&str, &str); 23] = [
     ("SLUICEGATE_CALLS", "200000"),
     ("SLUICEGATE_DEMOTED_MS", "5000"),
     ("SLUICEGATE_DEMOTIONS", "50"),
@@ -24,7 +24,6 @@ const SIZES: [(&str, &str); 24] = [
     ("SLUICEGATE_LATE_OUTAGES", "10"),
     ("SLUICEGATE_LEASE_MS", "20000"),
     ("SLUICEGATE_LEASE_PROCESSES", "8"),
-    ("SLUICEGATE_LEASE_SEEDS", "1000"),
     ("SLUICEGATE_LOST_REPLIES", "50"),
     ("SLUICEGATE_PARTITION_MS", "10000"),
     ("SLUICEGATE_PROCESSES_MS", "10000"),
@@ -37,10 +36,9 @@ const SIZES: [(&str, &str); 24] = [
 ];
 
 /// The tests that read them.
-const TESTS: [Tests; 4] = [
+const TESTS: [Tests; 3] = [
     ("sluicegate-redis", "client", &[]),
     ("sluicegate-redis", "it", &["holds::"]),
-    ("sluicegate-redis", soak::LIBRARY, &["simulation::"]),
     (
         "sluicegate-module",
         "it",

@@ -237,10 +237,6 @@ impl Inner {
         planned: PlannedOperation<'_>,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
-        #[cfg(test)]
-        if let Some(server) = self.context.virtual_server.get() {
-            return deadline.within(server(planned.operation)).await?;
-        }
         self.call(planned, None, deadline).await
     }
 

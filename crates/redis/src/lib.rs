@@ -53,8 +53,6 @@ mod planned_policy;
 mod reply;
 pub mod script;
 mod script_command;
-#[cfg(test)]
-mod simulation;
 mod slot;
 mod status;
 mod store;

@@ -41,9 +41,6 @@ pub(crate) struct Context {
     certificates: TlsCertificates,
     /// Index of the sentinel to query first.
     sentinel: AtomicUsize,
-    /// Replaces clock and servers.
-    #[cfg(test)]
-    pub(crate) virtual_server: std::sync::OnceLock<super::virtual_server::VirtualServer>,
 }
 
 /// The server of a connection.
@@ -86,16 +83,10 @@ impl Context {
             round_trips: LatencyHistogram::default(),
             certificates,
             sentinel: AtomicUsize::new(0),
-            #[cfg(test)]
-            virtual_server: std::sync::OnceLock::new(),
         }))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        #[cfg(test)]
-        if self.virtual_server.get().is_some() {
-            return super::virtual_server::now();
-        }
         match &self.options.environment {
             None => self.clock.now(),
             Some(environment) => environment.now(),

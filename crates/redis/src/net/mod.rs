@@ -11,5 +11,3 @@ mod report;
 mod round_trip;
 pub(crate) mod topology;
 pub(crate) mod url;
-#[cfg(test)]
-pub(crate) mod virtual_server;
