@@ -40,6 +40,16 @@ impl World<'_> {
                     let what = format_args!("liveness: process {index} has no answer for {name}");
                     self.checks.violation(what);
                 }
+                let is_leased = key.policies[0].settings().lease > 1;
+                let take = key.request(index, Request::Take(1));
+                if is_leased
+                    && process.ask(&take).await.is_ok_and(|answer| answer.source == Source::Lease)
+                {
+                    let name = key.name.escape_ascii();
+                    self.checks.violation(format_args!(
+                        "liveness: process {index} has a lease of {name} that nobody used for {LEASES_RETURNED:?}"
+                    ));
+                }
             }
             if let Some(why) = process.unavailable() {
                 self.checks.violation(format_args!("liveness: process {index}: {why}"));
