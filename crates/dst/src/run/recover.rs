@@ -18,8 +18,9 @@ const USED: u64 = 95;
 const PARTS: u64 = 20;
 /// No key is measured for longer than this.
 const MOST: Duration = Duration::from_secs(20);
-/// Time between two requests of a process.
+/// Time between two requests of a process, and the least time in which a burst comes back: who asks later loses units.
 const POLL: Duration = Duration::from_millis(10);
+const LEAST_BURST: Duration = Duration::from_millis(200);
 
 impl World<'_> {
     /// After the last fault everything works again, and whoever comes back when a denial says so is allowed.
@@ -100,7 +101,8 @@ impl World<'_> {
         let held = processes * u64::from(key.policies[0].settings().lease.min(limit.burst()));
         let units = held * PARTS;
         let span = time_of(limit, units);
-        if !self.plan.seed.is_multiple_of(UTILISATION) || span > MOST || self.checks.is_held() {
+        let suits = span <= MOST && time_of(limit, limit.burst().into()) >= LEAST_BURST;
+        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held() {
             return;
         }
         // First, what is there.
