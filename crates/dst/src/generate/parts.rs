@@ -86,6 +86,7 @@ pub(super) fn request(
     let has_queue = policies.iter().any(|it| it.policy.contains("leaky-queue"));
     let is_concurrency = policies.iter().any(|it| it.policy.starts_with("concurrency"));
     if features.holds && !has_queue && !is_leased && (is_concurrency || random.chance(30)) {
+        let ttl = random.between(20, if is_concurrency { 400 } else { 3000 });
         if let Some(place) = open.iter().position(|it| it.0 == key)
             && random.chance(60)
         {
@@ -95,6 +96,10 @@ pub(super) fn request(
                     id,
                     random.between(20, if is_concurrency { 400 } else { 3000 }),
                 );
+            }
+            if random.chance(15) {
+                // The client does not know whether it is open.
+                return Request::Hold(id, cost, ttl);
             }
             open.swap_remove(place);
             return Request::Settle(id, random.chance(50).then_some(cost));
