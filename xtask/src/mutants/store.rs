@@ -64,12 +64,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "match reply {\n                Ok(decision) => {\n                    self.denials.forget(&key);",
     ),
     mutant(
-        "a lease never ends",
-        LEASE,
-        "if lease.policy.number != policy.number || now >= lease.until {",
-        "if lease.policy.number != policy.number {",
-    ),
-    mutant(
         "units of a lease are used twice",
         LEASE,
         "                    lease.left = left;\n",
@@ -80,12 +74,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         LEASE,
         "lease.left = lease.left.saturating_add(chunk - cost);",
         "lease.left = lease.left.saturating_add(chunk);",
-    ),
-    mutant(
-        "a lease of another policy is used",
-        LEASE,
-        "if lease.policy.number != policy.number {\n                *lease",
-        "if false {\n                *lease",
     ),
     mutant(
         "a lease returns what has drained",

@@ -89,7 +89,7 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
 
 /// Floods of keys, each of which is visited again. They get a key for their policy.
 fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
-    let most = *random.pick(&[0, 0, 300, 300, 300, 3_000, 3_000, 20_000, FULL]);
+    let most = *random.pick(&[0, 300, 300, 3_000, 3_000, 20_000, FULL, FULL]);
     if most == 0 {
         return Vec::new();
     }
@@ -107,7 +107,7 @@ fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
         let at = random.below(SPAN - 500);
         steps.push(Step { at, process: 0, action: Action::Flood { key, count } });
         for _ in 0..random.below(5) {
-            let (first, count) = (random.index(count), random.index(200));
+            let (first, count) = (random.index(count), random.index(1000));
             let flood = usize::try_from(random.below(flood + 1)).unwrap_or_default();
             let at = random.between(at, SPAN);
             steps.push(Step { at, process: 0, action: Action::Revisit { flood, first, count } });
@@ -119,7 +119,7 @@ fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
 /// Snapshots and restarts, in an order that makes sense.
 fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
     let clocks = random.chance(40);
-    let bounds = random.chance(40);
+    let bounds = random.chance(60);
     let damages = random.chance(20);
     let fills = random.chance(20);
     let mut steps = Vec::new();

@@ -88,7 +88,7 @@ impl TableWorld<'_> {
         match saved {
             Ok(keys) => {
                 self.note(format_args!("saved {keys} keys in {} bytes", bytes.len()));
-                self.file = Some(bytes);
+                (self.file, self.saved_max_bytes) = (Some(bytes), self.table.max_bytes);
                 self.keys.iter_mut().for_each(|key| key.states.end_save());
                 self.floods.iter_mut().for_each(Flood::end_save);
             }
@@ -169,6 +169,10 @@ impl TableWorld<'_> {
         };
         let usage = self.store.usage();
         self.note(format_args!("started with {} keys, {} dropped", usage.keys, usage.keys_dropped));
+        if usage.keys_dropped > 0 && max_bytes >= self.saved_max_bytes {
+            let dropped = usage.keys_dropped;
+            self.violate(format_args!("exactness: {dropped} keys are dropped in as much memory"));
+        }
         // Those that were dropped earlier are in the file as well.
         self.is_reduced = !is_lost && (self.is_reduced || usage.keys_dropped > 0);
         let may_forget = self.is_reduced && when_full == WhenFull::Allow;

@@ -49,8 +49,9 @@ pub(super) struct TableWorld<'a> {
     pub(super) latest: Timestamp,
     pub(super) table: TablePlan,
     pub(super) store: Arc<MemoryStore>,
-    /// The file, if there is a complete snapshot.
+    /// The file, if there is a complete snapshot, and the bound of the table that was saved.
     pub(super) file: Option<Vec<u8>>,
+    pub(super) saved_max_bytes: usize,
     /// The bytes that the disk has space for.
     pub(super) space: Option<usize>,
     pub(super) is_saving: bool,
@@ -85,6 +86,7 @@ impl<'a> TableWorld<'a> {
             table,
             store,
             file: None,
+            saved_max_bytes: 0,
             space: None,
             is_saving: false,
             is_reduced: false,
