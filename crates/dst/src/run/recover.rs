@@ -48,7 +48,7 @@ impl World<'_> {
                 {
                     let name = key.name.escape_ascii();
                     self.checks.violation(format_args!(
-                        "liveness: process {index} has a lease of {name} that nobody used for {LEASES_RETURNED:?}"
+                        "liveness: process {index} has a lease of {name} that no request used for {LEASES_RETURNED:?}"
                     ));
                 }
             }

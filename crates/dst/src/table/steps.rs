@@ -87,7 +87,11 @@ impl TableWorld<'_> {
         self.is_saving = false;
         match saved {
             Ok(keys) => {
-                self.note(format_args!("saved {keys} keys in {} bytes", bytes.len()));
+                self.note(format_args!(
+                    "saved {keys} keys in {} bytes: {:?}",
+                    bytes.len(),
+                    store.usage()
+                ));
                 (self.file, self.saved_max_bytes) = (Some(bytes), self.table.max_bytes);
                 self.keys.iter_mut().for_each(|key| key.states.end_save());
                 self.floods.iter_mut().for_each(Flood::end_save);
@@ -168,7 +172,7 @@ impl TableWorld<'_> {
             }
         };
         let usage = self.store.usage();
-        self.note(format_args!("started with {} keys, {} dropped", usage.keys, usage.keys_dropped));
+        self.note(format_args!("started with {usage:?}"));
         if usage.keys_dropped > 0 && max_bytes >= self.saved_max_bytes {
             let dropped = usage.keys_dropped;
             self.violate(format_args!("exactness: {dropped} keys are dropped in as much memory"));
