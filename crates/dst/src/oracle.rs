@@ -39,6 +39,13 @@ pub(crate) fn decide_denied(
     let (cost, never) = match call.operation {
         ScriptOperation::OnKey(Operation::Take(cost)) => (cost, Operation::Take(u32::MAX).into()),
         ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl }) => {
+            let renew = ScriptOperation::OnHold(HoldOperation::Renew { id, ttl });
+            let renewed = decide(&mut state.clone(), ScriptCall { operation: renew, ..call }, now)?;
+            if renewed.allowed() {
+                // It is open, and the key is allowed as it stands.
+                let peek = ScriptCall { operation: Operation::Peek(0).into(), ..call };
+                return decide(state, peek, now);
+            }
             (cost, ScriptOperation::OnHold(HoldOperation::Hold { id, cost: u32::MAX, ttl }))
         }
         other => return decide(state, ScriptCall { operation: other, ..call }, now).map(departed),
