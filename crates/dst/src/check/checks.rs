@@ -103,7 +103,7 @@ impl Checks {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
-        state.held_until = state.held_until.max(now + back);
+        state.held_until = state.held_until.max(now) + back;
         for key in state.keys.values_mut() {
             key.loosen(None, now, self.caching(), &state.paused_until);
             key.admitted.step(now, from, to);
