@@ -1,8 +1,6 @@
 //! `cargo xtask dst`: deterministic simulation, `docs/testing.md`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::{shell, workspace};
 
@@ -18,10 +16,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(command.args(arguments))
 }
 
-/// Runs seeds that have not been run before, for so many minutes. The first one is printed.
-#[expect(clippy::disallowed_methods, reason = "each run has other seeds")]
-pub(crate) fn run_fresh(minutes: u32) -> Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    let (from, minutes) = ((now.as_secs() * 1_000_000).to_string(), minutes.to_string());
-    run(&["--from", &from, "--seeds", "1000000", "--minutes", &minutes])
+/// Runs the first seeds.
+pub(crate) fn run_first(seeds: u32) -> Result<()> {
+    run(&["--from", "0", "--seeds", &seeds.to_string()])
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         })
     });
     steps.step("loom", loom::run);
-    steps.step("dst", || dst::run_fresh(2));
+    steps.step("dst", || dst::run_first(4_000));
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {
