@@ -121,8 +121,7 @@ impl MemoryStore {
             let Some(key) = policies.key(self, saved, now) else { continue };
             let before = budget.usage().bytes;
             if self.packed(&key.entry, &key.policy, now).is_none() {
-                // A copy, as the table gets one: it has no spare capacity.
-                overflow.put(key.entry.clone(), &budget);
+                overflow.put(key.entry, &budget);
             }
             let class = &mut survey.classes[class(key.lifetime)];
             *class = (class.0 + 1, class.1 + budget.usage().bytes - before);
