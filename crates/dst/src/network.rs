@@ -107,7 +107,7 @@ impl Link {
         let requests = Arc::new(Mutex::new(Pipe::new()));
         let replies = Arc::new(Mutex::new(Pipe::new()));
         let mut state = self.state.lock();
-        // Pipes that nobody holds any more are done.
+        // Pipes without an end in use are done.
         state.pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
         state.pipes.extend([Arc::clone(&requests), Arc::clone(&replies)]);
         drop(state);

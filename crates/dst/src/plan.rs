@@ -100,7 +100,7 @@ pub(crate) enum FaultKind {
     Cut,
     /// The connections of a process end.
     ResetLink,
-    /// The connections of a process vanish, and nobody learns of it.
+    /// The connections of a process vanish, and neither end learns of it.
     LoseLink,
     /// Everything between a process and the server takes `amount` milliseconds longer.
     SlowLink,

@@ -14,7 +14,7 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, KeyedOperation, KeyedTake, MultiKeyOperation, Operation,
+    Answer, BoxFuture, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyOperation, Operation,
     PreparedPolicy, Source, Store as _, StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_redis::{Connection, Environment, Options, RedisStore};
@@ -135,6 +135,17 @@ pub(crate) struct TakeOfKey {
     pub(crate) cost: u32,
 }
 
+/// What is known of a request when it is sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// In milliseconds.
+    at: u64,
+    /// For how long its process was paused so far.
+    closed_for: u64,
+    /// What the oracle answers to a peek in place of a take.
+    by_oracle: Option<Decision>,
+}
+
 /// A running process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
@@ -153,6 +164,7 @@ impl Process {
         (log, checks): (&Arc<EventLog>, &Arc<Checks>),
         denial_cache: Duration,
     ) -> Result<Self> {
+        checks.starts(index, number);
         let host = Arc::new(Host {
             index,
             number,
@@ -234,9 +246,10 @@ impl Process {
     /// Applies an operation.
     pub(crate) async fn ask(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
         let KeyRequest { key, policy, request: asked } = request;
-        let (sent, id) = (self.sent(), asked.hold_id());
+        let id = asked.hold_id();
         let operation = asked.operation(&id);
-        self.checks.asked(self.host.index, key, Kind::of(operation));
+        let sent = self.sent(request, operation);
+        self.checks.asked(self.host.index, self.host.number, key, Kind::of(operation));
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
             ScriptOperation::OnHold(operation) => {
@@ -249,7 +262,8 @@ impl Process {
 
     /// Applies operations on keys in one call.
     async fn ask_all(&self, requests: &[KeyRequest]) {
-        let sent = self.sent();
+        let sent: Vec<_> =
+            requests.iter().map(|it| self.sent(it, it.request.operation(&[]))).collect();
         let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
             ScriptOperation::OnKey(operation) => {
                 Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
@@ -259,10 +273,10 @@ impl Process {
         let operations: Vec<_> = operations.collect();
         for it in &operations {
             let kind = Kind::of(ScriptOperation::OnKey(it.operation));
-            self.checks.asked(self.host.index, it.key, kind);
+            self.checks.asked(self.host.index, self.host.number, it.key, kind);
         }
         let results = self.store.apply_many(&operations).await;
-        for (request, result) in requests.iter().zip(&results) {
+        for ((request, sent), result) in requests.iter().zip(sent).zip(&results) {
             self.answered(request, request.request.operation(&[]), sent, result);
         }
     }
@@ -278,7 +292,8 @@ impl Process {
     }
 
     async fn ask_together(&self, together: Together, takes: &[TakeOfKey]) {
-        let (host, (sent, closed)) = (&self.host, self.sent());
+        let host = &self.host;
+        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
         let id =
             if let Together::Hold(id, _) = together { format!("hold{id}") } else { String::new() };
         let operation = match together {
@@ -325,30 +340,34 @@ impl Process {
         });
     }
 
-    /// The time, and for how long the process was paused so far.
-    fn sent(&self) -> (u64, u64) {
-        (self.host.time.millis(), self.host.gate.closed_for.load(Ordering::Relaxed))
+    /// What is known of a request when it is sent.
+    fn sent(&self, request: &KeyRequest, operation: ScriptOperation<'_>) -> Sent {
+        Sent {
+            at: self.host.time.millis(),
+            closed_for: self.host.gate.closed_for.load(Ordering::Relaxed),
+            by_oracle: self.by_oracle(request, operation),
+        }
+    }
+
+    /// What the oracle answers to a peek in place of a take.
+    fn by_oracle(&self, request: &KeyRequest, operation: ScriptOperation<'_>) -> Option<Decision> {
+        let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
+        let peek = ScriptOperation::OnKey(Operation::Peek(cost));
+        let call = ScriptCall { policy: request.policy.policy(), operation: peek };
+        self.host.server.peek(&request.key, call).ok()
     }
 
     fn answered(
         &self,
-        KeyRequest { key, policy, request }: &KeyRequest,
+        request: &KeyRequest,
         operation: ScriptOperation<'_>,
-        (sent, closed): (u64, u64),
+        sent: Sent,
         result: &Result<Answer, StoreError>,
     ) {
         let host = &self.host;
-        let by_oracle = match (result, operation) {
-            (
-                Ok(Answer { source: Source::Cache, .. }),
-                ScriptOperation::OnKey(Operation::Take(cost)),
-            ) => {
-                let peek = ScriptOperation::OnKey(Operation::Peek(cost));
-                let call = ScriptCall { policy: policy.policy(), operation: peek };
-                host.server.peek(key, call).ok()
-            }
-            _ => None,
-        };
+        let is_cached = matches!(result, Ok(Answer { source: Source::Cache, .. }));
+        let by_oracle = is_cached.then(|| self.by_oracle(request, operation)).flatten();
+        let KeyRequest { key, policy, request } = request;
         let name = key.escape_ascii();
         match result {
             Ok(answer) => self.log.add(format_args!(
@@ -375,12 +394,12 @@ impl Process {
             key,
             policy,
             kind: Kind::of(operation),
-            sent,
-            paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
+            sent: sent.at,
+            paused: host.gate.closed_for.load(Ordering::Relaxed) - sent.closed_for,
             result,
             local_time: host.clock.now(),
             server_time: host.server.clock.now(),
-            by_oracle,
+            by_oracle: [sent.by_oracle, by_oracle],
         });
     }
 }

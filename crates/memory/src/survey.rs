@@ -19,6 +19,8 @@ use crate::{
 const BYTES_GROWING: usize = 2 * SEGMENT_BYTES / SLOTS + 5;
 /// Bytes of table per key with a given number of segments.
 const BYTES_DENSE: usize = SEGMENT_BYTES / SLOTS + 2;
+/// Bytes by which the last request before a table is full may exceed the bound: entries of one segment grow.
+const MAX_EXCESS: usize = 32 << 10;
 /// Leading bits of a lifetime that make up its class: lifetimes are compared to within 0.4 %.
 const CLASS_BITS: u32 = 8;
 
@@ -53,13 +55,13 @@ impl Survey {
     /// those of the `first` segments.
     pub(crate) fn layout(&self, taken: usize, first: usize, max: usize) -> (Layout, usize) {
         let taken = taken + self.dropped;
-        if taken + self.keys * BYTES_GROWING + self.overflow + self.overflow / 8 <= max {
+        if taken + self.keys * BYTES_GROWING + with_spare(self.overflow) <= max {
             return (Layout::Growing, first);
         }
         let rest = taken - first * SEGMENT_BYTES;
-        // Decoded entries may need a little less than they did while they grew, which is not predicted exactly.
         if self.segments >= first
-            && rest + self.segments * SEGMENT_BYTES + self.overflow <= max + max / 32
+            && rest + self.segments * SEGMENT_BYTES + self.overflow
+                <= max + MAX_EXCESS.min(max / 32)
         {
             return (Layout::AsSaved, first);
         }
@@ -67,8 +69,8 @@ impl Survey {
         let table = |keys: usize| (keys * BYTES_DENSE).max(first * SEGMENT_BYTES);
         let (mut keys, mut overflow, mut lowest, mut left) = (0, 0, 0, 0);
         for (class, own) in self.classes.iter().enumerate().rev() {
-            let before = table(keys) + overflow;
-            let after = table(keys + own.0) + overflow + own.1;
+            let before = table(keys) + with_spare(overflow);
+            let after = table(keys + own.0) + with_spare(overflow + own.1);
             if after > available {
                 // A part of this class fits.
                 left = scaled(own.1, available.saturating_sub(before), after - before);
@@ -77,7 +79,7 @@ impl Survey {
             }
             (keys, overflow) = (keys + own.0, overflow + own.1);
         }
-        let table = available.saturating_sub(overflow + left);
+        let table = available.saturating_sub(with_spare(overflow + left));
         (Layout::Reduced { lowest, left }, table / SEGMENT_BYTES)
     }
 }
@@ -131,6 +133,11 @@ impl MemoryStore {
         survey.overflow += budget.usage().bytes;
         Ok(survey)
     }
+}
+
+/// Bytes of overflow entries, and of the slots that their tables reserve while they grow.
+const fn with_spare(overflow: usize) -> usize {
+    overflow + overflow / 8
 }
 
 /// `bytes * part / whole`.

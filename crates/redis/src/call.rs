@@ -96,7 +96,7 @@ impl Inner {
                 }
                 ReplyKind::Calendars { .. } if requests == C::CALENDARS => {
                     return Err(StoreError::Unavailable(
-                        "the script asks again for calendars that it has received".to_owned(),
+                        "the script asks for calendars again and again".to_owned(),
                     ));
                 }
                 ReplyKind::Calendars { now, calendars } => {
@@ -165,7 +165,8 @@ struct SingleKeyCommand<'a> {
 
 impl StoreCommand for SingleKeyCommand<'_> {
     type Answer = Decision;
-    const CALENDARS: usize = 1;
+    // Those of the stored state; those of other policies, if other processes change it between two commands.
+    const CALENDARS: usize = 4;
 
     fn command(
         &mut self,

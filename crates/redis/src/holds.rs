@@ -82,7 +82,8 @@ struct HoldCommand<'a> {
 
 impl StoreCommand for HoldCommand<'_> {
     type Answer = Decision;
-    const CALENDARS: usize = 2;
+    // As for other operations.
+    const CALENDARS: usize = 4;
 
     fn command(
         &mut self,

@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if self.input.array()? != expected && expected[0] % 2 == 0 {",
     ),
     mutant(
-        "a full table is laid out anew at a restart",
+        "a full table does not keep its layout at a restart",
         RESTORE,
         "if let Layout::AsSaved = self.layout {",
         "if false && matches!(self.layout, Layout::AsSaved) {",
@@ -104,7 +104,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let _ = other.put(entry, budget);",
     ),
     mutant(
-        "keys of a segment that was split stay where nobody looks",
+        "keys of a segment that was split are not moved",
         SHARD,
         "let half = whole.start.midpoint(whole.end)..whole.end;",
         "let half = whole.start.midpoint(whole.end)..whole.start.midpoint(whole.end) + 1;",

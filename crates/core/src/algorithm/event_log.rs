@@ -47,6 +47,12 @@ impl EventLog {
         Some(state)
     }
 
+    /// Takes as much memory as a copy would.
+    fn without_spare_capacity(mut self) -> Self {
+        self.log.shrink();
+        self
+    }
+
     /// Drops events that are as old as `period` when the newest one comes: they are gone whatever the
     /// clock does.
     pub(super) fn drop_gone(&mut self, period: u64) {
@@ -143,7 +149,8 @@ impl EventLog {
             (time <= MAX_TIME).then_some(Event { time, weight })
         });
         let log = Self::from_events(events).filter(|log| log.log.len() == count);
-        log.map(Some)
+        log.map(Self::without_spare_capacity)
+            .map(Some)
             .ok_or(StateError::Damaged("the events of a log are out of order or out of bounds"))
     }
 

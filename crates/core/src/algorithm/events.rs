@@ -147,6 +147,14 @@ impl Events {
         }
     }
 
+    /// Frees the capacity beyond its own events.
+    pub(super) fn shrink(&mut self) {
+        match self {
+            Self::Own(own) => own.shrink_to_fit(),
+            Self::Shared(shared) => shared.own.shrink_to_fit(),
+        }
+    }
+
     /// Drops the `count` oldest.
     pub(super) fn drop_first(&mut self, count: usize) {
         match self {

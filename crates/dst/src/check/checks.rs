@@ -30,6 +30,8 @@ pub(crate) struct Checks {
 pub(super) struct CheckState {
     pub(super) violation: Option<String>,
     pub(super) keys: BTreeMap<Vec<u8>, KeyState>,
+    /// The number of each process among all that were started.
+    pub(super) numbers: Vec<u64>,
     /// Until when each process does not run, in milliseconds.
     pub(super) paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
@@ -53,8 +55,9 @@ impl Checks {
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
-        let paused_until = vec![0; processes];
-        let state = Mutex::new(CheckState { keys, paused_until, ..CheckState::default() });
+        let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
+        let state = CheckState { keys, numbers, paused_until, ..CheckState::default() };
+        let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
     }
 

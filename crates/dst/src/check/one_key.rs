@@ -23,14 +23,14 @@ pub(crate) struct Answered<'a> {
     pub(crate) kind: Kind,
     /// When it was sent, in milliseconds.
     pub(crate) sent: u64,
-    /// For how long its process did not run meanwhile.
+    /// For how long its process was paused since then.
     pub(crate) paused: u64,
     pub(crate) result: &'a Result<Answer, StoreError>,
     /// The clock of the process, and that of the server.
     pub(crate) local_time: Timestamp,
     pub(crate) server_time: Timestamp,
-    /// What the oracle answers to a peek at the same cost, for a cached denial.
-    pub(crate) by_oracle: Option<Decision>,
+    /// What the oracle answered to a peek in place of the take: when it was sent, and when a cached denial came back.
+    pub(crate) by_oracle: [Option<Decision>; 2],
 }
 
 impl Checks {
@@ -79,19 +79,24 @@ impl Checks {
         key.applications.push(Application { process, at, time, kind, decision });
     }
 
-    /// A client asks a process for an operation.
-    pub(crate) fn asked(&self, process: usize, key: &[u8], kind: Kind) {
-        if let Some(key) = self.state.lock().keys.get_mut(key) {
-            key.open.push((process, kind));
+    /// A client asks the process with this number for an operation.
+    pub(crate) fn asked(&self, process: usize, number: u64, key: &[u8], kind: Kind) {
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
+            if state.numbers[process] == number {
+                key.open.push((process, kind));
+            }
             if kind.is_applied_once() {
                 *key.asked.entry((process, kind)).or_default() += 1;
             }
         }
     }
 
-    /// A process ends, with the requests that it has not answered.
-    pub(crate) fn restarts(&self, process: usize) {
-        for key in self.state.lock().keys.values_mut() {
+    /// A process starts. What another one in its place has not answered is no request of this one.
+    pub(crate) fn starts(&self, process: usize, number: u64) {
+        let state = &mut *self.state.lock();
+        state.numbers[process] = number;
+        for key in state.keys.values_mut() {
             key.open.retain(|it| it.0 != process);
         }
     }
@@ -176,7 +181,7 @@ impl CheckState {
                 }
                 // It may have waited for others of its batch.
                 let waited = Duration::from_millis(now - answered.sent);
-                let is_denied = answered.by_oracle.is_some_and(|it| !it.allowed());
+                let is_denied = answered.by_oracle.iter().flatten().any(|it| !it.allowed());
                 let ends = matches!(answer.outcome,
                     Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
                 if !is_denied && !ends && now > key.loose_until[answered.process] {

@@ -74,7 +74,28 @@ pub(super) fn limit(random: &Random) -> String {
     }
 }
 
-pub(super) fn request(
+/// A request, or several for one call, none of which is on a hold.
+pub(super) fn requests_at_once(
+    random: &Random,
+    keys: &[KeyPlan],
+    features: &Features,
+    open: &mut Vec<(usize, u64)>,
+) -> Vec<(usize, Request)> {
+    let mut one = || {
+        let key = random.index(keys.len());
+        (key, request(random, &keys[key], key, features, open))
+    };
+    let mut requests = vec![one()];
+    while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
+        let next = one();
+        if !next.1.is_on_hold() {
+            requests.push(next);
+        }
+    }
+    requests
+}
+
+fn request(
     random: &Random,
     KeyPlan(policies): &KeyPlan,
     key: usize,

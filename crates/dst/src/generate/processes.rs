@@ -1,6 +1,6 @@
 //! Plans of processes that share a server.
 
-use super::parts::{Features, SPAN, key, policy_changes, request};
+use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
     plan::{Action, FaultKind, KeyPlan, Plan, Step, Together},
     random::Random,
@@ -38,17 +38,7 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
         let mut at = random.below(gap);
         let mut open = Vec::new();
         while at < SPAN {
-            let mut one = || {
-                let key = random.index(keys.len());
-                (key, request(random, &keys[key], key, features, &mut open))
-            };
-            let mut requests = vec![one()];
-            while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
-                let next = one();
-                if !next.1.is_on_hold() {
-                    requests.push(next);
-                }
-            }
+            let requests = requests_at_once(random, keys, features, &mut open);
             let together = if batches_keys && random.chance(25) {
                 together(random, features, keys)
             } else {

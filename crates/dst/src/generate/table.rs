@@ -2,7 +2,7 @@
 
 use sluicegate_memory::WhenFull;
 
-use super::parts::{Features, SPAN, key, limit, policy_changes, request};
+use super::parts::{Features, SPAN, key, limit, policy_changes, requests_at_once};
 use crate::{
     plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Step, TablePlan},
     random::Random,
@@ -70,17 +70,7 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
     let gap = *random.pick(&[10, 40, 100]);
     let (mut steps, mut at, mut open) = (Vec::new(), 0, Vec::new());
     while at < SPAN {
-        let mut one = || {
-            let key = random.index(keys.len());
-            (key, request(random, &keys[key], key, features, &mut open))
-        };
-        let mut requests = vec![one()];
-        while features.batches && !requests[0].1.is_on_hold() && random.chance(50) {
-            let next = one();
-            if !next.1.is_on_hold() {
-                requests.push(next);
-            }
-        }
+        let requests = requests_at_once(random, keys, features, &mut open);
         steps.push(Step { at, process: 0, action: Action::Request(requests) });
         at += random.below(2 * gap);
     }

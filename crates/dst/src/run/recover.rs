@@ -8,7 +8,7 @@ use tokio::time::{sleep, sleep_until};
 use super::world::{Key, World};
 use crate::plan::Request;
 
-/// The time after which leases that nobody uses have been returned: twice their lifetime.
+/// The time after which unused leases have been returned: twice their lifetime.
 const LEASES_RETURNED: Duration = Duration::from_secs(2);
 
 /// One in so many seeds checks how much of the rate of a leased key is used.

@@ -192,12 +192,10 @@ impl<'a> World<'a> {
                 self.processes[process].pause(millis);
             }
             FaultKind::RestartProcess => {
-                self.checks.restarts(process);
                 self.processes[process].end();
                 self.processes[process] = self.start(process)?;
             }
             FaultKind::CloseProcess => {
-                self.checks.restarts(process);
                 self.processes[process].close();
                 let next = self.start(process)?;
                 self.closing.push(mem::replace(&mut self.processes[process], next));

@@ -92,7 +92,8 @@ impl TableWorld<'_> {
                     bytes.len(),
                     store.usage()
                 ));
-                self.file = Some(bytes);
+                (self.file, self.saved_max_bytes) = (Some(bytes), self.table.max_bytes);
+                self.is_set_back = false;
                 self.keys.iter_mut().for_each(|key| key.states.end_save());
                 self.floods.iter_mut().for_each(Flood::end_save);
             }
@@ -132,6 +133,7 @@ impl TableWorld<'_> {
     /// The process starts again, from its file.
     fn restart(&mut self, kib: i64, is_damaged: bool) -> Result<()> {
         if self.step < 0 {
+            self.is_set_back = true;
             for key in &mut self.keys {
                 let policies: Vec<_> = key.policies.iter().map(|it| it.policy()).collect();
                 key.states.forget_recovered(&policies, self.latest);
@@ -173,6 +175,10 @@ impl TableWorld<'_> {
         };
         let usage = self.store.usage();
         self.note(format_args!("started with {usage:?}"));
+        if usage.keys_dropped > 0 && max_bytes >= self.saved_max_bytes && !self.is_set_back {
+            let dropped = usage.keys_dropped;
+            self.violate(format_args!("exactness: {dropped} keys are dropped in as much memory"));
+        }
         // Those that were dropped earlier are in the file as well.
         self.is_reduced = !is_lost && (self.is_reduced || usage.keys_dropped > 0);
         let may_forget = self.is_reduced && when_full == WhenFull::Allow;

@@ -49,8 +49,11 @@ pub(super) struct TableWorld<'a> {
     pub(super) latest: Timestamp,
     pub(super) table: TablePlan,
     pub(super) store: Arc<MemoryStore>,
-    /// The file, if there is a complete snapshot.
+    /// The file, if there is a complete snapshot, and the bound of the table that was saved.
     pub(super) file: Option<Vec<u8>>,
+    pub(super) saved_max_bytes: usize,
+    /// Whether the clock was set back since then: states that begin later than now take more memory.
+    pub(super) is_set_back: bool,
     /// The bytes that the disk has space for.
     pub(super) space: Option<usize>,
     pub(super) is_saving: bool,
@@ -85,6 +88,8 @@ impl<'a> TableWorld<'a> {
             table,
             store,
             file: None,
+            saved_max_bytes: 0,
+            is_set_back: false,
             space: None,
             is_saving: false,
             is_reduced: false,

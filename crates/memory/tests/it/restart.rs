@@ -221,7 +221,7 @@ fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
             }
         }
         let bytes = store.usage().bytes;
-        let loaded = reloaded(&store, 1000, bytes - bytes / 20, when_full);
+        let loaded = reloaded(&store, 1000, bytes - bytes / 10, when_full);
         let dropped = loaded.usage().keys_dropped;
         assert!((1..100).contains(&dropped), "{dropped}");
         let short = loaded.prepare(&policy("gcra:1/1s"), at(0));
@@ -245,5 +245,25 @@ fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
                 assert!(retry > hour, "{retry:?}");
             }
         }
+    }
+}
+
+/// A table that was loaded into more memory, and has filled that, is as full as any other.
+#[test]
+fn restart_of_a_table_that_filled_up_after_a_restart_keeps_every_key() {
+    let policy = policy("sliding-log:2/1h");
+    let fill = |store: &MemoryStore| {
+        let rule = store.prepare(&policy, at(5));
+        let mut key = store.usage().keys as u64;
+        while store.usage().table_full < 500 {
+            take(store, &key.to_le_bytes(), &rule, 5);
+            key += 1;
+        }
+    };
+    let mut store = MemoryStore::bounded(5 << 20, WhenFull::Deny);
+    for bound in [8 << 20, 8 << 20, 12 << 20, 12 << 20] {
+        fill(&store);
+        store = reloaded(&store, 5, bound, WhenFull::Deny);
+        assert_eq!(store.usage().keys_dropped, 0, "{:?}", store.usage());
     }
 }
