@@ -62,6 +62,9 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let turns_back = !features.holds && keys.iter().all(|key| key.0.iter().all(is_whole));
     steps.extend(floods(random, &mut keys));
     steps.extend(faults(random, turns_back));
+    if random.chance(20) {
+        steps.extend(reductions(random));
+    }
     steps.sort_by_key(|step| step.at);
     Plan { seed, processes: 1, denial_cache: 1000, table: Some(table), keys, steps }
 }
@@ -131,6 +134,23 @@ fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
         };
         let at = random.between(100, SPAN);
         steps.push(Step { at, process: 0, action: Action::Fault { kind, span: 0, amount } });
+    }
+    steps
+}
+
+/// Starts again in less memory, and then in as much; keys that had no space at first are visited at last.
+fn reductions(random: &Random) -> Vec<Step> {
+    let mut at = random.between(2000, 4000);
+    let mut steps = Vec::new();
+    for amount in [2048, 0] {
+        at += random.between(1, 1500);
+        let action = Action::Fault { kind: FaultKind::Stop, span: 0, amount };
+        steps.push(Step { at, process: 0, action });
+    }
+    for flood in 0..random.index(4) {
+        let at = random.between(at, SPAN);
+        let action = Action::Revisit { flood, first: random.index(1000), count: 1000 };
+        steps.push(Step { at, process: 0, action });
     }
     steps
 }
