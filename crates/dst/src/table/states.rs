@@ -8,6 +8,9 @@ use crate::{
     redis_model::{ScriptCall, ScriptOperation},
 };
 
+/// Upper bound on the states that a key may have before a run ends.
+const MAX_STATES: usize = 1024;
+
 /// The states that a key may have, each of the oracle, and those that snapshots may have of it.
 #[derive(Clone, Debug)]
 pub(super) struct KeyStates {
@@ -84,6 +87,11 @@ impl KeyStates {
             self.saving.push(state.clone());
         }
         self.now.push(state);
+    }
+
+    /// Whether there are more than a run can keep track of.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.now.len().max(self.saved.len()) > MAX_STATES
     }
 
     /// A snapshot begins.

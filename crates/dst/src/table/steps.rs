@@ -23,6 +23,11 @@ pub(crate) fn run(plan: &Plan, table: TablePlan, output: Output) -> Result<RunOu
     let mut world = TableWorld::new(plan, table, output)?;
     while world.next < plan.steps.len() && world.violation.is_none() {
         world.take_step()?;
+        // The states of a key double with each batch that finds the table full.
+        if world.keys.iter().any(|key| key.states.are_too_many()) {
+            world.note(format_args!("ends: a key may have too many states"));
+            break;
+        }
     }
     world.finish();
     let (hash, events) = world.log.summary();
