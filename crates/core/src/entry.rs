@@ -147,18 +147,6 @@ impl Entry {
         }
     }
 
-    /// The units counted in the window before that of `now`, and in that of `now`, under a policy of one sliding counter and
-    /// without open holds.
-    #[must_use]
-    pub fn counts(&self, now: Timestamp) -> Option<(u64, u64)> {
-        match (self.policy.limits(), &self.states[..]) {
-            ([Limit::SlidingCounter(limit)], [State::SlidingCounter(state)]) => {
-                Some(limit.counts(state, now))
-            }
-            _ => None,
-        }
-    }
-
     /// The same entry under an equal policy, so that both are one object.
     #[must_use]
     pub fn under(self, policy: &Policy) -> Self {

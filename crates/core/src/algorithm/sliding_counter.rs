@@ -10,11 +10,15 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, narrow, units};
+use super::{
+    Limit, State as KeyState,
+    api::{Algorithm, Parameters, narrow, units},
+};
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{Description, counting_denied},
+    entry::Entry,
     human,
     parameters::{LimitError, check_period, check_units},
     share::Share,
@@ -75,11 +79,20 @@ impl SlidingCounter {
     fn estimate(&self, state: &State, now: Timestamp) -> u128 {
         product(state.prev, self.left(now)) + product(state.cur, self.period)
     }
+}
 
-    /// The units counted in the window before that of `now`, and in that of `now`.
-    pub(crate) fn counts(&self, state: &State, now: Timestamp) -> (u64, u64) {
-        let State { prev, cur, .. } = self.current(Some(state), now);
-        (prev, cur)
+impl Entry {
+    /// The units counted in the window before that of `now`, and in that of `now`, under a policy of one sliding counter and
+    /// without open holds.
+    #[must_use]
+    pub fn counts(&self, now: Timestamp) -> Option<(u64, u64)> {
+        match (self.policy.limits(), &self.states[..]) {
+            ([Limit::SlidingCounter(limit)], [KeyState::SlidingCounter(state)]) => {
+                let State { prev, cur, .. } = limit.current(Some(state), now);
+                Some((prev, cur))
+            }
+            _ => None,
+        }
     }
 }
 
