@@ -17,6 +17,7 @@
 //! | `store` | where state is kept, snapshots, the state file |
 //! | `stats` | counters of each protocol and worker, samples of keys |
 //! | `budgets` | memory and time that clients may take up |
+//! | `clock` | the system clock, or the virtual time of a simulation |
 //! | `telemetry` | spans for OpenTelemetry, sent to a collector |
 //! | `settings` | what can be configured |
 //!
@@ -33,6 +34,7 @@
 
 mod admin;
 mod budgets;
+mod clock;
 mod dashboard;
 mod decide;
 mod metrics;
@@ -47,6 +49,9 @@ mod store;
 mod telemetry;
 mod wait;
 
+/// For the deterministic simulation of this workspace: not a part of the interface, and changes at any time.
+#[doc(hidden)]
+pub use self::server::simulation;
 pub use hyper::header::HeaderName;
 pub use sluicegate_memory::WhenFull;
 

@@ -12,7 +12,6 @@ use sluicegate_core::{
     MultiKeyAnswer, MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation,
     OperationError, Policy, PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
 };
-use sluicegate_memory::SystemClock;
 use tokio::{runtime::Handle, task::yield_now};
 
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
         buffers::BufferBudget,
         turn::{TURN, Turn, Turns},
     },
+    clock::ServerClock,
     decide::blocks::Blocks,
     policies::rule_store::RuleStore,
     store::{
@@ -41,7 +41,7 @@ pub(crate) struct Decider {
     runtime: Option<Handle>,
     /// The rules in force.
     pub(crate) rules: Arc<RuleStore>,
-    pub(crate) clock: SystemClock,
+    pub(crate) clock: ServerClock,
     /// The keys that an operator has blocked.
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
@@ -56,7 +56,7 @@ impl Decider {
     pub(crate) fn new(
         OpenStore { store, local }: OpenStore,
         rules: Arc<RuleStore>,
-        clock: SystemClock,
+        clock: ServerClock,
         buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
@@ -327,7 +327,7 @@ mod tests {
     fn decide_many_slow_decisions_are_made_in_turns() {
         let store = OpenStore::from(MemoryStore::new());
         let rules = Arc::new(RuleStore::of(RuleSet::default()));
-        let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
+        let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
         let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);
         let now = decider.clock.now();
         let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();

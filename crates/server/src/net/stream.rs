@@ -1,7 +1,7 @@
-//! A connection as bytes: TCP, TLS over TCP, or a Unix socket.
+//! A connection as bytes: TCP, TLS over TCP, a Unix socket, or a connection that a simulation provides.
 
 use std::{
-    io,
+    fmt, io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -22,6 +22,16 @@ pub(crate) enum Socket {
     Tcp(std::net::TcpStream),
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixStream),
+    Simulated(Box<dyn SimulatedStream>),
+}
+
+/// A connection of a simulation, above the socket.
+pub trait SimulatedStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
+    /// Writes without waiting, as a socket does.
+    ///
+    /// # Errors
+    /// The connection has ended; or `WouldBlock`: nothing can be written at present.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 }
 
 /// A connection.
@@ -30,6 +40,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
     #[cfg(unix)]
     Unix(UnixStream),
+    Simulated(Box<dyn SimulatedStream>),
 }
 
 /// Most encrypted bytes that are kept for a client that does not read.
@@ -64,6 +75,7 @@ impl Socket {
             }
             #[cfg(unix)]
             Self::Unix(socket) => Ok(Stream::Unix(UnixStream::from_std(socket)?)),
+            Self::Simulated(stream) => Ok(Stream::Simulated(stream)),
         }
     }
 
@@ -75,6 +87,7 @@ impl Socket {
             Self::Tcp(socket) => (&*socket).write(text),
             #[cfg(unix)]
             Self::Unix(socket) => (&*socket).write(text),
+            Self::Simulated(stream) => stream.try_write(text),
         };
     }
 }
@@ -88,6 +101,7 @@ impl Stream {
             Self::Tls(_) => None,
             #[cfg(unix)]
             Self::Unix(stream) => Some(stream.try_write(bytes)),
+            Self::Simulated(stream) => Some(stream.try_write(bytes)),
         }
     }
 
@@ -99,6 +113,7 @@ impl Stream {
             Self::Tls(_) => None,
             #[cfg(unix)]
             Self::Unix(stream) => Some(SockRef::from(stream)),
+            Self::Simulated(_) => None,
         }
     }
 }
@@ -117,6 +132,10 @@ macro_rules! on_stream {
             }
             #[cfg(unix)]
             Stream::Unix(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Stream::Simulated(stream) => {
                 let $stream = Pin::new(stream);
                 $call
             }

@@ -19,9 +19,9 @@ use futures_util::future::LocalBoxFuture;
 use rustls::ServerConfig;
 use sluicegate_memory::release_end_of_heap;
 use tokio::{
-    runtime::{Builder, LocalOptions, LocalRuntime},
+    runtime::{Builder, LocalOptions},
     sync::{mpsc, oneshot, watch},
-    task::{JoinError, JoinSet},
+    task::{self, JoinError, JoinSet, spawn_local},
     time::timeout,
 };
 
@@ -125,6 +125,7 @@ impl Port {
     }
 }
 
+#[derive(Debug)]
 enum Job {
     /// Serve a client of the protocol with this index.
     Serve(usize, Socket, ConnectionPermit),
@@ -162,7 +163,7 @@ impl Workers {
                 match runtime {
                     Ok(runtime) => {
                         let _ = starting.send(Ok(()));
-                        run(&runtime, index, (&protocols, &stats), waiting);
+                        runtime.block_on(run(index, (&protocols, &stats), waiting));
                     }
                     Err(error) => drop(starting.send(Err(error))),
                 }
@@ -209,53 +210,80 @@ impl Workers {
     }
 }
 
-fn run(
-    runtime: &LocalRuntime,
+/// A worker on the runtime of its caller, which is local, in place of a thread. To drop it instead of
+/// [stopping](LocalWorker::stop) closes all connections.
+#[derive(Debug)]
+pub(crate) struct LocalWorker {
+    jobs: mpsc::UnboundedSender<Job>,
+    running: task::JoinHandle<()>,
+}
+
+impl LocalWorker {
+    /// Starts the first of the workers that `stats` counts for.
+    pub(crate) fn start(protocols: Arc<[ServedProtocol]>, stats: Arc<ServerStats>) -> Self {
+        let (jobs, waiting) = mpsc::unbounded_channel();
+        let running = spawn_local(async move { run(0, (&protocols, &stats), waiting).await });
+        Self { jobs, running }
+    }
+
+    /// Serves a client of the protocol with the index `protocol`. Whether the worker runs.
+    pub(crate) fn serve(&self, protocol: usize, socket: Socket, permit: ConnectionPermit) -> bool {
+        self.jobs.send(Job::Serve(protocol, socket, permit)).is_ok()
+    }
+
+    /// Answers all requests that were read, and closes all connections. May be called once.
+    pub(crate) async fn stop(&mut self) -> Result<(), JoinError> {
+        // An error means that the worker failed, which is returned.
+        let _ = self.jobs.send(Job::Stop);
+        (&mut self.running).await
+    }
+}
+
+/// Serves clients until the server stops.
+async fn run(
     index: usize,
     (protocols, stats): (&[ServedProtocol], &ServerStats),
     mut jobs: mpsc::UnboundedReceiver<Job>,
 ) {
     let worker = Rc::new(Worker::new());
-    runtime.block_on(async {
-        let services = protocols.iter().enumerate().map(|(protocol, it)| {
-            let stats = Arc::clone(stats.of(protocol, index));
-            (it.factory)(Port { worker: Rc::clone(&worker), stats, tls: it.tls.clone() })
-        });
-        let services: Vec<_> = services.collect();
-        for service in &services {
-            service.set_serving(true).await;
-        }
-        let mut tasks = JoinSet::new();
-        loop {
-            tokio::select! {
-                Some(ended) = tasks.join_next() => { report(ended); }
-                job = jobs.recv() => match job {
-                    Some(Job::Serve(protocol, socket, permit)) => {
-                        stats.of(protocol, index).connections.add();
-                        Rc::clone(&services[protocol]).serve(socket, permit, &mut tasks);
-                    }
-                    Some(Job::ReleaseMemory) => release_end_of_heap(),
-                    Some(Job::Stop) => break,
-                    // The server was dropped.
-                    None => return tasks.shutdown().await,
-                }
-            }
-        }
-        worker.stopping.set(true);
-        for service in &services {
-            service.set_serving(false).await;
-        }
-        worker.stop.send_replace(true);
-        let all_ended = async {
-            while let Some(ended) = tasks.join_next().await {
-                report(ended);
-            }
-        };
-        if timeout(GRACE, all_ended).await.is_err() {
-            tracing::warn!(clients = tasks.len(), "closing clients that do not read their replies");
-            tasks.shutdown().await;
-        }
+    let services = protocols.iter().enumerate().map(|(protocol, it)| {
+        let stats = Arc::clone(stats.of(protocol, index));
+        (it.factory)(Port { worker: Rc::clone(&worker), stats, tls: it.tls.clone() })
     });
+    let services: Vec<_> = services.collect();
+    for service in &services {
+        service.set_serving(true).await;
+    }
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(ended) = tasks.join_next() => { report(ended); }
+            job = jobs.recv() => match job {
+                Some(Job::Serve(protocol, socket, permit)) => {
+                    stats.of(protocol, index).connections.add();
+                    Rc::clone(&services[protocol]).serve(socket, permit, &mut tasks);
+                }
+                Some(Job::ReleaseMemory) => release_end_of_heap(),
+                Some(Job::Stop) => break,
+                // The server was dropped.
+                None => return tasks.shutdown().await,
+            }
+        }
+    }
+    worker.stopping.set(true);
+    for service in &services {
+        service.set_serving(false).await;
+    }
+    worker.stop.send_replace(true);
+    let all_ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    };
+    if timeout(GRACE, all_ended).await.is_err() {
+        tracing::warn!(clients = tasks.len(), "closing clients that do not read their replies");
+        tasks.shutdown().await;
+    }
 }
 
 /// Logs a connection that ended in a panic.

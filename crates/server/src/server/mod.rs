@@ -3,11 +3,12 @@
 mod exposure;
 mod file_descriptors;
 mod parts;
+pub mod simulation;
 
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use sluicegate_core::Clock as _;
-use sluicegate_memory::{SystemClock, limit_free_memory, release_free_memory};
+use sluicegate_memory::{limit_free_memory, release_free_memory};
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
@@ -20,6 +21,7 @@ use self::{
 use crate::{
     Config,
     budgets::buffers::BufferBudget,
+    clock::ServerClock,
     net::{
         listen::{Accepted, Listeners},
         tls,
@@ -89,7 +91,7 @@ impl Server {
         }
         let unix = config.resp.unix.as_deref().map(|path| (path, config.resp.unix_permissions));
         let listeners = Listeners::bind(&ports, unix)?;
-        let clock = SystemClock::new();
+        let clock = ServerClock::system();
         let state_file = snapshot_file::open(&config)?;
         let store = open(&config, clock.now()).await?;
         let saved = state_file.zip(store.local.clone());

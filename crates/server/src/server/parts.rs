@@ -2,11 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use sluicegate_memory::SystemClock;
-
 use crate::{
     Config, TlsConfig, admin,
     budgets::buffers::BufferBudget,
+    clock::ServerClock,
     dashboard::{self, Broadcaster},
     decide::Decider,
     metrics::{self, MetricSources},
@@ -73,7 +72,7 @@ impl Parts {
     pub(crate) fn new(
         mut config: Config,
         addresses: Addresses,
-        clock: SystemClock,
+        clock: ServerClock,
         (store, rules): (OpenStore, RuleStore),
         stats: Arc<ServerStats>,
     ) -> Self {
@@ -206,7 +205,7 @@ mod tests {
         let parts = Parts::new(
             Config::default(),
             Addresses::default(),
-            SystemClock::new(),
+            ServerClock::system(),
             (OpenStore::from(MemoryStore::new()), RuleStore::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
         );

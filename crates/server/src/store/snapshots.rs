@@ -10,10 +10,12 @@ use std::{
 use parking_lot::Mutex;
 use sluicegate_commands::plain_error;
 use sluicegate_core::{Clock as _, Timestamp};
-use sluicegate_memory::SystemClock;
 use tokio::sync::oneshot;
 
-use crate::store::{open::LocalStore, state_file::StateFile};
+use crate::{
+    clock::ServerClock,
+    store::{open::LocalStore, state_file::StateFile},
+};
 
 /// The outcomes of the snapshots since the server started.
 pub(crate) type SnapshotLog = Mutex<SnapshotStatus>;
@@ -40,7 +42,7 @@ pub(crate) struct SnapshotWriter {
 /// The store that snapshots are taken of, the clock that dates them, and the log of their outcomes.
 pub(crate) struct SnapshotSource {
     pub(crate) store: Arc<LocalStore>,
-    pub(crate) clock: SystemClock,
+    pub(crate) clock: ServerClock,
     pub(crate) log: Arc<SnapshotLog>,
 }
 

@@ -4,19 +4,20 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{Clock as _, OnError, Timestamp};
-use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_memory::MemoryStore;
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
 use super::*;
 use crate::{
-    budgets::buffers::BufferBudget, policies::rule_store::RuleStore, store::open::OpenStore,
+    budgets::buffers::BufferBudget, clock::ServerClock, policies::rule_store::RuleStore,
+    store::open::OpenStore,
 };
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(RuleStore::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
     let store = OpenStore::from(MemoryStore::new());
-    let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
+    let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
 

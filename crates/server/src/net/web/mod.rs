@@ -38,7 +38,6 @@ use futures_util::{
 };
 use hyper::{Request, Response, body::Body};
 use sluicegate_core::Clock as _;
-use sluicegate_memory::SystemClock;
 use tokio::{
     task::yield_now,
     time::{sleep, timeout},
@@ -60,6 +59,7 @@ pub(crate) use self::{
 use crate::{
     TimeoutConfig,
     budgets::{buffers::BufferBudget, turn::Turn},
+    clock::ServerClock,
     net::{clients::ConnectionPermit, stream::Socket, worker::Port},
     stopping::stopped,
 };
@@ -78,7 +78,7 @@ pub(crate) const UNAVAILABLE: &[u8] =
 /// How connections that speak HTTP are served.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) clock: SystemClock,
+    pub(crate) clock: ServerClock,
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) timeouts: TimeoutConfig,
     /// A connection is ended at about this age, so that clients redistribute over servers; zero: never.

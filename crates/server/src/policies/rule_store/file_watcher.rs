@@ -16,12 +16,12 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::oneshot;
 
 use sluicegate_core::Clock as _;
-use sluicegate_memory::SystemClock;
 
 use super::{
     RuleStore,
     reload_requests::{ReloadReport, ReloadRequest},
 };
+use crate::clock::ServerClock;
 
 /// Interval at which files are compared without an event.
 const POLL: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub(crate) struct FileWatcher(Option<mpsc::Sender<ReloadRequest>>);
 
 impl FileWatcher {
     /// Starts the thread, if there are files.
-    pub(crate) fn start(rules: &Arc<RuleStore>, clock: SystemClock) -> io::Result<Self> {
+    pub(crate) fn start(rules: &Arc<RuleStore>, clock: ServerClock) -> io::Result<Self> {
         if rules.paths.is_empty() {
             return Ok(Self(None));
         }
@@ -61,7 +61,7 @@ impl Drop for FileWatcher {
 
 fn watch(
     rules: &RuleStore,
-    clock: SystemClock,
+    clock: ServerClock,
     events: &mpsc::Sender<ReloadRequest>,
     receiver: &mpsc::Receiver<ReloadRequest>,
 ) {

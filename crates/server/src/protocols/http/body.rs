@@ -11,11 +11,13 @@ use hyper::{
     http::request::Parts,
 };
 use sluicegate_core::{Clock as _, Timestamp};
-use sluicegate_memory::SystemClock;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
-use crate::net::web::{BodyError, DRAIN, RequestBody};
+use crate::{
+    clock::ServerClock,
+    net::web::{BodyError, DRAIN, RequestBody},
+};
 
 /// Longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -29,7 +31,7 @@ const REST_TIME: Duration = Duration::from_secs(5);
 pub(super) struct BodyLimits {
     /// Zero: any time.
     pub(super) time: Duration,
-    pub(super) clock: SystemClock,
+    pub(super) clock: ServerClock,
 }
 
 /// A complete JSON body, and the time at which it was complete. Its request arrived at `now`.

@@ -28,7 +28,7 @@ struct OpenHolds {
     reserved: Reservation,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct HoldName {
     key: Box<[u8]>,
     id: Box<[u8]>,
@@ -110,7 +110,10 @@ impl SessionHolds {
     /// Settles what is still open with 0, because the connection has ended. What cannot be settled expires.
     pub(super) async fn settle(&self, decider: &Decider) {
         let Some(open) = self.0.take() else { return };
-        for (index, (HoldName { key, id }, hold)) in open.holds.into_iter().enumerate() {
+        // In an order that does not depend on hashes, so that requests that wait are woken in the same order in equal runs.
+        let mut holds: Vec<_> = open.holds.into_iter().collect();
+        holds.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (index, (HoldName { key, id }, hold)) in holds.into_iter().enumerate() {
             if index % SETTLES == SETTLES - 1 {
                 yield_now().await;
             }

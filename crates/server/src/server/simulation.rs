@@ -1,0 +1,83 @@
+//! A server without sockets and threads, for the deterministic simulation: its RESP sessions run in the time and on the
+//! connections of the caller. Not a part of the interface of this crate.
+
+use std::{io, iter, sync::Arc};
+
+use sluicegate_core::Timestamp;
+use sluicegate_memory::MemoryStore;
+
+use super::parts::{Parts, registrations};
+pub use crate::net::stream::SimulatedStream;
+use crate::{
+    Config,
+    clock::ServerClock,
+    net::{
+        listen::Addresses,
+        stream::Socket,
+        worker::{LocalWorker, ServedProtocol},
+    },
+    policies::rule_store::RuleStore,
+    protocols::resp,
+    stats::ServerStats,
+    store::open::OpenStore,
+};
+
+/// A server with one worker, which runs on the local runtime of the caller.
+#[derive(Debug)]
+pub struct SimulatedServer {
+    parts: Parts,
+    worker: LocalWorker,
+}
+
+impl SimulatedServer {
+    /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
+    #[must_use]
+    pub fn start(config: Config, now: fn() -> Timestamp, store: MemoryStore) -> Self {
+        let stats = Arc::new(ServerStats::new(iter::once(resp::PROTOCOL.name), 1));
+        let parts = Parts::new(
+            config,
+            Addresses::default(),
+            ServerClock::simulated(now),
+            (OpenStore::from(store), RuleStore::default()),
+            Arc::clone(&stats),
+        );
+        let [resp, ..] = registrations(&parts.config);
+        let served =
+            ServedProtocol { protocol: resp.protocol, tls: None, factory: (resp.service)(&parts) };
+        let worker = LocalWorker::start(Arc::new([served]), stats);
+        Self { parts, worker }
+    }
+
+    /// Serves a client. `false`: there are too many.
+    pub fn connect(&self, stream: Box<dyn SimulatedStream>, address: String) -> bool {
+        let Parts { clients, decider, .. } = &self.parts;
+        let permit = clients.try_admit(&resp::PROTOCOL, address, decider.now());
+        permit.is_some_and(|permit| self.worker.serve(0, Socket::Simulated(stream), permit))
+    }
+
+    /// The number of clients that are connected.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.parts.clients.len()
+    }
+
+    /// The number of requests that wait for their key.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.parts.decider.queues.waiting()
+    }
+
+    /// Bytes that are buffered for clients beyond what each may keep.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.parts.buffers.used()
+    }
+
+    /// Answers all requests that were read, and closes all connections. May be called once.
+    ///
+    /// # Errors
+    /// The server has panicked.
+    pub async fn stop(&mut self) -> io::Result<()> {
+        self.worker.stop().await.map_err(io::Error::other)
+    }
+}
