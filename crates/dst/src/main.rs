@@ -19,6 +19,7 @@ mod recording;
 mod redis_model;
 mod run;
 mod script;
+mod server;
 mod shrink;
 mod table;
 mod time;
@@ -125,13 +126,14 @@ const TWICE: u64 = 64;
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
 fn explore(from: u64, seeds: u64, minutes: u64, shrinks: bool) -> Result<bool> {
     let (begin, mut events, mut hash, mut done) = (Instant::now(), 0, 0_u64, 0);
-    // Milliseconds of virtual time, and real time: of processes, and of tables.
-    let mut times = [(0, Duration::ZERO); 2];
+    // Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
+    let mut times = [(0, Duration::ZERO); 3];
     for seed in from..from + seeds {
         let plan = Plan::from_seed(seed);
         let started = Instant::now();
         let outcome = run::run(&plan, Output::Nothing)?;
-        let (millis, took) = &mut times[usize::from(plan.table.is_some())];
+        let (millis, took) =
+            &mut times[if plan.server.is_some() { 2 } else { usize::from(plan.table.is_some()) }];
         (*millis, *took) = (*millis + outcome.millis, *took + started.elapsed());
         if cfg!(tokio_unstable) && seed % TWICE == 0 && run::run(&plan, Output::Nothing)? != outcome
         {
@@ -154,11 +156,11 @@ fn explore(from: u64, seeds: u64, minutes: u64, shrinks: bool) -> Result<bool> {
         }
     }
     let took = begin.elapsed().as_secs_f64();
-    let [processes, tables] =
+    let [processes, tables, servers] =
         times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
     println!(
         "figure: {done} seeds from {from} without a violation: {events} events, hash {hash:016x}, {:.0} seeds a \
-         second; as fast as real time: processes {processes:.0} times, tables {tables:.0} times",
+         second; as fast as real time: processes {processes:.0} times, tables {tables:.0} times, servers {servers:.0} times",
         done as f64 / took
     );
     Ok(true)

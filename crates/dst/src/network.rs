@@ -77,7 +77,7 @@ impl Link {
         for pipe in self.state.lock().pipes.drain(..) {
             let mut pipe = pipe.lock();
             pipe.is_lost = true;
-            pipe.chunks.clear();
+            pipe.clear();
         }
     }
 
@@ -104,8 +104,14 @@ impl Link {
 
     /// A new connection: the end of the process, and that of the server.
     pub(crate) fn open(self: &Arc<Self>) -> (Stream, Stream) {
-        let requests = Arc::new(Mutex::new(Pipe::new()));
-        let replies = Arc::new(Mutex::new(Pipe::new()));
+        self.open_with(usize::MAX)
+    }
+
+    /// The same, but at most about `capacity` bytes of replies are on their way: the server cannot write more before the
+    /// process reads.
+    pub(crate) fn open_with(self: &Arc<Self>, capacity: usize) -> (Stream, Stream) {
+        let requests = Arc::new(Mutex::new(Pipe::new(usize::MAX)));
+        let replies = Arc::new(Mutex::new(Pipe::new(capacity)));
         let mut state = self.state.lock();
         // Pipes without an end in use are done.
         state.pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
@@ -136,6 +142,10 @@ struct Pipe {
     end: Option<(Instant, Ending)>,
     is_lost: bool,
     reader: Option<Waker>,
+    /// Bytes on their way, and how many may be.
+    bytes: usize,
+    capacity: usize,
+    writer: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +155,17 @@ enum Ending {
 }
 
 impl Pipe {
-    fn new() -> Self {
-        let (chunks, last) = (VecDeque::new(), Instant::now());
-        Self { chunks, last, end: None, is_lost: false, reader: None }
+    fn new(capacity: usize) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            last: Instant::now(),
+            end: None,
+            is_lost: false,
+            reader: None,
+            bytes: 0,
+            capacity,
+            writer: None,
+        }
     }
 
     fn wake(&mut self) {
@@ -156,8 +174,16 @@ impl Pipe {
         }
     }
 
-    fn fail(&mut self) {
+    fn clear(&mut self) {
         self.chunks.clear();
+        self.bytes = 0;
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+
+    fn fail(&mut self) {
+        self.clear();
         self.end = Some((Instant::now(), Ending::Reset));
         self.wake();
     }
@@ -181,6 +207,33 @@ impl Stream {
         self.write.lock().fail();
     }
 
+    /// What the other side can see of the end of what is written here.
+    pub(crate) fn end(&self) -> StreamEnd {
+        StreamEnd(Arc::clone(&self.write))
+    }
+
+    /// Writes as much as fits. `WouldBlock`: nothing does.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let at = self.link.arrival(self.direction);
+        let mut pipe = self.write.lock();
+        if pipe.end.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if pipe.is_lost {
+            return Ok(bytes.len());
+        }
+        let count = bytes.len().min(pipe.capacity.saturating_sub(pipe.bytes));
+        if count == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let at = at.max(pipe.last);
+        pipe.last = at;
+        pipe.bytes += count;
+        pipe.chunks.push_back((at, bytes[..count].iter().copied().collect()));
+        pipe.wake();
+        Ok(count)
+    }
+
     fn close(&self) {
         let at = self.link.arrival(self.direction);
         let mut pipe = self.write.lock();
@@ -188,6 +241,20 @@ impl Stream {
             pipe.end = Some((at.max(pipe.last), Ending::Closed));
             pipe.wake();
         }
+    }
+}
+
+/// The end of the bytes in one direction.
+#[derive(Debug)]
+pub(crate) struct StreamEnd(Arc<Mutex<Pipe>>);
+
+impl StreamEnd {
+    /// Whether it has arrived, after all bytes.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let (pipe, now) = (self.0.lock(), Instant::now());
+        pipe.end.is_some_and(|(at, ending)| {
+            at <= now && (ending == Ending::Reset || pipe.chunks.is_empty())
+        })
     }
 }
 
@@ -217,6 +284,10 @@ impl AsyncRead for Stream {
                 if bytes.is_empty() {
                     pipe.chunks.pop_front();
                 }
+                pipe.bytes -= count;
+                if let Some(writer) = pipe.writer.take() {
+                    writer.wake();
+                }
                 return Poll::Ready(Ok(()));
             }
             (Some((at, _)), _) => Some(*at),
@@ -240,21 +311,16 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let at = self.link.arrival(self.direction);
-        let mut pipe = self.write.lock();
-        if pipe.end.is_some() {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        match self.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.write.lock().writer = Some(context.waker().clone());
+                Poll::Pending
+            }
+            written => Poll::Ready(written),
         }
-        if !pipe.is_lost {
-            let at = at.max(pipe.last);
-            pipe.last = at;
-            pipe.chunks.push_back((at, bytes.iter().copied().collect()));
-            pipe.wake();
-        }
-        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

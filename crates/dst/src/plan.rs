@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) denial_cache: u64,
     /// A table in memory in place of the processes and their server.
     pub(crate) table: Option<TablePlan>,
+    /// A server of Sluicegate in place of the processes, which are then its clients.
+    pub(crate) server: Option<ServerPlan>,
     pub(crate) keys: Vec<KeyPlan>,
     /// In the order of their times.
     pub(crate) steps: Vec<Step>,
@@ -29,6 +31,15 @@ pub(crate) struct Plan {
 pub(crate) struct TablePlan {
     pub(crate) max_bytes: usize,
     pub(crate) when_full: WhenFull,
+}
+
+/// A server of Sluicegate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServerPlan {
+    /// Bytes of replies that a client may leave unread before the server cannot write.
+    pub(crate) unread: usize,
+    /// Whether the server stops after the last step, while requests wait.
+    pub(crate) stops: bool,
 }
 
 /// The policies of a key, of which the first is used at first.
@@ -70,6 +81,8 @@ pub(crate) enum Action {
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
     Together(Together, Vec<(usize, u32)>),
+    /// A request that may wait at the server, for so many milliseconds.
+    Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
     /// Takes from `count` keys that no step has named, under the policy of `key`.
@@ -78,6 +91,16 @@ pub(crate) enum Action {
     Revisit { flood: usize, first: usize, count: usize },
     /// Something goes wrong, for `span` milliseconds.
     Fault { kind: FaultKind, span: u64, amount: i64 },
+}
+
+/// A hold that a request opens once it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingHold {
+    pub(crate) id: u64,
+    /// Its lifetime in milliseconds.
+    pub(crate) ttl: u64,
+    /// Whether it ends with its connection.
+    pub(crate) is_of_session: bool,
 }
 
 /// An operation on several keys.
@@ -173,6 +196,22 @@ impl FaultKind {
     /// Whether it happens to processes and their server.
     pub(crate) const fn is_of_processes(self) -> bool {
         matches!(self, Self::StepClock) || !self.is_of_table()
+    }
+
+    /// Whether it happens to a client of a server of Sluicegate: a client that is paused does not read, one that closes connects
+    /// again for its next request.
+    pub(crate) const fn is_of_client(self) -> bool {
+        matches!(
+            self,
+            Self::CutRequests
+                | Self::CutReplies
+                | Self::Cut
+                | Self::ResetLink
+                | Self::LoseLink
+                | Self::SlowLink
+                | Self::PauseProcess
+                | Self::CloseProcess
+        )
     }
 
     /// Whether it happens to one process, or between it and the server.

@@ -13,6 +13,9 @@
 //!
 //! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of so many bytes.
 //!
+//! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave so many bytes of replies unread; it
+//! stops after the last step, or with `drain` once it is idle.
+//!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
 //! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
 
@@ -23,7 +26,8 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, Step, TablePlan, Together,
+    Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, ServerPlan, Step, TablePlan, Together,
+    WaitingHold,
 };
 
 /// More processes than this make no sense.
@@ -69,6 +73,18 @@ impl fmt::Display for Step {
                 }
                 takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
             }
+            Action::Wait { key, cost, hold: None, timeout } => {
+                write!(formatter, "wait {key} {cost} {timeout}")
+            }
+            Action::Wait {
+                key,
+                cost,
+                hold: Some(WaitingHold { id, ttl, is_of_session }),
+                timeout,
+            } => {
+                let word = if *is_of_session { "wait-session-hold" } else { "wait-hold" };
+                write!(formatter, "{word} {key} {cost} {timeout} {id} {ttl}")
+            }
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
             Action::Revisit { flood, first, count } => {
@@ -104,6 +120,9 @@ impl fmt::Display for Plan {
                 writeln!(formatter, "processes {}", self.processes)?;
                 writeln!(formatter, "denial-cache {}", self.denial_cache)?;
             }
+        }
+        if let Some(ServerPlan { unread, stops }) = self.server {
+            writeln!(formatter, "server {unread} {}", if stops { "stop" } else { "drain" })?;
         }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
@@ -157,6 +176,16 @@ impl<'a> Words<'a> {
                 let hold = Together::Hold(self.number()?, self.number()?);
                 Action::Together(hold, self.takes()?)
             }
+            word @ ("wait" | "wait-hold" | "wait-session-hold") => {
+                let (key, cost, timeout) = (self.number()?, self.number()?, self.number()?);
+                let mut hold = None;
+                if word != "wait" {
+                    let is_of_session = word == "wait-session-hold";
+                    let (id, ttl) = (self.number()?, self.number()?);
+                    hold = Some(WaitingHold { id, ttl, is_of_session });
+                }
+                Action::Wait { key, cost, hold, timeout }
+            }
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
             "flood" => Action::Flood { key: self.number()?, count: self.number()? },
             "revisit" => Action::Revisit {
@@ -208,6 +237,7 @@ impl FromStr for Plan {
             processes: 1,
             denial_cache: 1000,
             table: None,
+            server: None,
             keys: Vec::new(),
             steps: Vec::new(),
         };
@@ -242,6 +272,15 @@ impl Plan {
                 };
                 self.table = Some(TablePlan { max_bytes, when_full });
             }
+            "server" => {
+                let unread = words.number()?;
+                let stops = match words.word()? {
+                    "stop" => true,
+                    "drain" => false,
+                    other => bail!("invalid `{other}`: expected `stop` or `drain`"),
+                };
+                self.server = Some(ServerPlan { unread, stops });
+            }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
             at => {
@@ -261,13 +300,19 @@ impl Plan {
             Action::Request(requests) => {
                 let known = requests.iter().all(|it| policies(it.0) > 0);
                 ensure!(known && !requests.is_empty(), "unknown key");
-                let alone = requests.len() == 1 || !requests.iter().any(|it| it.1.is_on_hold());
+                let alone = self.server.is_some()
+                    || requests.len() == 1
+                    || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
             }
             Action::Together(_, takes) => {
                 let known = takes.iter().all(|it| policies(it.0) > 0);
                 ensure!(known && !takes.is_empty(), "unknown key");
                 ensure!(self.table.is_none(), "a table gets takes on several keys as requests");
+            }
+            Action::Wait { key, cost, .. } => {
+                ensure!(self.server.is_some(), "requests wait at a server only");
+                ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to wait for");
             }
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");
@@ -277,6 +322,9 @@ impl Plan {
                 ensure!(policies(*key) > 0, "unknown key");
             }
             Action::Revisit { .. } => ensure!(self.table.is_some(), "a flood needs a table"),
+            Action::Fault { kind, .. } if self.server.is_some() => {
+                ensure!(kind.is_of_client(), "`{kind}` does not happen to a client");
+            }
             Action::Fault { kind, .. } => match self.table {
                 Some(_) => ensure!(kind.is_of_table(), "`{kind}` does not happen to a table"),
                 None => ensure!(kind.is_of_processes(), "`{kind}` happens to a table"),

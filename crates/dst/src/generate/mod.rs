@@ -3,20 +3,25 @@
 
 mod parts;
 mod processes;
+mod server;
 mod table;
 
 use crate::{plan::Plan, random::Random};
 
 /// How many of a hundred seeds run a table in memory in place of a server.
 const TABLES: u64 = 20;
+/// How many of a hundred run a server of Sluicegate.
+const SERVERS: u64 = 15;
+const SERVERS_END: u64 = TABLES + SERVERS;
 
 impl Plan {
     /// The plan of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let random = &Random::new(seed, "plan");
-        if Random::new(seed, "kind").chance(TABLES) {
-            return table::plan(seed, random);
+        match Random::new(seed, "kind").below(100) {
+            0..TABLES => table::plan(seed, random),
+            TABLES..SERVERS_END => server::plan(seed, random),
+            _ => processes::plan(seed, random),
         }
-        processes::plan(seed, random)
     }
 }

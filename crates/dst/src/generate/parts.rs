@@ -95,7 +95,8 @@ pub(super) fn requests_at_once(
     requests
 }
 
-fn request(
+/// A request on the key with this index.
+pub(super) fn request(
     random: &Random,
     KeyPlan(policies): &KeyPlan,
     key: usize,

@@ -24,7 +24,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
-    Plan { seed, processes, denial_cache, table: None, keys, steps }
+    Plan { seed, processes, denial_cache, table: None, server: None, keys, steps }
 }
 
 /// The requests of each client.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use self::world::World;
-use crate::{event_log::Output, outcome::RunOutcome, plan::Plan, table};
+use crate::{event_log::Output, outcome::RunOutcome, plan::Plan, server, table};
 
 /// Whether a task has panicked, which tokio would pass over.
 static PANICKED: AtomicBool = AtomicBool::new(false);
@@ -27,15 +27,24 @@ pub(crate) fn watch_panics() {
 
 /// Runs a plan in one thread and in virtual time. A panic is a violation.
 pub(crate) fn run(plan: &Plan, output: Output) -> Result<RunOutcome> {
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match plan.table {
-        Some(table) => table::run(plan, table, output),
-        None => run_processes(plan, output),
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match (plan.table, plan.server) {
+        (Some(table), _) => table::run(plan, table, output),
+        (None, Some(server)) => server::run(plan, server, output).map(note_panic),
+        (None, None) => run_processes(plan, output),
     }));
     PANICKED.store(false, Ordering::Relaxed);
     outcome.unwrap_or_else(|_| {
         let violation = Some("after 0 ms: panic: see above".to_owned());
         Ok(RunOutcome { violation, ..RunOutcome::default() })
     })
+}
+
+/// Makes a panic of a connection a violation, which the server only logs.
+fn note_panic(mut outcome: RunOutcome) -> RunOutcome {
+    if PANICKED.swap(false, Ordering::Relaxed) {
+        outcome.violation = Some("after 0 ms: panic: see above".to_owned());
+    }
+    outcome
 }
 
 /// Runs a plan of processes that share a server.

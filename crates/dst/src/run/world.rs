@@ -139,7 +139,7 @@ impl<'a> World<'a> {
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
             // `Plan::check` accepts these for tables only.
-            Action::Flood { .. } | Action::Revisit { .. } => {}
+            Action::Wait { .. } | Action::Flood { .. } | Action::Revisit { .. } => {}
             &Action::Fault { kind, span, amount } => {
                 if kind.disturbs() {
                     self.checks.disturbed(span);

@@ -1,0 +1,139 @@
+//! Plans of a server of Sluicegate and its clients.
+
+use sluicegate_core::OnError;
+
+use super::parts::{Features, SPAN, can_reserve, key, request};
+use crate::{
+    plan::{Action, FaultKind, KeyPlan, Plan, ServerPlan, Step, Together, WaitingHold},
+    random::Random,
+};
+
+pub(super) fn plan(seed: u64, random: &Random) -> Plan {
+    let features = Features {
+        processes: 1 + random.index(8),
+        holds: random.chance(50),
+        batches: random.chance(50),
+        policy_changes: false,
+    };
+    let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
+    for KeyPlan(policies) in &mut keys {
+        for policy in policies {
+            (policy.lease, policy.on_error) = (0, OnError::Deny);
+        }
+    }
+    let unread = *random.pick(&[usize::MAX, usize::MAX, 2000, 300, 64]);
+    let server = ServerPlan { unread, stops: random.chance(25) };
+    let mut steps = Vec::new();
+    let waits = *random.pick(&[0, 10, 30, 60]);
+    for client in 0..features.processes {
+        steps.extend(requests(random, &features, &keys, (client, waits)));
+    }
+    if random.chance(70) {
+        steps.extend(faults(random, features.processes));
+    }
+    steps.sort_by_key(|step| step.at);
+    Plan {
+        seed,
+        processes: features.processes,
+        denial_cache: 1000,
+        table: None,
+        server: Some(server),
+        keys,
+        steps,
+    }
+}
+
+/// The requests of a client, of which so many in a hundred may wait.
+fn requests(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+    (client, waits): (usize, u64),
+) -> Vec<Step> {
+    let gap = *random.pick(&[20, 60, 150, 400]);
+    let (mut steps, mut at, mut open) = (Vec::new(), random.below(gap), Vec::new());
+    while at < SPAN {
+        let index = random.index(keys.len());
+        let one = || (index, &keys[index]);
+        let action = if random.chance(waits) {
+            wait(random, features, one(), &mut open)
+        } else if random.chance(10) {
+            together(random, keys)
+        } else {
+            None
+        };
+        let action = action.unwrap_or_else(|| {
+            let more = if features.batches { random.index(6) } else { 0 };
+            let one = |_| {
+                let key = random.index(keys.len());
+                (key, request(random, &keys[key], key, features, &mut open))
+            };
+            Action::Request((0..=more).map(one).collect())
+        });
+        steps.push(Step { at, process: client, action });
+        at += random.below(2 * gap);
+    }
+    steps
+}
+
+/// A request that may wait. Not for a `leaky-queue`: its departures are assigned before they are answered.
+fn wait(
+    random: &Random,
+    features: &Features,
+    (key, KeyPlan(policies)): (usize, &KeyPlan),
+    open: &mut Vec<(usize, u64)>,
+) -> Option<Action> {
+    let policy = &policies[0].policy;
+    if policy.contains("leaky-queue") {
+        return None;
+    }
+    let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
+    let cost = *random.pick(&[1, 1, 1, 2, 5]);
+    let is_concurrency = policy.starts_with("concurrency");
+    let holds = is_concurrency || features.holds && random.chance(40);
+    let hold = holds.then(|| {
+        let id = random.below(1 << 40);
+        open.push((key, id));
+        let ttl = random.between(20, if is_concurrency { 400 } else { 3000 });
+        WaitingHold { id, ttl, is_of_session: random.chance(60) }
+    });
+    Some(Action::Wait { key, cost, hold, timeout })
+}
+
+/// A take on several keys. The check of one that is denied relies on policies that do not borrow.
+fn together(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
+    let is_simple = |key: &KeyPlan| {
+        let policy = &key.0[0].policy;
+        !policy.contains("borrow") && !policy.contains("concurrency")
+    };
+    let takes: Vec<_> = keys
+        .iter()
+        .enumerate()
+        .filter(|(_, key)| is_simple(key) && (can_reserve(&key.0[0].policy) || random.chance(70)))
+        .map(|(index, _)| (index, u32::try_from(random.between(1, 3)).unwrap_or(1)))
+        .collect();
+    (!takes.is_empty()).then_some(Action::Together(Together::Take, takes))
+}
+
+fn faults(random: &Random, clients: usize) -> Vec<Step> {
+    let kinds = [
+        FaultKind::CutRequests,
+        FaultKind::CutReplies,
+        FaultKind::Cut,
+        FaultKind::ResetLink,
+        FaultKind::ResetLink,
+        FaultKind::LoseLink,
+        FaultKind::SlowLink,
+        FaultKind::PauseProcess,
+        FaultKind::PauseProcess,
+        FaultKind::CloseProcess,
+        FaultKind::CloseProcess,
+    ];
+    let fault = |_| {
+        let kind = *random.pick(&kinds);
+        let (span, amount) = (random.between(10, 3000), random.below(300).cast_signed());
+        let action = Action::Fault { kind, span, amount };
+        Step { at: random.below(SPAN), process: random.index(clients), action }
+    };
+    (0..random.between(1, 12)).map(fault).collect()
+}

@@ -1,0 +1,119 @@
+//! A client: its link, and its connection while it has one.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use sluicegate_server::simulation::SimulatedServer;
+use tokio::{
+    io::{AsyncRead as _, ReadBuf},
+    task::{JoinHandle, spawn_local},
+    time::{Instant, sleep_until},
+};
+
+use super::{command::Command, ledger::Ledger, server_end::ServerEnd};
+use crate::network::{Link, Stream};
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) index: usize,
+    pub(super) link: Arc<Link>,
+    /// Until when it does not read.
+    pub(super) paused: Rc<Cell<Instant>>,
+    pub(super) connection: Option<Connected>,
+}
+
+#[derive(Debug)]
+pub(super) struct Connected {
+    number: usize,
+    stream: Rc<RefCell<Stream>>,
+    reader: JoinHandle<()>,
+}
+
+impl Client {
+    /// Sends commands at once, on a new connection if there is none.
+    pub(super) fn send(
+        &mut self,
+        (server, ledger): (&SimulatedServer, &Arc<Mutex<Ledger>>),
+        unread: usize,
+        policies: &[String],
+        commands: Vec<Command>,
+    ) {
+        if self.connection.as_ref().is_some_and(|it| it.reader.is_finished()) {
+            self.leave(ledger);
+        }
+        let connected = match &self.connection {
+            Some(connected) => connected,
+            None => {
+                let opened = self.connect(server, ledger, unread);
+                self.connection.insert(opened)
+            }
+        };
+        let mut bytes = Vec::new();
+        for command in commands {
+            let before = bytes.len();
+            command.encode(policies, &mut bytes);
+            ledger.lock().send(connected.number, command, bytes.len() - before);
+        }
+        // An error means that the connection has ended, which its reader learns.
+        let _ = connected.stream.borrow().try_write(&bytes);
+    }
+
+    fn connect(
+        &self,
+        server: &SimulatedServer,
+        ledger: &Arc<Mutex<Ledger>>,
+        unread: usize,
+    ) -> Connected {
+        let (stream, of_server) = self.link.open_with(unread);
+        let number = ledger.lock().open(self.index, stream.end());
+        let end = ServerEnd { stream: of_server, ledger: Arc::clone(ledger), number };
+        if !server.connect(Box::new(end), format!("client{}", self.index)) {
+            ledger.lock().violate(format_args!("liveness: the server rejects a client"));
+        }
+        let stream = Rc::new(RefCell::new(stream));
+        let reading = read(Rc::clone(&stream), Rc::clone(&self.paused), number, Arc::clone(ledger));
+        Connected { number, stream, reader: spawn_local(reading) }
+    }
+
+    /// Closes the connection. What the server still sends is lost.
+    pub(super) fn leave(&mut self, ledger: &Mutex<Ledger>) {
+        if let Some(Connected { number, reader, .. }) = self.connection.take() {
+            ledger.lock().left(number);
+            reader.abort();
+        }
+    }
+
+    /// Resets the connection.
+    pub(super) fn reset(&mut self, ledger: &Mutex<Ledger>) {
+        if let Some(connected) = &self.connection {
+            connected.stream.borrow().reset();
+        }
+        self.leave(ledger);
+    }
+}
+
+/// Reads replies until the connection ends.
+async fn read(
+    stream: Rc<RefCell<Stream>>,
+    paused: Rc<Cell<Instant>>,
+    number: usize,
+    ledger: Arc<Mutex<Ledger>>,
+) {
+    let mut space = [0; 256];
+    loop {
+        sleep_until(paused.get()).await;
+        let mut buffer = ReadBuf::new(&mut space);
+        let read =
+            poll_fn(|context| Pin::new(&mut *stream.borrow_mut()).poll_read(context, &mut buffer));
+        if read.await.is_err() || buffer.filled().is_empty() {
+            return;
+        }
+        ledger.lock().received(number, buffer.filled().len());
+    }
+}

@@ -1,0 +1,113 @@
+//! Commands of clients, as bytes of RESP.
+
+use std::time::Duration;
+
+use sluicegate_core::{HoldOperation, Operation};
+use sluicegate_resp::encode_command;
+
+use crate::{
+    plan::{Request, Together, WaitingHold},
+    redis_model::ScriptOperation,
+};
+
+/// A command.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    One { key: usize, request: Request },
+    All { operation: Together, takes: Vec<(usize, u32)> },
+    Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
+}
+
+/// The name of a key.
+pub(super) fn key_name(index: usize) -> String {
+    format!("key{index}")
+}
+
+/// The id of a hold.
+pub(super) fn hold_id(id: u64) -> Vec<u8> {
+    format!("hold{id}").into_bytes()
+}
+
+/// The operation on a key that a request applies once it passes.
+pub(super) fn waiting_operation(
+    cost: u32,
+    hold: Option<WaitingHold>,
+    id: &[u8],
+) -> ScriptOperation<'_> {
+    match hold {
+        None => ScriptOperation::OnKey(Operation::Take(cost)),
+        Some(WaitingHold { ttl, .. }) => {
+            let ttl = Some(Duration::from_millis(ttl));
+            ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl })
+        }
+    }
+}
+
+impl Command {
+    /// Appends the command. `policies` are those of the keys.
+    pub(super) fn encode(&self, policies: &[String], out: &mut Vec<u8>) {
+        let mut words: Vec<String> = Vec::new();
+        match self {
+            Self::One { key, request: Request::Reset } => {
+                words.extend(["SG.RESET".into(), key_name(*key)]);
+            }
+            Self::One { key, request } => {
+                let (name, options) = of_request(*request);
+                words.extend([name.into(), key_name(*key), policies[*key].clone()]);
+                words.extend(options);
+            }
+            Self::All { operation, takes } => {
+                words.extend(["SG.TAKEALL".into(), takes.len().to_string()]);
+                for (key, cost) in takes {
+                    words.extend([key_name(*key), policies[*key].clone(), cost.to_string()]);
+                }
+                if let Together::Hold(id, ttl) = operation {
+                    words.extend(["ID".into(), format!("hold{id}"), "TTL".into(), micros(*ttl)]);
+                }
+            }
+            Self::Wait { key, cost, hold, timeout } => {
+                let name = if hold.is_some() { "SG.HOLD" } else { "SG.WAIT" };
+                words.extend([name.into(), key_name(*key), policies[*key].clone()]);
+                words.extend(hold.map(|it| format!("hold{}", it.id)));
+                words.extend(["COST".into(), cost.to_string()]);
+                if let Some(WaitingHold { ttl, is_of_session, .. }) = hold {
+                    words.extend(["TTL".into(), micros(*ttl)]);
+                    words.extend(is_of_session.then(|| "SESSION".to_owned()));
+                }
+                words.extend(["TIMEOUT".into(), micros(*timeout)]);
+            }
+        }
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        encode_command(&words, out);
+    }
+}
+
+fn micros(millis: u64) -> String {
+    (millis * 1000).to_string()
+}
+
+/// The name of a command, and its arguments after the policy.
+fn of_request(request: Request) -> (&'static str, Vec<String>) {
+    let cost = |cost: u32| vec!["COST".to_owned(), cost.to_string()];
+    match request {
+        Request::Take(units) => ("SG.TAKE", cost(units)),
+        Request::Peek(units) => ("SG.PEEK", cost(units)),
+        Request::Charge(units) => ("SG.CHARGE", cost(units)),
+        Request::Refund(units) => ("SG.REFUND", cost(units)),
+        Request::Reserve(units, wait) => {
+            ("SG.RESERVE", [cost(units), vec!["MAXWAIT".into(), micros(wait)]].concat())
+        }
+        Request::Reset => ("SG.RESET", Vec::new()),
+        Request::Hold(id, units, ttl) => {
+            let options = [cost(units), vec!["TTL".into(), micros(ttl)]].concat();
+            ("SG.HOLD", [vec![format!("hold{id}")], options].concat())
+        }
+        Request::Settle(id, used) => {
+            let used = used.map(|units| vec!["USED".into(), units.to_string()]);
+            ("SG.SETTLE", [vec![format!("hold{id}")], used.unwrap_or_default()].concat())
+        }
+        Request::Renew(id, ttl) => {
+            ("SG.RENEW", vec![format!("hold{id}"), "TTL".into(), micros(ttl)])
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The steps of a run.
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
+use sluicegate_conformance::OracleSubject;
+use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_server::{Config, simulation::SimulatedServer};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    client::Client,
+    clock,
+    command::Command,
+    ledger::{Key, Ledger},
+};
+use crate::{
+    event_log::{EventLog, Output},
+    network::{Direction, Link},
+    outcome::RunOutcome,
+    plan::{Action, FaultKind, Plan, ServerPlan, Step},
+    random::Random,
+    time::VirtualTime,
+};
+
+/// The bound of the table, which is never reached.
+const TABLE: usize = 16 << 20;
+/// Milliseconds between two looks at the requests that wait.
+const WATCH: u64 = 5;
+/// Milliseconds after the last step within which all requests are answered: those of one connection may wait one after the other.
+const DRAIN: u64 = 300_000;
+/// Time for the server to notice that clients have left: longer than it lets one not read.
+const LEAVE: Duration = Duration::from_secs(15);
+
+/// Runs a plan of a server in one thread and in virtual time.
+pub(crate) fn run(plan: &Plan, server: ServerPlan, output: Output) -> Result<RunOutcome> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_time().start_paused(true);
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
+    let runtime = builder.build_local(LocalOptions::default()).context("cannot make a runtime")?;
+    runtime.block_on(async {
+        let mut world = World::new(plan, server, output)?;
+        for step in &plan.steps {
+            world.watch_until(step.at).await;
+            world.take(step);
+        }
+        world.finish().await;
+        let ledger = world.ledger.lock();
+        let (hash, events) = ledger.log.summary();
+        Ok(RunOutcome {
+            hash,
+            events,
+            millis: world.time.millis(),
+            violation: ledger.violation.clone(),
+            recording: ledger.log.take_recording(),
+        })
+    })
+}
+
+struct World {
+    plan: ServerPlan,
+    time: VirtualTime,
+    server: SimulatedServer,
+    clients: Vec<Client>,
+    policies: Vec<String>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// Connections that the server does not know to be lost.
+    may_be_lost: usize,
+}
+
+impl World {
+    fn new(plan: &Plan, server: ServerPlan, output: Output) -> Result<Self> {
+        let random = Random::new(plan.seed, "server");
+        let time = VirtualTime::start();
+        clock::start(&random);
+        let hash_keys = std::array::from_fn(|_| random.next());
+        let store = MemoryStore::with_hash_keys(hash_keys, TABLE, WhenFull::Deny);
+        let (mut keys, mut policies) = (Vec::new(), Vec::new());
+        for key in &plan.keys {
+            ensure!(key.0.len() == 1 && key.0[0].lease == 0, "a key of a server has one policy");
+            let policy = key.0[0].prepare()?;
+            policies.push(key.0[0].policy.clone());
+            keys.push(Key { policy, state: OracleSubject::default(), ready: None });
+        }
+        let ledger = Ledger {
+            keys,
+            connections: Vec::new(),
+            log: Arc::new(EventLog::new(time, output)),
+            arrivals: 0,
+            is_stopping: false,
+            millis: clock::millis,
+            violation: None,
+        };
+        let client = |index| Client {
+            index,
+            link: Link::new(random.clone()),
+            paused: Rc::new(Cell::new(Instant::now())),
+            connection: None,
+        };
+        Ok(Self {
+            plan: server,
+            time,
+            server: SimulatedServer::start(Config::default(), clock::now, store),
+            clients: (0..plan.processes).map(client).collect(),
+            policies,
+            ledger: Arc::new(Mutex::new(ledger)),
+            may_be_lost: 0,
+        })
+    }
+
+    /// Lets time pass, and looks at the requests that wait.
+    async fn watch_until(&self, millis: u64) {
+        while self.time.millis() < millis {
+            let next = millis.min(self.time.millis() + WATCH);
+            sleep_until(self.time.at(next)).await;
+            self.ledger.lock().check_waiters();
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        let client = &mut self.clients[step.process];
+        let commands = match &step.action {
+            Action::Request(requests) => {
+                let requests = requests.iter();
+                requests.map(|&(key, request)| Command::One { key, request }).collect()
+            }
+            Action::Together(operation, takes) => {
+                vec![Command::All { operation: *operation, takes: takes.clone() }]
+            }
+            &Action::Wait { key, cost, hold, timeout } => {
+                vec![Command::Wait { key, cost, hold, timeout }]
+            }
+            // `Plan::check` accepts these for others only.
+            Action::UsePolicy { .. } | Action::Flood { .. } | Action::Revisit { .. } => return,
+            &Action::Fault { kind, span, amount } => {
+                self.ledger.lock().log.add(format_args!("step: {step}"));
+                let span = Duration::from_millis(span);
+                return match kind {
+                    FaultKind::CutRequests => client.link.block(Direction::Request, span),
+                    FaultKind::CutReplies => client.link.block(Direction::Reply, span),
+                    FaultKind::Cut => {
+                        client.link.block(Direction::Request, span);
+                        client.link.block(Direction::Reply, span);
+                    }
+                    FaultKind::SlowLink => {
+                        let delay = Duration::from_millis(amount.unsigned_abs());
+                        client.link.slow_down(delay, span);
+                    }
+                    FaultKind::ResetLink => client.reset(&self.ledger),
+                    FaultKind::LoseLink => {
+                        self.may_be_lost += usize::from(client.connection.is_some());
+                        client.link.lose();
+                        client.leave(&self.ledger);
+                    }
+                    FaultKind::PauseProcess => client.paused.set(Instant::now() + span),
+                    _ => client.leave(&self.ledger),
+                };
+            }
+        };
+        let server = (&self.server, &self.ledger);
+        client.send(server, self.plan.unread, &self.policies, commands);
+    }
+
+    /// Lets the requests end, stops the server, and checks that nothing is left.
+    async fn finish(&mut self) {
+        if !self.plan.stops {
+            let end = self.time.millis() + DRAIN;
+            while !self.ledger.lock().is_idle() && self.time.millis() < end {
+                self.watch_until(self.time.millis() + 500).await;
+            }
+            // The last replies arrive.
+            self.watch_until(self.time.millis() + 5000).await;
+            self.ledger.lock().check_received();
+            self.clients.iter_mut().for_each(|client| client.leave(&self.ledger));
+            sleep(LEAVE).await;
+            let (clients, waiting) = (self.server.clients(), self.server.waiting());
+            if clients > self.may_be_lost || waiting > 0 {
+                self.ledger.lock().violate(format_args!(
+                    "rest: {clients} clients are connected and {waiting} requests wait, after all have left"
+                ));
+            }
+        }
+        self.ledger.lock().is_stopping = true;
+        let stopped = self.server.stop().await;
+        let rest = (self.server.clients(), self.server.waiting(), self.server.buffered());
+        if stopped.is_err() || rest != (0, 0, 0) {
+            self.ledger.lock().violate(format_args!(
+                "rest: after the stop ({stopped:?}): clients, requests that wait, bytes: {rest:?}"
+            ));
+        }
+    }
+}
