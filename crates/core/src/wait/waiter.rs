@@ -85,8 +85,8 @@ enum Purpose {
     Reserve,
     /// The head of the queue asks.
     Head,
-    /// It settles whether the request passes.
-    Last,
+    /// It was sent then, and settles whether the request passes.
+    Last { sent: Timestamp },
     /// The expected time of passing, where the state of the key is not read.
     PassTime { is_last: bool },
     /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
@@ -181,7 +181,7 @@ impl Waiter {
     pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
         match (self.state, event) {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
-            (State::New, Event::Start) if self.mode == Mode::Once => self.take(),
+            (State::New, Event::Start) if self.mode == Mode::Once => self.take(now),
             (State::New, Event::Start) if is_head => self.ask(),
             (State::New, Event::Start) if self.request.holds && now < self.request.deadline => {
                 self.sleep_until(self.request.deadline)
@@ -198,11 +198,7 @@ impl Waiter {
             }
             (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
             (State::Departing { at, answer }, Event::Stopped) => {
-                let denial = deny(answer, at.since(now));
-                match self.refund(&answer) {
-                    Some(refund) => self.apply(refund, Purpose::Return(denial)),
-                    None => self.done(denial),
-                }
+                self.give_back(answer, at.since(now))
             }
             (State::Applying(_, purpose), Event::Answered(answer)) => {
                 self.answered(now, purpose, answer)
@@ -214,7 +210,15 @@ impl Waiter {
     fn answered(&mut self, now: Timestamp, purpose: Purpose, answer: Answer) -> Step {
         let deadline = self.request.deadline;
         match (purpose, answer.outcome) {
-            (Purpose::Reserve | Purpose::Last, Outcome::Allow { .. }) => self.pass(now, answer),
+            // Another request was charged between the peek and this take, and the queue is longer now.
+            (Purpose::Last { sent }, Outcome::Allow { delay })
+                if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
+            {
+                self.give_back(answer, (sent + delay).since(deadline))
+            }
+            (Purpose::Reserve | Purpose::Last { .. }, Outcome::Allow { .. }) => {
+                self.pass(now, answer)
+            }
             // A store that is available again may grant the reservation.
             (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
                 if answer.source == Source::Fallback
@@ -227,7 +231,7 @@ impl Waiter {
                 if !delay.is_zero() && now + delay > deadline {
                     self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
                 } else {
-                    self.take()
+                    self.take(now)
                 }
             }
             (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
@@ -243,7 +247,7 @@ impl Waiter {
             }
             // The peek has recorded nothing.
             (Purpose::Head, Outcome::Deny { .. }) if peeks_first(&self.request.policy) => {
-                self.take()
+                self.take(now)
             }
             (Purpose::PassTime { is_last }, outcome) => {
                 self.state = State::Observing { is_last };
@@ -257,10 +261,10 @@ impl Waiter {
                 let wait = pass_time.unwrap_or(deadline).since(now);
                 self.done(deny(answer, wait.max(Duration::from_micros(1))))
             }
-            (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(),
+            (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(now),
             (Purpose::Return(denial), _) => self.done(denial),
             (Purpose::Depart { .. }, _)
-            | (Purpose::Reserve | Purpose::Head | Purpose::Last, Outcome::Deny { .. }) => {
+            | (Purpose::Reserve | Purpose::Head | Purpose::Last { .. }, Outcome::Deny { .. }) => {
                 self.done(answer)
             }
         }
@@ -303,8 +307,8 @@ impl Waiter {
         self.apply(operation, Purpose::Head)
     }
 
-    fn take(&mut self) -> Step {
-        self.apply(Operation::Take(self.request.cost), Purpose::Last)
+    fn take(&mut self, now: Timestamp) -> Step {
+        self.apply(Operation::Take(self.request.cost), Purpose::Last { sent: now })
     }
 
     /// Its units are assigned: holds the request until its departure.
@@ -315,6 +319,15 @@ impl Waiter {
         let at = now + answer.delay();
         self.state = State::Departing { at, answer };
         Step::SleepUntil(at)
+    }
+
+    /// Denies a request whose units are charged, after it has given them back.
+    fn give_back(&mut self, answer: Answer, retry: Duration) -> Step {
+        let denial = deny(answer, retry);
+        match self.refund(&answer) {
+            Some(refund) => self.apply(refund, Purpose::Return(denial)),
+            None => self.done(denial),
+        }
     }
 
     const fn apply(&mut self, operation: Operation, purpose: Purpose) -> Step {

@@ -6,7 +6,7 @@ use super::{
     super::{Event, Step, Waiter},
     world::{HOUR, SECOND, at, request},
 };
-use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp, apply};
+use crate::{Answer, Decision, Operation, Outcome, Policy, Retry, Source, Timestamp, apply};
 
 /// Runs a waiter without a queue. `answer` is the store, which may take time.
 fn run_alone(
@@ -59,6 +59,22 @@ fn alone_count_all_is_recorded_only_when_denied() {
         });
         assert_eq!((decision.allowed(), takes), (allowed, 1));
     }
+}
+
+#[test]
+fn alone_queue_that_grew_after_the_peek_is_denied_and_not_charged() {
+    let policy: Policy = "leaky-queue:1/10s:capacity=9,fixed-window:9/1h".parse().unwrap();
+    let mut entry = None;
+    let (now, answer) = run_alone(&policy.to_string(), 5 * SECOND, |now, operation| {
+        if matches!(operation, Operation::Take(_)) {
+            // A request of another process comes first.
+            let _ = apply(&policy, &mut entry, *now, Operation::Take(1));
+        }
+        Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap().into())
+    });
+    assert_eq!((now, answer.retry()), (at(0), Some(Retry::After(Duration::from_secs(5)))));
+    let next = apply(&policy, &mut entry, now, Operation::Take(1)).unwrap();
+    assert_eq!((next.delay(), next.remaining), (Duration::from_secs(10), 7), "one unit was taken");
 }
 
 #[test]
