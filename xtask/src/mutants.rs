@@ -5,6 +5,7 @@
 
 mod algorithms;
 mod decisions;
+mod library;
 mod mutant;
 mod store;
 mod table;
@@ -29,7 +30,9 @@ const MOST: Duration = Duration::from_mins(10);
 
 /// All bugs.
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [store::MUTANTS, table::MUTANTS, algorithms::MUTANTS, decisions::MUTANTS].into_iter().flatten()
+    [store::MUTANTS, table::MUTANTS, algorithms::MUTANTS, decisions::MUTANTS, library::MUTANTS]
+        .into_iter()
+        .flatten()
 }
 
 /// Plants each bug whose name contains `filter`.

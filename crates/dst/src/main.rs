@@ -7,6 +7,7 @@
 mod check;
 mod event_log;
 mod generate;
+mod library;
 mod meter;
 mod network;
 mod oracle;

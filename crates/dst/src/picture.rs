@@ -160,7 +160,11 @@ fn write_legend(out: &mut String) -> fmt::Result {
 
 fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt::Result {
     let (class, text, span) = match &step.action {
-        Action::Request(_) | Action::Together(..) | Action::Wait { .. } => return Ok(()),
+        Action::Request(_)
+        | Action::Together(..)
+        | Action::Wait { .. }
+        | Action::Permit(_)
+        | Action::Push { .. } => return Ok(()),
         Action::UsePolicy { .. } => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
         Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),

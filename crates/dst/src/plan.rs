@@ -26,6 +26,13 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Plan {
+    /// Whether processes share a server of Redis.
+    pub(crate) const fn has_processes(&self) -> bool {
+        self.table.is_none() && self.server.is_none()
+    }
+}
+
 /// A table in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TablePlan {
@@ -81,8 +88,12 @@ pub(crate) enum Action {
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
     Together(Together, Vec<(usize, u32)>),
-    /// A request that may wait at the server, for so many milliseconds.
+    /// A request that may wait for so many milliseconds: at the server, or in the library of its process.
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
+    /// A permit of the library.
+    Permit(PermitPlan),
+    /// Adds so many items to the shaper that the process has for a key.
+    Push { key: usize, count: usize },
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
     /// Takes from `count` keys that no step has named, under the policy of `key`.
@@ -101,6 +112,30 @@ pub(crate) struct WaitingHold {
     pub(crate) ttl: u64,
     /// Whether it ends with its connection.
     pub(crate) is_of_session: bool,
+}
+
+/// A permit of the library: what it holds, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermitPlan {
+    pub(crate) key: usize,
+    pub(crate) cost: u32,
+    /// Its lifetime, how long its client waits for it, and how long it keeps it, in milliseconds.
+    pub(crate) ttl: u64,
+    pub(crate) timeout: u64,
+    pub(crate) kept: u64,
+    pub(crate) end: PermitEnd,
+    /// Whether it is renewed while it is kept.
+    pub(crate) is_kept_alive: bool,
+}
+
+/// How a permit ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PermitEnd {
+    /// It is settled for so many units.
+    Settled(u32),
+    Dropped,
+    /// The request for it is dropped after this many milliseconds, if it has no answer by then.
+    Cancelled(u64),
 }
 
 /// An operation on several keys.

@@ -50,7 +50,9 @@ pub(crate) struct Host {
 /// Keeps the tasks of a process from running while it is paused.
 #[derive(Debug, Default)]
 struct Gate {
+    /// It stays closed when the process has ended.
     is_closed: AtomicBool,
+    has_ended: AtomicBool,
     /// Milliseconds that it was closed in all.
     closed_for: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
@@ -64,6 +66,9 @@ impl fmt::Debug for Host {
 
 impl Host {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.gate.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         let task = Gated { task: Box::pin(task), gate: Arc::clone(&self.gate) };
         let handle = tokio::spawn(task).abort_handle();
         let mut tasks = self.tasks.lock();
@@ -102,15 +107,15 @@ impl Environment for Host {
 }
 
 /// A task that runs only while the gate is open.
-struct Gated {
-    task: Pin<Box<dyn Future<Output = ()> + Send>>,
+struct Gated<'a, T> {
+    task: BoxFuture<'a, T>,
     gate: Arc<Gate>,
 }
 
-impl Future for Gated {
-    type Output = ();
+impl<T> Future for Gated<'_, T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if self.gate.is_closed.load(Ordering::Relaxed) {
             self.gate.waiting.lock().push(context.waker().clone());
             return Poll::Pending;
@@ -135,13 +140,27 @@ pub(crate) struct TakeOfKey {
     pub(crate) cost: u32,
 }
 
+/// An operation on a key, as it is applied.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyedCall<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a PreparedPolicy,
+    pub(crate) operation: ScriptOperation<'a>,
+}
+
+/// A moment in the life of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Milliseconds since the start of the run.
+    pub(crate) millis: u64,
+    /// For how many milliseconds the process was paused so far.
+    pub(crate) closed_for: u64,
+}
+
 /// What is known of a request when it is sent.
 #[derive(Clone, Copy)]
 struct Sent {
-    /// In milliseconds.
-    at: u64,
-    /// For how long its process was paused so far.
-    closed_for: u64,
+    at: Moment,
     /// What the oracle answers to a peek in place of a take.
     by_oracle: Option<Decision>,
 }
@@ -186,6 +205,8 @@ impl Process {
 
     /// Ends: nothing of it runs any more.
     pub(crate) fn end(&self) {
+        self.host.gate.has_ended.store(true, Ordering::Relaxed);
+        self.host.gate.is_closed.store(true, Ordering::Relaxed);
         self.host.tasks.lock().drain(..).for_each(|task| task.abort());
         self.checks.ended(self.host.number, &self.counters());
     }
@@ -217,6 +238,9 @@ impl Process {
         gate.closed_for.fetch_add(span, Ordering::Relaxed);
         let handle = tokio::spawn(async move {
             sleep(Duration::from_millis(span)).await;
+            if gate.has_ended.load(Ordering::Relaxed) {
+                return;
+            }
             gate.is_closed.store(false, Ordering::Relaxed);
             gate.waiting.lock().drain(..).for_each(Waker::wake);
         });
@@ -245,10 +269,15 @@ impl Process {
 
     /// Applies an operation.
     pub(crate) async fn ask(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
-        let KeyRequest { key, policy, request: asked } = request;
-        let id = asked.hold_id();
-        let operation = asked.operation(&id);
-        let sent = self.sent(request, operation);
+        let KeyRequest { key, policy, request } = request;
+        let id = request.hold_id();
+        self.apply(KeyedCall { key, policy, operation: request.operation(&id) }).await
+    }
+
+    /// Applies an operation, and checks its answer.
+    pub(crate) async fn apply(&self, call: KeyedCall<'_>) -> Result<Answer, StoreError> {
+        let KeyedCall { key, policy, operation } = call;
+        let sent = self.sent(call);
         self.checks.asked(self.host.index, self.host.number, key, Kind::of(operation));
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
@@ -256,17 +285,69 @@ impl Process {
                 self.store.apply_hold(key, policy, operation).await
             }
         };
-        self.answered(request, operation, sent, &result);
+        self.answered(call, sent, &result);
         result
+    }
+
+    /// Runs a future only while the process runs.
+    pub(crate) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
+    where
+        T: 'a,
+    {
+        Box::pin(Gated { task: Box::pin(task), gate: Arc::clone(&self.host.gate) })
+    }
+
+    /// Runs a task in the background, as long as the process runs.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.host.spawn(task);
+    }
+
+    /// The moment, as far as checks of this process need it.
+    pub(crate) fn moment(&self) -> Moment {
+        let closed_for = self.host.gate.closed_for.load(Ordering::Relaxed);
+        Moment { millis: self.host.time.millis(), closed_for }
+    }
+
+    /// Its place among the processes, and its number among all that were started.
+    pub(crate) fn numbers(&self) -> (usize, u64) {
+        (self.host.index, self.host.number)
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.host.gate.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// The production store of the process.
+    pub(crate) const fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    /// The server that it uses.
+    pub(crate) fn server(&self) -> &RedisModel {
+        &self.host.server
+    }
+
+    pub(crate) fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
+    pub(crate) fn log(&self) -> &EventLog {
+        &self.log
     }
 
     /// Applies operations on keys in one call.
     async fn ask_all(&self, requests: &[KeyRequest]) {
-        let sent: Vec<_> =
-            requests.iter().map(|it| self.sent(it, it.request.operation(&[]))).collect();
-        let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
+        let calls = requests.iter().map(|it| KeyedCall {
+            key: &it.key,
+            policy: &it.policy,
+            operation: it.request.operation(&[]),
+        });
+        let calls: Vec<_> = calls.collect();
+        let sent: Vec<_> = calls.iter().map(|it| self.sent(*it)).collect();
+        let operations = calls.iter().filter_map(|it| match it.operation {
             ScriptOperation::OnKey(operation) => {
-                Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
+                Some(KeyedOperation { key: it.key, policy: it.policy, operation })
             }
             ScriptOperation::OnHold(_) => None,
         });
@@ -276,8 +357,8 @@ impl Process {
             self.checks.asked(self.host.index, self.host.number, it.key, kind);
         }
         let results = self.store.apply_many(&operations).await;
-        for ((request, sent), result) in requests.iter().zip(sent).zip(&results) {
-            self.answered(request, request.request.operation(&[]), sent, result);
+        for ((call, sent), result) in calls.into_iter().zip(sent).zip(&results) {
+            self.answered(call, sent, result);
         }
     }
 
@@ -341,44 +422,34 @@ impl Process {
     }
 
     /// What is known of a request when it is sent.
-    fn sent(&self, request: &KeyRequest, operation: ScriptOperation<'_>) -> Sent {
-        Sent {
-            at: self.host.time.millis(),
-            closed_for: self.host.gate.closed_for.load(Ordering::Relaxed),
-            by_oracle: self.by_oracle(request, operation),
-        }
+    fn sent(&self, call: KeyedCall<'_>) -> Sent {
+        Sent { at: self.moment(), by_oracle: self.by_oracle(call) }
     }
 
     /// What the oracle answers to a peek in place of a take.
-    fn by_oracle(&self, request: &KeyRequest, operation: ScriptOperation<'_>) -> Option<Decision> {
+    fn by_oracle(&self, KeyedCall { key, policy, operation }: KeyedCall<'_>) -> Option<Decision> {
         let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
         let peek = ScriptOperation::OnKey(Operation::Peek(cost));
-        let call = ScriptCall { policy: request.policy.policy(), operation: peek };
-        self.host.server.peek(&request.key, call).ok()
+        let call = ScriptCall { policy: policy.policy(), operation: peek };
+        self.host.server.peek(key, call).ok()
     }
 
-    fn answered(
-        &self,
-        request: &KeyRequest,
-        operation: ScriptOperation<'_>,
-        sent: Sent,
-        result: &Result<Answer, StoreError>,
-    ) {
+    fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
         let host = &self.host;
         let is_cached = matches!(result, Ok(Answer { source: Source::Cache, .. }));
-        let by_oracle = is_cached.then(|| self.by_oracle(request, operation)).flatten();
-        let KeyRequest { key, policy, request } = request;
+        let by_oracle = is_cached.then(|| self.by_oracle(call)).flatten();
+        let KeyedCall { key, policy, operation } = call;
         let name = key.escape_ascii();
         match result {
             Ok(answer) => self.log.add(format_args!(
-                "process {}: {request} of {name}: {:?} by the {}",
+                "process {}: {operation} of {name}: {:?} by the {}",
                 host.index,
                 answer.to_integers(),
                 answer.source.word()
             )),
             Err(error) => {
                 let index = host.index;
-                self.log.add(format_args!("process {index}: {request} of {name}: {error}"));
+                self.log.add(format_args!("process {index}: {operation} of {name}: {error}"));
             }
         }
         let kind = match result {
@@ -394,8 +465,8 @@ impl Process {
             key,
             policy,
             kind: Kind::of(operation),
-            sent: sent.at,
-            paused: host.gate.closed_for.load(Ordering::Relaxed) - sent.closed_for,
+            sent: sent.at.millis,
+            paused: self.moment().closed_for - sent.at.closed_for,
             result,
             local_time: host.clock.now(),
             server_time: host.server.clock.now(),

@@ -26,8 +26,8 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, FaultKind, KeyPlan, Plan, PolicyPlan, Request, ServerPlan, Step, TablePlan, Together,
-    WaitingHold,
+    Action, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, ServerPlan, Step,
+    TablePlan, Together, WaitingHold,
 };
 
 /// More processes than this make no sense.
@@ -85,6 +85,8 @@ impl fmt::Display for Step {
                 let word = if *is_of_session { "wait-session-hold" } else { "wait-hold" };
                 write!(formatter, "{word} {key} {cost} {timeout} {id} {ttl}")
             }
+            Action::Permit(permit) => write!(formatter, "{permit}"),
+            Action::Push { key, count } => write!(formatter, "push {key} {count}"),
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
             Action::Revisit { flood, first, count } => {
@@ -93,6 +95,19 @@ impl fmt::Display for Step {
             Action::Fault { kind, span, amount } => {
                 write!(formatter, "fault {kind} {span} {amount}")
             }
+        }
+    }
+}
+
+impl fmt::Display for PermitPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, cost, ttl, timeout, kept, end, is_kept_alive } = self;
+        let word = if *is_kept_alive { "permit-kept-alive" } else { "permit" };
+        write!(formatter, "{word} {key} {cost} {ttl} {timeout} {kept} ")?;
+        match end {
+            PermitEnd::Settled(used) => write!(formatter, "settle {used}"),
+            PermitEnd::Dropped => write!(formatter, "drop"),
+            PermitEnd::Cancelled(after) => write!(formatter, "cancel {after}"),
         }
     }
 }
@@ -186,6 +201,10 @@ impl<'a> Words<'a> {
                 }
                 Action::Wait { key, cost, hold, timeout }
             }
+            word @ ("permit" | "permit-kept-alive") => {
+                Action::Permit(self.permit(word == "permit-kept-alive")?)
+            }
+            "push" => Action::Push { key: self.number()?, count: self.number()? },
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
             "flood" => Action::Flood { key: self.number()?, count: self.number()? },
             "revisit" => Action::Revisit {
@@ -200,6 +219,23 @@ impl<'a> Words<'a> {
                 Action::Fault { kind, span: self.number()?, amount: self.number()? }
             }
             other => bail!("invalid step `{other}`"),
+        })
+    }
+
+    fn permit(&mut self, is_kept_alive: bool) -> Result<PermitPlan> {
+        Ok(PermitPlan {
+            key: self.number()?,
+            cost: self.number()?,
+            ttl: self.number()?,
+            timeout: self.number()?,
+            kept: self.number()?,
+            end: match self.word()? {
+                "settle" => PermitEnd::Settled(self.number()?),
+                "drop" => PermitEnd::Dropped,
+                "cancel" => PermitEnd::Cancelled(self.number()?),
+                other => bail!("invalid end of a permit `{other}`"),
+            },
+            is_kept_alive,
         })
     }
 
@@ -310,9 +346,19 @@ impl Plan {
                 ensure!(known && !takes.is_empty(), "unknown key");
                 ensure!(self.table.is_none(), "a table gets takes on several keys as requests");
             }
-            Action::Wait { key, cost, .. } => {
-                ensure!(self.server.is_some(), "requests wait at a server only");
+            Action::Wait { key, cost, hold, .. } => {
+                ensure!(self.table.is_none(), "no request waits at a table");
+                let waits_at_server = self.server.is_some() || hold.is_none();
+                ensure!(waits_at_server, "holds wait at a server, and permits in the library");
                 ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to wait for");
+            }
+            Action::Permit(PermitPlan { key, cost, .. }) => {
+                ensure!(self.has_processes(), "permits need processes with the library");
+                ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to hold");
+            }
+            Action::Push { key, .. } => {
+                ensure!(self.has_processes(), "shapers need processes with the library");
+                ensure!(policies(*key) == 1, "unknown key, or several policies");
             }
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");

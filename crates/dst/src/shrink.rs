@@ -139,9 +139,11 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
     match action {
         Action::Request(requests) => requests.iter_mut().for_each(|it| change(&mut it.0)),
         Action::Together(_, takes) => takes.iter_mut().for_each(|it| change(&mut it.0)),
-        Action::Wait { key, .. } | Action::UsePolicy { key, .. } | Action::Flood { key, .. } => {
-            change(key)
-        }
+        Action::Permit(permit) => change(&mut permit.key),
+        Action::Wait { key, .. }
+        | Action::Push { key, .. }
+        | Action::UsePolicy { key, .. }
+        | Action::Flood { key, .. } => change(key),
         Action::Revisit { .. } | Action::Fault { .. } => {}
     }
 }

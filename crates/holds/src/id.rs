@@ -8,13 +8,18 @@ use std::{
 };
 
 thread_local! {
-    static NEXT: Cell<u128> = Cell::new(first(0_u32));
+    static NEXT: Cell<u128> = Cell::new(first(random_bits(0_u32)));
 }
 
-/// The first id of a thread, or of a child: its number is 0. The keys of a `RandomState` are random, the first ones of a thread
-/// from the operating system; a child continues with those of its parent, and so hashes its own number.
-fn first(child: u32) -> u128 {
-    u128::from(RandomState::new().hash_one(child)) << 64
+/// The id with the number 0.
+fn first(bits: u64) -> u128 {
+    u128::from(bits) << 64
+}
+
+/// Random bits of a thread, or of a child. The keys of a `RandomState` are random, the first ones of a thread from the operating
+/// system. A child continues with those of its parent, and therefore hashes its own number.
+fn random_bits(child: u32) -> u64 {
+    RandomState::new().hash_one(child)
 }
 
 /// The id of a hold.
@@ -39,7 +44,12 @@ impl HoldId {
 
     /// Sets new random bits for the ids of this thread, which after a fork has those of its parent.
     pub fn reseed() {
-        NEXT.set(first(process::id()));
+        Self::seed(random_bits(process::id()));
+    }
+
+    /// Sets the random bits of the ids of this thread: for a simulation, whose equal runs have equal ids.
+    pub fn seed(bits: u64) {
+        NEXT.set(first(bits));
     }
 
     /// The id `id`.

@@ -46,7 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tower",
         ],
     ),
-    ("dst", &["core", "memory", "resp", "redis", "server", "conformance"]),
+    ("dst", &["core", "memory", "resp", "redis", "holds", "sluicegate", "server", "conformance"]),
     ("xtask", &[]),
 ];
 

@@ -1,6 +1,10 @@
 //! What the checks know of a run, and what they need to be told of faults.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
@@ -38,6 +42,11 @@ pub(super) struct CheckState {
     pub(super) disturbed_until: u64,
     /// Until when keys may be denied because the server's clock was set back, in milliseconds.
     pub(super) held_until: u64,
+    /// Holds of which clients of the library have had permits.
+    pub(super) permits: BTreeSet<Vec<u8>>,
+    /// When a clock was last set, and how often.
+    pub(super) stepped_at: Option<u64>,
+    pub(super) steps: u64,
     /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
     /// a take on these keys than the server decided on one.
     pub(super) together: Vec<AppliedTogether>,
@@ -107,6 +116,7 @@ impl Checks {
         let state = &mut *self.state.lock();
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         state.held_until = state.held_until.max(now) + back;
+        (state.stepped_at, state.steps) = (Some(now), state.steps + 1);
         for key in state.keys.values_mut() {
             key.loosen(None, now, self.caching(), &state.paused_until);
             key.admitted.step(now, from, to);
@@ -166,6 +176,7 @@ impl Checks {
 
     /// The run ends: what was admitted must be within its bounds.
     pub(crate) fn finish(&self) {
+        self.check_released();
         let now = self.time.millis();
         let mut state = self.state.lock();
         let excess = state.keys.iter().find_map(|(name, key)| {

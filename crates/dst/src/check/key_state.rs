@@ -30,6 +30,9 @@ pub(super) struct KeyState {
     pub(super) resets: u64,
     /// What the store and leases admitted, by the server's clock.
     pub(super) admitted: Meter,
+    /// Items that shapers got, and what they released, by virtual time.
+    pub(super) items: u64,
+    pub(super) released: Meter,
     /// What each process admitted itself, by its clock.
     pub(super) local: BTreeMap<u64, Meter>,
 }
@@ -113,6 +116,8 @@ impl KeyState {
             allowances: Vec::new(),
             resets: 0,
             admitted: Meter::default(),
+            items: 0,
+            released: Meter::default(),
             local: BTreeMap::new(),
         }
     }
@@ -171,6 +176,11 @@ impl KeyState {
             Allowance::Refund(units) => units.into(),
         };
         self.allowances.push((at, units, allowance));
+    }
+
+    /// Why more may be admitted.
+    pub(super) fn allowances(&self) -> impl Iterator<Item = Allowance> {
+        self.allowances.iter().map(|it| it.2)
     }
 
     /// What it may admit beyond its rate: from the first moment, and from each allowance on.

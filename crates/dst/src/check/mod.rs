@@ -10,9 +10,11 @@
 
 mod checks;
 mod key_state;
+mod library;
 mod multi_key;
 mod one_key;
 
 pub(crate) use self::{
-    checks::Checks, key_state::Kind, multi_key::AnsweredTogether, one_key::Answered,
+    checks::Checks, key_state::Kind, library::Waited, multi_key::AnsweredTogether,
+    one_key::Answered,
 };

@@ -1,6 +1,7 @@
 //! Plans from seeds. Each seed uses some kinds of policies, operations and faults, and leaves others out: a run in which
 //! everything happens at once finds less.
 
+mod library;
 mod parts;
 mod processes;
 mod server;

@@ -1,5 +1,6 @@
 //! Plans of processes that share a server.
 
+use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
     plan::{Action, FaultKind, KeyPlan, Plan, Step, Together},
@@ -14,8 +15,16 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         policy_changes: random.chance(30),
     };
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
-    let keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
-    let mut steps = requests(random, &features, &keys);
+    let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
+    // So many requests of a hundred are of the library.
+    let library = *random.pick(&[0, 0, 0, 20, 60]);
+    let mut steps = requests(random, &features, &keys, library);
+    let shapers = if random.chance(15) {
+        library::shapers(random, features.processes, &mut keys)
+    } else {
+        Vec::new()
+    };
+    steps.extend(shapers);
     if features.policy_changes {
         steps.extend(policy_changes(random, &features, &keys));
     }
@@ -28,7 +37,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
 }
 
 /// The requests of each client.
-fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+fn requests(random: &Random, features: &Features, keys: &[KeyPlan], library: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     let clients = 1 + random.index(8);
     let batches_keys = features.batches && keys.len() > 1;
@@ -50,7 +59,8 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
                     Action::Together(Together::Hold(id, ttl), takes)
                 }
                 Some((operation, takes)) => Action::Together(operation, takes),
-                None => Action::Request(requests),
+                None => library::some_action(random, features, keys, library)
+                    .unwrap_or(Action::Request(requests)),
             };
             steps.push(Step { at, process, action });
             // Now and then several at once.

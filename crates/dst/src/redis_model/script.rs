@@ -1,6 +1,6 @@
 //! The effects of scripts, by the core: the arguments of `lua/main.lua` in, a decision and the new state out.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use sluicegate_core::{
@@ -23,6 +23,22 @@ pub(crate) struct Policies(BTreeMap<Vec<u8>, Policy>);
 pub(crate) enum ScriptOperation<'a> {
     OnKey(Operation),
     OnHold(HoldOperation<'a>),
+}
+
+impl fmt::Display for ScriptOperation<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OnKey(operation) => write!(formatter, "{operation:?}"),
+            Self::OnHold(operation) => {
+                let (name, id, units) = match *operation {
+                    HoldOperation::Hold { id, cost, .. } => ("hold", id, Some(cost)),
+                    HoldOperation::Settle { id, used } => ("settle", id, used),
+                    HoldOperation::Renew { id, .. } => ("renew", id, None),
+                };
+                write!(formatter, "{name} {} {units:?}", id.escape_ascii())
+            }
+        }
+    }
 }
 
 impl From<Operation> for ScriptOperation<'_> {

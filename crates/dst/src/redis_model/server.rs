@@ -244,6 +244,13 @@ impl RedisModel {
     }
 
     /// The oracle's decision now. Nothing changes.
+    /// The ids of the open holds of a key.
+    pub(crate) fn open_holds(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        let (state, now) = (self.state.lock(), self.clock.now());
+        let entry = state.values.get(key).and_then(|value| value.entry.as_ref());
+        entry.map(|it| it.holds(now).map(|hold| hold.id.to_vec()).collect()).unwrap_or_default()
+    }
+
     pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
         let state = self.state.lock();
         let mut shadow = state.values.get(key).cloned().unwrap_or_default().shadow;

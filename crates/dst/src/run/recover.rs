@@ -6,10 +6,15 @@ use sluicegate_core::{Gcra, Operation, Outcome, Retry, Source};
 use tokio::time::{sleep, sleep_until};
 
 use super::world::{Key, World};
-use crate::plan::Request;
+use crate::{library::Library, plan::Request};
 
 /// The time after which unused leases have been returned: twice their lifetime.
 const LEASES_RETURNED: Duration = Duration::from_secs(2);
+
+/// Milliseconds within which all requests of the library end: their longest timeout, and how long permits are kept.
+const IDLE: u64 = 5_000;
+/// Milliseconds within which shapers release all that they have: twice what the slowest rate needs for all processes.
+const RELEASED: u64 = 400_000;
 
 /// One in so many seeds checks how much of the rate of a leased key is used.
 const UTILISATION: u64 = 8;
@@ -28,6 +33,13 @@ impl World<'_> {
         sleep_until(self.time.at(self.checks.recovered_at())).await;
         // All processes use the same policies by now, and leases under others have been returned.
         self.keys.iter_mut().for_each(|key| key.used.fill(0));
+        let idle_by = self.time.millis() + IDLE;
+        while !self.libraries.iter().all(Library::is_idle) && self.time.millis() < idle_by {
+            sleep(Duration::from_millis(100)).await;
+        }
+        if !self.libraries.iter().all(Library::is_idle) {
+            self.checks.violation(format_args!("liveness: a request of the library does not end"));
+        }
         sleep(LEASES_RETURNED).await;
         for (index, process) in self.processes.iter().enumerate() {
             let open = process.open_requests();
@@ -56,10 +68,27 @@ impl World<'_> {
                 self.checks.violation(format_args!("liveness: process {index}: {why}"));
             }
         }
+        self.check_libraries().await;
         for key in &self.keys {
             self.return_when_told(key).await;
         }
         self.check_utilisation().await;
+    }
+
+    /// Holds of permits are settled, and shapers release what they have.
+    async fn check_libraries(&self) {
+        for library in &self.libraries {
+            library.check_permits(self.checks.recovered_at());
+        }
+        let unreleased = || self.libraries.iter().map(Library::unreleased).sum::<usize>();
+        let end = self.time.millis() + RELEASED;
+        while unreleased() > 0 && self.time.millis() < end {
+            sleep(Duration::from_millis(100)).await;
+        }
+        if unreleased() > 0 {
+            let what = format_args!("liveness: shapers keep {} items", unreleased());
+            self.checks.violation(what);
+        }
     }
 
     /// Takes until it is denied, and again when the denial says so.

@@ -4,11 +4,13 @@ use std::{mem, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use sluicegate_core::PreparedPolicy;
+use sluicegate_holds::HoldId;
 use tokio::time::sleep_until;
 
 use crate::{
     check::Checks,
     event_log::{EventLog, Output},
+    library::Library,
     network::{Direction, Link},
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process, TakeOfKey},
@@ -36,6 +38,8 @@ pub(super) struct World<'a> {
     pub(super) server: Arc<RedisModel>,
     pub(super) links: Vec<Arc<Link>>,
     pub(super) processes: Vec<Process>,
+    /// What each process uses of the library.
+    pub(super) libraries: Vec<Library>,
     pub(super) keys: Vec<Key>,
     /// Processes that return their leases, and then end.
     pub(super) closing: Vec<Process>,
@@ -44,6 +48,11 @@ pub(super) struct World<'a> {
 }
 
 impl Key {
+    /// The name, and the policy that a process uses.
+    fn used_by(&self, process: usize) -> (Vec<u8>, PreparedPolicy) {
+        (self.name.clone(), self.policies[self.used[process]].clone())
+    }
+
     pub(super) fn request(&self, process: usize, request: Request) -> KeyRequest {
         let policy = self.policies[self.used[process]].clone();
         KeyRequest { key: self.name.clone(), policy, request }
@@ -77,7 +86,8 @@ impl<'a> World<'a> {
         let server = RedisModel::new(brand, clock, policies, Arc::clone(&log), Arc::clone(&checks));
         let link = |index| Link::new(Random::new(plan.seed, &format!("link {index}")));
         let links = (0..plan.processes).map(link).collect();
-        let processes = Vec::new();
+        HoldId::seed(Random::new(plan.seed, "holds").next());
+        let (processes, libraries) = (Vec::new(), Vec::new());
         let mut world = Self {
             plan,
             time,
@@ -86,12 +96,14 @@ impl<'a> World<'a> {
             server,
             links,
             processes,
+            libraries,
             keys,
             closing: Vec::new(),
             starts: 0,
         };
         for index in 0..plan.processes {
             let process = world.start(index)?;
+            world.libraries.push(Library::new(&process));
             world.processes.push(process);
         }
         Ok(world)
@@ -138,8 +150,20 @@ impl<'a> World<'a> {
                 self.processes[process].request_together(*operation, takes.collect());
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
+            &Action::Wait { key, cost, timeout, .. } => {
+                let (name, policy) = self.keys[key].used_by(process);
+                self.libraries[process].wait(name, policy, cost, timeout);
+            }
+            &Action::Permit(permit) => {
+                let (name, policy) = self.keys[permit.key].used_by(process);
+                self.libraries[process].permit(name, policy, permit);
+            }
+            &Action::Push { key, count } => {
+                let (name, policy) = self.keys[key].used_by(process);
+                self.libraries[process].push(&name, &policy, count);
+            }
             // `Plan::check` accepts these for tables only.
-            Action::Wait { .. } | Action::Flood { .. } | Action::Revisit { .. } => {}
+            Action::Flood { .. } | Action::Revisit { .. } => {}
             &Action::Fault { kind, span, amount } => {
                 if kind.disturbs() {
                     self.checks.disturbed(span);
@@ -194,10 +218,12 @@ impl<'a> World<'a> {
             FaultKind::RestartProcess => {
                 self.processes[process].end();
                 self.processes[process] = self.start(process)?;
+                self.libraries[process] = Library::new(&self.processes[process]);
             }
             FaultKind::CloseProcess => {
                 self.processes[process].close();
                 let next = self.start(process)?;
+                self.libraries[process] = Library::new(&next);
                 self.closing.push(mem::replace(&mut self.processes[process], next));
             }
             FaultKind::Save

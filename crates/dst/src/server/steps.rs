@@ -136,7 +136,11 @@ impl World {
                 vec![Command::Wait { key, cost, hold, timeout }]
             }
             // `Plan::check` accepts these for others only.
-            Action::UsePolicy { .. } | Action::Flood { .. } | Action::Revisit { .. } => return,
+            Action::Permit(_)
+            | Action::Push { .. }
+            | Action::UsePolicy { .. }
+            | Action::Flood { .. }
+            | Action::Revisit { .. } => return,
             &Action::Fault { kind, span, amount } => {
                 self.ledger.lock().log.add(format_args!("step: {step}"));
                 let span = Duration::from_millis(span);

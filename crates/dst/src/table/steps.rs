@@ -53,7 +53,10 @@ impl TableWorld<'_> {
         match &step.action {
             Action::Request(requests) => self.request(requests),
             // `Plan::check` accepts these for processes only.
-            Action::Together(..) | Action::Wait { .. } => {}
+            Action::Together(..)
+            | Action::Wait { .. }
+            | Action::Permit(_)
+            | Action::Push { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),
             Action::Revisit { flood, first, count } => self.revisit(*flood, *first, *count),

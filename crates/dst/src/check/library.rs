@@ -1,0 +1,135 @@
+//! Checks of what the library adds to its store: waits, permits and shapers.
+
+use std::time::Duration;
+
+use sluicegate_core::{Answer, Retry, Source, Timestamp};
+
+use super::{
+    checks::{CLOCK_ERROR, Checks, TICKS},
+    key_state::Allowance,
+};
+
+/// A request that has waited.
+#[derive(Debug)]
+pub(crate) struct Waited<'a> {
+    pub(crate) process: usize,
+    pub(crate) key: &'a [u8],
+    /// In milliseconds: how long it might wait, when it was sent, and for how long its process was paused since then.
+    pub(crate) timeout: u64,
+    pub(crate) sent: u64,
+    pub(crate) paused: u64,
+    /// Whether it waited for a hold, and whether it has a time of departure.
+    pub(crate) is_hold: bool,
+    pub(crate) departs: bool,
+    /// None, if the store failed.
+    pub(crate) answer: Option<&'a Answer>,
+}
+
+impl Checks {
+    /// A request that has waited has its answer.
+    pub(crate) fn waited(&self, waited: &Waited<'_>) {
+        let took = self.time.millis() - waited.sent;
+        // The last attempt may begin when the timeout ends, and be two operations.
+        let most = waited.timeout + 2 * (self.deadline + TICKS) + waited.paused;
+        let problem = if took > most {
+            Some("liveness: a wait after its timeout")
+        } else {
+            waited.answer.and_then(|answer| self.check_waited(waited, took, answer))
+        };
+        if let Some(problem) = problem {
+            self.violation(format_args!(
+                "{problem}: process {}, key {}: {waited:?} took {took} ms",
+                waited.process,
+                waited.key.escape_ascii()
+            ));
+        }
+    }
+
+    fn check_waited(
+        &self,
+        waited: &Waited<'_>,
+        took: u64,
+        answer: &Answer,
+    ) -> Option<&'static str> {
+        let elapsed = Duration::from_millis(took);
+        if answer.allowed() {
+            let is_early = !waited.is_hold && elapsed + CLOCK_ERROR < answer.delay();
+            return is_early.then_some("waiting: a request passes before its delay is over");
+        }
+        let is_certain = matches!(answer.source, Source::Store | Source::Cache);
+        let Some(Retry::After(after)) = answer.retry() else { return None };
+        // It is denied until it would depart in time.
+        if !is_certain || waited.departs || waited.paused > 0 || !self.is_calm_since(waited.sent) {
+            return None;
+        }
+        let left = Duration::from_millis(waited.timeout).saturating_sub(elapsed);
+        let gives_up = if waited.is_hold {
+            // Another client may settle at any time.
+            left > Duration::from_millis(1)
+        } else {
+            after + CLOCK_ERROR + Duration::from_millis(self.deadline) < left
+        };
+        gives_up.then_some("waiting: a request is denied that had time to wait")
+    }
+
+    /// Whether nothing has gone wrong since then, and no clock was set.
+    pub(crate) fn is_calm_since(&self, millis: u64) -> bool {
+        let state = self.state.lock();
+        state.disturbed_until < millis && state.stepped_at.is_none_or(|at| at < millis)
+    }
+
+    /// How often a client has reset the key.
+    pub(crate) fn resets(&self, key: &[u8]) -> u64 {
+        self.state.lock().keys.get(key).map_or(0, |key| key.resets)
+    }
+
+    /// A client got a permit of this hold.
+    pub(crate) fn got_permit(&self, id: &[u8]) {
+        self.state.lock().permits.insert(id.to_vec());
+    }
+
+    /// Whether a client ever had a permit of this hold.
+    pub(crate) fn has_permit(&self, id: &[u8]) -> bool {
+        self.state.lock().permits.contains(id)
+    }
+
+    /// The number of an item that is added to a shaper of the key.
+    pub(crate) fn pushed(&self, key: &[u8]) -> u64 {
+        let state = &mut *self.state.lock();
+        let Some(key) = state.keys.get_mut(key) else { return 0 };
+        key.items += 1;
+        key.items
+    }
+
+    /// A shaper releases an item.
+    pub(crate) fn released(&self, key: &[u8], millis: u64) {
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
+            key.released.admit(millis, Timestamp::EPOCH + Duration::from_millis(millis), 1);
+        }
+    }
+
+    /// What shapers released is at most the rate, one item that each process had been given a time for, and a capacity for
+    /// each time that the server lost writes or its clock was set.
+    pub(super) fn check_released(&self) {
+        let state = &mut *self.state.lock();
+        let steps = state.steps;
+        let excess = state.keys.iter().find_map(|(name, key)| {
+            let limit = key.policies.first()?.policy().as_gcra()?;
+            let losses = key.allowances().filter(|it| matches!(it, Allowance::Loss)).count();
+            let burst = u64::from(limit.burst());
+            // The first item, and one for the resolution of timers.
+            let bound = 2 + self.processes as u64 + (losses as u64 + steps) * burst;
+            let excess = key.released.excess(limit, (1, 1));
+            (excess > bound).then(|| {
+                format!(
+                    "safety: shapers of {} under {limit} release {excess} items beyond the rate, at most {bound}",
+                    name.escape_ascii()
+                )
+            })
+        });
+        if let Some(text) = excess {
+            state.violate(self.time.millis(), format_args!("{text}"));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What clients of the library do in a plan of processes.
+
+use sluicegate_core::OnError;
+
+use super::parts::{Features, SPAN};
+use crate::{
+    plan::{Action, KeyPlan, PermitEnd, PermitPlan, PolicyPlan, Step},
+    random::Random,
+};
+
+/// A wait, or a permit, `percent` times in a hundred, on a key that it suits.
+pub(super) fn some_action(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+    percent: u64,
+) -> Option<Action> {
+    if !random.chance(percent) {
+        return None;
+    }
+    let key = random.index(keys.len());
+    let KeyPlan(policies) = &keys[key];
+    let has = |text| policies.iter().any(|it| it.policy.contains(text));
+    let cost = *random.pick(&[1, 1, 1, 2, 5]);
+    let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
+    let can_hold = !has("leaky-queue") && policies.iter().all(|it| it.lease == 0);
+    if can_hold && (has("concurrency") || features.holds && random.chance(60)) {
+        return Some(Action::Permit(permit(random, (key, cost), timeout)));
+    }
+    let takes = !has("concurrency");
+    takes.then_some(Action::Wait { key, cost, hold: None, timeout })
+}
+
+fn permit(random: &Random, (key, cost): (usize, u32), timeout: u64) -> PermitPlan {
+    PermitPlan {
+        key,
+        cost,
+        // The shortest period of a limit on requests in flight.
+        ttl: random.between(50, 400),
+        timeout: if random.chance(40) { 0 } else { timeout },
+        kept: *random.pick(&[0, 10, 60, 200, 900]),
+        end: match random.below(4) {
+            0 => PermitEnd::Dropped,
+            1 => PermitEnd::Cancelled(random.between(1, 100)),
+            _ => PermitEnd::Settled(u32::try_from(random.below(6)).unwrap_or_default()),
+        },
+        is_kept_alive: random.chance(50),
+    }
+}
+
+/// The steps of shapers of one more key, which they share.
+pub(super) fn shapers(random: &Random, processes: usize, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
+    let (count, capacity) = (random.between(2, 30), random.between(1, 20));
+    let policy =
+        format!("leaky-queue:{count}/{}:capacity={capacity}", random.pick(&["500ms", "1s"]));
+    keys.push(KeyPlan(vec![PolicyPlan { policy, lease: 0, on_error: OnError::Deny }]));
+    let key = keys.len() - 1;
+    let gap = *random.pick(&[100, 300, 1000]);
+    let mut steps = Vec::new();
+    let mut at = random.below(gap);
+    while at < SPAN {
+        let count = random.index(6) + 1;
+        steps.push(Step {
+            at,
+            process: random.index(processes),
+            action: Action::Push { key, count },
+        });
+        at += 1 + random.below(2 * gap);
+    }
+    steps
+}

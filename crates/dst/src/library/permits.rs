@@ -1,0 +1,188 @@
+//! Permits: holds that the library settles when they are settled, dropped or cancelled.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use sluicegate::{HoldOutcome, Permit};
+use sluicegate_core::{Answer, PreparedPolicy, Source, StoreError};
+use tokio::time::{sleep, timeout};
+
+use super::Library;
+use crate::{
+    check::Waited,
+    plan::{PermitEnd, PermitPlan},
+    process::Moment,
+};
+
+/// Without a fault, a hold has ended this long after its permit: an operation in the background, and its reply.
+const SETTLED: Duration = Duration::from_millis(40);
+/// How much sooner than its lifetime a hold may end, in milliseconds: the time that its request takes, and the clocks.
+const EARLY: u64 = 25;
+/// How the ids begin that plans give to holds of their own.
+const OTHER: &[u8] = b"hold";
+
+/// Ids of holds of permits that ended while the store failed, with their keys, and when they ended.
+pub(super) type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
+impl Library {
+    /// Asks for a permit in the background, keeps it, and ends it.
+    pub(crate) fn permit(&self, key: Vec<u8>, policy: PreparedPolicy, plan: PermitPlan) {
+        let this = self.clone();
+        self.spawn(async move { this.keep_permit(&key, &policy, plan).await });
+    }
+
+    async fn keep_permit(&self, key: &[u8], policy: &PreparedPolicy, plan: PermitPlan) {
+        let (sent, resets) = (self.process.moment(), self.process.checks().resets(key));
+        let asked = async {
+            let ttl = Duration::from_millis(plan.ttl);
+            match plan.timeout {
+                0 => self.limiter.hold(key, policy, plan.cost, ttl).await,
+                wait => {
+                    let wait = Duration::from_millis(wait);
+                    self.limiter.hold_until_ready(key, policy, plan.cost, ttl, wait).await
+                }
+            }
+        };
+        let outcome = match plan.end {
+            PermitEnd::Cancelled(after) => {
+                let Ok(outcome) = timeout(Duration::from_millis(after), asked).await else {
+                    return self.check_cancelled(key, sent).await;
+                };
+                outcome
+            }
+            _ => asked.await,
+        };
+        self.check_wait(key, plan.timeout, sent, &outcome);
+        let Ok(HoldOutcome::Allowed(permit)) = outcome else { return };
+        let id = permit.id().to_vec();
+        self.process.checks().got_permit(&id);
+        let is_made = permit.answer().source == Source::Store;
+        let permit = if plan.is_kept_alive { permit.keep_alive() } else { permit };
+        sleep(Duration::from_millis(plan.kept)).await;
+        let lasts =
+            plan.is_kept_alive || self.process.moment().millis - sent.millis + EARLY < plan.ttl;
+        let is_open = is_made
+            && lasts
+            && self.is_calm_since(sent)
+            && resets == self.process.checks().resets(key);
+        let end = self.process.moment();
+        let settled = self.end_permit(permit, plan.end).await;
+        if let Some(answer) = settled
+            && is_open
+            && self.is_calm_since(sent)
+            && resets == self.process.checks().resets(key)
+            && !answer.allowed()
+        {
+            self.process.checks().violation(format_args!(
+                "holds: the hold {} of a permit was not open when it was settled: {answer:?}",
+                id.escape_ascii()
+            ));
+        }
+        self.check_ended(key, id, is_made, end).await;
+    }
+
+    /// Ends a permit. The answer of the store, if there is one.
+    async fn end_permit(&self, permit: Permit, end: PermitEnd) -> Option<Answer> {
+        match end {
+            PermitEnd::Settled(used) => {
+                let answer = permit.settle(used).await.ok();
+                answer.filter(|answer| answer.source == Source::Store)
+            }
+            PermitEnd::Dropped | PermitEnd::Cancelled(_) => {
+                drop(permit);
+                None
+            }
+        }
+    }
+
+    /// The hold of a permit that has ended is not open any more.
+    async fn check_ended(&self, key: &[u8], id: Vec<u8>, is_made: bool, end: Moment) {
+        sleep(SETTLED).await;
+        if !self.open_holds(key).contains(&id) {
+            return;
+        }
+        if self.is_calm_since(end) {
+            self.process.checks().violation(format_args!(
+                "holds: the permit {} has ended, and its hold is open",
+                id.escape_ascii()
+            ));
+        } else if is_made {
+            self.ended_permits.lock().insert(id, (key.to_vec(), end.millis));
+        }
+    }
+
+    /// A request that was dropped holds nothing.
+    async fn check_cancelled(&self, key: &[u8], sent: Moment) {
+        sleep(SETTLED).await;
+        let before = self.open_holds(key);
+        sleep(SETTLED).await;
+        if !self.is_calm_since(sent) {
+            return;
+        }
+        let open = self.open_holds(key);
+        let is_leaked =
+            |id: &&Vec<u8>| before.contains(*id) && !self.process.checks().has_permit(id);
+        if let Some(id) = open.iter().find(is_leaked) {
+            self.process.checks().violation(format_args!(
+                "holds: the request for the hold {} was dropped, and the hold is open",
+                id.escape_ascii()
+            ));
+        }
+    }
+
+    /// Holds of the key that are open and that the library made.
+    fn open_holds(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        let mut holds = self.process.server().open_holds(key);
+        holds.retain(|id| !id.starts_with(OTHER));
+        holds
+    }
+
+    /// Whether nothing has gone wrong since then, and the process has run.
+    fn is_calm_since(&self, moment: Moment) -> bool {
+        let now = self.process.moment();
+        now.closed_for == moment.closed_for && self.process.checks().is_calm_since(moment.millis)
+    }
+
+    fn check_wait(
+        &self,
+        key: &[u8],
+        timeout: u64,
+        sent: Moment,
+        outcome: &Result<HoldOutcome, StoreError>,
+    ) {
+        let answer = match outcome {
+            Ok(HoldOutcome::Allowed(permit)) => Some(permit.answer()),
+            Ok(HoldOutcome::Denied(answer)) => Some(answer),
+            Err(_) => None,
+        };
+        let (process, _) = self.process.numbers();
+        let paused = self.process.moment().closed_for - sent.closed_for;
+        self.process.checks().waited(&Waited {
+            process,
+            key,
+            timeout,
+            is_hold: true,
+            departs: false,
+            sent: sent.millis,
+            paused,
+            answer,
+        });
+    }
+
+    /// The holds of permits that have ended are settled once the store works again.
+    pub(crate) fn check_permits(&self, recovered_at: u64) {
+        if self.process.has_ended() {
+            return;
+        }
+        let now = self.process.moment().millis;
+        for (id, (key, end)) in &*self.ended_permits.lock() {
+            // The pauses between two settles double: the last one is as long as the time before it.
+            let tried_at = recovered_at + recovered_at.saturating_sub(*end) + 500;
+            if now > tried_at && self.open_holds(key).contains(id) {
+                self.process.checks().violation(format_args!(
+                    "liveness: the permit {} ended at {end} ms, and its hold is open",
+                    id.escape_ascii()
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Bugs of the library: waits, permits and shapers.
+
+use super::mutant::{Mutant, mutant};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "a wait sleeps too short a time for its departure",
+        "crates/core/src/wait/waiter.rs",
+        "let at = now + answer.delay();",
+        "let at = now + answer.delay() / 2;",
+    ),
+    mutant(
+        "a wait gives up when it is denied first",
+        "crates/core/src/wait/waiter.rs",
+        "(Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })\n                if now + wait <= deadline =>",
+        "(Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })\n                if now + wait * 4 <= deadline =>",
+    ),
+    mutant(
+        "a wait whose queue has grown is answered after its timeout",
+        "crates/core/src/wait/waiter.rs",
+        "&& !delay.is_zero() && sent + delay > deadline",
+        "&& !delay.is_zero() && sent > deadline",
+    ),
+    mutant(
+        "a dropped permit settles nothing",
+        "crates/holds/src/guard.rs",
+        "if !mem::take(&mut self.is_armed) ||",
+        "if mem::take(&mut self.is_armed) ||",
+    ),
+    mutant(
+        "a request for a permit that is dropped leaves the hold open",
+        "crates/holds/src/guard.rs",
+        "self.is_armed = matches!(self.hold.id, HoldId::Random(_));",
+        "self.is_armed = matches!(self.hold.id, HoldId::Given(_));",
+    ),
+    mutant(
+        "a permit is renewed too late",
+        "crates/holds/src/stored_hold.rs",
+        "let pause = self.lifetime() / 3;",
+        "let pause = self.lifetime() + Duration::from_millis(1);",
+    ),
+    mutant(
+        "a settled permit goes on being renewed, under a new lifetime",
+        "crates/holds/src/stored_hold.rs",
+        "if self.renew().await.is_ok_and(|answer| !answer.allowed()) {\n                return;",
+        "if self.renew().await.is_ok_and(|answer| !answer.allowed()) {\n                let _ = self.open(1).await;",
+    ),
+    mutant(
+        "a settle in the background is sent once",
+        "crates/holds/src/stored_hold.rs",
+        "is_err() && repeats &&",
+        "is_err() && !repeats &&",
+    ),
+    mutant(
+        "a wait for a hold gives up after its first denial",
+        "crates/sluicegate/src/hold_wait.rs",
+        ".filter(|left| !left.is_zero())?;",
+        ".filter(|left| left.is_zero())?;",
+    ),
+    mutant(
+        "a wait for a hold ignores its timeout",
+        "crates/sluicegate/src/hold_wait.rs",
+        ".min(after);\n        Some((pause + self.options.random_delay()).min(left))",
+        ".min(after);\n        Some(pause + left)",
+    ),
+    mutant(
+        "a shaper releases items as soon as their time is known",
+        "crates/sluicegate/src/shaper.rs",
+        "sleep_until(at).await;",
+        "sleep_until(at.min(Instant::now())).await;",
+    ),
+    mutant(
+        "a shaper uses the time of an item for the next one",
+        "crates/sluicegate/src/shaper.rs",
+        "*send_time = None;",
+        "*send_time = Some(at);",
+    ),
+    mutant(
+        "a shaper releases the last item first",
+        "crates/sluicegate/src/shaper.rs",
+        "Ok(self.queue.lock().pop_front())",
+        "Ok(self.queue.lock().pop_back())",
+    ),
+    mutant(
+        "a shaper sleeps through items that come while it is empty",
+        "crates/sluicegate/src/shaper.rs",
+        "queue.push_back(item);\n        drop(queue);\n        self.arrived.notify_one();",
+        "queue.push_back(item);\n        drop(queue);",
+    ),
+];
