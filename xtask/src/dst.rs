@@ -1,17 +1,23 @@
 //! `cargo xtask dst`: deterministic simulation, `docs/testing.md`.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::{shell, workspace};
 
+/// Makes `command` use the build of the simulation. It has a flag for the seed of what tokio does in a random order, and
+/// is apart from the usual builds, which the flag would throw away.
+pub(crate) fn use_build(command: &mut Command) {
+    command.env("RUSTFLAGS", "--cfg tokio_unstable");
+    command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));
+}
+
 /// Runs the simulation with these arguments.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let root = workspace::root();
     let mut command = shell::cargo();
-    command.current_dir(&root);
-    // For the seed of what tokio does in a random order, beside the usual builds, which the flag would throw away.
-    command.env("RUSTFLAGS", "--cfg tokio_unstable");
-    command.env("CARGO_TARGET_DIR", root.join("target/dst"));
+    command.current_dir(workspace::root());
+    use_build(&mut command);
     command.args(["run", "--release", "--locked", "-p", "sluicegate-dst", "--"]);
     shell::run(command.args(arguments))
 }

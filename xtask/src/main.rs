@@ -45,7 +45,7 @@ cargo xtask COMMAND
                                    print; that they are up to date is one of the tests
   python                           builds the Python package, and runs its tests and type checks
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
-  dst [--seeds N] [--from SEED] [--minutes M] | --replay SEED | --script FILE
+  dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
                                    virtual time, with faults, by seed (docs/testing.md)
   dst --mutants [NAME]             plants bugs, one at a time, and prints when the simulation

@@ -6,6 +6,7 @@
 
 mod check;
 mod event_log;
+mod explore;
 mod generate;
 mod library;
 mod meter;
@@ -25,23 +26,28 @@ mod shrink;
 mod table;
 mod time;
 
-use std::{
-    env, fs,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{env, fs, process::ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{event_log::Output, outcome::RunOutcome, plan::Plan};
+use crate::{
+    event_log::Output,
+    explore::{Seeds, explore},
+    outcome::RunOutcome,
+    plan::Plan,
+};
+
+/// More threads than this make no sense.
+const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N]
        cargo xtask dst --replay SEED [--html FILE | --svg FILE]
        cargo xtask dst --script FILE [--html FILE | --svg FILE]
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
+  --jobs N       runs seeds in N threads (1)
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
@@ -62,7 +68,7 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let (mut seeds, mut from, mut minutes, mut shrinks) = (1000, 0, u64::MAX, true);
+    let mut seeds = Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -72,10 +78,11 @@ fn command(arguments: &[String]) -> Result<bool> {
             value.parse::<u64>().with_context(|| format!("invalid {word} `{value}`"))
         };
         match word.as_str() {
-            "--seeds" => seeds = number()?,
-            "--from" => from = number()?,
-            "--minutes" => minutes = number()?,
-            "--no-shrink" => shrinks = false,
+            "--seeds" => seeds.count = number()?,
+            "--from" => seeds.first = number()?,
+            "--minutes" => seeds.minutes = number()?,
+            "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
+            "--no-shrink" => seeds.shrinks = false,
             "--replay" => replayed = Some(Plan::from_seed(number()?)),
             "--script" => {
                 let path = value()?;
@@ -90,7 +97,7 @@ fn command(arguments: &[String]) -> Result<bool> {
     match (replayed, drawn) {
         (Some(plan), None) => replay(&plan),
         (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => explore(from, seeds, minutes, shrinks),
+        (None, None) => explore(seeds),
         (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
     }
 }
@@ -118,51 +125,4 @@ fn report(outcome: &RunOutcome) -> bool {
         println!("violation: {violation}");
     }
     outcome.violation.is_none()
-}
-
-/// Every so many seeds, one runs twice, and both runs must be equal.
-const TWICE: u64 = 64;
-
-/// Runs seeds until one violates something, which it shrinks to a script.
-#[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn explore(from: u64, seeds: u64, minutes: u64, shrinks: bool) -> Result<bool> {
-    let (begin, mut events, mut hash, mut done) = (Instant::now(), 0, 0_u64, 0);
-    // Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
-    let mut times = [(0, Duration::ZERO); 3];
-    for seed in from..from + seeds {
-        let plan = Plan::from_seed(seed);
-        let started = Instant::now();
-        let outcome = run::run(&plan, Output::Nothing)?;
-        let (millis, took) =
-            &mut times[if plan.server.is_some() { 2 } else { usize::from(plan.table.is_some()) }];
-        (*millis, *took) = (*millis + outcome.millis, *took + started.elapsed());
-        if cfg!(tokio_unstable) && seed % TWICE == 0 && run::run(&plan, Output::Nothing)? != outcome
-        {
-            println!("seed {seed}: two runs differ");
-            return Ok(false);
-        }
-        if let Some(violation) = outcome.violation {
-            println!("seed {seed}: {violation}");
-            if shrinks {
-                let script = shrink::shrink(&plan)?;
-                println!("# the shortest script that shows it, for --script:\n{script}");
-            }
-            return Ok(false);
-        }
-        hash = hash.rotate_left(1) ^ outcome.hash;
-        events += outcome.events;
-        done += 1;
-        if begin.elapsed() >= Duration::from_secs(minutes.saturating_mul(60)) {
-            break;
-        }
-    }
-    let took = begin.elapsed().as_secs_f64();
-    let [processes, tables, servers] =
-        times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
-    println!(
-        "figure: {done} seeds from {from} without a violation: {events} events, hash {hash:016x}, {:.0} seeds a \
-         second; as fast as real time: processes {processes:.0} times, tables {tables:.0} times, servers {servers:.0} times",
-        done as f64 / took
-    );
-    Ok(true)
 }

@@ -4,8 +4,8 @@ mod recover;
 mod world;
 
 use std::{
+    cell::Cell,
     panic::{self, AssertUnwindSafe},
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context as _, Result};
@@ -13,14 +13,16 @@ use anyhow::{Context as _, Result};
 use self::world::World;
 use crate::{event_log::Output, outcome::RunOutcome, plan::Plan, server, table};
 
-/// Whether a task has panicked, which tokio would pass over.
-static PANICKED: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// Whether a task of this thread has panicked, which tokio would pass over.
+    static PANICKED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Makes a panic of a task a violation.
 pub(crate) fn watch_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        PANICKED.store(true, Ordering::Relaxed);
+        PANICKED.set(true);
         usual(info);
     }));
 }
@@ -32,7 +34,7 @@ pub(crate) fn run(plan: &Plan, output: Output) -> Result<RunOutcome> {
         (None, Some(server)) => server::run(plan, server, output).map(note_panic),
         (None, None) => run_processes(plan, output),
     }));
-    PANICKED.store(false, Ordering::Relaxed);
+    PANICKED.set(false);
     outcome.unwrap_or_else(|_| {
         let violation = Some("after 0 ms: panic: see above".to_owned());
         Ok(RunOutcome { violation, ..RunOutcome::default() })
@@ -41,7 +43,7 @@ pub(crate) fn run(plan: &Plan, output: Output) -> Result<RunOutcome> {
 
 /// Makes a panic of a connection a violation, which the server only logs.
 fn note_panic(mut outcome: RunOutcome) -> RunOutcome {
-    if PANICKED.swap(false, Ordering::Relaxed) {
+    if PANICKED.replace(false) {
         outcome.violation = Some("after 0 ms: panic: see above".to_owned());
     }
     outcome
@@ -64,7 +66,7 @@ fn run_processes(plan: &Plan, output: Output) -> Result<RunOutcome> {
             process.end();
         }
         world.checks.finish();
-        if PANICKED.swap(false, Ordering::Relaxed) {
+        if PANICKED.replace(false) {
             world.checks.violation(format_args!("panic: see above"));
         }
         let (hash, events) = world.log.summary();

@@ -1,0 +1,133 @@
+//! Runs many seeds, in one thread or in several. Each run has a thread of its own while it lasts.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+
+use crate::{event_log::Output, plan::Plan, run::run, shrink};
+
+/// Every so many seeds, one runs twice, and both runs must be equal.
+const TWICE: u64 = 64;
+
+/// Which seeds are run, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seeds {
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    /// Minutes after which no more seeds are begun.
+    pub(crate) minutes: u64,
+    /// Threads that run seeds.
+    pub(crate) jobs: usize,
+    /// Whether a violation is shrunk to a script.
+    pub(crate) shrinks: bool,
+}
+
+/// All runs together.
+#[derive(Debug, Default)]
+struct Totals {
+    seeds: u64,
+    events: u64,
+    /// The same for the same seeds, in whichever order they were run.
+    hash: u64,
+    /// Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
+    times: [(u64, Duration); 3],
+    /// The lowest seed that violates something, and what.
+    violation: Option<(u64, String)>,
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, ran: &Ran) {
+        if let Some(violation) = &ran.violation
+            && self.violation.as_ref().is_none_or(|it| seed < it.0)
+        {
+            self.violation = Some((seed, violation.clone()));
+        }
+        let (millis, took) = &mut self.times[ran.kind];
+        (*millis, *took) = (*millis + ran.millis, *took + ran.took);
+        self.seeds += 1;
+        self.events += ran.events;
+        let turns = u32::try_from(seed % 64).unwrap_or_default();
+        self.hash = self.hash.wrapping_add(ran.hash.rotate_left(turns));
+    }
+}
+
+/// A run of a seed.
+struct Ran {
+    /// The index of its kind among the times.
+    kind: usize,
+    millis: u64,
+    took: Duration,
+    events: u64,
+    hash: u64,
+    violation: Option<String>,
+}
+
+/// Runs seeds until one violates something. Whether none does.
+#[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
+pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
+    let begin = Instant::now();
+    let limit = Duration::from_secs(seeds.minutes.saturating_mul(60));
+    let (next, ends) = (AtomicU64::new(seeds.first), AtomicBool::new(false));
+    let totals = Mutex::new(Totals::default());
+    let work = || -> Result<()> {
+        while !ends.load(Ordering::Relaxed) && begin.elapsed() < limit {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - seeds.first >= seeds.count {
+                break;
+            }
+            let ran = run_seed(seed).inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
+            if ran.violation.is_some() {
+                ends.store(true, Ordering::Relaxed);
+            }
+            totals.lock().add(seed, &ran);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let jobs: Vec<_> = (0..seeds.jobs).map(|_| scope.spawn(work)).collect();
+        // A panic of a run is a violation, and no other part of a job panics.
+        jobs.into_iter().try_for_each(|job| job.join().unwrap_or(Ok(())))
+    })?;
+    let totals = totals.into_inner();
+    if let Some((seed, violation)) = totals.violation {
+        println!("seed {seed}: {violation}");
+        if seeds.shrinks {
+            let script = shrink::shrink(&Plan::from_seed(seed))?;
+            println!("# the shortest script that shows it, for --script:\n{script}");
+        }
+        return Ok(false);
+    }
+    let [processes, tables, servers] =
+        totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
+    println!(
+        "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: \
+         processes {processes:.0} times, tables {tables:.0} times, servers {servers:.0} times",
+        totals.seeds,
+        seeds.first,
+        totals.events,
+        totals.hash,
+        totals.seeds as f64 / begin.elapsed().as_secs_f64()
+    );
+    Ok(true)
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
+fn run_seed(seed: u64) -> Result<Ran> {
+    let plan = Plan::from_seed(seed);
+    let started = Instant::now();
+    let outcome = run(&plan, Output::Nothing)?;
+    let took = started.elapsed();
+    let mut violation = outcome.violation.clone();
+    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && run(&plan, Output::Nothing)? != outcome
+    {
+        violation.get_or_insert_with(|| "two runs differ".to_owned());
+    }
+    let kind = if plan.server.is_some() { 2 } else { usize::from(plan.table.is_some()) };
+    let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
+    Ok(Ran { kind, millis, took, events, hash, violation })
+}
