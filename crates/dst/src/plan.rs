@@ -186,6 +186,10 @@ pub(crate) enum FaultKind {
     Save,
     /// The disk is full after `amount` KiB of the next file.
     FillDisk,
+    /// The operation of the disk after `amount` others fails.
+    FailDisk,
+    /// The power fails instead of the operation of the disk after `amount` others; 0: now. What was not synced is lost in part.
+    FailPower,
     /// The process ends, and starts again from the last file. The bound of its table is now `amount` KiB; 0: as before.
     Crash,
     /// The same, but it saves its table first.
@@ -196,7 +200,7 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 21] = [
+    pub(crate) const ALL: [(Self, &str); 23] = [
         (Self::CutRequests, "cut-requests"),
         (Self::CutReplies, "cut-replies"),
         (Self::Cut, "cut"),
@@ -215,6 +219,8 @@ impl FaultKind {
         (Self::CloseProcess, "close-process"),
         (Self::Save, "save"),
         (Self::FillDisk, "fill-disk"),
+        (Self::FailDisk, "fail-disk"),
+        (Self::FailPower, "fail-power"),
         (Self::Crash, "crash"),
         (Self::Stop, "stop"),
         (Self::Damage, "damage"),
@@ -224,7 +230,14 @@ impl FaultKind {
     pub(crate) const fn is_of_table(self) -> bool {
         matches!(
             self,
-            Self::StepClock | Self::Save | Self::FillDisk | Self::Crash | Self::Stop | Self::Damage
+            Self::StepClock
+                | Self::Save
+                | Self::FillDisk
+                | Self::FailDisk
+                | Self::FailPower
+                | Self::Crash
+                | Self::Stop
+                | Self::Damage
         )
     }
 

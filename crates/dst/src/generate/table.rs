@@ -115,11 +115,12 @@ fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
     let bounds = random.chance(60);
     let damages = random.chance(20);
     let fills = random.chance(20);
+    let fails = random.chance(40);
     let mut steps = Vec::new();
     for _ in 0..random.below(10) {
         let amount = random.below(30).cast_signed();
         let bound = if bounds { *random.pick(&[0, 2048, 3000, 4096]) } else { 0 };
-        let (kind, amount) = match random.below(12) {
+        let (kind, amount) = match random.below(14) {
             0..5 => (FaultKind::Save, amount),
             5..7 => (FaultKind::Crash, bound),
             7..9 => (FaultKind::Stop, bound),
@@ -130,6 +131,8 @@ fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
                 let steps = if turns_back { &steps[..] } else { &steps[..3] };
                 (FaultKind::StepClock, *random.pick(steps))
             }
+            12 if fails => (FaultKind::FailDisk, random.below(12).cast_signed()),
+            13 if fails => (FaultKind::FailPower, random.below(12).cast_signed()),
             _ => (FaultKind::Save, 0),
         };
         let at = random.between(100, SPAN);

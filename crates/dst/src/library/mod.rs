@@ -1,81 +1,8 @@
 //! The library in a process: requests that wait, permits of holds, and shapers, on the store of the process.
 
 mod checked_store;
+mod limiter;
 mod permits;
 mod shapers;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use parking_lot::Mutex;
-use sluicegate::Limiter;
-use sluicegate_core::{Limit, PreparedPolicy};
-
-use self::{checked_store::CheckedStore, permits::EndedPermits, shapers::Shapers};
-use crate::{check::Waited, process::Process};
-
-/// What a process uses of the library.
-#[derive(Clone, Debug)]
-pub(crate) struct Library {
-    process: Process,
-    limiter: Limiter,
-    ended_permits: Arc<Mutex<EndedPermits>>,
-    shapers: Arc<Mutex<Shapers>>,
-    /// Requests and permits that have not ended.
-    open: Arc<AtomicUsize>,
-}
-
-impl Library {
-    pub(crate) fn new(process: &Process) -> Self {
-        Self {
-            process: process.clone(),
-            limiter: Limiter::new(CheckedStore(process.clone())),
-            ended_permits: Arc::default(),
-            shapers: Arc::default(),
-            open: Arc::default(),
-        }
-    }
-
-    /// Runs a request, or a permit, in the background.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let open = Arc::clone(&self.open);
-        open.fetch_add(1, Ordering::Relaxed);
-        self.process.spawn(async move {
-            task.await;
-            open.fetch_sub(1, Ordering::Relaxed);
-        });
-    }
-
-    /// Whether all requests and permits have ended, or the process has.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.process.has_ended() || self.open.load(Ordering::Relaxed) == 0
-    }
-
-    /// Takes units in the background, as soon as they are available within so many milliseconds.
-    pub(crate) fn wait(&self, key: Vec<u8>, policy: PreparedPolicy, cost: u32, timeout: u64) {
-        let this = self.clone();
-        self.spawn(async move {
-            let sent = this.process.moment();
-            let wait = Duration::from_millis(timeout);
-            let result = this.limiter.until_ready(&key, &policy, cost, wait).await;
-            let paused = this.process.moment().closed_for - sent.closed_for;
-            let (process, _) = this.process.numbers();
-            this.process.checks().waited(&Waited {
-                process,
-                key: &key,
-                timeout,
-                is_hold: false,
-                departs: policy.policy().can_reserve()
-                    || policy.policy().limits().iter().any(Limit::is_queue),
-                sent: sent.millis,
-                paused,
-                answer: result.as_ref().ok(),
-            });
-        });
-    }
-}
+pub(crate) use self::limiter::Library;

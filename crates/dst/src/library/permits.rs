@@ -1,12 +1,12 @@
 //! Permits: holds that the library settles when they are settled, dropped or cancelled.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use sluicegate::{HoldOutcome, Permit};
 use sluicegate_core::{Answer, PreparedPolicy, Source, StoreError};
 use tokio::time::{sleep, timeout};
 
-use super::Library;
+use super::limiter::Library;
 use crate::{
     check::Waited,
     plan::{PermitEnd, PermitPlan},
@@ -19,9 +19,6 @@ const SETTLED: Duration = Duration::from_millis(40);
 const EARLY: u64 = 25;
 /// How the ids begin that plans give to holds of their own.
 const OTHER: &[u8] = b"hold";
-
-/// Ids of holds of permits that ended while the store failed, with their keys, and when they ended.
-pub(super) type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 impl Library {
     /// Asks for a permit in the background, keeps it, and ends it.

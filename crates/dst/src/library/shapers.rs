@@ -1,32 +1,28 @@
 //! Shapers: queues that release items at the rate of a key.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use sluicegate::Shaper;
 use sluicegate_core::PreparedPolicy;
 
-use super::Library;
+use super::limiter::Library;
 
 /// Items that a shaper may have.
 const CAPACITY: usize = 64;
-
-/// The shapers of a process, by key.
-#[derive(Debug, Default)]
-pub(super) struct Shapers(BTreeMap<Vec<u8>, Arc<Shaper<u64>>>);
 
 impl Library {
     /// Adds items to the shaper of a key.
     pub(crate) fn push(&self, key: &[u8], policy: &PreparedPolicy, count: usize) {
         let mut shapers = self.shapers.lock();
-        if !shapers.0.contains_key(key) {
+        if !shapers.contains_key(key) {
             let made = Shaper::new(self.limiter.clone(), key, policy, CAPACITY);
             let Ok(shaper) = made.map(Arc::new) else {
                 return self.process.checks().violation(format_args!("invalid policy of a shaper"));
             };
             self.release_items(key.to_vec(), Arc::clone(&shaper));
-            shapers.0.insert(key.to_vec(), shaper);
+            shapers.insert(key.to_vec(), shaper);
         }
-        let Some(shaper) = shapers.0.get(key) else { return };
+        let Some(shaper) = shapers.get(key) else { return };
         for _ in 0..count {
             // The shaper numbers them by their order.
             let number = self.process.checks().pushed(key);
@@ -60,6 +56,6 @@ impl Library {
         if self.process.has_ended() {
             return 0;
         }
-        self.shapers.lock().0.values().map(|shaper| shaper.len()).sum()
+        self.shapers.lock().values().map(|shaper| shaper.len()).sum()
     }
 }

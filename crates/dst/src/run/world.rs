@@ -228,6 +228,8 @@ impl<'a> World<'a> {
             }
             FaultKind::Save
             | FaultKind::FillDisk
+            | FaultKind::FailDisk
+            | FaultKind::FailPower
             | FaultKind::Crash
             | FaultKind::Stop
             | FaultKind::Damage => {}

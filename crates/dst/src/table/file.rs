@@ -1,59 +1,210 @@
-//! The file of a snapshot: while it is written, other things happen.
+//! The state file of a table: while a snapshot is written, other things happen.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+};
 
-use crate::random::Random;
+use anyhow::{Context as _, Result};
+use sluicegate_conformance::OracleSubject;
+use sluicegate_core::Timestamp;
+use sluicegate_memory::WhenFull;
+use sluicegate_server::simulation::{StateFile, read_state_file};
 
-/// One in so many writes takes only a part of its bytes.
-const SHORT_WRITES: u64 = 50;
+use super::{
+    disk::{Off, SimulatedDisk},
+    flood::Flood,
+    world::{TableWorld, empty},
+};
+use crate::plan::{Action, FaultKind, PolicyPlan, TablePlan};
 
-/// A file that is being written.
-pub(super) struct FileWriter<'a> {
-    random: Random,
-    bytes: Vec<u8>,
-    /// The bytes that the disk has space for.
-    space: usize,
-    /// What happens meanwhile, as long as it returns true, and the writes from one to the next.
-    meanwhile: Option<&'a mut dyn FnMut() -> io::Result<bool>>,
+/// Its path, and how the names of all files next to it begin.
+pub(super) const PATH: &str = "/state/table";
+
+/// What happens to the file as the process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing.
+    Process,
+    /// The power fails as well, so that what was not synced is lost in part.
+    Power,
+    /// It is cut by so many bytes, or one of its bits changes if that is 0.
+    Damage(i64),
+}
+
+/// Opens the state file, whose disk is in order.
+pub(super) fn open(disk: &SimulatedDisk) -> Result<StateFile> {
+    StateFile::open(Arc::new(disk.clone()), Path::new(PATH)).context("cannot open the state file")
+}
+
+impl TableWorld<'_> {
+    /// Writes a snapshot, and takes the next `steps` while it does.
+    pub(super) fn save(&mut self, steps: usize) -> Result<()> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        let (now, store) = (self.now(), Arc::clone(&self.store));
+        self.is_saving = true;
+        self.keys.iter_mut().for_each(|key| key.states.begin_save());
+        self.floods.iter_mut().for_each(Flood::begin_save);
+        let before = self.disk.number(Path::new(PATH));
+        let every = 1 + self.random.below(1 << self.random.below(12));
+        let mut left = steps;
+        let saved = file.replace(|out| {
+            let next = || self.step_while_saving(&mut left);
+            store.save(InterleavedWriter { out, next: Some(next), every, writes: 0 }, now)
+        });
+        self.file = Some(file);
+        self.is_saving = false;
+        let is_replaced = self.disk.number(Path::new(PATH)) != before;
+        self.note(format_args!("saved: {saved:?}; {:?}", store.usage()));
+        match saved {
+            Ok(_) => {
+                (self.saved_max_bytes, self.is_set_back) = (self.table.max_bytes, false);
+                self.keys.iter_mut().for_each(|key| key.states.end_save());
+                self.floods.iter_mut().for_each(Flood::end_save);
+            }
+            Err(_) if is_replaced => {
+                self.saved_max_bytes = self.saved_max_bytes.max(self.table.max_bytes);
+                self.keys.iter_mut().for_each(|key| key.states.may_end_save());
+                self.floods.iter_mut().for_each(Flood::may_end_save);
+            }
+            Err(_) => {}
+        }
+        match self.disk.off() {
+            None => self.check_names("after a snapshot"),
+            // The next step starts it again.
+            Some(Off::Process) => {}
+            Some(Off::Power) => self.restart(0, End::Power)?,
+        }
+        Ok(())
+    }
+
+    /// Takes the next of `left` steps, unless it ends the process, which ends the snapshot. Whether another may follow.
+    fn step_while_saving(&mut self, left: &mut usize) -> io::Result<bool> {
+        if *left == 0 {
+            return Ok(false);
+        }
+        *left -= 1;
+        let next = self.plan.steps.get(self.next);
+        match next.map(|step| &step.action) {
+            Some(Action::Fault {
+                kind: FaultKind::Crash | FaultKind::FailPower | FaultKind::Damage,
+                ..
+            }) => {
+                self.disk.turn_off(Off::Process);
+                Err(io::Error::other("the process ends"))
+            }
+            // One snapshot at a time.
+            None | Some(Action::Fault { kind: FaultKind::Save | FaultKind::Stop, .. }) => Ok(false),
+            Some(_) => self.take_step().map(|()| true).map_err(io::Error::other),
+        }
+    }
+
+    /// The process ends, and starts again from its file. The bound of its table is then `kib` KiB; 0: as before.
+    pub(super) fn restart(&mut self, kib: i64, end: End) -> Result<()> {
+        if self.step < 0 {
+            self.is_set_back = true;
+            for key in &mut self.keys {
+                let policies: Vec<_> = key.policies.iter().map(|it| it.policy()).collect();
+                key.states.forget_recovered(&policies, self.latest);
+            }
+            self.floods.iter_mut().for_each(|flood| flood.forget_recovered(self.latest));
+        }
+        self.offset += std::mem::take(&mut self.step);
+        self.latest = Timestamp::EPOCH;
+        let max_bytes = usize::try_from(kib).unwrap_or_default() << 10;
+        if max_bytes > 0 {
+            self.table.max_bytes = max_bytes;
+        }
+        let now = self.now();
+        let TablePlan { max_bytes, when_full } = self.table;
+
+        self.disk.turn_off(if end == End::Power { Off::Power } else { Off::Process });
+        self.file = None;
+        self.disk.start_process();
+        if let End::Damage(cut) = end {
+            self.damage(cut);
+        }
+        self.file = Some(open(&self.disk)?);
+        let found = self.disk.number(Path::new(PATH));
+        let is_damaged = found.is_some() && found == self.damaged;
+        let loaded = read_state_file(&self.disk, Path::new(PATH), now, max_bytes, when_full)
+            .context("cannot read the state file")?;
+        if loaded.is_some() && is_damaged {
+            self.violate(format_args!("exactness: a damaged file was read"));
+        }
+        if loaded.is_none() && found.is_some() && !is_damaged {
+            self.violate(format_args!("exactness: a whole file was not read"));
+        }
+        self.check_names("after a start");
+        let has_loaded = loaded.is_some();
+        self.store = Arc::new(loaded.unwrap_or_else(|| empty(&self.random, self.table)));
+
+        let usage = self.store.usage();
+        self.note(format_args!("started with {usage:?}"));
+        if usage.keys_dropped > 0 && max_bytes >= self.saved_max_bytes && !self.is_set_back {
+            let dropped = usage.keys_dropped;
+            self.violate(format_args!("exactness: {dropped} keys are dropped in as much memory"));
+        }
+        // Those that were dropped earlier are in the file as well.
+        self.is_reduced = has_loaded && (self.is_reduced || usage.keys_dropped > 0);
+        let may_forget = self.is_reduced && when_full == WhenFull::Allow;
+        for (key, plan) in self.keys.iter_mut().zip(&self.plan.keys) {
+            // Policies belong to the store that used them first.
+            key.policies = plan.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;
+            key.states.restart(is_damaged);
+            if may_forget {
+                key.states.add(OracleSubject::default(), false);
+            }
+        }
+        self.floods.iter_mut().for_each(|flood| flood.restart(is_damaged, may_forget));
+        self.check_bounds();
+        Ok(())
+    }
+
+    /// Damages the file, if there is one.
+    fn damage(&mut self, cut: i64) {
+        self.damaged = self.disk.number(Path::new(PATH));
+        self.disk.damage(Path::new(PATH), |bytes| match usize::try_from(cut) {
+            Ok(cut @ 1..) => bytes.truncate(bytes.len().saturating_sub(cut)),
+            _ => {
+                let index = self.random.index(bytes.len());
+                bytes[index] ^= 1 << self.random.below(8);
+            }
+        });
+    }
+
+    /// No snapshot is left that is incomplete.
+    fn check_names(&mut self, when: &str) {
+        let names = self.disk.names();
+        let is_temporary = |path: &&std::path::PathBuf| path.to_string_lossy().contains(".tmp");
+        if let Some(name) = names.iter().find(is_temporary) {
+            self.violate(format_args!("bounds: {} is left {when}", name.display()));
+        }
+    }
+}
+
+/// Writes to `out`; at every `every`th write, something else happens before it, for as long as `next` returns true.
+struct InterleavedWriter<W, F> {
+    out: W,
+    next: Option<F>,
     every: u64,
     writes: u64,
 }
 
-impl<'a> FileWriter<'a> {
-    pub(super) fn new(
-        random: Random,
-        space: usize,
-        meanwhile: &'a mut dyn FnMut() -> io::Result<bool>,
-    ) -> Self {
-        let every = 1 + random.below(1 << random.below(12));
-        Self { random, bytes: Vec::new(), space, meanwhile: Some(meanwhile), every, writes: 0 }
-    }
-
-    /// What was written.
-    pub(super) fn finish(self) -> Vec<u8> {
-        self.bytes
-    }
-}
-
-impl Write for FileWriter<'_> {
+impl<W: Write, F: FnMut() -> io::Result<bool>> Write for InterleavedWriter<W, F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.space {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         self.writes += 1;
         if self.writes.is_multiple_of(self.every)
-            && let Some(meanwhile) = &mut self.meanwhile
-            && !meanwhile()?
+            && let Some(next) = &mut self.next
+            && !next()?
         {
-            self.meanwhile = None;
+            self.next = None;
         }
-        let is_short = bytes.len() > 1 && self.random.below(SHORT_WRITES) == 0;
-        let taken = if is_short { &bytes[..bytes.len() / 2] } else { bytes };
-        self.bytes.extend_from_slice(taken);
-        Ok(taken.len())
+        self.out.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.out.flush()
     }
 }

@@ -62,6 +62,13 @@ impl Flood {
         self.visited.values_mut().for_each(KeyStates::end_save);
     }
 
+    pub(super) fn may_end_save(&mut self) {
+        if self.saved != self.saving {
+            self.saved = Presence::Maybe;
+        }
+        self.visited.values_mut().for_each(KeyStates::may_end_save);
+    }
+
     pub(super) fn restart(&mut self, is_lost: bool, may_forget: bool) {
         if is_lost {
             (self.saving, self.saved) = (Presence::Absent, Presence::Absent);

@@ -3,6 +3,7 @@
 //! Steps are taken one after the other; while a snapshot is written, between two writes. Each answer must be the oracle's
 //! in one of the states that the key may have: one before a crash, several after it.
 
+mod disk;
 mod file;
 mod flood;
 mod requests;

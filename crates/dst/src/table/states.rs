@@ -104,6 +104,11 @@ impl KeyStates {
         self.saved.clone_from(&self.saving);
     }
 
+    /// The snapshot may be complete.
+    pub(super) fn may_end_save(&mut self) {
+        self.saved.extend(self.saving.iter().cloned());
+    }
+
     /// The store starts again, from the last snapshot or empty.
     pub(super) fn restart(&mut self, is_lost: bool) {
         if is_lost {

@@ -6,8 +6,9 @@ use anyhow::{Result, ensure};
 use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Decision, GcraName, Operation, Outcome, PreparedPolicy, Retry, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_server::simulation::StateFile;
 
-use super::{flood::Flood, states::KeyStates};
+use super::{disk::SimulatedDisk, file, flood::Flood, states::KeyStates};
 use crate::{
     event_log::{EventLog, Output},
     oracle::{agree, decide},
@@ -49,13 +50,14 @@ pub(super) struct TableWorld<'a> {
     pub(super) latest: Timestamp,
     pub(super) table: TablePlan,
     pub(super) store: Arc<MemoryStore>,
-    /// The file, if there is a complete snapshot, and the bound of the table that was saved.
-    pub(super) file: Option<Vec<u8>>,
+    pub(super) disk: SimulatedDisk,
+    /// The state file, while the process runs, and the number of the one that was damaged.
+    pub(super) file: Option<StateFile>,
+    pub(super) damaged: Option<usize>,
+    /// The bound of the table that was saved.
     pub(super) saved_max_bytes: usize,
     /// Whether the clock was set back since then: states that begin later than now take more memory.
     pub(super) is_set_back: bool,
-    /// The bytes that the disk has space for.
-    pub(super) space: Option<usize>,
     pub(super) is_saving: bool,
     /// Whether keys have been dropped at a start, for want of memory.
     pub(super) is_reduced: bool,
@@ -75,6 +77,7 @@ impl<'a> TableWorld<'a> {
             keys.push(Key { name, policies, used: 0, states: KeyStates::default() });
         }
         let store = Arc::new(empty(&random, table));
+        let disk = SimulatedDisk::new(Random::new(plan.seed, "disk"));
         Ok(Self {
             plan,
             next: 0,
@@ -87,10 +90,11 @@ impl<'a> TableWorld<'a> {
             latest: Timestamp::EPOCH,
             table,
             store,
-            file: None,
+            file: Some(file::open(&disk)?),
+            damaged: None,
+            disk,
             saved_max_bytes: 0,
             is_set_back: false,
-            space: None,
             is_saving: false,
             is_reduced: false,
             keys,

@@ -7,7 +7,6 @@ use sluicegate_core::Timestamp;
 use sluicegate_memory::MemoryStore;
 
 use super::parts::{Parts, registrations};
-pub use crate::net::stream::SimulatedStream;
 use crate::{
     Config,
     clock::ServerClock,
@@ -20,6 +19,14 @@ use crate::{
     protocols::resp,
     stats::ServerStats,
     store::open::OpenStore,
+};
+pub use crate::{
+    net::stream::SimulatedStream,
+    store::{
+        disk::{Disk, LockFile, NewFile, OpenFile, PathKind},
+        snapshot_file::read as read_state_file,
+        state_file::StateFile,
+    },
 };
 
 /// A server with one worker, which runs on the local runtime of the caller.

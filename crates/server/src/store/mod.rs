@@ -1,5 +1,6 @@
 //! Where the state of keys is kept: opening the store, its clock and errors, snapshots, the state file.
 
+pub(crate) mod disk;
 pub(crate) mod open;
 pub(crate) mod request_clock;
 pub(crate) mod snapshot_file;

@@ -1,18 +1,21 @@
 //! The store in memory, with the state of the state file, so that a restart does not reset limits.
 
 use std::{
-    fs::{self, File},
     io::{self, BufReader},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use sluicegate_commands::plain_error;
 use sluicegate_core::Timestamp;
-use sluicegate_memory::{MemoryStore, SnapshotError};
+use sluicegate_memory::{MemoryStore, SnapshotError, WhenFull};
 
 use crate::{
     Config,
-    store::state_file::{StateFile, with_suffix},
+    store::{
+        disk::{Disk, HostDisk},
+        state_file::{StateFile, with_suffix},
+    },
 };
 
 /// Opens the state file of this server, if it has one.
@@ -24,31 +27,43 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
         let excluded = "invalid --state-file together with --test-clock: remove one of them";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, excluded));
     }
-    StateFile::open(path).map(Some)
+    StateFile::open(Arc::new(HostDisk), path).map(Some)
 }
 
-/// A store with the state of the file, or an empty one. A damaged file is renamed.
+/// The store of a server: with the state of its file, or empty.
 pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
-    let empty = || MemoryStore::bounded(config.memory.max_bytes, config.memory.when_full);
-    let Some(path) = &config.memory.state_file else { return Ok(empty()) };
+    let (max_bytes, when_full) = (config.memory.max_bytes, config.memory.when_full);
+    let loaded = match &config.memory.state_file {
+        Some(path) => read(&HostDisk, path, now, max_bytes, when_full)?,
+        None => None,
+    };
+    Ok(loaded.unwrap_or_else(|| MemoryStore::bounded(max_bytes, when_full)))
+}
+
+/// A store with the state of the file at `path`; `None` if there is no file, or a damaged one, which is renamed.
+///
+/// # Errors
+/// The file cannot be read, or not renamed.
+pub fn read(
+    disk: &dyn Disk,
+    path: &Path,
+    now: Timestamp,
+    max_bytes: usize,
+    when_full: WhenFull,
+) -> io::Result<Option<MemoryStore>> {
     let cannot_read = |error: io::Error| {
         let (path, reason) = (path.display(), plain_error(&error));
         io::Error::new(error.kind(), format!("cannot read the state file {path}: {reason}"))
     };
-    let file = match File::open(path) {
+    let file = match disk.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             tracing::info!(path = %path.display(), "no state file yet: starting empty");
-            return Ok(empty());
+            return Ok(None);
         }
         Err(error) => return Err(cannot_read(error)),
     };
-    match MemoryStore::load(
-        BufReader::new(file),
-        now,
-        config.memory.max_bytes,
-        config.memory.when_full,
-    ) {
+    match MemoryStore::load(BufReader::new(file), now, max_bytes, when_full) {
         Ok(store) => {
             tracing::info!(path = %path.display(), keys = store.len(), "state file read");
             let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);
@@ -60,15 +75,15 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
                     "the state file exceeds --max-memory: dropped the keys whose limits recover soonest"
                 );
             }
-            Ok(store)
+            Ok(Some(store))
         }
         Err(SnapshotError::Io(error)) => Err(cannot_read(error)),
         Err(error) => {
             let aside = quarantine_path(path, now);
-            fs::rename(path, &aside).map_err(cannot_read)?;
+            disk.rename(path, &aside).map_err(cannot_read)?;
             let (path, aside) = (path.display(), aside.display());
             tracing::warn!(%path, %error, %aside, "the state file is invalid: renamed it, starting empty");
-            Ok(empty())
+            Ok(None)
         }
     }
 }

@@ -9,25 +9,29 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::TryLockError,
     hash::{BuildHasher, RandomState},
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use sluicegate_commands::plain_error;
+
+use crate::store::disk::{Disk, LockFile, NewFile, PathKind};
 
 /// Hexadecimal digits in the name of a temporary file.
 const DIGITS: usize = 16;
 
 /// A state file that no other server uses, until dropped.
 #[derive(Debug)]
-pub(crate) struct StateFile {
+pub struct StateFile {
+    disk: Arc<dyn Disk>,
     pub(crate) path: PathBuf,
     folder: PathBuf,
     name: OsString,
     /// Locked while it is open.
-    lock: File,
+    lock: Box<dyn LockFile>,
 }
 
 impl StateFile {
@@ -35,39 +39,41 @@ impl StateFile {
     ///
     /// # Errors
     /// `path` is not a regular file, cannot be written, or is used by another server.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(disk: Arc<dyn Disk>, path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| invalid(path, "expected the name of a file"))?;
-        match fs::symlink_metadata(path).map(|found| found.file_type()) {
-            Ok(kind) if kind.is_dir() => {
-                return Err(invalid(path, "expected a file, not a folder"));
-            }
-            Ok(kind) if kind.is_symlink() => {
-                return Err(invalid(path, "expected a file, not a symbolic link: name its target"));
-            }
-            Ok(kind) if !kind.is_file() => return Err(invalid(path, "expected a regular file")),
-            Ok(_) if has_several_names(path) => {
-                let expected = "expected a file with one name, because each of its hard links would have a lock \
-                                of its own: copy it";
-                return Err(invalid(path, expected));
+        let expected = match disk.kind(path) {
+            Ok(PathKind::Folder) => "expected a file, not a folder",
+            Ok(PathKind::SymbolicLink) => "expected a file, not a symbolic link: name its target",
+            Ok(PathKind::Other) => "expected a regular file",
+            Ok(PathKind::FileWithSeveralNames) => {
+                "expected a file with one name, because each of its hard links would have a lock of its own: \
+                 copy it"
             }
             // Errors show when the file is written.
-            Ok(_) | Err(_) => {}
+            Ok(PathKind::File) | Err(_) => "",
+        };
+        if !expected.is_empty() {
+            return Err(invalid(path, expected));
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = parent.unwrap_or(Path::new(".")).to_owned();
-        let lock = lock(path, &with_suffix(path, ".lock"))?;
-        let file = Self { path: path.to_owned(), folder, name: name.to_owned(), lock };
+        let lock = lock(&*disk, path, &with_suffix(path, ".lock"))?;
+        let file = Self { disk, path: path.to_owned(), folder, name: name.to_owned(), lock };
         file.remove_leftovers();
         let (temporary, _) = file.create_temporary().map_err(|error| unwritable(path, &error))?;
-        fs::remove_file(temporary)?;
+        file.disk.remove(&temporary)?;
         Ok(file)
     }
 
     /// Replaces the file by the output of `write`. On errors it stays as it is; a lost lock is such an error, and is
     /// taken again for the next snapshot.
-    pub(crate) fn replace<R, E: From<io::Error>>(
+    ///
+    /// # Errors
+    /// That of `write`, or the disk fails. If only the last step fails, which makes the new name survive a failure of the power,
+    /// the file has been replaced.
+    pub fn replace<R, E: From<io::Error>>(
         &mut self,
-        write: impl FnOnce(&mut BufWriter<File>) -> Result<R, E>,
+        write: impl FnOnce(&mut BufWriter<Box<dyn NewFile>>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.keep_lock()?;
         let (temporary, file) = self.create_temporary()?;
@@ -75,18 +81,16 @@ impl StateFile {
             let mut out = BufWriter::with_capacity(256 * 1024, file);
             let written = write(&mut out)?;
             out.flush()?;
-            out.get_ref().sync_all()?;
-            fs::rename(&temporary, &self.path)?;
+            out.get_mut().sync()?;
+            self.disk.rename(&temporary, &self.path)?;
             Ok(written)
         })();
         if written.is_err() {
             // The disk may be full, and an incomplete snapshot is useless.
-            let _ = fs::remove_file(&temporary);
-        }
-        // A sync of the directory makes the rename durable.
-        #[cfg(unix)]
-        if written.is_ok() {
-            File::open(&self.folder)?.sync_all()?;
+            let _ = self.disk.remove(&temporary);
+        } else {
+            // A sync of the folder makes the rename durable.
+            self.disk.sync_folder(&self.folder)?;
         }
         written
     }
@@ -94,10 +98,10 @@ impl StateFile {
     /// Makes sure that the server holds the lock at the path where another server would look for it.
     fn keep_lock(&mut self) -> io::Result<()> {
         let path = with_suffix(&self.path, ".lock");
-        if is_at(&self.lock, &path) {
+        if self.lock.is_at(&path) {
             return Ok(());
         }
-        self.lock = lock(&self.path, &path)?;
+        self.lock = lock(&*self.disk, &self.path, &path)?;
         let text = format!(
             "`{}` was removed or replaced, so another server may have used the state file; locked again for \
              the next snapshot",
@@ -107,23 +111,20 @@ impl StateFile {
     }
 
     /// A new file next to the state file, for its owner alone.
-    fn create_temporary(&self) -> io::Result<(PathBuf, File)> {
+    fn create_temporary(&self) -> io::Result<(PathBuf, Box<dyn NewFile>)> {
         let number = RandomState::new().hash_one(&self.name);
         let path = with_suffix(&self.path, &format!(".tmp-{number:0DIGITS$x}"));
         // It contains the keys of the hash, with which an attacker could make keys collide.
-        let file = for_owner(File::options().write(true).create_new(true)).open(&path)?;
+        let file = self.disk.create(&path)?;
         Ok((path, file))
     }
 
     /// Removes temporary files of killed servers. No other server writes there, because this one holds the lock.
     fn remove_leftovers(&self) {
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if is_file
-                && self.is_temporary(&entry.file_name())
-                && let Err(error) = fs::remove_file(entry.path())
-            {
-                let path = entry.path();
+        let names = self.disk.file_names(&self.folder).unwrap_or_default();
+        for name in names.iter().filter(|name| self.is_temporary(name)) {
+            let path = self.folder.join(name);
+            if let Err(error) = self.disk.remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "cannot remove a temporary file");
             }
         }
@@ -147,13 +148,11 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn lock(path: &Path, lock: &Path) -> io::Result<File> {
-    if fs::symlink_metadata(lock).is_ok_and(|found| !found.is_file()) {
+fn lock(disk: &dyn Disk, path: &Path, lock: &Path) -> io::Result<Box<dyn LockFile>> {
+    if disk.kind(lock).is_ok_and(|kind| !kind.is_file()) {
         return Err(invalid(lock, "expected a regular file, which locks the state file"));
     }
-    let mut options = File::options();
-    let file = for_owner(options.write(true).create(true).truncate(false)).open(lock);
-    let file = file.map_err(|error| unwritable(path, &error))?;
+    let file = disk.open_lock(lock).map_err(|error| unwritable(path, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
@@ -173,39 +172,6 @@ fn lock(path: &Path, lock: &Path) -> io::Result<File> {
             Err(io::Error::new(error.kind(), text))
         }
     }
-}
-
-/// Whether `file` is the one at `path`.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let held = file.metadata();
-    held.and_then(|held| Ok((held, fs::symlink_metadata(path)?)))
-        .is_ok_and(|(held, there)| (held.dev(), held.ino()) == (there.dev(), there.ino()))
-}
-
-/// Other systems do not let an open file be removed or renamed.
-#[cfg(not(unix))]
-const fn is_at(_: &File, _: &Path) -> bool {
-    true
-}
-
-#[cfg(unix)]
-fn has_several_names(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::symlink_metadata(path).is_ok_and(|found| found.nlink() > 1)
-}
-
-#[cfg(not(unix))]
-const fn has_several_names(_: &Path) -> bool {
-    false
-}
-
-#[cfg_attr(not(unix), expect(clippy::missing_const_for_fn, reason = "there is no mode to set"))]
-fn for_owner(options: &mut OpenOptions) -> &OpenOptions {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options
 }
 
 fn invalid(path: &Path, expected: &str) -> io::Error {
