@@ -108,8 +108,9 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
 async fn wire_cancelled_request_takes_no_other_answer() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
+    // No unit comes back while the test runs, however slow the machine is.
     let rules: Vec<PreparedPolicy> =
-        (0..100).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
+        (0..100).map(|key| format!("gcra:{}/365d", 1000 + key).parse().unwrap()).collect();
     for round in 0..50_u32 {
         for (key, rule) in rules.iter().enumerate() {
             let key = key.to_be_bytes();

@@ -41,11 +41,18 @@ fn adapted(program: &str, (from, to): (&str, SocketAddr), deadline: u32) -> Stri
     let seconds = deadline.to_string();
     let milliseconds = (deadline * 1000).to_string();
     program
-        .replace(from, &to.port().to_string())
         .replace("0.25", &seconds)
         .replace("socketTimeout: 1000", &format!("socketTimeout: {milliseconds}0"))
         .replace("socketTimeout: 5000", &format!("socketTimeout: {milliseconds}0"))
         .replace("250", &milliseconds)
+        // Last, because a port may contain the digits of a deadline.
+        .replace(from, &to.port().to_string())
+}
+
+#[test]
+fn adapted_port_with_the_digits_of_a_deadline_is_kept() {
+    let to = SocketAddr::from(([127, 0, 0, 1], 42_507));
+    assert_eq!(adapted("connect(6380, 250)", ("6380", to), 2), "connect(42507, 2000)");
 }
 
 /// `program` with one call in place of three.
