@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use sluicegate_core::{HoldOperation, OnError, Operation, PreparedPolicy};
 use sluicegate_memory::WhenFull;
 
-use crate::redis_model::ScriptOperation;
+use crate::{redis_model::ScriptOperation, server::ServerPlan};
 
 /// A run, except for what its seed decides while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,15 +38,6 @@ impl Plan {
 pub(crate) struct TablePlan {
     pub(crate) max_bytes: usize,
     pub(crate) when_full: WhenFull,
-}
-
-/// A server of Sluicegate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ServerPlan {
-    /// Bytes of replies that a client may leave unread before the server cannot write.
-    pub(crate) unread: usize,
-    /// Whether the server stops after the last step, while requests wait.
-    pub(crate) stops: bool,
 }
 
 /// The policies of a key, of which the first is used at first.

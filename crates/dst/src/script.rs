@@ -14,7 +14,7 @@
 //! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of so many bytes.
 //!
 //! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave so many bytes of replies unread; it
-//! stops after the last step, or with `drain` once it is idle.
+//! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP.
 //!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
 //! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
@@ -26,9 +26,10 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, ServerPlan, Step,
-    TablePlan, Together, WaitingHold,
+    Action, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, Step, TablePlan,
+    Together, WaitingHold,
 };
+use crate::server::ServerPlan;
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
@@ -136,9 +137,7 @@ impl fmt::Display for Plan {
                 writeln!(formatter, "denial-cache {}", self.denial_cache)?;
             }
         }
-        if let Some(ServerPlan { unread, stops }) = self.server {
-            writeln!(formatter, "server {unread} {}", if stops { "stop" } else { "drain" })?;
-        }
+        self.server.iter().try_for_each(|server| write!(formatter, "{server}"))?;
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
             policies.iter().try_for_each(|policy| write!(formatter, " {policy}"))?;
@@ -149,15 +148,20 @@ impl fmt::Display for Plan {
 }
 
 /// The words of a line.
-struct Words<'a>(std::str::SplitWhitespace<'a>);
+pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    fn word(&mut self) -> Result<&'a str> {
+    pub(crate) fn word(&mut self) -> Result<&'a str> {
         self.0.next().context("the line ends too early")
     }
 
-    fn number<T: FromStr>(&mut self) -> Result<T> {
+    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T> {
         parse(self.word()?)
+    }
+
+    /// The numbers up to the end of the line.
+    pub(crate) fn numbers<T: FromStr>(&mut self) -> Result<Vec<T>> {
+        self.0.by_ref().map(parse).collect()
     }
 
     fn request(&mut self) -> Result<Request> {
@@ -308,15 +312,8 @@ impl Plan {
                 };
                 self.table = Some(TablePlan { max_bytes, when_full });
             }
-            "server" => {
-                let unread = words.number()?;
-                let stops = match words.word()? {
-                    "stop" => true,
-                    "drain" => false,
-                    other => bail!("invalid `{other}`: expected `stop` or `drain`"),
-                };
-                self.server = Some(ServerPlan { unread, stops });
-            }
+            "server" => self.server = Some(ServerPlan::read(words)?),
+            "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
             at => {

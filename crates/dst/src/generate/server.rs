@@ -4,8 +4,9 @@ use sluicegate_core::OnError;
 
 use super::parts::{Features, SPAN, can_reserve, key, request};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, ServerPlan, Step, Together, WaitingHold},
+    plan::{Action, FaultKind, KeyPlan, Plan, Step, Together, WaitingHold},
     random::Random,
+    server::ServerPlan,
 };
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
@@ -22,7 +23,10 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         }
     }
     let unread = *random.pick(&[usize::MAX, usize::MAX, 2000, 300, 64]);
-    let server = ServerPlan { unread, stops: random.chance(25) };
+    let stops = random.chance(25);
+    let share = *random.pick(&[0, 50, 100]);
+    let http = (0..features.processes).filter(|_| random.chance(share)).collect();
+    let server = ServerPlan { unread, stops, http };
     let mut steps = Vec::new();
     let waits = *random.pick(&[0, 10, 30, 60]);
     for client in 0..features.processes {

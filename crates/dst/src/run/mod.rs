@@ -29,7 +29,7 @@ pub(crate) fn watch_panics() {
 
 /// Runs a plan in one thread and in virtual time. A panic is a violation.
 pub(crate) fn run(plan: &Plan, output: Output) -> Result<RunOutcome> {
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match (plan.table, plan.server) {
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match (plan.table, &plan.server) {
         (Some(table), _) => table::run(plan, table, output),
         (None, Some(server)) => server::run(plan, server, output).map(note_panic),
         (None, None) => run_processes(plan, output),

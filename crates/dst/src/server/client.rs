@@ -1,4 +1,4 @@
-//! A client: its link, and its connection while it has one.
+//! A client: its link, and its connections.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_server::simulation::SimulatedServer;
+use sluicegate_server::simulation::{SimulatedProtocol, SimulatedServer};
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     task::{JoinHandle, spawn_local},
@@ -22,11 +22,16 @@ use crate::network::{Link, Stream};
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) index: usize,
+    pub(super) protocol: SimulatedProtocol,
     pub(super) link: Arc<Link>,
     /// Until when it does not read.
     pub(super) paused: Rc<Cell<Instant>>,
-    pub(super) connection: Option<Connected>,
+    /// One at a time with RESP; with HTTP, another one when too many requests of the last one are unanswered.
+    pub(super) connections: Vec<Connected>,
 }
+
+/// Requests of HTTP that are sent on a connection before the first is answered.
+const MAX_PIPELINED: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Connected {
@@ -44,20 +49,21 @@ impl Client {
         policies: &[String],
         commands: Vec<Command>,
     ) {
-        if self.connection.as_ref().is_some_and(|it| it.reader.is_finished()) {
-            self.leave(ledger);
+        for ended in self.connections.extract_if(.., |it| it.reader.is_finished()) {
+            ledger.lock().left(ended.number);
         }
-        let connected = match &self.connection {
-            Some(connected) => connected,
-            None => {
-                let opened = self.connect(server, ledger, unread);
-                self.connection.insert(opened)
-            }
+        let has_room = |it: &&Connected| {
+            self.protocol == SimulatedProtocol::Resp
+                || ledger.lock().unanswered(it.number) + commands.len() <= MAX_PIPELINED
         };
+        if self.connections.last().filter(has_room).is_none() {
+            self.connections.push(self.connect(server, ledger, unread));
+        }
+        let Some(connected) = self.connections.last() else { return };
         let mut bytes = Vec::new();
         for command in commands {
             let before = bytes.len();
-            command.encode(policies, &mut bytes);
+            command.encode(self.protocol, policies, &mut bytes);
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }
         // An error means that the connection has ended, which its reader learns.
@@ -71,9 +77,9 @@ impl Client {
         unread: usize,
     ) -> Connected {
         let (stream, of_server) = self.link.open_with(unread);
-        let number = ledger.lock().open(self.index, stream.end());
+        let number = ledger.lock().open((self.index, self.protocol), stream.end());
         let end = ServerEnd { stream: of_server, ledger: Arc::clone(ledger), number };
-        if !server.connect(Box::new(end), format!("client{}", self.index)) {
+        if !server.connect(self.protocol, Box::new(end), format!("client{}", self.index)) {
             ledger.lock().violate(format_args!("liveness: the server rejects a client"));
         }
         let stream = Rc::new(RefCell::new(stream));
@@ -81,17 +87,17 @@ impl Client {
         Connected { number, stream, reader: spawn_local(reading) }
     }
 
-    /// Closes the connection. What the server still sends is lost.
+    /// Closes its connections. What the server still sends is lost.
     pub(super) fn leave(&mut self, ledger: &Mutex<Ledger>) {
-        if let Some(Connected { number, reader, .. }) = self.connection.take() {
+        for Connected { number, reader, .. } in self.connections.drain(..) {
             ledger.lock().left(number);
             reader.abort();
         }
     }
 
-    /// Resets the connection.
+    /// Resets its connections.
     pub(super) fn reset(&mut self, ledger: &Mutex<Ledger>) {
-        if let Some(connected) = &self.connection {
+        for connected in &self.connections {
             connected.stream.borrow().reset();
         }
         self.leave(ledger);

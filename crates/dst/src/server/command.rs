@@ -1,10 +1,12 @@
-//! Commands of clients, as bytes of RESP.
+//! Commands of clients, and their bytes.
 
 use std::time::Duration;
 
 use sluicegate_core::{HoldOperation, Operation};
 use sluicegate_resp::encode_command;
+use sluicegate_server::simulation::SimulatedProtocol;
 
+use super::http_command;
 use crate::{
     plan::{Request, Together, WaitingHold},
     redis_model::ScriptOperation,
@@ -45,7 +47,19 @@ pub(super) fn waiting_operation(
 
 impl Command {
     /// Appends the command. `policies` are those of the keys.
-    pub(super) fn encode(&self, policies: &[String], out: &mut Vec<u8>) {
+    pub(super) fn encode(
+        &self,
+        protocol: SimulatedProtocol,
+        policies: &[String],
+        out: &mut Vec<u8>,
+    ) {
+        match protocol {
+            SimulatedProtocol::Resp => self.encode_resp(policies, out),
+            SimulatedProtocol::Http => http_command::encode(self, policies, out),
+        }
+    }
+
+    fn encode_resp(&self, policies: &[String], out: &mut Vec<u8>) {
         let mut words: Vec<String> = Vec::new();
         match self {
             Self::One { key, request: Request::Reset } => {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    fmt,
+    fmt, mem,
     sync::Arc,
 };
 
@@ -10,11 +10,12 @@ use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{
     Decision, HoldOperation, MultiKeyDecision, Operation, PreparedPolicy, Timestamp,
 };
-use sluicegate_resp::{Value, decode};
+use sluicegate_server::simulation::SimulatedProtocol;
 
 use super::{
     clock,
     command::{Command, hold_id},
+    reply::{Received, Reply, first_of},
 };
 use crate::{
     event_log::EventLog,
@@ -45,9 +46,10 @@ pub(super) struct Sent {
 }
 
 /// A connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Connection {
     client: usize,
+    protocol: SimulatedProtocol,
     pub(super) sent: VecDeque<Sent>,
     /// Bytes: sent by the client, read by the server, offered by it, accepted by the network, received by the client.
     bytes_sent: usize,
@@ -55,6 +57,8 @@ pub(super) struct Connection {
     offered: usize,
     accepted: usize,
     received: usize,
+    /// Whether the server has flushed them.
+    is_flushed: bool,
     /// What was offered and is an incomplete reply.
     undecoded: Vec<u8>,
     /// Keys and ids of the holds that end with it.
@@ -64,7 +68,7 @@ pub(super) struct Connection {
     /// Whether the client does not read any more.
     is_left: bool,
     /// The end of what the client sends, and since when it has arrived, in milliseconds.
-    pub(super) end: Option<StreamEnd>,
+    pub(super) end: StreamEnd,
     pub(super) gone_since: Option<u64>,
 }
 
@@ -89,8 +93,28 @@ impl Ledger {
     }
 
     /// A new connection of a client. Returns its number.
-    pub(super) fn open(&mut self, client: usize, end: StreamEnd) -> usize {
-        self.connections.push(Connection { client, end: Some(end), ..Connection::default() });
+    pub(super) fn open(
+        &mut self,
+        (client, protocol): (usize, SimulatedProtocol),
+        end: StreamEnd,
+    ) -> usize {
+        self.connections.push(Connection {
+            client,
+            protocol,
+            sent: VecDeque::new(),
+            bytes_sent: 0,
+            read: 0,
+            offered: 0,
+            accepted: 0,
+            is_flushed: true,
+            received: 0,
+            undecoded: Vec::new(),
+            holds: BTreeSet::new(),
+            has_ended: false,
+            is_left: false,
+            end,
+            gone_since: None,
+        });
         self.connections.len() - 1
     }
 
@@ -101,6 +125,11 @@ impl Ledger {
         connection.bytes_sent += bytes;
         let end = connection.bytes_sent;
         connection.sent.push_back(Sent { command, end, waiting: None });
+    }
+
+    /// The number of commands without an answer.
+    pub(super) fn unanswered(&self, number: usize) -> usize {
+        self.connections[number].sent.len()
     }
 
     /// The client has received bytes.
@@ -116,13 +145,29 @@ impl Ledger {
     /// The server has read bytes.
     pub(super) fn read(&mut self, number: usize, bytes: usize) {
         self.connections[number].read += bytes;
-        self.begin_to_wait(number);
+        if self.connections[number].protocol == SimulatedProtocol::Resp {
+            self.begin_to_wait(number);
+        }
     }
 
     /// The network has accepted bytes of the server.
     pub(super) fn accepted(&mut self, number: usize, bytes: usize) {
         self.connections[number].accepted += bytes;
-        self.begin_to_wait(number);
+        match self.connections[number].protocol {
+            SimulatedProtocol::Resp => self.begin_to_wait(number),
+            SimulatedProtocol::Http => self.connections[number].is_flushed = false,
+        }
+    }
+
+    /// The server flushes what it has written. With HTTP it does so after each reply, and once more after it has begun with the
+    /// next request: after some replies it first lets other connections go.
+    pub(super) fn flushed(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        if connection.protocol == SimulatedProtocol::Http
+            && mem::replace(&mut connection.is_flushed, true)
+        {
+            self.begin_to_wait(number);
+        }
     }
 
     /// A command that may wait does so once it was read and all replies before it are written.
@@ -136,6 +181,7 @@ impl Ledger {
             && waiting.is_none()
         {
             self.arrivals += 1;
+            self.log.add(format_args!("connection {number} waits"));
             let timeout = std::time::Duration::from_millis(*timeout);
             *waiting = Some((self.arrivals, clock::now() + timeout));
         }
@@ -150,10 +196,10 @@ impl Ledger {
         connection.undecoded.extend_from_slice(new);
         loop {
             let connection = &mut self.connections[number];
-            match decode(&connection.undecoded) {
-                Ok(Some((value, length))) => {
+            match first_of(&connection.undecoded, connection.protocol) {
+                Ok(Some((received, length))) => {
                     connection.undecoded.drain(..length);
-                    self.replied(number, &value);
+                    self.replied(number, &received);
                 }
                 Ok(None) => return,
                 Err(error) => {
@@ -163,32 +209,39 @@ impl Ledger {
         }
     }
 
-    fn replied(&mut self, number: usize, value: &Value) {
-        let now = clock::now();
-        self.log.add(format_args!("connection {number} gets {value:?} at {now}"));
+    fn replied(&mut self, number: usize, received: &Received) {
+        let (now, reply) = (clock::now(), &received.reply);
+        self.log.add(format_args!("connection {number} gets {reply:?} at {now}"));
         let connection = &mut self.connections[number];
         let (client, read) = (connection.client, connection.read);
         let Some(sent) = connection.sent.pop_front() else {
             return self
-                .violate(format_args!("protocol: connection {number}: {value:?} to nothing"));
+                .violate(format_args!("protocol: connection {number}: {reply:?} to nothing"));
         };
         if read < sent.end {
             return self
-                .violate(format_args!("protocol: {value:?} to a command that was not read"));
+                .violate(format_args!("protocol: {reply:?} to a command that was not read"));
         }
-        let kind = match integers(value).as_deref() {
-            Some([1, ..]) => MarkKind::Allowed,
-            Some(_) => MarkKind::Denied,
-            None => MarkKind::Error,
+        let kind = match reply {
+            Reply::Decision(_) | Reply::Together { .. } if reply.is_allowed() => MarkKind::Allowed,
+            Reply::Decision(_) | Reply::Together { .. } => MarkKind::Denied,
+            _ => MarkKind::Error,
         };
         self.log.mark((self.millis)(), client, kind);
         match &sent.command {
-            Command::One { key, request } => self.check_one((number, *key), *request, value, now),
-            Command::All { operation, takes } => self.check_all(*operation, takes, value, now),
+            Command::One { key, request } => {
+                self.check_one((number, *key), *request, received, now);
+            }
+            Command::All { operation, takes } => self.check_all(*operation, takes, received, now),
+            // A client of HTTP that has left waits for nothing.
+            Command::Wait { .. }
+                if received.head.as_ref().is_some_and(|it| it.status == 400)
+                    && self.connections[number].end.has_arrived() => {}
             Command::Wait { key, cost, hold, .. } => {
-                let is_allowed = self.check_waited(&sent, (*key, *cost, *hold), value, now);
+                let is_allowed = self.check_waited(&sent, (*key, *cost, *hold), received, now);
                 if let Some(hold) = hold
                     && hold.is_of_session
+                    && self.connections[number].protocol == SimulatedProtocol::Resp
                     && is_allowed
                 {
                     self.connections[number].holds.insert((*key, hold.id));
@@ -201,25 +254,28 @@ impl Ledger {
         &mut self,
         (number, key): (usize, usize),
         request: Request,
-        value: &Value,
+        received: &Received,
         now: Timestamp,
     ) {
+        let reply = &received.reply;
         let id = request.hold_id();
         let Key { policy, state, .. } = &mut self.keys[key];
         let call = ScriptCall { policy: policy.policy(), operation: request.operation(&id) };
         let expected = decide(state, call, now);
         let is_right = match request {
-            Request::Reset => matches!(value, Value::Integer(0 | 1)),
-            _ => agrees(value, &expected),
+            Request::Reset => *reply == Reply::Reset,
+            _ => reply.agrees(&expected),
         };
+        let is_query = matches!(request, Request::Peek(_) | Request::Settle(..) | Request::Renew(..));
+        self.check_head(received, expected.as_ref().ok(), is_query);
         if !is_right {
             self.violate(format_args!(
-                "exactness: {request} of key{key} at {now}: {value:?}, but the oracle decides {:?}",
+                "exactness: {request} of key{key} at {now}: {reply:?}, but the oracle decides {:?}",
                 expected.map(|it| it.to_integers())
             ));
         }
         if let Request::Settle(id, _) = request
-            && !matches!(value, Value::Error(_))
+            && !reply.is_error()
         {
             self.connections[number].holds.remove(&(key, id));
         }
@@ -229,7 +285,7 @@ impl Ledger {
         &mut self,
         operation: Together,
         takes: &[(usize, u32)],
-        value: &Value,
+        received: &Received,
         now: Timestamp,
     ) {
         let id = if let Together::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
@@ -256,24 +312,40 @@ impl Ledger {
         }
         let decisions: Result<Vec<_>, _> = after.iter().map(|it| it.2.clone()).collect();
         let expected = decisions.ok().and_then(MultiKeyDecision::of);
-        let is_right = match (value, &expected) {
-            (Value::Array(values), Some(expected)) => {
-                let first = values.first().and_then(integers).unwrap_or_default();
-                let each = expected.each.iter().map(|it| Some(it.to_integers().to_vec()));
-                first.starts_with(&expected.decision.to_integers())
-                    && first.get(7).copied() == i64::try_from(expected.key).ok()
-                    && values.iter().skip(1).map(integers).eq(each)
+        let reply = &received.reply;
+        let is_right = match (reply, &expected) {
+            (Reply::Together { decision, key, each }, Some(expected)) => {
+                *decision == expected.decision.to_integers()
+                    && i64::try_from(expected.key) == Ok(*key)
+                    && each.iter().copied().eq(expected.each.iter().map(Decision::to_integers))
             }
-            (Value::Error(_), None) => return,
+            (Reply::Error(_), None) => return,
             _ => false,
         };
+        self.check_head(received, expected.as_ref().map(|it| &it.decision), false);
         if !is_right {
             return self.violate(format_args!(
-                "exactness: {operation:?} of {takes:?} at {now}: {value:?}, but the oracle decides {expected:?}"
+                "exactness: {operation:?} of {takes:?} at {now}: {reply:?}, but the oracle decides {expected:?}"
             ));
         }
         for (key, state, _) in after {
             self.keys[key].state = state;
+        }
+    }
+
+    /// Checks the head of a response of HTTP about a decision.
+    pub(super) fn check_head(
+        &mut self,
+        received: &Received,
+        expected: Option<&Decision>,
+        is_query: bool,
+    ) {
+        if let (Some(head), Some(expected)) = (&received.head, expected)
+            && !received.reply.is_error()
+            && received.reply != Reply::Reset
+            && let Some(error) = head.error(expected, "default", is_query)
+        {
+            self.violate(format_args!("exactness: {error}"));
         }
     }
 
@@ -282,7 +354,7 @@ impl Ledger {
         let now = clock::now();
         let connection = &mut self.connections[number];
         connection.has_ended = true;
-        let holds = std::mem::take(&mut connection.holds);
+        let holds = mem::take(&mut connection.holds);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
         for (key, id) in holds {
             let Key { policy, state, .. } = &mut self.keys[key];
@@ -309,19 +381,4 @@ impl Ledger {
             self.violate(format_args!("liveness: connection {number} lacks replies: {connection}"));
         }
     }
-}
-
-/// Whether a reply is this decision, or both are errors.
-pub(super) fn agrees(value: &Value, expected: &Result<Decision, String>) -> bool {
-    match (value, expected) {
-        (Value::Error(_), Err(_)) => true,
-        (value, Ok(expected)) => integers(value).as_deref() == Some(&expected.to_integers()),
-        _ => false,
-    }
-}
-
-/// The integers of a decision.
-pub(super) fn integers(value: &Value) -> Option<Vec<i64>> {
-    let Value::Array(values) = value else { return None };
-    values.iter().map(|it| if let Value::Integer(it) = it { Some(*it) } else { None }).collect()
 }

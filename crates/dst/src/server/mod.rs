@@ -1,5 +1,5 @@
-//! A run of a server of Sluicegate: its RESP sessions, waiting requests and decisions are production code, on the connections,
-//! in the time and on the runtime of the simulation.
+//! A run of a server of Sluicegate: its connections, waiting requests and decisions are production code, on the streams, in the
+//! time and on the runtime of the simulation.
 //!
 //! The server runs in one thread, decides what it has read at one time, and offers the replies to its connection at once.
 //! Therefore the order in which it offers replies is the order in which it decided, and each must be what the oracle answers
@@ -8,9 +8,13 @@
 mod client;
 mod clock;
 mod command;
+mod http_command;
+mod http_reply;
 mod ledger;
+mod plan;
+mod reply;
 mod server_end;
 mod steps;
 mod waiters;
 
-pub(crate) use self::steps::run;
+pub(crate) use self::{plan::ServerPlan, steps::run};

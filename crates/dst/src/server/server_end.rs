@@ -50,6 +50,7 @@ impl AsyncWrite for ServerEnd {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ledger.lock().flushed(self.number);
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

@@ -17,12 +17,13 @@ use super::{
     clock,
     command::Command,
     ledger::{Key, Ledger},
+    plan::ServerPlan,
 };
 use crate::{
     event_log::{EventLog, Output},
     network::{Direction, Link},
     outcome::RunOutcome,
-    plan::{Action, FaultKind, Plan, ServerPlan, Step},
+    plan::{Action, FaultKind, Plan, Step},
     random::Random,
     time::VirtualTime,
 };
@@ -37,7 +38,7 @@ const DRAIN: u64 = 300_000;
 const LEAVE: Duration = Duration::from_secs(15);
 
 /// Runs a plan of a server in one thread and in virtual time.
-pub(crate) fn run(plan: &Plan, server: ServerPlan, output: Output) -> Result<RunOutcome> {
+pub(crate) fn run(plan: &Plan, server: &ServerPlan, output: Output) -> Result<RunOutcome> {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     #[cfg(tokio_unstable)]
@@ -74,7 +75,7 @@ struct World {
 }
 
 impl World {
-    fn new(plan: &Plan, server: ServerPlan, output: Output) -> Result<Self> {
+    fn new(plan: &Plan, server: &ServerPlan, output: Output) -> Result<Self> {
         let random = Random::new(plan.seed, "server");
         let time = VirtualTime::start();
         clock::start(&random);
@@ -98,12 +99,13 @@ impl World {
         };
         let client = |index| Client {
             index,
+            protocol: server.protocol(index),
             link: Link::new(random.clone()),
             paused: Rc::new(Cell::new(Instant::now())),
-            connection: None,
+            connections: Vec::new(),
         };
         Ok(Self {
-            plan: server,
+            plan: server.clone(),
             time,
             server: SimulatedServer::start(Config::default(), clock::now, store),
             clients: (0..plan.processes).map(client).collect(),
@@ -157,7 +159,7 @@ impl World {
                     }
                     FaultKind::ResetLink => client.reset(&self.ledger),
                     FaultKind::LoseLink => {
-                        self.may_be_lost += usize::from(client.connection.is_some());
+                        self.may_be_lost += client.connections.len();
                         client.link.lose();
                         client.leave(&self.ledger);
                     }

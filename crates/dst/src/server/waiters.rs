@@ -1,14 +1,14 @@
 //! Checks of requests that wait: who passes, in which order, and when.
 
-use sluicegate_core::Timestamp;
-use sluicegate_resp::Value;
+use sluicegate_core::{HoldOperation, Timestamp};
 
 use super::{
     clock,
     command::{Command, hold_id, waiting_operation},
-    ledger::{Key, Ledger, Sent, agrees, integers},
+    ledger::{Key, Ledger, Sent},
+    reply::Received,
 };
-use crate::{network::StreamEnd, oracle::decide, plan::WaitingHold, redis_model::ScriptCall};
+use crate::{oracle::decide, plan::WaitingHold, redis_model::{ScriptCall, ScriptOperation}};
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
 const TOLERANCE: u64 = 5;
@@ -22,7 +22,7 @@ impl Ledger {
         &mut self,
         sent: &Sent,
         (key, cost, hold): Wanted,
-        value: &Value,
+        received: &Received,
         now: Timestamp,
     ) -> bool {
         let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
@@ -30,10 +30,12 @@ impl Ledger {
         let mut after = state.clone();
         let operation = waiting_operation(cost, hold, &id);
         let expected = decide(&mut after, ScriptCall { policy: policy.policy(), operation }, now);
-        let is_allowed = integers(value).is_some_and(|it| it.first() == Some(&1));
-        let ahead = sent.waiting.and_then(|(arrival, _)| self.ahead(key, arrival));
+        let reply = &received.reply;
+        let is_allowed = reply.is_allowed();
+        // One that is answered at once came after all that wait.
+        let ahead = self.ahead(key, sent.waiting.map_or(u64::MAX, |it| it.0));
         let passes = expected.as_ref().is_ok_and(|it| it.allowed());
-        if !is_allowed && passes && !matches!(value, Value::Error(_)) {
+        if !is_allowed && passes && !reply.is_error() {
             // It is denied out of turn, and nothing changes.
             if ahead.is_none() && !self.is_stopping {
                 self.violate(format_args!(
@@ -43,14 +45,15 @@ impl Ledger {
             }
             return false;
         }
-        if !agrees(value, &expected) {
+        if !reply.agrees(&expected) {
             self.violate(format_args!(
-                "exactness: {:?} at {now}: {value:?}, but the oracle decides {:?}",
+                "exactness: {:?} at {now}: {reply:?}, but the oracle decides {:?}",
                 sent.command,
                 expected.map(|it| it.to_integers())
             ));
             return false;
         }
+        self.check_head(received, expected.as_ref().ok(), false);
         self.keys[key].state = after;
         if let Some(ahead) = ahead
             && is_allowed
@@ -86,7 +89,7 @@ impl Ledger {
     fn check_vanished(&mut self, millis: u64) {
         let mut waits = None;
         for (number, connection) in self.connections.iter_mut().enumerate() {
-            let has_left = connection.end.as_ref().is_some_and(StreamEnd::has_arrived);
+            let has_left = connection.end.has_arrived();
             if connection.has_ended || !has_left {
                 continue;
             }
@@ -119,8 +122,14 @@ impl Ledger {
                 let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
                 let Key { policy, state, .. } = &self.keys[key];
                 let operation = waiting_operation(cost, hold, &id);
-                let call = ScriptCall { policy: policy.policy(), operation };
-                decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
+                let passes = |operation| {
+                    let call = ScriptCall { policy: policy.policy(), operation };
+                    decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
+                };
+                // One whose hold another request has opened learns it at its next attempt.
+                let renew = HoldOperation::Renew { id: &id, ttl: None };
+                let is_open = hold.is_some() && passes(ScriptOperation::OnHold(renew));
+                passes(operation) && !is_open
             });
             let before = self.keys[key].ready;
             self.keys[key].ready = ready.map(|(arrival, ..)| match before {

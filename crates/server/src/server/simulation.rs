@@ -1,7 +1,7 @@
-//! A server without sockets and threads, for the deterministic simulation: its RESP sessions run in the time and on the
-//! connections of the caller. Not a part of the interface of this crate.
+//! A server without sockets and threads, for the deterministic simulation: its connections run in the time and on the
+//! streams of the caller. Not a part of the interface of this crate.
 
-use std::{io, iter, sync::Arc};
+use std::{io, sync::Arc};
 
 use sluicegate_core::Timestamp;
 use sluicegate_memory::MemoryStore;
@@ -16,7 +16,7 @@ use crate::{
         worker::{LocalWorker, ServedProtocol},
     },
     policies::rule_store::RuleStore,
-    protocols::resp,
+    protocols::{http, resp},
     stats::ServerStats,
     store::open::OpenStore,
 };
@@ -29,6 +29,13 @@ pub use crate::{
     },
 };
 
+/// A protocol that a client of a simulation speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimulatedProtocol {
+    Resp,
+    Http,
+}
+
 /// A server with one worker, which runs on the local runtime of the caller.
 #[derive(Debug)]
 pub struct SimulatedServer {
@@ -40,7 +47,8 @@ impl SimulatedServer {
     /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
     #[must_use]
     pub fn start(config: Config, now: fn() -> Timestamp, store: MemoryStore) -> Self {
-        let stats = Arc::new(ServerStats::new(iter::once(resp::PROTOCOL.name), 1));
+        let names = [resp::PROTOCOL.name, http::PROTOCOL.name];
+        let stats = Arc::new(ServerStats::new(names.into_iter(), 1));
         let parts = Parts::new(
             config,
             Addresses::default(),
@@ -48,18 +56,30 @@ impl SimulatedServer {
             (OpenStore::from(store), RuleStore::default()),
             Arc::clone(&stats),
         );
-        let [resp, ..] = registrations(&parts.config);
-        let served =
-            ServedProtocol { protocol: resp.protocol, tls: None, factory: (resp.service)(&parts) };
-        let worker = LocalWorker::start(Arc::new([served]), stats);
+        let [resp, http, _] = registrations(&parts.config);
+        let served = [resp, http].map(|it| ServedProtocol {
+            protocol: it.protocol,
+            tls: None,
+            factory: (it.service)(&parts),
+        });
+        let worker = LocalWorker::start(Arc::new(served), stats);
         Self { parts, worker }
     }
 
     /// Serves a client. `false`: there are too many.
-    pub fn connect(&self, stream: Box<dyn SimulatedStream>, address: String) -> bool {
+    pub fn connect(
+        &self,
+        protocol: SimulatedProtocol,
+        stream: Box<dyn SimulatedStream>,
+        address: String,
+    ) -> bool {
         let Parts { clients, decider, .. } = &self.parts;
-        let permit = clients.try_admit(&resp::PROTOCOL, address, decider.now());
-        permit.is_some_and(|permit| self.worker.serve(0, Socket::Simulated(stream), permit))
+        let (index, protocol) = match protocol {
+            SimulatedProtocol::Resp => (0, &resp::PROTOCOL),
+            SimulatedProtocol::Http => (1, &http::PROTOCOL),
+        };
+        let permit = clients.try_admit(protocol, address, decider.now());
+        permit.is_some_and(|permit| self.worker.serve(index, Socket::Simulated(stream), permit))
     }
 
     /// The number of clients that are connected.

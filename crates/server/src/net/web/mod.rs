@@ -156,7 +156,9 @@ pub(crate) async fn serve<A, F, B>(
                     Poll::Pending => {
                         turn.end();
                         activity.settle();
-                        if connection.is_scarce() && activity.is_at_rest() {
+                        if connection.is_waiting() && stream.has_left(context) {
+                            Poll::Ready(Event::Left)
+                        } else if connection.is_scarce() && activity.is_at_rest() {
                             Poll::Ready(Event::Rest)
                         } else {
                             Poll::Pending
@@ -171,8 +173,7 @@ pub(crate) async fn serve<A, F, B>(
             Some(event) = rare.next() => event,
         };
         match event {
-            Event::Killed => return,
-            Event::Version(None) => return,
+            Event::Killed | Event::Left | Event::Version(None) => return,
             Event::Version(Some(is_http2)) => {
                 if !charged.resize_for_connection(session::cost(is_http2)) {
                     tracing::debug!(
@@ -259,6 +260,8 @@ fn rest(session: &mut Option<Box<dyn Session>>, stream: &MonitoredIo, charged: &
 enum Event {
     /// An operator closes it.
     Killed,
+    /// The client has left while its request waits.
+    Left,
     /// The first bytes show whether HTTP/2 is spoken; `None`: the client has left.
     Version(Option<bool>),
     /// Its turn is over although there is more to do: other connections go first.

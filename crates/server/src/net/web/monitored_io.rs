@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     future::poll_fn,
-    io,
+    io, mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -33,6 +33,8 @@ struct Connection {
     stream: Stream,
     /// Bytes that were read and will be read again.
     unread: Bytes,
+    /// Whether hyper waits for input, and notices the end of it.
+    is_awaited: bool,
     /// Bytes read, and writes, in this turn.
     read: usize,
     writes: usize,
@@ -42,8 +44,14 @@ struct Connection {
 
 impl MonitoredIo {
     pub(super) fn new(stream: Stream, activity: Rc<ConnectionActivity>) -> Self {
-        let connection =
-            Connection { stream, unread: Bytes::new(), read: 0, writes: 0, is_over: false };
+        let connection = Connection {
+            stream,
+            unread: Bytes::new(),
+            is_awaited: false,
+            read: 0,
+            writes: 0,
+            is_over: false,
+        };
         Self { connection: Rc::new(RefCell::new(connection)), activity }
     }
 
@@ -88,7 +96,33 @@ impl MonitoredIo {
             return;
         }
         self.activity.has_begun(bytes.len());
-        self.connection.borrow_mut().unread = bytes;
+        let mut connection = self.connection.borrow_mut();
+        let behind = mem::take(&mut connection.unread);
+        connection.unread = if behind.is_empty() { bytes } else { [bytes, behind].concat().into() };
+    }
+
+    /// Whether a client of HTTP/1.1 has left. hyper does not notice it while it keeps bytes of the next request: it reads no
+    /// further. Up to [`MAX_READ`] bytes are read here instead, to be read again.
+    pub(super) fn has_left(&self, context: &mut Context<'_>) -> bool {
+        let mut connection = self.connection.borrow_mut();
+        if connection.is_awaited || self.activity.is_http2() != Some(false) {
+            return false;
+        }
+        while connection.unread.len() < MAX_READ {
+            let mut ahead = [0; 512];
+            let mut buffer = ReadBuf::new(&mut ahead);
+            match Pin::new(&mut connection.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Ok(())) => {}
+            }
+            let new = buffer.filled();
+            if new.is_empty() || !self.activity.read(new) {
+                return true;
+            }
+            connection.unread = [&connection.unread, new].concat().into();
+        }
+        false
     }
 
     /// Sends a few last bytes, if they can be sent at once.
@@ -144,7 +178,9 @@ impl AsyncRead for MonitoredIo {
         let before = buffer.filled().len();
         // `take` leaves the buffer uninitialized; a smaller buffer would be zeroed for each read.
         let mut part = (&mut connection.stream).take(MAX_READ as u64);
-        ready!(Pin::new(&mut part).poll_read(context, buffer))?;
+        let read = Pin::new(&mut part).poll_read(context, buffer);
+        connection.is_awaited = read.is_pending();
+        ready!(read)?;
         let new = buffer.filled().get(before..).unwrap_or_default();
         connection.read += new.len();
         if new.is_empty() && buffer.remaining() > 0 && self.activity.close_read() {

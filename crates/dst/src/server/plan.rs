@@ -1,0 +1,56 @@
+//! The part of a plan that only a server of Sluicegate has, and its text.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use sluicegate_server::simulation::SimulatedProtocol;
+
+use crate::script::Words;
+
+/// A server of Sluicegate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerPlan {
+    /// Bytes of replies that a client may leave unread before the server cannot write.
+    pub(crate) unread: usize,
+    /// Whether the server stops after the last step, while requests wait.
+    pub(crate) stops: bool,
+    /// Clients that speak HTTP. The others speak RESP.
+    pub(crate) http: Vec<usize>,
+}
+
+impl ServerPlan {
+    /// What a client speaks.
+    pub(super) fn protocol(&self, client: usize) -> SimulatedProtocol {
+        if self.http.contains(&client) { SimulatedProtocol::Http } else { SimulatedProtocol::Resp }
+    }
+
+    /// Reads the rest of the line `server`.
+    pub(crate) fn read(words: &mut Words<'_>) -> Result<Self> {
+        let unread = words.number()?;
+        let stops = match words.word()? {
+            "stop" => true,
+            "drain" => false,
+            other => bail!("invalid `{other}`: expected `stop` or `drain`"),
+        };
+        Ok(Self { unread, stops, ..Self::default() })
+    }
+
+    /// Reads the rest of the line `http`.
+    pub(crate) fn read_http(&mut self, words: &mut Words<'_>) -> Result<()> {
+        self.http = words.numbers()?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for ServerPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unread, stops, http } = self;
+        writeln!(formatter, "server {unread} {}", if *stops { "stop" } else { "drain" })?;
+        if http.is_empty() {
+            return Ok(());
+        }
+        write!(formatter, "http")?;
+        http.iter().try_for_each(|client| write!(formatter, " {client}"))?;
+        writeln!(formatter)
+    }
+}

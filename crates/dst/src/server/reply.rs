@@ -1,0 +1,103 @@
+//! Replies of the server, whichever protocol brings them.
+
+use sluicegate_core::Decision;
+use sluicegate_resp::{Value, decode};
+use sluicegate_server::simulation::SimulatedProtocol;
+
+use super::http_reply;
+
+/// The integers of a decision, in the order of RESP.
+pub(super) type Integers = [i64; 7];
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Decision(Integers),
+    /// The decision on several keys, the index of the one that binds, and the decision on each.
+    Together {
+        decision: Integers,
+        key: i64,
+        each: Vec<Integers>,
+    },
+    Reset,
+    Error(String),
+    /// What none of the commands may get.
+    Other(String),
+}
+
+/// A reply with what HTTP says besides.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) reply: Reply,
+    /// The head, with HTTP.
+    pub(super) head: Option<http_reply::Head>,
+}
+
+impl Reply {
+    /// Whether it allows something.
+    pub(super) const fn is_allowed(&self) -> bool {
+        matches!(
+            self,
+            Self::Decision([1, ..]) | Self::Together { decision: [1, ..], .. }
+        )
+    }
+
+    pub(super) const fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+
+    /// Whether it is this decision, or both are errors.
+    pub(super) fn agrees(&self, expected: &Result<Decision, String>) -> bool {
+        match (self, expected) {
+            (Self::Error(_), Err(_)) => true,
+            (Self::Decision(integers), Ok(expected)) => *integers == expected.to_integers(),
+            _ => false,
+        }
+    }
+}
+
+/// The first reply in `bytes`, and its length. `None`: it is incomplete.
+pub(super) fn first_of(
+    bytes: &[u8],
+    protocol: SimulatedProtocol,
+) -> Result<Option<(Received, usize)>, String> {
+    match protocol {
+        SimulatedProtocol::Resp => {
+            let decoded = decode(bytes).map_err(|error| error.to_string())?;
+            Ok(decoded.map(|(value, length)| (Received { reply: of_value(&value), head: None }, length)))
+        }
+        SimulatedProtocol::Http => http_reply::first_of(bytes),
+    }
+}
+
+fn of_value(value: &Value) -> Reply {
+    let other = || Reply::Other(format!("{value:?}"));
+    match value {
+        Value::Integer(0 | 1) => Reply::Reset,
+        Value::Error(text) => Reply::Error(String::from_utf8_lossy(text).into_owned()),
+        Value::Array(values) => {
+            if let Some(integers) = integers(value, 0..7) {
+                return if values.len() == 7 { Reply::Decision(integers) } else { other() };
+            }
+            let together = || {
+                let first @ Value::Array(members) = values.first()? else { return None };
+                let decision = integers(first, 0..7)?;
+                let Value::Integer(key) = *members.get(7)? else { return None };
+                let each = values.iter().skip(1).map(|it| integers(it, 0..7));
+                Some(Reply::Together { decision, key, each: each.collect::<Option<_>>()? })
+            };
+            together().unwrap_or_else(other)
+        }
+        _ => other(),
+    }
+}
+
+/// The integers at these places of an array.
+fn integers(value: &Value, places: std::ops::Range<usize>) -> Option<Integers> {
+    let Value::Array(values) = value else { return None };
+    let integers = values.get(places)?.iter().map(|it| match it {
+        Value::Integer(it) => Some(*it),
+        _ => None,
+    });
+    integers.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
