@@ -26,7 +26,7 @@ fn main() {
 /// What Git prints about the repository of this file, if it is in one of its own.
 fn git(arguments: &[&str]) -> Option<String> {
     let top = Command::new("git").args(["rev-parse", "--show-prefix"]).output().ok()?;
-    // In somebody's vendor folder, the commit would be that of another project.
+    // In a vendor folder, the commit would be that of another project.
     if !top.status.success() || top.stdout.trim_ascii() != b"crates/cli/" {
         return None;
     }

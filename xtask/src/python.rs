@@ -42,7 +42,7 @@ const TOOLS: [&str; 27] = [
     "uvicorn==0.54.0",
     "uvloop==0.23.0",
 ];
-/// arq asks for an older `redis`, but works with this one.
+/// arq requires an older `redis`, but works with this one.
 const ARQ: [&str; 2] = ["--no-deps", "arq==0.28.0"];
 
 /// What a test run has come to.

@@ -30,7 +30,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.step("tidy", tidy::run);
     shell::announce("cargo xtask docs: links and words; its tests are among those that follow");
     steps.step("docs", docs::check);
-    // Apart, so that the summary tells the time of compiling from that of the tests.
+    // Apart, so that the summary distinguishes the time of compiling from that of the tests.
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));

@@ -50,7 +50,7 @@ class Replay:
             if result:
                 self.holds[step.id] = (result, step.policy, step.wait)
         elif step.operation in ("settle", "renew") and not result and result.never:
-            # The process knows of holds that it has ended, and does not ask.
+            # The process remembers the holds that it has ended, and sends no request for them.
             assert step.answer[0] == 0 and step.answer[3] == -1, step
         elif step.operation != "reset":
             assert result.integers() == step.answer, step

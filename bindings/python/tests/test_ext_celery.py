@@ -49,7 +49,7 @@ def run(app, ran, count, *tasks):
 
 
 def test_tasks_run_in_order_and_take_their_units_once(app):
-    # The clock stands still: each unit that is taken can be read afterwards.
+    # The clock does not advance: each unit that is taken can be read afterwards.
     limiter, ran = Limiter.in_memory(clock=ManualClock()), Ran()
 
     @app.task(shared=False, base=limited(limiter, QUEUE, key=lambda user, number: user))

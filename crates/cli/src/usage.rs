@@ -66,7 +66,7 @@ impl Origins<'_> {
         Some(Origin::File(path.display().to_string(), setting.line))
     }
 
-    /// What a message calls the setting, and what stands before the message.
+    /// What a message calls the setting, and the prefix of the message.
     pub(crate) fn call(&self, name: &str) -> (String, String) {
         match self.of(name) {
             Some(Origin::Environment(variable)) => (String::new(), variable),
@@ -154,7 +154,7 @@ impl Origins<'_> {
         anyhow!("{before}{}", invalid(&called, name.trim_start_matches('-'), value, expected))
     }
 
-    /// As [`Origins::call`], for a flag or for what stands in a fixed place.
+    /// As [`Origins::call`], for a flag or a positional argument.
     fn called(&self, argument: &str) -> (String, String) {
         match argument.strip_prefix("--") {
             Some(name) => self.call(name),

@@ -29,17 +29,17 @@ pub enum OperationError {
     Concurrency,
 }
 
-/// Applies `operation` to what is kept of a key, under `policy`, at `now`.
+/// Applies `operation` to the entry of a key, under `policy`, at `now`.
 ///
-/// `entry` is `None` for a key never used or fully recovered, and is left so where nothing need be
-/// kept. A denied request leaves it as it was, unless the policy has changed since it was written
-/// (then it is carried over) or denied requests count (`count=all`).
+/// `entry` is `None` for a key that is unused or fully recovered, and stays `None` where nothing need be stored. A
+/// denied request leaves it as it was, unless the policy has changed since it was written (then the entry is
+/// migrated) or denied requests count (`count=all`).
 ///
 /// [`apply_hold`](crate::apply_hold) applies the operations on holds.
 ///
 /// # Errors
-/// [`OperationError`] for [`Operation::Reserve`] where a limit is of another machine than gcra, and for all that take or
-/// give back units under a policy with a `concurrency` limit; the entry is then untouched.
+/// [`OperationError`] for [`Operation::Reserve`] if a limit is not of the gcra family, and for all operations that
+/// take or give back units under a policy with a `concurrency` limit; the entry is then untouched.
 pub fn apply(
     policy: &Policy,
     entry: &mut Option<Entry>,
@@ -226,7 +226,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether a request of `cost` would pass, and what it would be told.
+    /// Whether a request of `cost` would pass, and the outcome to return.
     pub(crate) fn outcome(&self, cost: u32) -> Outcome {
         match self.wait(cost) {
             Retry::NOW => Outcome::Allow { delay: self.delay() },
@@ -248,8 +248,7 @@ impl<'a> Key<'a> {
 
     fn reserve(&mut self, cost: u32, max_wait: u64) -> Decision {
         let (now, holds) = (self.now, self.holds());
-        // What each limit asks the caller to wait: until it would pass and, in a queue, until
-        // those before it have gone.
+        // The wait of each limit: until it would pass and, in a queue, until the requests before it have gone.
         let needs = |(limit, state): (&Limit, &State)| {
             if cost > limit.capacity() {
                 return Retry::Never;
@@ -273,12 +272,12 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Allowed, with the key as it stands.
+    /// Allowed, with the current state of the key.
     pub(crate) fn answer(&self) -> Decision {
         self.decision(Outcome::Allow { delay: Duration::ZERO }, 0)
     }
 
-    /// `outcome` of a request of `cost`, with the key as it stands.
+    /// `outcome` of a request of `cost`, with the current state of the key.
     pub(crate) fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
         let holds = self.holds();
         let binding = match outcome {
@@ -298,7 +297,7 @@ impl<'a> Key<'a> {
         )
     }
 
-    /// `outcome`, which the limit at `binding` determined, with the key as it stands.
+    /// `outcome`, which the limit at `binding` determined, with the current state of the key.
     pub(crate) fn decision_of(&self, outcome: Outcome, binding: usize) -> Decision {
         let (holds, now) = (self.holds(), self.now);
         let limits = || self.limits();

@@ -71,7 +71,7 @@ impl Retry {
     /// Passes immediately.
     pub(crate) const NOW: Self = Self::After(Duration::ZERO);
 
-    /// Would pass after so many microseconds.
+    /// Would pass after `micros` microseconds.
     pub(crate) const fn after_micros(micros: u64) -> Self {
         Self::After(Duration::from_micros(micros))
     }

@@ -39,7 +39,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a key that was never used, for stores that keep bytes: no [`apply`](crate::apply) makes one.
+    /// The entry of an unused key, for stores that store bytes: no [`apply`](crate::apply) makes one.
     #[must_use]
     pub fn unused(policy: &Policy) -> Self {
         Self { policy: policy.clone(), states: smallvec![State::None; policy.limits().len()] }
@@ -126,9 +126,9 @@ impl Entry {
         }
     }
 
-    /// The entry of a key that has used so many units in a window that began at `start`, under a policy of
-    /// one fixed window ([`FixedWindow::try_take`](crate::FixedWindow::try_take)); `None` under any other, and where
-    /// nothing is used.
+    /// The entry of a key that has used `used` units in a window that began at `start`, under a policy of one fixed
+    /// window ([`FixedWindow::try_take`](crate::FixedWindow::try_take)); `None` under any other, and if nothing is
+    /// used.
     #[must_use]
     pub fn with_window(policy: &Policy, start: Timestamp, used: u64) -> Option<Self> {
         policy.as_window().filter(|_| used > 0)?;

@@ -310,7 +310,7 @@ impl Key<'_> {
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.set_expires(at, expires)))
     }
 
-    /// Denied for ever, with the key as it stands.
+    /// Denied for ever, with the current state of the key.
     fn not_open(&self) -> Decision {
         self.decision_of(Outcome::Deny { retry: Retry::Never }, self.least_remaining())
     }

@@ -18,14 +18,14 @@ use crate::{
 /// The most keys of one decision.
 pub const MAX_KEYS_PER_TAKE: usize = 8;
 
-/// One of several keys that are asked together.
+/// One key of a multi-key take.
 #[derive(Debug)]
 pub struct EntryTake<'a> {
     /// The policy.
     pub policy: &'a Policy,
     /// What is kept of the key.
     pub entry: &'a mut Option<Entry>,
-    /// Units asked for: `0..=u32::MAX`. Of 0 it always allows, and nothing is stored.
+    /// Units to take: `0..=u32::MAX`. A cost of 0 is always allowed, and nothing is stored.
     pub cost: u32,
 }
 
@@ -56,12 +56,12 @@ pub struct MultiKeyDecision {
     /// Which key binds, from 0: denied, the one that takes longest to pass; allowed, the one with the
     /// least remaining; of equals the first.
     pub key: usize,
-    /// How each key stands: allowed, or when it would be. Where any is denied none is charged.
+    /// The decision on each key: allowed, or when it would be. If any is denied, none is charged.
     pub each: Vec<Decision>,
 }
 
 impl MultiKeyDecision {
-    /// What follows from how each key stands. `None` for no key.
+    /// Combines the decisions on the keys. `None` for no key.
     #[must_use]
     pub fn of(each: Vec<Decision>) -> Option<Self> {
         let wait = |it: &Decision| it.retry().unwrap_or(Retry::NOW);
@@ -167,7 +167,7 @@ fn check(operation: MultiKeyOperation<'_>, part: &EntryTake<'_>) -> Result<u64, 
 struct Part<'a> {
     key: Key<'a>,
     cost: u32,
-    /// Whether it is asked for units. Otherwise it is allowed as it stands.
+    /// Whether units are taken from it. Otherwise it is allowed without a change.
     asks: bool,
 }
 
@@ -194,7 +194,7 @@ fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
     parts.iter().map(outcome).collect()
 }
 
-/// How a key stands: `allowed` with all others, or not charged since one denies.
+/// The decision on one key: `allowed` with all others, or not charged because one denies.
 fn stands(Part { key, cost, asks }: &Part<'_>, allowed: Option<Outcome>) -> Decision {
     match allowed {
         _ if !asks => key.answer(),

@@ -54,7 +54,7 @@ impl EventLog {
         self.add_at(self.time.millis(), event);
     }
 
-    /// Adds an event that happens so many milliseconds after the start.
+    /// Adds an event that happens `millis` milliseconds after the start.
     pub(crate) fn add_at(&self, millis: u64, event: fmt::Arguments<'_>) {
         let mut state = self.state.lock();
         state.events += 1;

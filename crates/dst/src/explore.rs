@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::{event_log::Output, plan::Plan, run::run, shrink};
 
-/// Every so many seeds, one runs twice, and both runs must be equal.
+/// One seed of every `TWICE` runs twice, and both runs must be equal.
 const TWICE: u64 = 64;
 
 /// Which seeds are run, and how.

@@ -42,7 +42,7 @@ pub(crate) fn decide_denied(
             let renew = ScriptOperation::OnHold(HoldOperation::Renew { id, ttl });
             let renewed = decide(&mut state.clone(), ScriptCall { operation: renew, ..call }, now)?;
             if renewed.allowed() {
-                // It is open, and the key is allowed as it stands.
+                // The hold is open, and the key is allowed without a change.
                 let peek = ScriptCall { operation: Operation::Peek(0).into(), ..call };
                 return decide(state, peek, now);
             }

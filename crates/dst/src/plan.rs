@@ -88,11 +88,11 @@ pub(crate) enum Action {
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
     Together(Together, Vec<(usize, u32)>),
-    /// A request that may wait for so many milliseconds: at the server, or in the library of its process.
+    /// A request that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
     /// A permit of the library.
     Permit(PermitPlan),
-    /// Adds so many items to the shaper that the process has for a key.
+    /// Adds `count` items to the shaper that the process has for a key.
     Push { key: usize, count: usize },
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
@@ -131,7 +131,7 @@ pub(crate) struct PermitPlan {
 /// How a permit ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitEnd {
-    /// It is settled for so many units.
+    /// It is settled for this many units.
     Settled(u32),
     Dropped,
     /// The request for it is dropped after this many milliseconds, if it has no answer by then.

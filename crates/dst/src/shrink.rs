@@ -8,7 +8,8 @@ use crate::{
     run::run,
 };
 
-/// A shorter plan is tried under so many seeds: what it leaves out changes the delays of what follows.
+/// Number of seeds under which a shorter plan is tried, because a step that is left out changes the delays of those
+/// that follow.
 const SEEDS: u64 = 4;
 
 /// The shortest plan found whose violation is of the same kind.

@@ -28,7 +28,7 @@ impl VirtualTime {
         u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The moment so many milliseconds after the start.
+    /// The moment `millis` milliseconds after the start.
     pub(crate) fn at(&self, millis: u64) -> Instant {
         self.0 + Duration::from_millis(millis)
     }

@@ -119,7 +119,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether the next page is needed soon. What is beyond the bound is never used.
+    /// Whether the next page is needed soon. Pages beyond the bound are never needed.
     fn has_page_to_prefault(&self) -> bool {
         self.prefaulted < (self.large.used + PREFAULT_BYTES).min(self.most)
     }

@@ -42,7 +42,7 @@ enum Backend {
     Remote(Box<Remote>),
 }
 
-/// A store in another process, connected in each process anew.
+/// A store in another process. Each process opens its own connection.
 #[derive(Debug)]
 struct Remote {
     url: String,

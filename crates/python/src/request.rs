@@ -32,7 +32,7 @@ pub(crate) struct Keyed {
     pub(crate) cost: u32,
 }
 
-/// What a call asks for.
+/// The operation of a call.
 #[derive(Debug)]
 pub(crate) enum Request {
     Apply { key: Vec<u8>, policy: PreparedPolicy, operation: Operation },
@@ -135,8 +135,8 @@ impl Request {
 }
 
 impl HoldRequest {
-    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may make room at any
-    /// time, and a store does not tell.
+    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may free
+    /// units at any time, and a store does not announce that.
     async fn perform(self, store: &Arc<AnyStore>) -> Replied {
         let start = Instant::now();
         loop {

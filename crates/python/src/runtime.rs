@@ -31,8 +31,8 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// How long no call may begin before the keeper drives.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How long a call asks for its reply again and again before it sleeps, if the reply to the last one came as soon. To sleep and to
-/// be woken takes longer than a store on the same machine.
+/// How long a call polls for its reply before it sleeps, if the reply to the last one came as soon. To sleep and to
+/// be woken takes longer than a request to a store on the same machine.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// A value of this process. It is never dropped: in a child, the threads of the parent do not exist.

@@ -1,4 +1,4 @@
-//! What is in use of a key, whatever its policy: for `sluicegate.ext.limits`, whose interface asks without one.
+//! Usage of a key, whatever its policy: for `sluicegate.ext.limits`, whose interface queries without one.
 
 use pyo3::prelude::*;
 use sluicegate::{Applied, Store as _};

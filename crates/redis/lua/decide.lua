@@ -86,8 +86,8 @@ local function longest_delay(limits, now)
     return longest
 end
 
--- The seven integers, with the key as it now stands. What binds is the first limit with the least
--- remaining, unless `binding` says otherwise.
+-- The seven integers, with the current state of the key. The binding limit is the first one with the least remaining,
+-- unless `binding` overrides it.
 local function tell(limits, now, allowed, retry, delay, binding)
     local remaining, least, reset = math.huge, 1, 0
     for i = 1, #limits do
@@ -124,7 +124,7 @@ local function lifetime(limits, now, at)
     return 'PXAT', milliseconds(now + longest)
 end
 
--- Stores the key as it now stands. Gives the server's error, if it has one.
+-- Stores the current state of the key. Returns the server's error, if there is one.
 local function store(key, limits, now, at, existed)
     local kept, ledger = limits.kept or limits, limits.ledger
     local version, parts, used = '\2', {}, false
@@ -187,8 +187,8 @@ local function deny(key, limits, now, at, existed, changed, cost, wait, binding)
 end
 
 local function reserve(key, limits, now, at, existed, cost, max_wait)
-    -- What each limit asks the caller to wait: until it would pass and, in a queue, until those
-    -- before it have gone. For a denial, how much of that is too much.
+    -- The wait of each limit: until it would pass and, in a queue, until the requests before it have gone. For a
+    -- denial, the excess over the permitted wait.
     local needed, beyond, binding = 0, -1, 1
     for i = 1, #limits do
         local limit, need = limits[i], NEVER
@@ -298,10 +298,10 @@ local function read_holds(limits, bytes, now, know)
     return expires
 end
 
--- The limits that `policy` says (the byte form of a key of which nothing is in use) with the state that
--- `bytes` of `key` say, and whether that was written under another rule. Or nothing, and what to reply.
--- `calendar(name, now)` tells the window of a calendar around now, or nothing where that is not known: the
--- reply is then the time and the names of all calendars that may be needed.
+-- The limits of `policy` (the byte form of an unused key), with the state in `bytes` of `key`, and whether that was
+-- written under another policy. Or nothing, and the reply. `calendar(name, now)` returns the window of a calendar
+-- around now, or nothing if the client did not send it: the reply is then the time and the names of all calendars
+-- that may be needed.
 local function read_key(key, bytes, policy, now, calendar)
     local function know(limit)
         if not limit.next then

@@ -16,7 +16,7 @@ local function decide_all(takes, operation, now, at, calendar, id)
         if not limits then
             return changed
         end
-        -- A key in which the hold is open is allowed as it stands.
+        -- A key in which the hold is open is allowed without a change.
         if holds and holds.is_open(limits, id) then
             cost = 0
         end

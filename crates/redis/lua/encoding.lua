@@ -24,7 +24,7 @@ local others
 -- Brings in the holds (holds.lua): the table of their functions.
 local with_holds
 
--- The limit that stands at `at`, without its state, and the place behind it.
+-- The limit at `at`, without its state, and the position behind it.
 local function read_limit(bytes, at)
     local head = byte(bytes, at)
     if not head then

@@ -1,8 +1,8 @@
 -- fixed-window: machines 6 (of a fixed length) and 7 (of the calendar) of the byte form.
 --
--- Of a key there are the `start` of its window, the units `used` in it, and for the calendar the
--- `finish` of the window, by which readers that know no calendar can tell whether it is still open.
--- A limit of the calendar knows the window around now (`first`, `next`) once `calendar` has told it.
+-- The state of a key is the `start` of its window, the units `used` in it, and for the calendar the `finish` of the
+-- window, by which readers without calendars can determine whether it is still open. A limit of the calendar has the
+-- window around now (`first`, `next`) once `calendar` has returned it.
 
 local window = {}
 

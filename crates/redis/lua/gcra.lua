@@ -10,7 +10,7 @@ local function gcra_width(n)
     return n == 1 and 0 or n <= 256 and 1 or n <= 65536 and 2 or n <= 16777216 and 3 or 4
 end
 
--- The limit that stands in `bytes` at `at`, without its state, and the place behind it.
+-- The limit in `bytes` at `at`, without its state, and the position behind it.
 function gcra.read(bytes, at, machine, flags)
     if #bytes < at + 14 then
         return nil, EARLY
@@ -79,7 +79,7 @@ local function gcra_debt(limit, now)
     return whole, limit.part
 end
 
--- Makes the key owe so much.
+-- Sets the debt of the key.
 local function gcra_put(limit, now, whole, part)
     if whole == 0 and part == 0 then
         limit.tat, limit.part = 0, 0
@@ -88,7 +88,7 @@ local function gcra_put(limit, now, whole, part)
     end
 end
 
--- Makes it owe so much, at most what drains in 2^50 microseconds.
+-- Sets the debt, at most the units that drain in 2^50 microseconds.
 local function gcra_set(limit, now, whole, part)
     if part >= limit.n then
         whole, part = whole + 1, part - limit.n

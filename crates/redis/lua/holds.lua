@@ -54,7 +54,7 @@ local function remove(ledger, number)
     count_times(ledger)
 end
 
--- The ledger that stands in `bytes` at `start`, to the end.
+-- The ledger in `bytes` from `start` to the end.
 function holds.read(bytes, start)
     if #bytes < start + 3 then
         return nil, EARLY
@@ -198,7 +198,7 @@ local function fork(limit, now)
     return copy
 end
 
--- When a limit has so many units free, if nothing but time passes; nothing if it never has.
+-- When a limit has `units` free, if only time passes; nothing if it never has.
 local function free_at(limit, at, units)
     return units <= limit.capacity and at + limit.plain.wait(limit, at, units) or nil
 end

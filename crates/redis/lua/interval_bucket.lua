@@ -22,7 +22,7 @@ function bucket.read(bytes, at, _, flags)
     }, at + 15
 end
 
--- Makes so many tokens missing, at most as many as come in 2^50 microseconds.
+-- Sets the missing tokens, at most as many as come in 2^50 microseconds.
 local function bucket_set(limit, steps, units, last)
     if units >= limit.amount then
         steps, units = steps + 1, units - limit.amount

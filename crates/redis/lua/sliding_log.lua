@@ -1,11 +1,10 @@
 -- sliding-log: machine 8 of the byte form.
 --
--- Of a key there are its events, oldest first, as the bytes that are stored (`events`): each is an
--- offset from `base` in `wide` bytes and a weight in `heavy` bytes (none: all weigh 1). They are
--- looked up, cut off in front and appended to as bytes, so that a request costs little more than
--- copying them. Hence `base` may lie before the oldest event, and fields may be wider than they need
--- be: only when an offset outgrows its field are all events written anew, and then with room for
--- another period or more.
+-- The state of a key is its events, oldest first, as the bytes that are stored (`events`): each is an offset from
+-- `base` in `wide` bytes and a weight in `heavy` bytes (none: all weigh 1). They are searched, cut off in front and
+-- appended to as bytes, so that a request costs little more than copying them. Therefore `base` may lie before the
+-- oldest event, and fields may be wider than necessary: only when an offset outgrows its field are all events written
+-- again, with space for another period or more.
 
 local log = {}
 
@@ -159,7 +158,7 @@ local function log_list(limit)
     return times, weights
 end
 
--- Writes all events anew, with room for another retention.
+-- Writes all events again, with space for another retention.
 local function log_write(limit, times, weights)
     local count = #times
     limit.count, limit.totals = count, nil

@@ -7,8 +7,8 @@ local MAX_TIME = 5629499534213120
 -- What no time waits for.
 local NEVER = math.huge
 
--- The floor of (a*b + add) / c and the rest, exactly, for whole numbers 0 <= a < 2^53,
--- 0 <= b, add < 2^52 and 0 < c <= 2^50. A quotient beyond 2^53 is told as some number beyond 2^53.
+-- The floor of (a*b + add) / c and the remainder, exactly, for whole numbers 0 <= a < 2^53, 0 <= b, add < 2^52 and 0
+-- < c <= 2^50. For a quotient beyond 2^53, some number beyond 2^53.
 local function muldiv(a, b, add, c)
     local sum = a * b + add
     if sum < 4503599627370496 then

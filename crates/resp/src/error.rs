@@ -1,10 +1,9 @@
 //! What can be wrong with received bytes.
 
-/// The peer does not speak RESP, or asks for more than it may.
+/// The peer does not speak RESP, or exceeds a limit.
 ///
-/// Framing is lost for good: a server answers `-ERR ` and this error's text, then closes the
-/// connection. The texts are Redis's own where Redis has one, because clients and operators know
-/// them; hence the capital letter.
+/// Framing is lost for good: a server answers `-ERR ` and this error's text, then closes the connection. Where Redis
+/// has a text, it is Redis's own, because clients and operators recognise it; hence the capital letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {

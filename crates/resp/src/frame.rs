@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
         length.map(|length| Some(Some(length))).ok_or(invalid)
     }
 
-    /// The text up to `\r\n`, in which neither byte may stand alone.
+    /// The text up to `\r\n`, in which neither byte may be alone.
     fn line(&mut self, kind: u8) -> Read<&'a [u8]> {
         let rest = &self.bytes[self.position..];
         let Some(end) = memchr2(b'\r', b'\n', rest) else { return Ok(None) };

@@ -6,8 +6,8 @@ use sluicegate_headers::PathOptions;
 
 use crate::{escape::EscapedValues, query::work};
 
-/// Long values of one request: of all readings of its target, which must exist as long as this does, because
-/// their addresses tell them apart.
+/// Long values of one request: of all readings of its target, which must exist as long as this does, because their
+/// addresses identify them.
 #[derive(Default)]
 pub(crate) struct LongValues {
     pub(crate) escaped: EscapedValues,

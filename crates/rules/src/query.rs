@@ -46,7 +46,7 @@ fn parameters(query: &str) -> Parameters {
     work::add(query.len());
     let mut all = Parameters::new();
     let mut add = |name: Vec<u8>, value| {
-        // A rule cannot ask for an empty name.
+        // A rule cannot have an empty parameter name.
         if !name.is_empty() {
             all.entry(name).or_default().push(decoded(value));
         }

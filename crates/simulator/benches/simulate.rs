@@ -69,7 +69,7 @@ fn simulate(path: &Path) -> u64 {
     }
 }
 
-/// Writes a trace of [`KEYS`] keys, some far busier than others, and tells its length.
+/// Writes a trace of [`KEYS`] keys, some far busier than others, and returns its length.
 fn generate(path: &Path, events: u64) -> io::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
     writeln!(out, "t_us,key,cost")?;

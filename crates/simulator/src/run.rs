@@ -14,7 +14,7 @@ use crate::{
     kind::Kind,
 };
 
-/// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.
+/// Fewest keys at which a search for recovered ones is worth its time: this many take up 4 MB.
 const MIN_SWEEP: usize = 65_536;
 /// Most policies of a trace that are kept parsed.
 const MAX_POLICIES: usize = 1024;
@@ -98,11 +98,11 @@ impl Simulation {
         self.policies.default = Some(policy);
     }
 
-    /// Decides `event`. A `reset` is answered by the key as it then stands.
+    /// Decides `event`. The decision on a `reset` shows the key after it.
     ///
     /// # Errors
-    /// [`TraceError`] for an invalid policy, where neither a policy is named nor a default was given, and for an
-    /// operation that is invalid or that the policy does not support. The key is then untouched.
+    /// [`TraceError`] for an invalid policy, if no policy is named and there is no default, and for an operation that
+    /// is invalid or that the policy does not support. The key is then untouched.
     pub fn decide(&mut self, event: &Event<'_>) -> Result<Decision, TraceError> {
         self.decide_hashed(event, self.hasher.hash_one(event.key))
     }
@@ -240,7 +240,7 @@ fn split(ticks: u128) -> [u64; 2] {
         .map(|half| u64::try_from(half).expect("half of the bits"))
 }
 
-/// Decides on a key never used.
+/// Decides on an unused key.
 fn first(policy: &Policy, event: &Event<'_>) -> Result<(Option<StoredState>, Decision), Fault> {
     if event.kind == Kind::Take
         && let Some(cost) = event.cost

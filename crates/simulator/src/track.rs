@@ -201,8 +201,7 @@ impl TimeSeries {
         bins.width()
     }
 
-    /// All in spans of `width` microseconds, which [`width_for`](Self::width_for) told of this or
-    /// of another track.
+    /// All in spans of `width` microseconds, a result of [`width_for`](Self::width_for) of this or of another track.
     #[must_use]
     pub fn spans(&self, width: u64) -> Spans {
         let mut bins = self.bins.clone();
@@ -289,7 +288,7 @@ impl TimeSeries {
 
     /// Asks what is left of the followed key, and what it sent, wherever a span begins, up to `now`.
     fn ask_until(&mut self, now: u64) {
-        // Joins spans first, so that there are not too many to ask about.
+        // Joins spans first, so that there are not too many decisions to make.
         self.bins.at(now);
         let width = self.bins.width();
         let Some(asked) = self.followed.as_ref().map(|followed| followed.asked) else { return };

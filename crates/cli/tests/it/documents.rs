@@ -1,7 +1,7 @@
 //! The commands in the documentation do what the documentation says: each block that begins with
-//! `$ sluicegate` is run, and what it prints and draws is what stands there.
+//! `$ sluicegate` is run, and its output and charts must equal the page's.
 //!
-//! `cargo xtask figures` writes both anew, to be looked at before they are believed.
+//! `cargo xtask figures` writes both again; review the difference.
 
 use std::{
     fs,

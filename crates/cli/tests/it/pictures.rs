@@ -1,7 +1,6 @@
 //! `simulate`: several policies, charts, synthetic traffic and changes of the policy.
 //!
-//! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures anew, to be looked at before they
-//! are believed.
+//! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures again; review the difference.
 
 use std::{
     fs,
@@ -207,7 +206,7 @@ fn simulate_conflicting_options_are_an_error() {
     }
 }
 
-/// A text of a drawing: left and right end, the line that it stands on, and what it says.
+/// A text of a drawing: left and right end, baseline, content.
 type Label = (f64, f64, f64, String);
 
 /// The texts of a drawing as wide as they are on a narrow screen, about.

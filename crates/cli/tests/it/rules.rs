@@ -204,7 +204,7 @@ fn reload_signal_before_the_start_reloads_rules() {
     server.wait().unwrap();
 }
 
-/// The signal is asked for by hand, and heard although nothing is watched that changed.
+/// A signal forces a reload, even if no watched file has changed.
 #[cfg(unix)]
 #[test]
 fn reload_signal_reloads_rules() {

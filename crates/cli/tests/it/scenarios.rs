@@ -1,8 +1,7 @@
-//! Every scenario under every policy that something is expected of: the rows themselves, where it
-//! turns from allowed to denied and back.
+//! Every scenario under every policy for which rows are expected: the rows themselves, where it turns from allowed to
+//! denied and back.
 //!
-//! `SLUICEGATE_BLESS=1 cargo test` writes the expected rows anew, to be read before they are
-//! believed.
+//! `SLUICEGATE_BLESS=1 cargo test` writes the expected rows again; review the difference.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

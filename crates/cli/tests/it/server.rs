@@ -1,4 +1,4 @@
-//! `serve`, and the commands that ask a server.
+//! `serve`, and the commands that query a server.
 
 use std::{
     fs,
@@ -190,7 +190,7 @@ fn commands_no_server_and_a_port_in_use_are_errors() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("is in use"), "{}", ended.err);
 
-    // Port 1 is the port multiplexer's, which nobody runs.
+    // Port 1 is the port multiplexer's, which no machine runs today.
     let ended = run(&["take", "k", "gcra:1/1s", "--server", "127.0.0.1:1"], "");
     assert_eq!(ended.code, Some(2));
     assert!(

@@ -1,4 +1,4 @@
-//! What it says of itself, and of what it is told.
+//! `--help`, `--version`, and the texts about wrong arguments.
 
 use crate::run::{output, run};
 

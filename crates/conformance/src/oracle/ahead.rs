@@ -135,7 +135,7 @@ impl Ahead<'_> {
     }
 }
 
-/// For each limit, how it stands.
+/// The state of each limit at `now`, with its holds.
 pub(super) fn ahead<'a>(
     limits: &'a [Limit],
     states: &[State],

@@ -29,7 +29,7 @@ impl Machine for Parameters {
         true
     }
 
-    /// `asked` includes the units of all open holds.
+    /// `units` includes the units of all open holds.
     fn passes(&self, _state: &State, _now: &Q, asked: &Q) -> bool {
         asked <= &self.n
     }

@@ -154,7 +154,7 @@ fn room_is_asked_for_cost_and_held() {
     // 5 and the 3 held exceed the capacity, and just have to wait; 6 never pass.
     assert_eq!(key.peek(0, 5).retry_after_us, Some(10 * S));
     assert_eq!(key.peek(0, 6).retry_after_us, None);
-    // A reserve asks for the room, too: 3 of 5 are held, the next unit comes after 1 s.
+    // A reserve needs free units, too: 3 of 5 are held, the next unit comes after 1 s.
     let mut key = Key::under("gcra:5/5s");
     key.hold(0, "a", 3, DAY);
     assert_eq!(key.apply(0, Op::Reserve { max_wait_us: S }, 2).unwrap().delay_us, 0);

@@ -31,7 +31,7 @@ pub(crate) struct Parameters {
     pub(crate) borrow: bool,
     /// Whether denied requests are recorded too.
     pub(crate) count_all: bool,
-    /// Whether it can tell when a request will be admitted, so that `reserve` works.
+    /// Whether the time of admission can be computed in advance, as `reserve` needs.
     pub(crate) can_reserve: bool,
     /// Whether admitted requests are delayed, one behind the other.
     pub(crate) is_queue: bool,
@@ -62,10 +62,10 @@ impl Parameters {
     }
 }
 
-/// One algorithm with its parameters, and what it does with the state of a key.
+/// One algorithm with its parameters, and its operations on the state of a key.
 ///
-/// The state `None` is a key that was never used, which is the same as one that has recovered. Functions that
-/// take it by reference leave it alone; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
+/// The state `None` is an unused key, which is the same as one that has recovered. Functions that take the state by
+/// reference do not change it; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
 pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// State of a key.
     type State: Clone;

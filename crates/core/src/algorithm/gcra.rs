@@ -255,7 +255,7 @@ impl Gcra {
         debt <= self.span(self.burst)
     }
 
-    /// Whole units that are free when so much is owed.
+    /// Whole units that are free with this debt.
     fn free(&self, debt: u128) -> u32 {
         let free = self.span(self.burst).saturating_sub(debt);
         match u64::try_from(free) {
@@ -292,7 +292,7 @@ impl Gcra {
         u128::from(units) * u128::from(self.interval)
     }
 
-    /// Ticks as microseconds, rounded up, so that whoever waits that long is never early.
+    /// Ticks as microseconds, rounded up, so that a client that waits that long is never early.
     fn micros(&self, ticks: u128) -> u64 {
         match u64::try_from(ticks) {
             Ok(ticks) => self.micros_of(ticks),

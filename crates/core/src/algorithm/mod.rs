@@ -54,8 +54,8 @@ macro_rules! algorithms {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Limit { $($(#[$doc])* $name($name),)* }
 
-        /// State of a key for one limit. `None` is a limit that was never used, or has recovered. The open holds of the
-        /// key follow the states of its limits where there are any, so that keys without holds need no space for them.
+        /// State of a key for one limit. `None` is a limit that is unused or has recovered. The open holds of the
+        /// key, if any, follow the states of its limits, so that keys without holds need no space for them.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) enum State {
             #[default] None, Holds(Box<Ledger>), $($name(<$name as Algorithm>::State),)*
@@ -248,8 +248,8 @@ impl Limit {
         self.parameters().count_all
     }
 
-    /// Whether it can tell when a request will be admitted:
-    /// [`Operation::Reserve`](crate::Operation::Reserve) needs that of every limit.
+    /// Whether the time of admission can be computed in advance: [`Operation::Reserve`](crate::Operation::Reserve)
+    /// needs that of every limit.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         self.parameters().can_reserve
@@ -360,8 +360,9 @@ impl Limit {
         ask!(self, state, |limit, own| limit.reset_after(own, now))
     }
 
-    /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state equals none if
-    /// nothing comes but that these expire; where both can be told without charging them one by one.
+    /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state
+    /// equals none if the only change is that these expire. `None` where neither can be computed without charging the
+    /// holds one by one.
     #[inline]
     pub(crate) fn beside_holds(
         &self,
@@ -374,7 +375,7 @@ impl Limit {
         gcra.beside_holds(state, now, ledger)
     }
 
-    /// Keeps in `ledger` what [`beside_holds`](Self::beside_holds) asks it for.
+    /// Stores in `ledger` the values that [`beside_holds`](Self::beside_holds) reads from it.
     #[inline]
     pub(crate) fn keep_drain(&self, ledger: &mut Ledger) {
         if let Self::Gcra(gcra) = self {

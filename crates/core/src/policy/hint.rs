@@ -7,7 +7,7 @@ use crate::{
     text::did_you_mean,
 };
 
-/// What stands between a number of requests and its period, in the limits of other tools.
+/// The text between a number of requests and its period, in the limits of other tools.
 const REQUESTS: [&str; 6] = ["requests", "request", "reqs", "req", "r", ""];
 
 /// What is expected in place of `text`, which has no colon.

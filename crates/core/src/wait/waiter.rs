@@ -83,7 +83,7 @@ enum State {
 enum Purpose {
     /// It assigns the departure.
     Reserve,
-    /// The head of the queue asks.
+    /// The head of the queue queries the store.
     Head,
     /// It was sent then, and settles whether the request passes.
     Last { sent: Timestamp },
@@ -91,7 +91,7 @@ enum Purpose {
     PassTime { is_last: bool },
     /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
     Deny { pass_time: Option<Timestamp> },
-    /// The request departs: how the key stands now.
+    /// The request departs: reads the current state of the key.
     Depart { reserved: Answer },
     /// A departure is given back; the request is denied so.
     Return(Answer),

@@ -55,13 +55,13 @@ proptest! {
             let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut together, now).unwrap();
             prop_assert_eq!(peek.decision.allowed(), decision.allowed());
             prop_assert_eq!(each.len(), parts.len());
-            // Where the limit stands that binds, among all.
+            // The position of the binding limit among the limits of all keys.
             decision.binding += policies[..key].iter().map(Vec::len).sum::<usize>();
             prop_assert_eq!(decision.to_integers(), expected.to_integers());
         }
     }
 
-    /// Who is denied with others has not been charged, and a peek changes nothing.
+    /// A multi-key take that is denied charges no key, and a peek changes nothing.
     #[test]
     fn what_is_denied_leaves_all_as_it_was(
         policies in prop::collection::vec(0..5_usize, 2..4),

@@ -1,4 +1,4 @@
-//! The text form of a policy: what is written reads back, what is wrong is told.
+//! The text form of a policy: a policy that is written is read back, and an error names what is wrong.
 
 use std::collections::HashSet;
 

@@ -58,7 +58,7 @@ impl Library {
         self.process.has_ended() || self.open.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes units in the background, as soon as they are available within so many milliseconds.
+    /// Takes units in the background, as soon as they are available within `timeout` milliseconds.
     pub(crate) fn wait(&self, key: Vec<u8>, policy: PreparedPolicy, cost: u32, timeout: u64) {
         let this = self.clone();
         self.spawn(async move {

@@ -1,5 +1,5 @@
-//! A flood of keys stays within the bound, and gets nobody past a limit. Each test prints its
-//! figures; `cargo xtask soak` runs the full sizes.
+//! A flood of keys stays within the bound, and no client passes a limit by it. Each test prints its figures; `cargo
+//! xtask soak` runs the full sizes.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
     }
 }
 
-/// The ledger of one key is counted as it grows, and turned away where it does not fit.
+/// The ledger of one key is counted as it grows, and rejected if it does not fit.
 #[test]
 fn hold_ledger_that_grows_is_counted_and_bounded() {
     let (bound, ttl) = (2 << 20, Some(Duration::from_secs(86_400)));
@@ -140,7 +140,7 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
         let grown = store.usage().bytes - before;
         let each = grown / usize::try_from(holds).unwrap();
         assert!((12 + 64..12 + 64 + 40).contains(&each), "{each} bytes a hold");
-        // Ledgers that do not fit are turned away, and the bound holds.
+        // Ledgers that do not fit are rejected, and the bound holds.
         let (mut keys, mut opened) = (1, vec![holds]);
         while store.usage().table_full == 0 {
             let full = (0..holds).find(|number| {
@@ -203,7 +203,7 @@ fn take_log_of_100000_events_is_counted() {
     }
     let bytes = store.usage().bytes;
     assert!(bytes > 100_000 * 16, "{bytes}");
-    // Logs that do not fit are turned away, and the bound holds.
+    // Logs that do not fit are rejected, and the bound holds.
     for key in 0..4_u8 {
         for event in 0..100_000 {
             take(&store, &[key], &rule, 200_000 + event);
@@ -221,7 +221,7 @@ fn prepare_invented_policies_take_no_memory() {
     let invented = size("SLUICEGATE_POLICIES", 100_000);
     for number in 1..=invented {
         let policy = policy(&format!("gcra:{number}/1s:burst=1"));
-        // Each is asked once, some seconds after the one before.
+        // Each key gets one request, some seconds after the key before.
         let now = at(number * 2_000_000);
         assert!(
             store.apply(&number.to_le_bytes(), &policy, now, Operation::Take(1)).unwrap().allowed()

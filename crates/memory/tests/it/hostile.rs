@@ -1,7 +1,7 @@
-//! Keys that somebody chose to do harm: they cost what others cost.
+//! Keys chosen by an attacker: they cost no more than others.
 //!
-//! Times are printed. What is asserted of them is a ratio of medians with a wide margin: the slowest
-//! of many operations is the machine's doing.
+//! Times are printed. The tests assert only a ratio of medians with a wide margin, because the machine determines the
+//! slowest of many operations.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ fn store() -> (MemoryStore, NumberedPolicy) {
     (store, rule)
 }
 
-/// Uses up every key, in turns, and tells what that took and how many bytes.
+/// Uses up every key, in turns, and returns the times and the number of bytes.
 fn exhaust(keys: &(impl Iterator<Item = Vec<u8>> + Clone)) -> ([u64; 3], usize) {
     let (store, rule) = store();
     let mut times = Vec::new();

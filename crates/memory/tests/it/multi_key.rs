@@ -66,7 +66,7 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
                             };
                             let allowed = take(&key).allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
-                            // New keys beside them, so that segments split meanwhile.
+                            // New keys beside them, so that segments split at the same time.
                             for other in 0..40_u32 {
                                 let key = [&[9][..], &other.to_le_bytes(), &round.to_le_bytes()];
                                 let _ = take(&key.concat());
@@ -120,8 +120,8 @@ fn take_multi_key_duplicate_key_counts_once() {
     );
 }
 
-/// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
-/// they are asked without it.
+/// If there is no space for one key, nothing is taken from the others; or, with the fallback `allow`, the others are
+/// decided without it.
 #[test]
 fn take_multi_key_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {

@@ -17,7 +17,7 @@ struct Flood {
     name: &'static str,
     /// The policy of the key with this number.
     policy: fn(u64) -> Policy,
-    /// How often each key is asked for, in turn with so many others.
+    /// How often each key is requested, in turn with `count` others.
     asked: u64,
     together: u64,
     /// How long each request comes after the one before, in microseconds.
@@ -131,7 +131,7 @@ fn resident() -> [usize; 2] {
     })
 }
 
-/// Floods a store until it has turned away many, or long enough, and tells what it is like then.
+/// Floods a store until it has rejected many keys, or for long enough, and returns its usage.
 fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
     let turn = flood.asked * flood.together;

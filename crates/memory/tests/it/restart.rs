@@ -29,7 +29,7 @@ pub(super) fn reloaded(
     MemoryStore::load(Cursor::new(bytes), at(now), bound, when_full).unwrap()
 }
 
-/// What keys are asked for.
+/// One kind of key: its policy and its requests.
 struct Kind {
     name: &'static str,
     /// Policies of keys, in turn; none: each key has one of its own.

@@ -110,12 +110,11 @@ fn take_contended_key_rate_is_exact() {
     let elapsed = last.into_inner() - first.into_inner();
     let most = 100 + elapsed / 1_000;
     println!("figure: one key, 8 threads: {passed:?} admitted of {most} in {elapsed} us");
-    // None is lost either, unless nobody asks for so long that the burst is full again.
+    // None is lost either, unless a pause between requests is long enough for the burst to be full again.
     assert!((most / 2..=most).contains(&passed.into_inner()));
 }
 
-/// Few keys are asked for often and most hardly ever, as in life; each is compared with an oracle of
-/// three lines.
+/// A few keys are frequent and most are rare, as in production; each is compared with an oracle of three lines.
 #[test]
 fn take_many_keys_admit_exactly_their_limits() {
     let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);

@@ -49,7 +49,7 @@ fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
     fail_over_under_load(&mut cluster);
 }
 
-/// Waiting clients get an error that tells them to retry, and nothing is decided on state that has moved.
+/// Waiting clients get an error that names the new node, and nothing is decided on state that has moved.
 fn move_slot_with_waiting_clients(cluster: &Cluster) {
     let (from, slot) = cluster.home("{wait}");
     let to = (from + 1) % 3;

@@ -67,7 +67,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
         assert!(ask_again(&server, &mut draw, &hold, &mut lost), "{hold}");
         let renew = format!("SG.RENEW k{key} {RATE} s{stream} TTL 3600000000");
         assert!(ask_again(&server, &mut draw, &renew, &mut lost));
-        // Some are never settled. A settle may be told that its first copy has ended the hold.
+        // Some are never settled. The reply to a settle may be that its first copy has ended the hold.
         if stream % 5 > 0 {
             let settle = format!("SG.SETTLE k{key} {RATE} s{stream} USED {used}");
             ask_again(&server, &mut draw, &settle, &mut lost);

@@ -56,7 +56,7 @@ const HELD: [&str; 5] = [
     "token-bucket:5/1m:refill=interval,concurrency:9/1s",
 ];
 
-/// A random operation on holds of few keys at `at`. Some keys are asked under several policies.
+/// A random operation on holds of few keys at `at`. Some keys are used under several policies.
 fn call_hold(draw: &mut Draw, at: u64) -> String {
     let number = draw.below(12);
     let turn = if number > 8 { draw.below(5) } else { number };

@@ -290,7 +290,7 @@ local function take_all(keys, given)
     return type(flat[2]) == 'string' and say_zone(tested) or all_and_each(flat)
 end
 
--- A function that is asked about a key only.
+-- Registers a function that only reads a key.
 local function looker(name, look)
     return function(keys, given)
         if #keys ~= 1 then

@@ -123,8 +123,7 @@ local function parse_policy(text)
     return nil, 'SGPOLICY ' .. raised.message .. (several and ' (limit ' .. count .. ')' or '')
 end
 
--- Policies by their texts, so that one need not be parsed again: at most so many, and none that is
--- long. When there are more, all are forgotten.
+-- Cache of parsed policies by their texts: bounded, and without long texts. It is cleared when it is full.
 local MOST_POLICIES, LONGEST_TEXT = 1024, 512
 local policies, policies_known = {}, 0
 

@@ -1,6 +1,6 @@
 -- Periods in the text of a policy: `250ms`, `60s`, `1m`, `2h`, `1d`, `1w`.
 --
--- Numbers here are strings of decimal digits, since any may be written, and an error tells what was.
+-- Numbers here are strings of decimal digits, because a text may contain any number, and an error repeats it.
 
 -- Units, longest first, as a small factor of a power of ten in microseconds, with their words; the first
 -- is the one that is written out.
@@ -13,7 +13,7 @@ local UNITS = {
 -- Without a number these are periods of the calendar.
 local CALENDAR = { 'day', 'week', 'month', 'year' }
 local SIMILAR = { '1d', '1w', '30d', '365d' }
--- 2^64 - 1: what is longer is told as this.
+-- 2^64 - 1: longer periods are printed as this.
 local LONGEST = '18446744073709551615'
 
 local function digits_trim(digits)

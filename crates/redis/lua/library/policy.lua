@@ -18,7 +18,7 @@ local function algorithm(definition)
     end
 end
 
--- What stands between a number of requests and its period, in the limits of other tools.
+-- The text between a number of requests and its period, in the limits of other tools.
 local REQUESTS = { 'requests', 'request', 'reqs', 'req', 'r', '' }
 local RATES = { rps = 's', rpm = 'm', rph = 'h', rpd = 'd' }
 

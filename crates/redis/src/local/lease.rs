@@ -91,8 +91,8 @@ impl Leases {
         &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
     }
 
-    /// Hands `cost` units out, or says what is to be asked for. What cannot be used any more is put
-    /// into `expired`.
+    /// Hands out `cost` units, or returns the units to request from the store. Units that have expired are added to
+    /// `expired`.
     pub(crate) fn take(
         &self,
         key: &[u8],

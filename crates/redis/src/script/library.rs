@@ -34,8 +34,8 @@ pub struct Library;
 impl Library {
     /// Its name.
     pub const NAME: &'static str = "sluicegate";
-    /// Its version. It stands in the second line of the text, behind `-- version `, so that
-    /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
+    /// Its version. It is in the second line of the text, after `-- version `, so that `FUNCTION LIST LIBRARYNAME
+    /// sluicegate WITHCODE` shows which version is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     /// The names of its functions.
     pub const FUNCTIONS: [&'static str; 11] = [

@@ -131,7 +131,7 @@ fn fast(policy: &Policy, initial_state: &[u8]) -> Option<Vec<u8>> {
     match policy.limits() {
         [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, initial_state),
         [Limit::SlidingLog(limit)] if !limit.count_all() && limit.keep().is_none() => {
-            // N and P stand in the byte form too, and there behind version, number and machine.
+            // The byte form contains N and P too, after version, number and machine.
             Some([&[0; 4], initial_state.get(3..13)?, initial_state.get(..13)?].concat())
         }
         _ => None,

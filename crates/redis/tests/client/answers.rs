@@ -100,7 +100,7 @@ async fn script_missing_on_the_server_is_sent_again() {
             assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
         }
     }
-    // Each once for all who ask at once, and once for the next.
+    // One script for all concurrent requests, and one for the next.
     let sent = store.counters().scripts_sent;
     assert!((100..=140).contains(&sent), "{sent}");
 }
@@ -157,7 +157,7 @@ async fn denial_cache_denial_ends_when_the_store_would_allow() {
         let cached = store.take(b"k", &rule, 1).await.unwrap();
         let Some(Retry::After(told)) = cached.retry() else { continue };
         assert!(told <= wait);
-        // Who waits as told passes: nobody else is here.
+        // A client that waits for `retry_after` passes, because there is no other.
         crate::servers::pass(told).await;
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
@@ -196,8 +196,8 @@ async fn take_many_several_keys_answers_in_order() {
 
 #[tokio::test]
 async fn store_client_clock_off_decides_the_same() {
-    // The client's clock enters only as a guess of which windows of a calendar to send; one that is far
-    // off is told once more.
+    // The client's clock only selects which windows of a calendar to send; if it is far off, the server requests the
+    // windows that it needs.
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rule = rule("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");

@@ -34,7 +34,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     }
     assert_eq!(store.counters().redirects, 0, "the map was right");
 
-    // A hot slot moves while it is asked for.
+    // A hot slot moves while requests for it arrive.
     let (from, slot) = cluster.home("{hot}1");
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
@@ -106,7 +106,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
             *primary = (old + 3) % 6;
             let mut told = None;
             until("the replica takes over", async || {
-                // It gives up after five seconds, and is then to be told again.
+                // The failover gives up after five seconds, and must then be requested again.
                 if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
                     let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
                     told = Some(now());
@@ -148,7 +148,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         found.as_millis()
     );
     assert!(worst <= bound && found <= Duration::from_secs(2), "{found:?}");
-    // What is missing is told.
+    // The status names the missing slots.
     let status = store.inspect().await.unwrap();
     assert_eq!(status.servers.len(), 3, "{status:?}");
 }

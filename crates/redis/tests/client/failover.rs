@@ -245,7 +245,7 @@ async fn sentinel_failover_keeps_replicated_holds() {
     }
     let log = std::mem::take(&mut *log.lock().unwrap());
     let through = log.iter().filter(|hold| hold.granted < killed && hold.ended > killed).count();
-    // A settle whose reply was lost is told that the hold is not open, too: that counts as lost here.
+    // A settle whose reply was lost also returns that the hold is not open: that counts as lost here.
     let lost = log.iter().filter(|hold| hold.is_lost).count();
     let mut changes: Vec<_> =
         log.iter().flat_map(|hold| [(hold.granted, 1_isize), (hold.ended, -1)]).collect();

@@ -27,7 +27,7 @@ const POLICIES: [&str; 8] = [
     "fixed-window:1000/1h,sliding-log:100/1h",
 ];
 
-/// How a key is asked about.
+/// How a request reaches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Take,
@@ -167,7 +167,7 @@ async fn flap(outage: Outage) {
     back().await;
     let (mut worst, mut least) = (0.0_f64, f64::MAX);
     for Subject { rule, way, most, admitted, .. } in &subjects {
-        // What recovers meanwhile, rounded up.
+        // What recovers during the test, rounded up.
         let bound = most + begin.elapsed().as_secs() * most / 3600 + 1;
         assert!(*admitted <= bound, "{rule:?} {way:?}: {admitted} admitted, bound {bound}");
         let part = *admitted as f64 * 100.0 / *most as f64;

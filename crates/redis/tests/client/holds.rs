@@ -20,7 +20,7 @@ use crate::{
 
 const FAULTS: [Fault; 5] = [Fault::Delay, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset];
 
-/// Nothing drains meanwhile.
+/// Nothing drains during a test.
 const RATE: &str = "fixed-window:1000000/365d";
 const TTL: Option<Duration> = Some(Duration::from_secs(600));
 
@@ -41,8 +41,8 @@ impl Faulty {
         Self { store, proxy, policy: RATE.parse().unwrap(), lost: AtomicUsize::new(0) }
     }
 
-    /// Applies an operation until the store has answered: a client repeats what it has no reply to. Whether it was
-    /// allowed, and how often it was asked for.
+    /// Applies an operation until the store has answered: a client repeats a request without a reply. Returns whether
+    /// it was allowed, and the number of requests.
     async fn hold(&self, fault: Fault, operation: HoldOperation<'_>) -> (Option<Retry>, usize) {
         self.proxy.set(fault);
         let (mut retry, mut attempts) = (None, 0);
@@ -156,7 +156,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             let answer = store.apply_hold(b"k", &policy, operation).await.ok();
             let answer = answer.filter(|answer| answer.source == Source::Store);
             at_once += usize::from(answer.is_some());
-            // The first copy of a settle has ended the hold, which the second one is told.
+            // The first copy of a settle has ended the hold, as the reply to the second one says.
             let is_settle = matches!(operation, HoldOperation::Settle { .. });
             assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
             repeated += usize::from(answer.is_some_and(|it| !it.allowed()));

@@ -1,4 +1,4 @@
-//! Commands that a server executes after nobody waits for them any more (RELIABILITY 57).
+//! Commands that a server executes after the client has given up waiting (RELIABILITY 57).
 
 use std::time::Duration;
 

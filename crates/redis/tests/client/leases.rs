@@ -31,7 +31,7 @@ async fn lease_hot_key_is_taken_in_chunks() {
 async fn lease_unused_units_are_returned_exactly_once() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    // Nothing drains meanwhile.
+    // Nothing drains during the test.
     let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
@@ -45,7 +45,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
     assert_eq!(used().await, 100);
     let counters = store.counters();
     assert_eq!(counters.lease_forfeited, 0, "{counters:?}");
-    // The same without being told to, when the time of the lease is over.
+    // The same without `flush`, when the time of the lease is over.
     for _ in 0..10 {
         let _ = store.take(b"k", &rule, 1).await.unwrap();
     }
@@ -112,7 +112,7 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
         admitted as f64 * 100.0 / could as f64
     );
     assert!(admitted <= bound);
-    // A busy machine may not have let them ask for all that there was.
+    // On a busy machine the threads may have requested less than was available.
     let asked = could.min(8 * 1500);
     assert!(admitted * 100 >= asked * 80, "{admitted} of {asked}");
 }

@@ -124,7 +124,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
     );
 }
 
-/// A store that is not there when it is first asked for, as a server does when it starts.
+/// A store that is unavailable at its first request, as when a server starts before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     listen();

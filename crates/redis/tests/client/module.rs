@@ -26,7 +26,7 @@ async fn store(server: &Server, modules: bool) -> RedisStore {
     RedisStore::connect_with(&server.url(), options).await.unwrap()
 }
 
-/// Both write what both read, whatever is asked, and whoever is asked next.
+/// Module and scripts read each other's state, in any order, for every operation.
 #[tokio::test]
 async fn module_and_scripts_alternate_on_the_same_bytes() {
     for engine in ENGINES {
@@ -56,7 +56,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     _ => Operation::Take(1),
                 };
                 let answer = store.apply(&key, rule, operation).await.unwrap();
-                // Whatever comes back meanwhile takes an hour.
+                // Units that recover between the calls take an hour.
                 remaining = match operation {
                     Operation::Charge(cost) => remaining - i64::from(cost),
                     Operation::Refund(cost) => remaining + i64::from(cost),
@@ -90,7 +90,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
         });
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
-        // Who connects takes and resets once, to see whether it may.
+        // A new connection takes and resets once, to see whether it may.
         let asked = by_module.store + 2;
         assert_eq!((by_module.module, by_script.module), (asked, 0), "{engine:?}");
     }
@@ -116,7 +116,7 @@ async fn module_reservation_is_that_of_the_policy() {
     assert!(error.to_string().contains("does not hold a string"), "{error}");
 }
 
-/// Nobody who asks notices, and no unit is lost or given twice.
+/// No request fails, and no unit is lost or given twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn module_loaded_and_unloaded_under_load_causes_no_error() {
     const UNITS: u32 = 3_000;

@@ -62,7 +62,7 @@ async fn multi_key_one_server_decides_together_and_denials_are_cached() {
     let denied = ask(b"anna").await;
     assert_eq!((denied.decision.allowed(), denied.key, denied.source), (false, 0, Source::Store));
     assert!(denied.each[1].allowed() && denied.each[1].remaining == 2);
-    // It stands, also for who asks about her alone; nobody else has paid for it.
+    // The denial is remembered, also for requests for her key alone; no other key was charged for it.
     assert_eq!(ask(b"anna").await.source, Source::Cache);
     assert_eq!(store.take(b"anna", &user, 1).await.unwrap().source, Source::Cache);
     assert_eq!(ask(b"ben").await.decision.remaining, 1);

@@ -29,8 +29,8 @@ use crate::{
 const RATE: u64 = 200;
 const BURST: u64 = 50;
 
-/// A way to a server that can be cut: then nothing passes either way, nor is a connection closed. What was
-/// sent meanwhile arrives after the healing, as TCP sends it again.
+/// A link to a server that can be cut: then nothing passes either way, and no connection is closed. Bytes that were
+/// sent during the cut arrive after it, as TCP sends them again.
 struct Wire {
     port: u16,
     open: watch::Sender<bool>,

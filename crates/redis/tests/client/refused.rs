@@ -80,7 +80,7 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
     }
 }
 
-/// A prefix that the user may not use: no node is worth asking, and yet another key may be.
+/// A prefix that the user may not use: no node is unavailable because of it, and other keys still work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     for engine in ENGINES {
@@ -97,7 +97,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         let why = store.unavailable().unwrap();
         assert!(why.contains("NOPERM") || why.contains("ACL"), "{why}");
         assert!(why.contains("sg:test:probe"), "{why}");
-        // Whoever may choose keys takes none from others.
+        // A client that may choose keys does no harm to others.
         for _ in 0..3 {
             assert_eq!(take(b"limits:k").await, Source::Store);
             assert_eq!(store.unavailable(), None, "{engine:?}");
@@ -136,7 +136,7 @@ async fn breaker_module_without_scripts_leaves_it_closed() {
     until("the breaker closes", async || store.unavailable().is_none()).await;
 }
 
-/// Each node of a cluster is asked, whichever slot the key of the probe is in.
+/// Each node of a cluster is probed, whatever the slot of the probe's key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_without_memory_is_unavailable() {
     let cluster = Cluster::start(Engine::Redis70, &[]);

@@ -92,7 +92,7 @@ async fn sentinel_failovers_cost_a_burst_each() {
         primary.kill();
         let before = decided.load(Ordering::Relaxed);
         let killed = now();
-        // A sentinel may need a second to see that the replica has done what it was told.
+        // A sentinel may need a second to see that the replica has followed its command.
         until("a sentinel names the replica", async || {
             sentinels.iter().any(|sentinel| {
                 let ask = "SENTINEL GET-MASTER-ADDR-BY-NAME main";

@@ -29,8 +29,8 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> D
     start.elapsed()
 }
 
-/// Lets time pass that a test is about: between requests, in a proxy, until a limit admits again. Never
-/// to wait for something, which is asked for ([`until`]).
+/// Lets time pass that is the subject of a test: between requests, in a proxy, until a limit admits again. To wait
+/// for a condition, use [`until`].
 pub(crate) async fn pass(span: Duration) {
     let mut interval = tokio::time::interval(span.max(Duration::from_nanos(1)));
     interval.tick().await;

@@ -1,4 +1,4 @@
-//! Where the store is, as whom it is asked, and what is wrong with it.
+//! URL, user and password of the store, and errors in them.
 
 use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
 use sluicegate_redis::RedisStore;

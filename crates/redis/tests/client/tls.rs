@@ -67,7 +67,7 @@ impl Drop for Files {
     }
 }
 
-/// A server that speaks TLS at the port told, and plain text at its own.
+/// A server that speaks TLS at the returned port, and plain text at its own.
 fn server(files: &Files, clients: &str) -> (Server, u16) {
     let port = free_port();
     let server = Server::with(
@@ -88,7 +88,7 @@ fn server(files: &Files, clients: &str) -> (Server, u16) {
     (server, port)
 }
 
-/// One that asks for no certificate; the authority of its own is in `server.ca`.
+/// A server that requires no client certificate; the authority of its own is in `server.ca`.
 pub(crate) fn simple_server() -> (Server, Files, u16) {
     let files = Files::new();
     let [servers, clients] = ["servers", "clients"].map(authority);

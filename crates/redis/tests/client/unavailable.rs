@@ -1,4 +1,4 @@
-//! While the server is away: stopped, killed, full (RELIABILITY 15, 19, 21).
+//! While the server is unavailable: stopped, killed, full (RELIABILITY 15, 19, 21).
 
 use std::time::Duration;
 

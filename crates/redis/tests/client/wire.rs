@@ -74,7 +74,7 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    // Nothing drains meanwhile.
+    // Nothing drains during the test.
     let rule: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
     let used =

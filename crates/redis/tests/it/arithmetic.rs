@@ -10,7 +10,7 @@ use sluicegate_testing::{Engine, Server};
 
 const WIDE: &str = include_str!("../../lua/wide.lua");
 
-/// Runs `muldiv` for four numbers after the other, and tells quotient and rest of each as digits.
+/// Runs `muldiv` on each group of four numbers, and returns quotient and remainder of each as digits.
 const ASK: &str = "
     local told = {}
     for i = 1, #ARGV, 4 do

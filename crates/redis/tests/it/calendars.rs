@@ -1,4 +1,4 @@
-//! Windows of the calendar: the script knows none, and says which it must be told.
+//! Windows of the calendar: the script has none, and requests those that it needs.
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};

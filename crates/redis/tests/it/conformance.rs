@@ -44,8 +44,8 @@ fn script_redis_6_2_decides_as_core() {
     passes_the_kit(Engine::Redis62);
 }
 
-/// Logs that are full for long: their events are cut off and appended to as bytes, and written anew
-/// only when an offset outgrows its field.
+/// Logs that stay full: their events are cut off and appended to as bytes, and written again only when an offset
+/// outgrows its field.
 #[test]
 fn script_long_logs_decide_as_core() {
     let server = Server::start(Engine::Redis70);
@@ -119,8 +119,8 @@ fn script_log_events_that_are_gone_stay_gone() {
     }
 }
 
-/// Where more logs are asked for than there were, those left over begin with what the log with the longest
-/// period saw: of equals, the first that was written.
+/// If the new policy has more logs than the old one, the additional ones begin with the events of the log with the
+/// longest period: among equals, of the first that was written.
 #[test]
 fn script_logs_of_equal_periods_first_is_carried_over() {
     let server = Server::start(Engine::Redis70);

@@ -80,7 +80,7 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
     }
 }
 
-/// What version 1 wrote, in which the rest of a TAT has four bytes, is read and written anew.
+/// State of version 1, in which the rest of a TAT has four bytes, is read, and written in the current version.
 #[test]
 fn script_state_of_version_1_is_read() {
     let server = Server::start(Engine::Redis70);

@@ -252,7 +252,7 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
         let left: i64 = redis::cmd("PTTL").arg("user123").query(connection).unwrap();
         assert!(left > 3_000 && left <= 4_001, "{left}");
 
-        // What asks only may be asked of a replica.
+        // Functions that only read may be called on a replica.
         let only = |name: &str, rest: &[&str], connection: &mut Connection| -> Value {
             let mut ask = redis::cmd("FCALL_RO");
             ask.arg(name).arg(1).arg("user123").arg(rest).query(connection).unwrap()
@@ -345,7 +345,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
     assert!(none.unwrap_err().to_string().contains("wrong number of arguments for 'sg_take'"));
 }
 
-/// Names and values that stand one after the other.
+/// Names and values in turn.
 fn field<'a>(described: &'a [Value], name: &str) -> &'a Value {
     let mut pairs = described.chunks(2);
     let found = pairs.find(|pair| pair[0] == Value::BulkString(name.into()));

@@ -59,8 +59,8 @@ fn script_key_expires_when_it_has_recovered() {
                 let stored: Vec<u8> = redis::cmd("GET").arg(policy).query(connection).unwrap();
                 let after = server_time(connection);
                 let entry = Entry::decode(&stored).unwrap();
-                // It ends no sooner than told, and no later than the core would keep it by more
-                // than rounding, and by what the calls took.
+                // It ends no sooner than the reply says, and no later than the core would keep it by more than
+                // rounding and the time of the calls.
                 let ends = u64::try_from(expiry(connection, policy)).unwrap() * 1000;
                 let least = before.as_micros() + micros(decision.reset_after);
                 let most = after.as_micros() + micros(entry.lifetime(before)) + 5_000;
@@ -89,7 +89,7 @@ fn script_test_key_lives_for_an_hour() {
             let least = if policy.to_string().ends_with("3h") { 10_790_000 } else { 3_590_000 };
             assert!(left > least && left <= least + 10_000, "{key}: {left}");
 
-            // Nobody else may say what time it is.
+            // Other keys may not set the time.
             let error = Store::run(connection, &plan, b"sg:tes:x", &arguments).unwrap_err();
             let expected =
                 "ERR invalid time argument: expected it only with keys that begin with `sg:test:`";

@@ -1,4 +1,4 @@
-//! The scripts as a store that the conformance kit can ask: the time is an argument.
+//! The scripts as a store for the conformance kit: the time is an argument.
 
 use std::collections::HashMap;
 

@@ -18,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// A command, and what it asks of the core.
+/// A command, and the same operation for the core.
 fn command(numbers: &mut Numbers, policy: &str, key: &str, now: u64) -> (String, Operation) {
     let cost = u32::try_from(numbers.below(5)).unwrap();
     let (name, extra, operation) = match numbers.below(9) {

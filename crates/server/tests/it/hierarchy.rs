@@ -164,7 +164,7 @@ fn hierarchy_in_redis_is_one_decision() {
     }
 }
 
-/// With a hash tag each is one script; without, they are asked in order, and given back.
+/// With a hash tag each request is one script; without, the keys are taken in order, and given back.
 #[test]
 fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
     let cluster = Cluster::start(Engine::Redis70, &[]);

@@ -31,7 +31,7 @@ const UNITS: usize = 5;
 const TTL: u64 = 1_000_000;
 const POLICY: &str = "concurrency:5/1s";
 
-/// How holds are asked for.
+/// The command that opens holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Server,
@@ -293,7 +293,7 @@ fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, Known>) ->
             before < closed + TTL,
             "{way:?}: denied at {before}, all were killed before {closed}"
         );
-        // The answer says when they are free, and no other client asks.
+        // The answer says when they are free, and no other client sends requests.
         assert!(due == 0 || before < due, "{way:?}: denied at {before}, and due at {due}");
         due = after + u64::try_from(answer[3]).unwrap();
         rest(Duration::from_micros(300));

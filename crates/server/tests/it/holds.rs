@@ -64,7 +64,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once() {
         assert!(ask(&format!("SG.RENEW {key} {policy} {id} TTL 3600000000")));
         // Every fifth is never settled.
         if stream % 5 > 0 {
-            // It may be told that the hold is not open, by its first copy.
+            // The reply may be that the hold is not open, because of the first copy.
             ask(&format!("SG.SETTLE {key} {policy} {id} USED {used}"));
         }
         expected[stream % 2] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();

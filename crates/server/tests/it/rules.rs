@@ -131,7 +131,7 @@ fn reload_after_a_symbolic_link_is_swapped() {
     }
 }
 
-/// Every answer is by one version: both names always stand for the same number.
+/// Every answer is by one version: both names always have the same number.
 #[test]
 fn reload_batch_sees_one_version() {
     let reloads = size(RELOADS, 200);

@@ -153,7 +153,7 @@ fn redis_store_batch_beyond_the_budget_is_rejected_in_order() {
     assert_eq!(server.told("buffer_bytes"), 0);
 }
 
-/// A pipeline that is longer than what is asked at a time.
+/// A pipeline that is longer than one batch.
 #[test]
 fn redis_store_long_pipelines_are_answered_in_full() {
     let store = Server::start(Engine::Valkey91);
@@ -182,7 +182,7 @@ fn redis_store_long_pipelines_are_answered_in_full() {
                 (_, other) => panic!("{other:?}"),
             }
         }
-        // Each of 500 keys is asked about eight times at least.
+        // Each of 500 keys gets at least eight requests.
         assert_eq!(allowed, 5 * 500);
     });
 }
@@ -343,7 +343,7 @@ fn settings_that_exclude_a_store_are_rejected() {
     });
     assert!(both.starts_with("invalid --store-prefix together with --test-clock"), "{both}");
     assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("unknown scheme `http`"));
-    // A store that is away is waited for.
+    // The server waits for a store that is unavailable.
     assert_eq!(refused(&|_, _| {}), "");
 }
 

@@ -100,7 +100,7 @@ impl Clients {
     }
 }
 
-/// `clients` whose requests are a Poisson process of this percentage of the limit each, for so long.
+/// `clients` whose requests are a Poisson process of this percentage of the limit each, for `minutes`.
 fn poisson(clients: u32, percent: u32, minutes: u64) -> Compared {
     // The specification knows whole requests in a period: the period is a hundred of the limit's.
     let count = LIMIT * percent * clients;
@@ -165,8 +165,8 @@ fn bursts_are_decided_wrongly_more_often_but_never_let_twice_the_limit_through()
     }
 }
 
-/// Who knows the windows spends the limit just before an edge, and then all that comes free: 2N at the
-/// worst, as `SEMANTICS.md` says, less the one that is not yet free.
+/// A client that knows the windows spends the limit just before an edge, and then all units as they become free: 2N
+/// at the worst, as `SEMANTICS.md` says, less the one that is not yet free.
 #[test]
 fn sliding_counter_adversary_gets_less_than_twice_the_limit() {
     let edge = START + MINUTE - 1;

@@ -24,7 +24,7 @@ use super::{
 /// Lifetime of a hold that is not renewed. Renewals come three times in it, so after a kill at least two thirds of it
 /// are left: more than the network needs to close the connection to the provider.
 const TTL: Duration = Duration::from_secs(3);
-/// A gateway that waits for room asks again after this time.
+/// A gateway that waits for free units tries again after this time.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One of the processes that share the limits of the provider.

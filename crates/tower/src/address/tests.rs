@@ -48,7 +48,7 @@ fn prefixes_set_the_size_of_networks() {
     }
 }
 
-/// The address by `X-Forwarded-For`, behind so many proxies.
+/// The address by `X-Forwarded-For`, behind `proxies` proxies.
 fn behind(proxies: usize, values: &[&str]) -> String {
     let headers: Vec<_> = values.iter().map(|value| ("x-forwarded-for", *value)).collect();
     found(ClientAddress::x_forwarded_for(proxies), Some("10.0.0.1:1"), &headers).unwrap()

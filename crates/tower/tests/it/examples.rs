@@ -1,4 +1,4 @@
-//! The examples, asked by real clients.
+//! The examples, with real clients.
 
 #![allow(dead_code, reason = "their `main` is not called")]
 #![allow(unreachable_pub, reason = "they are programs of their own")]

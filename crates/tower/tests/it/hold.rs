@@ -290,7 +290,7 @@ async fn hold_long_stream_is_renewed_until_it_is_dropped() {
         frames.send(data("a")).unwrap();
         let mut body = response.into_body();
         assert!(body.frame().await.unwrap().is_ok());
-        // Nobody reads the body, as with a client that is slow; and the service takes long.
+        // The body is not read, as with a slow client, and the service takes long.
         let request = setup.start().await;
         for _ in 0..20 {
             pass(Duration::from_secs(1)).await;

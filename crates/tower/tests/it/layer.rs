@@ -1,4 +1,4 @@
-//! Who passes, under which key, at which cost; and what is said of it.
+//! Which requests pass, under which key, at which cost; and the headers of the response.
 
 use std::{
     convert::Infallible,
@@ -173,7 +173,7 @@ async fn layer_functions_choose_policy_and_cost() {
         assert_eq!(status(&service, paid("/7654321")).await, 200);
         assert_eq!(status(&service, paid("/21")).await, 429);
         assert_eq!(status(&service, paid("/1")).await, 200);
-        // More than is ever admitted: there is no time to tell.
+        // More than is ever admitted: there is no time for `Retry-After`.
         let never = answer(&service, paid("/very/very/long")).await;
         assert_eq!(never.status(), 429);
         assert!(!never.headers().contains_key("retry-after"), "{never:?}");

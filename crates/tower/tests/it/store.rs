@@ -25,7 +25,7 @@ pub(crate) struct Virtual {
     away: AtomicBool,
 }
 
-/// The store is away.
+/// The store is unavailable.
 #[derive(Debug)]
 pub(crate) struct Away;
 

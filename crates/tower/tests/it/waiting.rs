@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, in time that is told.
+//! Requests that wait until they are allowed, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ fn service(
     (store, service)
 }
 
-/// Asks in a task, and tells when it was answered, in milliseconds, and what.
+/// Sends a request in a task; returns when it was answered, in milliseconds, and the status.
 fn ask<S>(service: &S) -> JoinHandle<(u128, u16)>
 where
     S: Service<Request<()>, Response = Response<String>> + Clone + Send + 'static,
@@ -88,7 +88,7 @@ async fn wait_window_is_tried_again() {
             }
         }
         passed.sort_unstable();
-        // One a window. Who asks first in the last one is luck.
+        // One per window. Which request comes first in the last one depends on chance.
         assert!(passed.starts_with(&[0, 1, 2]) && passed.len() <= 4, "{passed:?}");
     }
 }
@@ -146,7 +146,7 @@ async fn wait_cancelled_request_releases_reservation() {
         waiting[1].abort();
         settle().await;
         assert_eq!(backlog(), 180);
-        // Who passes keeps what it has.
+        // A request that passes keeps its units.
         let [first, _, third] = <[_; 3]>::try_from(waiting).unwrap();
         assert_eq!(first.await.unwrap().1, 200);
         assert_eq!(third.await.unwrap().1, 200);

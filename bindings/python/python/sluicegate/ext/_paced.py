@@ -73,7 +73,7 @@ class Pace:
             if lacks > 0:
                 yield "take", (key_of_pause(key), policy_of(millis, self._policy.on_error), lacks)
         except StoreError:
-            # The response is there, and the next request asks the store again.
+            # The response has arrived; the next request queries the store again.
             return
 
     def again(self, method: str, status: int, sent: int) -> bool:

@@ -1,4 +1,4 @@
-//! A real Envoy asks `serve` about every request, and does as it is told.
+//! A real Envoy queries `serve` about every request, and applies its answers.
 
 mod concurrency;
 pub(crate) mod proxy;
@@ -12,7 +12,7 @@ use sluicegate_testing::eventually;
 use self::proxy::{Client, Envoy, Upstream, example};
 use crate::server::Server;
 
-/// A limit that both forms of rules say: so many a user, for longer than any test runs.
+/// The limit in both forms of rules: requests per user, for longer than any test runs.
 const LIMIT: usize = 100;
 const USERS: usize = 20;
 
@@ -92,7 +92,7 @@ fn envoy_rules_of_both_forms_admit_their_limits() {
         let rules = File::new(form, &rules);
         let (server, upstream) = (serve(&rules), Upstream::start());
         let envoy = Envoy::start(form, &server.grpc, &upstream, patient);
-        // Each client asks for all users in turn.
+        // Each client sends requests for all users in turn.
         let clients = 4;
         let counts: Vec<[usize; 2]> = thread::scope(|scope| {
             let ask = || {

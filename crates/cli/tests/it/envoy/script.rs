@@ -1,4 +1,4 @@
-//! `examples/envoy/run.sh`, run as it stands: only the ports are others, so that it disturbs nobody.
+//! `examples/envoy/run.sh`, run unchanged except for the ports, which must be free.
 
 use std::{
     env, fs,

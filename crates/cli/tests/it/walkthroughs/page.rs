@@ -1,12 +1,12 @@
-//! What a page has a reader do, in order.
+//! The steps that a page gives the reader, in order.
 //!
 //! - A block that follows a line that ends in ``Save as `NAME`:`` is a file.
 //! - A block that follows a line that ends in ``This is `PATH`:`` is a file of the repository.
-//! - A block in `console` has commands after `$ `, each with what it prints.
-//! - A block in `sh` has programs that run until they are stopped, a line each. The ports that a comment behind
-//!   one names are those on which it listens.
-//! - Of what commands print, a line of `...` stands for any lines; `<!-- numbers vary -->` before a block
-//!   says that its numbers may be others, and `<!-- order varies -->` that its lines may come in another order.
+//! - A block in `console` has commands after `$ `, each followed by its output.
+//! - A block in `sh` has programs that run until they are stopped, one per line. A comment at the end of a line names
+//!   the ports on which the program listens.
+//! - In output, a line of `...` matches any lines; `<!-- numbers vary -->` before a block permits other numbers, and
+//!   `<!-- order varies -->` another order of its lines.
 //!
 //! Other blocks are for reading.
 

@@ -16,7 +16,7 @@ use sluicegate_testing::eventually_within;
 
 use crate::harness::{Folder, PATIENCE};
 
-/// How it is started: what it needs, and nothing that goes out or asks anybody.
+/// The flags of the browser: what it needs, and no requests to other hosts.
 const FLAGS: [&str; 10] = [
     "--headless",
     "--remote-debugging-pipe",

@@ -23,7 +23,7 @@ rules:
   - {name: export, match: {path: /export}, key: client, policy: 'fixed-window:30/1m', shadow: true}
 ";
 
-/// Traffic that looks like that of people: a few ask much, many ask little, and it goes up and down.
+/// Traffic that looks like that of people: a few keys are frequent, many are rare, and the rate goes up and down.
 fn traffic(server: &Running, until: &AtomicBool) {
     let mut peer = server.connect();
     let mut client = Client::connect(server);
@@ -50,7 +50,7 @@ fn traffic(server: &Running, until: &AtomicBool) {
         for _ in 0..count {
             peer.hear();
         }
-        // And a proxy that asks by the rules.
+        // And a proxy whose requests the rules decide.
         let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
         let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));

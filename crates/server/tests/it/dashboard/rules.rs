@@ -62,7 +62,7 @@ fn frames_have_decisions_of_rules() {
     assert_eq!((&said["version"], &said["count"]), (&1.into(), &2.into()));
     assert!(said["rules"][0]["title"].as_str().unwrap().starts_with("login"), "{said}");
     assert_eq!(said["policies"][0]["text"], "gcra:30/1m");
-    // Keys that rules ask about are seen as others are.
+    // Keys that rules produce are shown as others are.
     let frame = viewer.until(|frame| frame["hot"]["denied"][0]["key"].is_string());
     let denied = &frame["hot"]["denied"][0];
     assert!(denied["key"].as_str().unwrap().starts_with("rule:login|"));

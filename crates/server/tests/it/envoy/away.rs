@@ -1,4 +1,4 @@
-//! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whatever asked for the denial.
+//! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whichever setting caused it.
 
 use sluicegate_core::OnError;
 use std::time::Duration;

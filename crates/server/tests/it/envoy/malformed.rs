@@ -80,8 +80,8 @@ impl Raw {
         [headers, frame(DATA, END_STREAM, self.last, body)].concat()
     }
 
-    /// Sends bytes and a ping, and reads until that comes back: then what was asked before it has at
-    /// least begun. `false`: the connection was ended.
+    /// Sends bytes and a ping, and reads until the reply to the ping arrives: then all earlier requests have at least
+    /// begun. `false`: the connection was ended.
     fn send(&mut self, bytes: &[u8], outcomes: &mut Outcomes) -> bool {
         let ping = frame(PING, 0, 0, b"are you?");
         if self.stream.write_all(&[bytes, &ping].concat()).is_err() {

@@ -116,7 +116,7 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     assert!((55..=60).contains(&heard.field("retry-after").parse::<u64>().unwrap()));
     assert_eq!(told(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
 
-    // Nothing was charged meanwhile, on the other key of the gate either.
+    // Nothing was charged, on the other key of the gate either.
     for key in keys {
         let heard = operator.post("/admin/unblock", &json!({"key": key}));
         assert_eq!(heard.json()["existed"], true);

@@ -41,7 +41,7 @@ fn response_names_the_source() {
         (heard.status, heard.json()["source"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(say("/v1/take"), (200, "store".to_owned()));
-    // The other server has the same state, whichever face is asked.
+    // The other server has the same state, over either protocol.
     assert_eq!(other.connect().integers("SG.TAKE k gcra:1/1h:burst=2")[..3], [1, 2, 0]);
     assert_eq!(say("/v1/take"), (429, "store".to_owned()));
     assert_eq!(say("/v1/take"), (429, "cache".to_owned()));

@@ -18,7 +18,7 @@ const PRIORITY: u8 = 2;
 const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
 
-/// Frames that ask nothing and cost a client next to nothing do not occupy a worker.
+/// Frames that request nothing and cost a client next to nothing do not occupy a worker.
 #[test]
 fn http_2_frames_without_a_request_give_way() {
     let server = server(|config| config.workers = Some(1));

@@ -43,8 +43,8 @@ fn wait_us_stop_denies_waiting_requests() {
     assert_eq!(client.hear().status, 429);
 }
 
-/// A request that waits by the name of a policy is answered by the policy that it was charged by, even if the
-/// rules change meanwhile.
+/// A request that waits by the name of a policy is answered by the policy that charged it, even if the rules change
+/// while it waits.
 #[test]
 fn wait_us_response_is_about_the_policy_of_the_request() {
     let folder = Folder::new();

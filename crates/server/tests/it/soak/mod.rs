@@ -118,7 +118,7 @@ fn server_under_mixed_load_counts_everything() {
     let seconds = size("SLUICEGATE_SOAK_SECONDS", 3) as f64;
     let server = &process.server;
     let files = process.open_files_at_rest();
-    // What was asked until here.
+    // The number of commands so far.
     let before = server.told("total_commands_processed");
     let mut control = Client::connect(server);
     let (seen, resident, reloads) = press(&process, seconds);
