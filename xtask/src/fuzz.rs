@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_and_a_time_may_be_given() {
+    fn parse_accepts_a_target_and_a_time() {
         assert_eq!(parse(&[]).unwrap(), (None, 60));
         assert_eq!(parse(&["resp"]).unwrap(), (Some("resp"), 60));
         assert_eq!(parse(&["--seconds", "5"]).unwrap(), (None, 5));

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_after_a_hold_has_expired_charges_it_or_gives_its_room_back() {
+    fn usage_after_a_hold_has_expired_charges_it_or_frees_its_units() {
         for (policy, expected) in [("concurrency:9/1h", (2, 7)), ("fixed-window:9/1h", (5, 4))] {
             let (policy, mut entry) = (policy.parse().unwrap(), None);
             for (id, cost, millis) in [(b"a", 2, 60_000), (b"b", 3, 1)] {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_where_it_is() {
+    fn migrated_states_log_is_borrowed() {
         let [writer, reader]: [Policy; 2] =
             ["sliding-log:9/1h", &["sliding-log:9/2h"; 8].join(",")]
                 .map(|text| text.parse().expect("a policy"));
@@ -168,7 +168,7 @@ mod tests {
 
     /// What a request costs that changes the policy does not depend on the length of the log.
     #[test]
-    fn a_log_that_several_limits_continue_is_not_copied() {
+    fn migrate_log_continued_by_several_limits_is_not_copied() {
         let [one, eight]: [Policy; 2] =
             ["sliding-log:900/1h", &["sliding-log:800/2h"; 8].join(",")]
                 .map(|text| text.parse().expect("a policy"));

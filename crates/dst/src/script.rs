@@ -11,9 +11,9 @@
 //! 500 0 fault restart-server 40 1000
 //! ```
 //!
-//! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of so many bytes.
+//! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of 2097152 bytes.
 //!
-//! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave so many bytes of replies unread; it
+//! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
 //! stops after the last step, or with `drain` once it is idle.
 //!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds

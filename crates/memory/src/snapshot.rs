@@ -6,7 +6,7 @@
 //!   a key       kind is the length of what follows, at most 2^30: the encoded entry
 //!   in a slot   kind is 2^31 and the length: a key whose state was in its slot, so that its policy had a number
 //!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
-//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share so many bits
+//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share this many bits
 //!               are denied until then, because one of them was dropped
 //! end: hash 0, kind 0xffffffff | how many keys, 8 bytes | SHA-256 of all before it, 32 bytes
 //! ```

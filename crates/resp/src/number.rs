@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_end_is_given_up() {
+    fn number_without_end_is_an_error() {
         assert_eq!(read(&"1".repeat(MAX_NUMBER - 1)), Ok(None));
         assert_eq!(read(&"1".repeat(MAX_NUMBER)), Err(ENDLESS));
         assert_eq!(read(&format!("{}\r\n", "1".repeat(MAX_NUMBER))), Err(ENDLESS));

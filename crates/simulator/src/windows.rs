@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_counting_every_window(
+        fn windows_agree_with_counting_every_window(
             mut times in proptest::collection::vec(0..200_u64, 0..80),
             spans in proptest::collection::btree_set(1..90_u64, 1..5),
         ) {

@@ -104,7 +104,7 @@ fn root(release: &Release) -> Result<PathBuf> {
     }
     certificates(&root)?;
     archive::copy(&release.built.program, &root.join("usr/bin/sluicegate"))?;
-    // Not the user that builds the image, so that the image's user owns its files.
+    // The user that builds the image cannot give files to the image's user.
     let state = root.join("var/lib/sluicegate");
     fs::create_dir_all(&state)?;
     fs::set_permissions(&state, fs::Permissions::from_mode(0o1777))?;

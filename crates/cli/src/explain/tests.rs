@@ -125,14 +125,14 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_policy_has_its_words() {
+fn explain_each_algorithm_prints_its_text() {
     for (text, words) in WORDS {
         assert_eq!(in_words(&text.parse().unwrap()), *words, "{text}");
     }
 }
 
 #[test]
-fn several_policies_are_told_apart() {
+fn explain_several_policies_separates_them_with_a_blank_line() {
     let policies = ["gcra:1/1s", "gcra:2/1s"].map(|text| text.parse().unwrap());
     let mut out = Vec::new();
     explain(&policies, &mut out).unwrap();

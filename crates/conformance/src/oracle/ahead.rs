@@ -35,7 +35,7 @@ impl Ahead<'_> {
     }
 
     /// The units that must be left for a request to pass.
-    fn asked(&self, cost: &Q) -> Q {
+    fn needed(&self, cost: &Q) -> Q {
         let own = if self.limit.machine().borrows() { Q::one() } else { cost.clone() };
         own + self.ledger.held(self.limit)
     }
@@ -43,7 +43,7 @@ impl Ahead<'_> {
     /// Whether a request passes at `now`.
     pub(super) fn passes(&self, cost: &Q) -> bool {
         !self.is_never(cost)
-            && self.limit.machine().passes(&self.state, &self.now, &self.asked(cost))
+            && self.limit.machine().passes(&self.state, &self.now, &self.needed(cost))
     }
 
     fn is_never(&self, cost: &Q) -> bool {
@@ -67,11 +67,11 @@ impl Ahead<'_> {
             if start.passes(cost) {
                 return Some(start.now);
             }
-            let (machine, asked) = (self.limit.machine(), start.asked(cost));
-            if &asked > machine.capacity() {
+            let (machine, needed) = (self.limit.machine(), start.needed(cost));
+            if &needed > machine.capacity() {
                 return None;
             }
-            let then = &start.now + machine.retry_after(&start.state, &start.now, &asked);
+            let then = &start.now + machine.retry_after(&start.state, &start.now, &needed);
             end.is_none_or(|end| then < end).then_some(then)
         };
         let then = self.segments().into_iter().find_map(passes_at);

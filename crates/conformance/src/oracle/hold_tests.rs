@@ -146,7 +146,7 @@ fn held_counts_metered_holds_only_except_for_concurrency() {
 }
 
 #[test]
-fn room_is_asked_for_cost_and_held() {
+fn hold_needs_free_units_for_its_cost_beside_the_held() {
     let mut key = Key::under("fixed-window:5/10s");
     assert_eq!(short(&key.hold(0, "a", 3, 2 * S)), (true, 2, Some(0), 12 * S));
     assert!(!key.take(0, 3).allowed);
@@ -162,7 +162,7 @@ fn room_is_asked_for_cost_and_held() {
 }
 
 #[test]
-fn room_borrow_needs_one_unit_beside_the_held_and_is_never_never() {
+fn hold_borrow_needs_one_unit_beside_the_held_and_is_never_never() {
     for policy in ["gcra:5/5s:borrow", "token-bucket:5/5s:borrow:refill=interval"] {
         let mut key = Key::under(policy);
         assert!(key.hold(0, "a", 4, S).allowed);

@@ -4,7 +4,7 @@
 //! A key is one number: the theoretical arrival time (TAT), when the next unit would come if
 //! traffic were perfectly paced. A token bucket that is refilled continuously holds
 //! `burst - (tat - now) / T` tokens; a leaky bucket as a meter holds `(tat - now) / T` units: the
-//! same number, read from the other end. The queue also tells whom it admits when to depart.
+//! same number, read from the other end. The queue also returns the time of departure of a request that it admits.
 //!
 //! Time is counted in *ticks* of `1/n` µs, where `n/p` is the rate in lowest terms (units per µs).
 //! The emission interval `T` is then exactly `p` ticks, so no rate is ever rounded.

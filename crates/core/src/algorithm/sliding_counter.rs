@@ -1,4 +1,4 @@
-//! Sliding counter: two counts stand in for the log.
+//! Sliding counter: two counts approximate the log.
 //!
 //! The window slides over two windows of the clock, and what was admitted in the previous one is
 //! taken as spread evenly over it. It needs two numbers a key, and errs a little: up to `2N` pass

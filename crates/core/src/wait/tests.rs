@@ -51,7 +51,7 @@ fn wait_different_costs_pass_in_order_of_arrival() {
 }
 
 #[test]
-fn kill_head_next_one_asks() {
+fn kill_head_next_waiter_tries() {
     let mut world = World::default();
     assert!(world.apply("gcra:2/2h", Operation::Take(1)).allowed());
     let large = world.wait("gcra:2/2h", 2, 100 * HOUR);
@@ -72,7 +72,7 @@ fn kill_behind_head_changes_nothing_for_others() {
 }
 
 #[test]
-fn timeout_head_overtaken_is_denied_and_next_one_asks() {
+fn timeout_head_overtaken_is_denied_and_next_waiter_tries() {
     let (mut world, policy) = (World::default(), "gcra:1/10s:burst=1");
     assert!(world.apply(policy, Operation::Take(1)).allowed());
     let head = world.wait(policy, 1, 15 * SECOND);

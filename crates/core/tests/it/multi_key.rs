@@ -32,7 +32,7 @@ proptest! {
 
     /// The oracle, which is written from the semantics alone, decides on one key under all limits.
     #[test]
-    fn it_is_one_policy_of_all_limits(
+    fn multi_key_take_equals_one_policy_of_all_limits(
         policies in policies(),
         steps in prop::collection::vec((0..1_500_000_u64, 1..4_u32), 1..60),
     ) {
@@ -63,7 +63,7 @@ proptest! {
 
     /// A multi-key take that is denied charges no key, and a peek changes nothing.
     #[test]
-    fn what_is_denied_leaves_all_as_it_was(
+    fn multi_key_take_denied_changes_no_entry(
         policies in prop::collection::vec(0..5_usize, 2..4),
         steps in prop::collection::vec((0..900_000_u64, 1..4_u32), 1..40),
     ) {
@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_decided_about_no_key() {
+fn multi_key_take_of_no_key_is_an_error() {
     assert_eq!(
         apply_multi_key(MultiKeyOperation::Take, &mut [], Timestamp::EPOCH),
         Err(MultiKeyError::MissingKey)

@@ -201,7 +201,7 @@ fn check_departures(limit: &Limit, passed: &[Passed]) {
 
 /// RELIABILITY 2.
 #[test]
-fn no_interval_of_any_history_has_more_than_promised() {
+fn take_no_interval_of_any_history_exceeds_the_bound() {
     let histories = size("SLUICEGATE_PROMISES", 10_000);
     let (mut intervals, mut takes) = (0, 0);
     for seed in 0..histories {
@@ -268,7 +268,7 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
 
 /// RELIABILITY 2: liveness.
 #[test]
-fn no_client_at_or_below_the_rate_is_denied() {
+fn take_client_at_or_below_the_rate_is_never_denied() {
     let histories = size("SLUICEGATE_PROMISES", 10_000);
     let (mut clients, mut takes) = (0, 0_u64);
     for seed in 0..histories {
@@ -300,7 +300,7 @@ fn no_client_at_or_below_the_rate_is_denied() {
 
 /// RELIABILITY 4: no window of a sliding log, wherever it begins, has more than `N`.
 #[test]
-fn no_window_of_a_long_sliding_log_has_more_than_promised() {
+fn sliding_log_no_window_of_a_long_log_exceeds_the_limit() {
     const PERIOD: u64 = 60_000_000;
     let events = size("SLUICEGATE_LOG_EVENTS", 100_000);
     for (n, costs) in [(1, 1), (100, 1), (100, 7), (1000, 50)] {

@@ -21,7 +21,7 @@ fn reset_returns_whether_state_existed() {
 }
 
 #[test]
-fn nothing_is_kept_of_what_stores_nothing() {
+fn apply_without_effect_stores_no_key() {
     let store = MemoryStore::new();
     let once = policy("fixed-window:1/1s");
     for operation in

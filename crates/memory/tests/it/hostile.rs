@@ -81,7 +81,7 @@ fn keys_that_collide_under_an_unkeyed_hash_cost_what_others_cost() {
 /// The attacker sees how long each answer takes, keeps the keys that took longest, and makes more
 /// that are like them, over and over.
 #[test]
-fn keys_chosen_by_how_long_they_take_lead_nowhere() {
+fn keys_chosen_by_their_time_stay_fast() {
     let count = size("SLUICEGATE_HOSTILE", 100_000);
     let generations = 20;
     let each = usize::try_from(count / generations).unwrap();

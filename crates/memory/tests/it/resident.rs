@@ -17,7 +17,7 @@ struct Flood {
     name: &'static str,
     /// The policy of the key with this number.
     policy: fn(u64) -> Policy,
-    /// How often each key is requested, in turn with `count` others.
+    /// How often each key is requested, in turn with `together` others.
     asked: u64,
     together: u64,
     /// How long each request comes after the one before, in microseconds.

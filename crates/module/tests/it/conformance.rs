@@ -75,7 +75,7 @@ impl MultiKeyHoldSubject for OverTheWire {
     }
 }
 
-fn several_keys_return_what_core_returns(engine: Engine) {
+fn multi_key_take_returns_what_core_returns(engine: Engine) {
     let server = with_test_clock(engine);
     let mut subject = OverTheWire(server.peer());
     check_multi_key(&mut subject, 400_000, 150, Shape::default());
@@ -144,7 +144,7 @@ fn random_histories_return_what_core_returns(engine: Engine) {
 }
 
 on_both! {
-    several_keys_return_what_core_returns
+    multi_key_take_returns_what_core_returns
     module_passes_conformance
     random_histories_return_what_core_returns
     random_histories_of_holds_return_what_core_returns

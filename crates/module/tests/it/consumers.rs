@@ -29,7 +29,7 @@ fn digest(peer: &mut Peer) -> String {
 }
 
 /// Takes from keys of every kind until `body` has ended, and at least for a while before and after that.
-fn while_asked(server: &Server, body: impl FnOnce()) {
+fn during_requests(server: &Server, body: impl FnOnce()) {
     let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let ended = SetOnDrop(&done);
@@ -80,14 +80,14 @@ fn late_replica_gets_all_changes(engine: Engine) {
     assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), before + 1, "it counts");
     let replica = Server::with(engine, &[]);
     let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
-    while_asked(&primary, || {
+    during_requests(&primary, || {
         replica.peer().say(&follow).unwrap();
         link_is_up(&replica);
         assert!(!is_replication_idle(&mut peer));
     });
     agree(&primary, &replica);
     // A replica that reconnects continues with the backlog, which must not have a gap.
-    while_asked(&primary, || {
+    during_requests(&primary, || {
         peer.say("CLIENT KILL TYPE replica").unwrap();
         assert!(!is_replication_idle(&mut peer));
     });
@@ -99,7 +99,7 @@ fn late_append_only_file_gets_all_changes(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     peer.until(is_replication_idle);
-    while_asked(&server, || {
+    during_requests(&server, || {
         peer.say("CONFIG SET appendonly yes").unwrap();
         assert!(!is_replication_idle(&mut peer));
         peer.until(|it| {
@@ -122,10 +122,10 @@ fn promoted_replica_replicates(engine: Engine) {
     let other = Server::with(engine, &["--replicaof", &replica_of]);
     link_is_up(&heir);
     link_is_up(&other);
-    while_asked(&primary, || {});
+    during_requests(&primary, || {});
     heir.peer().say("REPLICAOF NO ONE").unwrap();
     let follow = format!("REPLICAOF 127.0.0.1 {}", heir.port());
-    while_asked(&heir, || {
+    during_requests(&heir, || {
         assert!(!is_replication_idle(&mut heir.peer()));
         other.peer().say(&follow).unwrap();
         link_is_up(&other);

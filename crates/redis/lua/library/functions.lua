@@ -1,11 +1,11 @@
--- The functions. Each takes one key, but sg_takeall, and what the command of the same name takes:
+-- The functions. Each takes one key (sg_takeall several) and the arguments of the command of the same name:
 --
 -- FCALL sg_take    1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_peek    1 key policy [cost] [COST cost] [AT us]                 also by FCALL_RO
 -- FCALL sg_charge  1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_refund  1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_reserve 1 key policy [cost] [COST cost] [MAXWAIT us] [AT us]
---     reply: the seven integers of a decision, as main.lua tells them
+--     reply: the seven integers of a decision, as main.lua returns them
 -- FCALL sg_hold    1 key policy id [COST cost] [TTL us] [AT us]
 -- FCALL sg_settle  1 key policy id [USED units] [AT us]
 -- FCALL sg_renew   1 key policy id [TTL us] [AT us]

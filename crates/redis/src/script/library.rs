@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_says_name_and_version() {
+    fn library_text_contains_name_and_version() {
         assert!(Library::text().starts_with("#!lua name=sluicegate\n"));
         assert_eq!(Library::version_of(Library::text()), Some(Library::VERSION));
         assert_eq!(Library::version_of("#!lua name=other\nlocal x"), None);

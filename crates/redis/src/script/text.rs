@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_small_and_have_no_comments() {
+    fn script_text_is_small_and_has_no_comments() {
         for policy in ["gcra:30/1m", "sliding-log:1/1s", "gcra:1/1s,fixed-window:1/day"] {
             let text = script(policy).text();
             assert!(text.len() < 56_000, "{policy}: {} bytes", text.len());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sha1_is_that_of_the_text() {
+    fn script_sha1_is_that_of_the_text() {
         let script = Script::new("return 1".to_owned());
         assert_eq!(script.sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
     }

@@ -52,7 +52,7 @@ async fn store_every_operation_is_answered_by_every_engine() {
 }
 
 #[tokio::test]
-async fn store_decision_is_one_round_trip() {
+async fn store_decision_takes_one_round_trip() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let calls = || {

@@ -154,7 +154,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
 }
 
 #[tokio::test]
-async fn cluster_half_up_is_an_error_that_says_so() {
+async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     let node = Cluster::node(Engine::Redis70, &[]);
     node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());

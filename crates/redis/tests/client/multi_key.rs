@@ -113,7 +113,7 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn multi_key_several_nodes_are_asked_in_order_and_refunded() {
+async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let user: PreparedPolicy = "fixed-window:100/1h".parse().unwrap();

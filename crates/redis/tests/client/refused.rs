@@ -80,7 +80,8 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
     }
 }
 
-/// A prefix that the user may not use: no node is unavailable because of it, and other keys still work.
+/// The user may not use the prefix: the store counts as unavailable, but the breakers stay closed, and takes of other
+/// keys work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     for engine in ENGINES {
@@ -97,7 +98,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         let why = store.unavailable().unwrap();
         assert!(why.contains("NOPERM") || why.contains("ACL"), "{why}");
         assert!(why.contains("sg:test:probe"), "{why}");
-        // A client that may choose keys does no harm to others.
+        // Other keys are still decided by the store.
         for _ in 0..3 {
             assert_eq!(take(b"limits:k").await, Source::Store);
             assert_eq!(store.unavailable(), None, "{engine:?}");

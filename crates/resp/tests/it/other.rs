@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_to_the_letter_is_read_by_both(value in values()) {
+    fn decode_agrees_with_another_decoder(value in values()) {
         let mut bytes = Vec::new();
         write(&value, &mut bytes);
         let taken = bytes.len();

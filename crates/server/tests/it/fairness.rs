@@ -68,7 +68,7 @@ fn figure(what: &str, times: &[Duration]) {
 
 /// The work of a command does not grow with the stored events of a key, and many commands give way to others.
 #[test]
-fn commands_on_a_large_key_give_way() {
+fn fairness_commands_on_a_large_key_yield() {
     let server = one_worker();
     let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
     fill(&server, "large", events);
@@ -127,7 +127,7 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
 /// order. A command behind it is decided after all of it. It takes a few milliseconds at most: long commands
 /// have many turns, which `decide` tests.
 #[test]
-fn long_command_gives_way_between_its_items() {
+fn fairness_long_command_yields_between_its_items() {
     let server = one_worker();
     let events = COPIED;
     fill(&server, "large", events);
@@ -147,7 +147,7 @@ fn long_command_gives_way_between_its_items() {
 }
 
 #[test]
-fn long_http_request_gives_way_between_its_takes() {
+fn fairness_long_http_request_yields_between_its_takes() {
     let server = Running::with(|config| {
         config.workers = Some(1);
         config.http.address = Some(any_port());
@@ -192,7 +192,7 @@ fn stop_behind_expensive_commands_ends_within_five_seconds() {
 
 /// Clients that send as much as they can have turns as short as others.
 #[test]
-fn greedy_pipelines_give_way() {
+fn fairness_greedy_pipelines_yield() {
     let server = one_worker();
     let seconds = size("SLUICEGATE_GREEDY_SECONDS", 1);
     let stop = AtomicBool::new(false);
@@ -252,7 +252,7 @@ fn beside_pipelines(
 
 /// A turn is as short with long replies: it continues over all writes.
 #[test]
-fn long_replies_give_way() {
+fn fairness_long_replies_yield() {
     let server = one_worker();
     let clients = size("SLUICEGATE_LISTED_CLIENTS", 600);
     let idle: Vec<_> = (0..clients).map(|_| server.connect()).collect();
@@ -372,7 +372,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
 
 /// Requests that could wait and are answered immediately take no longer turns than others.
 #[test]
-fn waits_answered_at_once_give_way() {
+fn fairness_waits_answered_at_once_yield() {
     let server = one_worker();
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE w sliding-log:100/1h COST 100")[0], 1);
@@ -386,7 +386,7 @@ fn waits_answered_at_once_give_way() {
 
 /// Few of many slow commands have a turn before other connections are polled.
 #[test]
-fn many_long_commands_give_way() {
+fn fairness_many_long_commands_yield_to_other_clients() {
     let server = one_worker();
     fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 150);

@@ -118,7 +118,7 @@ fn poisson(clients: u32, percent: u32, minutes: u64) -> Compared {
 /// (at 1, 5, 10 and 25 % of it), 4 near it (one each at 75, 90, 110 and 125 %), and 30 that attack (10
 /// with 10 times, 20 with 100 times the limit). That is 36 times Cloudflare's share near the limit.
 #[test]
-fn on_poisson_traffic_hardly_any_decision_is_wrong() {
+fn sliding_counter_poisson_traffic_hardly_any_decision_is_wrong() {
     const CLASSES: [(u32, u32); 10] = [
         (1, 4_000),
         (5, 4_000),
@@ -145,7 +145,7 @@ fn on_poisson_traffic_hardly_any_decision_is_wrong() {
 
 /// Bursts of half the limit and more: what matters is where they lie in the windows of the counter.
 #[test]
-fn bursts_are_decided_wrongly_more_often_but_never_let_twice_the_limit_through() {
+fn sliding_counter_bursts_never_pass_twice_the_limit() {
     let bursts = size("SLUICEGATE_COUNTER_MINUTES", 10) * 100;
     for count in [30, 60, 110] {
         // One a minute, anywhere in it.

@@ -230,7 +230,7 @@ fn page_text_has_contrast_in_light_and_dark() {
 }
 
 #[test]
-fn page_asks_for_the_token_once() {
+fn page_without_a_token_prompts_once() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));

@@ -323,7 +323,7 @@ fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
 }
 
 #[test]
-fn take_all_with_a_key_twice_waits_in_the_line_of_the_key_that_denies() {
+fn take_all_with_a_key_twice_waits_in_the_queue_of_the_denying_key() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();

@@ -74,7 +74,7 @@ fn scrape(running: &Running, accept: &str) -> (String, String) {
 }
 
 #[test]
-fn metrics_text_format_is_sent_when_asked_for() {
+fn metrics_text_format_is_sent_on_request() {
     let running = server(|_| {});
     running.connect().integers("SG.TAKE k gcra:1/1h");
     let (media_type, text) = scrape(&running, "text/plain;version=0.0.4");

@@ -20,7 +20,7 @@ const WINDOW_UPDATE: u8 = 8;
 
 /// Frames that request nothing and cost a client next to nothing do not occupy a worker.
 #[test]
-fn http_2_frames_without_a_request_give_way() {
+fn fairness_http_2_frames_without_a_request_yield() {
     let server = server(|config| config.workers = Some(1));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 60);
     for (name, one) in [

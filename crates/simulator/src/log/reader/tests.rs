@@ -63,7 +63,7 @@ nothing
 }
 
 #[test]
-fn broken_lines_are_counted_and_the_first_told() {
+fn broken_lines_are_counted_and_the_first_is_reported() {
     let mut log = String::new();
     for second in 0..20 {
         log += &line("a", second, "/");
@@ -76,7 +76,7 @@ fn broken_lines_are_counted_and_the_first_told() {
 }
 
 #[test]
-fn lines_that_lie_near_each_other_are_put_in_order() {
+fn lines_near_each_other_are_sorted() {
     let seconds = [10, 12, 11, 11, 30, 27, 40];
     let log: String = seconds.iter().map(|second| line("a", *second, "/")).collect();
     let (told, _, late) = events("combined", "{ip}", log.as_bytes());

@@ -130,7 +130,7 @@ fn adapted(argument: &str, pod: &Value, container: &Value, volumes: &Path) -> St
 }
 
 #[test]
-fn pods_of_both_forms_start_answer_probes_and_ask_for_secrets() {
+fn pods_of_both_forms_start_answer_probes_and_require_secrets() {
     let all = manifests();
     let redis = Redis::with(Engine::Redis70, &["--requirepass", "CHANGE-ME-REDIS-PASSWORD"]);
     let store = redis.url().replace("redis://", "redis://:CHANGE-ME-REDIS-PASSWORD@");
