@@ -72,8 +72,8 @@ function window.unused(limit)
     return limit.used == 0
 end
 
--- When the window that began at `start`, which is not after now, ends or has ended. A window of the
--- calendar ends at the first boundary after its start: that of the window around now, or one before.
+-- The end of the window that began at `start`, which is not after now. A window of the calendar ends at the first
+-- boundary after its start: that of the window around now, or one before.
 local function window_end(limit, start)
     if not limit.calendar then
         return start + limit.period
@@ -88,7 +88,7 @@ local function window_open(limit, now)
     if limit.used > 0 then
         local start = limit.start
         if start >= now then
-            -- It ends later than now, under whatever calendar.
+            -- It ends later than now, under any calendar.
             return now, limit.used
         elseif now < window_end(limit, start) then
             return start, limit.used
@@ -148,7 +148,7 @@ function window.with_used(limit, now, used)
     window_set(limit, now, nil, used)
 end
 
-function window.carry(limit, old, now)
+function window.migrate(limit, old, now)
     local start, used = window_open(old, now)
     if start and now < window_end(limit, start) then
         window_set(limit, now, start, used)

@@ -30,7 +30,7 @@ local function hint_rate(text)
     return smooth and 'gcra:' .. trimmed .. '/' .. smooth, window and 'fixed-window:' .. trimmed .. '/' .. window
 end
 
--- What is expected in place of a limit that has no colon.
+-- The text after "expected" for a limit without a colon.
 local function hint_limit(text, names)
     local smooth, window = hint_rate(text)
     if smooth then
@@ -41,7 +41,7 @@ local function hint_limit(text, names)
     return 'expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`'
 end
 
--- What is expected in place of a name that no algorithm has.
+-- The text after "expected" for an unknown algorithm.
 local function hint_algorithm(name, names)
     local meant = closest(name, names)
     if meant then

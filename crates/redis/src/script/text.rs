@@ -12,7 +12,7 @@ pub(super) const ENCODING: &str = include_str!("../../lua/encoding.lua");
 pub(super) const MIGRATE: &str = include_str!("../../lua/migrate.lua");
 pub(super) const HOLDS: &str = include_str!("../../lua/holds.lua");
 pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
-const QUESTION: &str = include_str!("../../lua/question.lua");
+const REQUEST: &str = include_str!("../../lua/request.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
 pub(super) const DECIDE_ALL: &str = include_str!("../../lua/decide_all.lua");
@@ -74,7 +74,7 @@ impl Script {
     }
 
     /// The script that decides on several keys under these policies.
-    pub(crate) fn together<'a>(policies: impl Iterator<Item = &'a Policy>) -> &'static Self {
+    pub(crate) fn multi_key<'a>(policies: impl Iterator<Item = &'a Policy>) -> &'static Self {
         static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS / 2] =
             [const { OnceLock::new() }; SCRIPTS / 2];
         let limits = policies.flat_map(Policy::limits);
@@ -112,7 +112,7 @@ fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
     parts.extend(own.iter().map(|(_, file)| self::parts(file).0));
     parts.push("others = function()");
     parts.extend(others.iter().map(|(_, file)| self::parts(file).0));
-    parts.extend(["end", MIGRATE, DECIDE, "with_holds = function()", HOLDS, "end", QUESTION, main]);
+    parts.extend(["end", MIGRATE, DECIDE, "with_holds = function()", HOLDS, "end", REQUEST, main]);
     for part in parts {
         compact(part, &mut text);
     }

@@ -1,4 +1,4 @@
--- What both kinds of question have: a time, and calendars.
+-- Parts of the request for one key and for several: a time, and calendars.
 
 -- The time: the server's, unless `at` is given, which only keys of tests may have. Or nothing, and the reply.
 local function clock(at)
