@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn span_is_exact() {
-        for (micros, told) in [
+        for (micros, actual) in [
             (0, "0"),
             (1, "1us"),
             (50_000, "50ms"),
@@ -104,7 +104,7 @@ mod tests {
             (129_600_000_000, "36h"),
             (172_800_000_000, "2d"),
         ] {
-            assert_eq!(span(micros), told);
+            assert_eq!(span(micros), actual);
         }
     }
 

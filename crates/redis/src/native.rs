@@ -20,7 +20,10 @@ const MAX_SPAN: u64 = 1 << 50;
 
 /// Whether the server has the module. A user without the permission to check most likely may not use it either.
 pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {
-    connection.send_packed_command(&probe_command()).await.is_ok_and(|told| lists_command(&told))
+    connection
+        .send_packed_command(&probe_command())
+        .await
+        .is_ok_and(|actual| lists_command(&actual))
 }
 
 /// The command that checks for the module.

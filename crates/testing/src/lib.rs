@@ -36,4 +36,4 @@ pub use folder::Folder;
 pub use module::{module, target};
 pub use peer::{Peer, integers};
 pub use server::{Server, free_port};
-pub use timeout::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
+pub use timeout::{SetOnDrop, TEST_TIMEOUT, eventually, eventually_within, now, rest, size, until};

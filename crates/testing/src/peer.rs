@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// A number in the reply of `INFO`.
-    pub fn told(&mut self, section: &str, name: &str) -> u64 {
+    pub fn info_value(&mut self, section: &str, name: &str) -> u64 {
         let text = self.text(&format!("INFO {section}"));
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()

@@ -55,7 +55,7 @@ fn config_flags_override_the_environment_and_that_the_file() {
         "# http-token is not set",
         "# rules is not set",
     ] {
-        assert!(text.lines().any(|told| told == *line), "`{line}` is not in:\n{text}");
+        assert!(text.lines().any(|actual| actual == *line), "`{line}` is not in:\n{text}");
     }
     assert!(!text.contains("hunter2"));
     // What is printed can be read, and then says the same. A masked secret is not taken for the secret.

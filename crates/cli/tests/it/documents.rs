@@ -41,15 +41,15 @@ fn documents_commands_print_and_draw_the_same() {
         let text = fs::read_to_string(&path).unwrap();
         let blocks = blocks(&text);
         assert!(!blocks.is_empty(), "{document} has no command");
-        let (mut told, mut at) = (String::new(), 0);
+        let (mut actual, mut at) = (String::new(), 0);
         for Block { words, output } in blocks {
             let printed = run(&root, &folder, &words);
             if !bless {
                 let stands = &text[output.clone()];
                 assert_eq!(stands, printed, "{document}: {words:?}; `cargo xtask figures`");
             }
-            told += &text[at..output.start];
-            told += &printed;
+            actual += &text[at..output.start];
+            actual += &printed;
             at = output.end;
             for figure in words.iter().filter_map(|word| word.strip_prefix(FIGURES)) {
                 let stands = root.join(FIGURES).join(figure);
@@ -64,7 +64,7 @@ fn documents_commands_print_and_draw_the_same() {
             }
         }
         if bless {
-            fs::write(&path, told + &text[at..]).unwrap();
+            fs::write(&path, actual + &text[at..]).unwrap();
         }
     }
     fs::remove_dir_all(&folder).unwrap();

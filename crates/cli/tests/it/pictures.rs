@@ -35,12 +35,12 @@ fn scenario(name: &str) -> String {
     scenarios().join(name).to_str().unwrap().to_owned()
 }
 
-fn assert_golden(name: &str, told: &str) {
+fn assert_golden(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("SLUICEGATE_BLESS").is_some() {
-        fs::write(&path, told).unwrap();
+        fs::write(&path, actual).unwrap();
     }
-    assert_eq!(told, fs::read_to_string(&path).unwrap_or_default(), "{name}");
+    assert_eq!(actual, fs::read_to_string(&path).unwrap_or_default(), "{name}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn simulate_synthetic_traffic_equal_seeds_are_equal() {
 #[test]
 fn simulate_conflicting_options_are_an_error() {
     let trace = scenario("queue-200ms.csv");
-    for (arguments, told) in [
+    for (arguments, actual) in [
         (
             &["--plot", "a.png", &trace][..],
             "invalid --plot `a.png`: expected a file that ends in `.svg`",
@@ -202,7 +202,7 @@ fn simulate_conflicting_options_are_an_error() {
     ] {
         let ended = run(&[&["simulate"], arguments].concat(), "");
         assert_eq!(ended.code, Some(2), "{arguments:?}");
-        assert!(ended.err.contains(told), "{}", ended.err);
+        assert!(ended.err.contains(actual), "{}", ended.err);
     }
 }
 

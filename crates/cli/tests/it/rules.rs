@@ -86,8 +86,8 @@ fn rules_check_invalid_file_names_line_and_column() {
 #[test]
 fn rules_test_runs_all_examples() {
     let file = File::new("holds.yaml", RULES);
-    let told = output(&["rules", "test", file.name()], "");
-    assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
+    let actual = output(&["rules", "test", file.name()], "");
+    assert_eq!(actual, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
     let file = File::new("broken.yaml", &RULES.replace("times: 10", "times: 11"));
     let ended = run(&["rules", "test", file.name()], "");
     let expected = "\
@@ -217,14 +217,14 @@ fn reload_signal_reloads_rules() {
     assert!(output(&take, "").starts_with("allowed; 4 of 5 remaining"));
     fs::write(&file.0, rules(7)).unwrap();
     server.signal("-HUP");
-    let mut told = String::new();
+    let mut actual = String::new();
     for _ in 0..2_000 {
-        told = output(&["peek", "k", "@plan", "--server", &server.address], "");
-        if told.contains("of 7") {
+        actual = output(&["peek", "k", "@plan", "--server", &server.address], "");
+        if actual.contains("of 7") {
             break;
         }
     }
-    assert!(told.starts_with("allowed; 6 of 7 remaining"), "{told}");
+    assert!(actual.starts_with("allowed; 6 of 7 remaining"), "{actual}");
     fs::write(&file.0, "policies: [").unwrap();
     server.signal("-HUP");
     assert!(output(&take, "").contains("of 7 remaining"));

@@ -32,6 +32,6 @@ fn schema_document_is_true() {
         });
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let told = said.lines().filter(|line| line.contains("generated") || line.contains("passed"));
-    println!("figure: schemathesis: {}", told.map(str::trim).collect::<Vec<_>>().join("; "));
+    let actual = said.lines().filter(|line| line.contains("generated") || line.contains("passed"));
+    println!("figure: schemathesis: {}", actual.map(str::trim).collect::<Vec<_>>().join("; "));
 }

@@ -42,15 +42,15 @@ impl Server {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut told = |face: &str| {
+        let mut actual = |face: &str| {
             let mut line = String::new();
             out.read_line(&mut line).unwrap();
             let address = line.strip_prefix(face).expect("it says where it listens");
             address.trim_end().to_owned()
         };
-        let address = format!("resp://{}", told("listening on "));
-        let http = told("http on ");
-        let grpc = told("grpc on ");
+        let address = format!("resp://{}", actual("listening on "));
+        let http = actual("http on ");
+        let grpc = actual("grpc on ");
         let err = child.stderr.take();
         Self { child, address, http, grpc, _out: out, err }
     }
@@ -254,12 +254,12 @@ fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
         let keys = batch * 5_000..(batch + 1) * 5_000;
         let lines = keys.map(|key| format!("SG.TAKE key{key} fixed-window:1/12h\r\n"));
         peer.write_all((lines.collect::<String>() + "ECHO end\r\n").as_bytes()).unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(b"$3\r\nend\r\n") {
+        let mut received = Vec::new();
+        while !received.ends_with(b"$3\r\nend\r\n") {
             let mut part = [0; 65_536];
             let count = peer.read(&mut part).unwrap();
             assert!(count > 0);
-            heard.extend_from_slice(&part[..count]);
+            received.extend_from_slice(&part[..count]);
         }
     }
     full.stop("-TERM");
@@ -290,9 +290,9 @@ fn hostile_clients_are_logged_once_a_minute() {
         let mut peer = TcpStream::connect(address).unwrap();
         peer.write_all("AUTH guess\r\n".repeat(10).as_bytes()).unwrap();
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut heard = String::new();
-        peer.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard.matches("-WRONGPASS").count(), 10, "{heard}");
+        let mut received = String::new();
+        peer.read_to_string(&mut received).unwrap();
+        assert_eq!(received.matches("-WRONGPASS").count(), 10, "{received}");
     }
     let log = server.stop("-TERM");
     assert_eq!(warnings(&log, "wrong password"), 1, "{log}");

@@ -43,8 +43,8 @@ fn with_entry_stored_key_reads_entry() {
     for text in ["gcra:3/1m", "sliding-counter:3/1m"] {
         let rule = store.prepare(&policy(text), at(0));
         assert!(take(&store, text.as_bytes(), &rule, 0));
-        let told = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
-        assert_eq!(told.as_deref(), Some(text));
+        let actual = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
+        assert_eq!(actual.as_deref(), Some(text));
     }
     assert_eq!(store.with_entry(b"other", |_| ()), None);
 }

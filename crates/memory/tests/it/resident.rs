@@ -179,7 +179,7 @@ fn store_flood_resident_memory_stays_within_bound() {
         let [_, most] = resident();
         let (took, keys) = ((most - before) * 1024, usage.keys.max(1));
         println!(
-            "\nfigure: {name}: {keys} keys of {} B as told and {} B in truth, {} % of the bound",
+            "\nfigure: {name}: {keys} keys of {} B as actual and {} B in truth, {} % of the bound",
             usage.bytes / keys,
             took / keys,
             took * 100 / bound,

@@ -90,11 +90,11 @@ fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
             .collect();
         let (found, expected) = (ask(&mut ours, &lines), ask(&mut theirs, &lines));
         for ((line, found), expected) in lines.iter().zip(found).zip(expected) {
-            let told = format!("{line}: {found:?}, redis-cell {expected:?}");
-            assert_eq!(found[..3], expected[..3], "{told}");
+            let actual = format!("{line}: {found:?}, redis-cell {expected:?}");
+            assert_eq!(found[..3], expected[..3], "{actual}");
             for (found, expected) in found[3..].iter().zip(&expected[3..]) {
-                assert_eq!(*found == -1, *expected == -1, "{told}");
-                assert!((0..=2).contains(&(found - expected)), "{told}");
+                assert_eq!(*found == -1, *expected == -1, "{actual}");
+                assert!((0..=2).contains(&(found - expected)), "{actual}");
                 between += u64::from(found - expected > 1);
             }
             denied += found[0];

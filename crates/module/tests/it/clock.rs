@@ -32,10 +32,10 @@ impl Clocked {
     /// Sets the clock to an offset from the true time in seconds, and waits until the server has noticed.
     fn jump(&self, peer: &mut Peer, seconds: i64) {
         self.clock.set(seconds);
-        let (told, at) = self.began;
+        let (actual, at) = self.began;
         until("the clock has jumped", || {
             let elapsed = i64::try_from(at.elapsed().as_secs()).unwrap();
-            (time(peer) - told - elapsed).abs_diff(seconds) <= 2
+            (time(peer) - actual - elapsed).abs_diff(seconds) <= 2
         });
     }
 }
@@ -43,7 +43,7 @@ impl Clocked {
 /// The server's clock, in seconds.
 fn time(peer: &mut Peer) -> i64 {
     match peer.say("TIME") {
-        Ok(Value::Array(told)) => match &told[0] {
+        Ok(Value::Array(actual)) => match &actual[0] {
             Value::BulkString(seconds) => str::from_utf8(seconds).unwrap().parse().unwrap(),
             other => panic!("{other:?}"),
         },
@@ -75,11 +75,11 @@ fn clock_jump_admits_at_most_its_refill() {
         clocked.jump(&mut peer, 3600);
         assert_eq!(passes(&mut peer, policy), refilled, "{policy}, an hour on");
         clocked.jump(&mut peer, -3600);
-        let told = take(&mut peer, policy);
-        assert_eq!(told[0], 0, "{policy}, two hours back");
+        let actual = take(&mut peer, policy);
+        assert_eq!(actual[0], 0, "{policy}, two hours back");
         // From empty, the first unit returns within an hour and the two jumps.
-        assert!(told[3] <= 3 * 3_600_000_000, "{policy}: {told:?}");
-        println!("figure: {policy}: held for {} s two hours back", told[3] / 1_000_000);
+        assert!(actual[3] <= 3 * 3_600_000_000, "{policy}: {actual:?}");
+        println!("figure: {policy}: held for {} s two hours back", actual[3] / 1_000_000);
         clocked.jump(&mut peer, 3600);
         assert_eq!(passes(&mut peer, policy), 0, "{policy}, as before");
         peer.say(&format!("SG.RESET {policy}")).unwrap();

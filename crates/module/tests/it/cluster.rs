@@ -61,7 +61,7 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
             let mut peer = node.peer();
             let line = format!("SG.WAIT {{wait}} {policy} TIMEOUT {}", 10_000_000_000_u64);
             let thread = std::thread::spawn(move || peer.say(&line));
-            node.peer().until(|it| it.told("sluicegate", "sluicegate_waiting") == place + 1);
+            node.peer().until(|it| it.info_value("sluicegate", "sluicegate_waiting") == place + 1);
             thread
         })
         .collect();
@@ -70,8 +70,8 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
     node.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
     node.ask::<()>(&format!("MIGRATE 127.0.0.1 {} {{wait}} 0 5000", target.port()));
     for waiter in waiters {
-        let told = waiter.join().unwrap().unwrap_err();
-        assert!(told.starts_with("TRYAGAIN"), "{told}");
+        let actual = waiter.join().unwrap().unwrap_err();
+        assert!(actual.starts_with("TRYAGAIN"), "{actual}");
     }
     // A retry is redirected, and finds the usage.
     let asked = node.peer().error(&format!("SG.TAKE {{wait}} {policy}"));
@@ -102,12 +102,12 @@ fn fail_over_under_load(cluster: &mut Cluster) {
     for _ in 0..size("SLUICEGATE_FAILOVERS", 1) {
         let heir = (primary + 3) % 6;
         rest(BETWEEN);
-        let mut told = None;
+        let mut actual = None;
         until("the replica takes over", || {
             // An attempt ends after five seconds, and is then repeated.
-            if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+            if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
                 let _ = cluster.nodes[heir].try_ask::<()>("CLUSTER FAILOVER");
-                told = Some(now());
+                actual = Some(now());
             }
             rest(Duration::from_millis(10));
             cluster.is_primary(heir) && !cluster.is_primary(primary)
@@ -156,7 +156,7 @@ fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
             },
         };
         match peer.say("SG.TAKE {hot} gcra:200/1s:burst=50") {
-            Ok(Value::Array(told)) => admitted += u64::from(told[0] == Value::Int(1)),
+            Ok(Value::Array(actual)) => admitted += u64::from(actual[0] == Value::Int(1)),
             other => {
                 let moved = matches!(&other, Err(error) if error.starts_with("MOVED") || error.starts_with("READONLY"));
                 if !moved {

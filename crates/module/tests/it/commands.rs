@@ -98,9 +98,10 @@ fn info_counters_add_up(engine: Engine) {
         peer.integers("SG.TAKE k gcra:2/1h");
     }
     peer.error("SG.TAKE k nonsense");
-    let told = ["decisions", "allowed", "denied", "errors", "policies_parsed", "waiting", "panics"]
-        .map(|name| peer.told("sluicegate", &format!("sluicegate_{name}")));
-    assert_eq!(told, [5, 2, 3, 1, 2, 0, 0]);
+    let actual =
+        ["decisions", "allowed", "denied", "errors", "policies_parsed", "waiting", "panics"]
+            .map(|name| peer.info_value("sluicegate", &format!("sluicegate_{name}")));
+    assert_eq!(actual, [5, 2, 3, 1, 2, 0, 0]);
 }
 
 fn denial_with_option_publishes_event(engine: Engine) {
@@ -113,13 +114,13 @@ fn denial_with_option_publishes_event(engine: Engine) {
     peer.integers("SG.TAKE k gcra:1/1h");
     peer.integers("SG.PEEK k gcra:1/1h");
     peer.integers("SG.TAKE k gcra:1/1h");
-    let heard: Vec<(String, String)> = (0..2)
+    let received: Vec<(String, String)> = (0..2)
         .map(|_| listener.get_message().unwrap())
         .map(|it| (it.get_channel_name().to_owned(), it.get_payload().unwrap()))
         .collect();
     let channel = |name: &str, payload: &str| (format!("__{name}"), payload.to_owned());
-    assert_eq!(heard[0], channel("keyspace@0__:k", "sluicegate.denied"));
-    assert_eq!(heard[1], channel("keyevent@0__:sluicegate.denied", "k"));
+    assert_eq!(received[0], channel("keyspace@0__:k", "sluicegate.denied"));
+    assert_eq!(received[1], channel("keyevent@0__:sluicegate.denied", "k"));
 }
 
 /// An allowed take aborts a transaction that watches the key; a denial does not.
@@ -127,7 +128,7 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
     let server = serve(engine);
     let (mut peer, mut other) = (server.peer(), server.peer());
     peer.integers("SG.TAKE k gcra:1/1h");
-    for (line, told) in [
+    for (line, actual) in [
         ("SG.TAKE k gcra:1/1h", false),
         ("SG.PEEK k gcra:1/1h", false),
         ("SG.REFUND k gcra:1/1h", true),
@@ -139,35 +140,35 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
         other.say(line).unwrap();
         peer.say("MULTI").unwrap();
         peer.say("PING").unwrap();
-        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), told, "{line}");
+        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), actual, "{line}");
     }
 }
 
 fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
-    let used = |peer: &mut Peer| peer.told("memory", "used_memory");
+    let used = |peer: &mut Peer| peer.info_value("memory", "used_memory");
     for number in 0..20_000 {
         peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
     }
-    let Ok(Value::Int(told)) = peer.say("MEMORY USAGE key:000000000000") else {
+    let Ok(Value::Int(actual)) = peer.say("MEMORY USAGE key:000000000000") else {
         panic!("no usage")
     };
     let before = used(&mut peer);
     assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(20_000)));
     peer.say("FLUSHALL SYNC").unwrap();
     let each = (before - used(&mut peer)) / 20_000;
-    println!("{engine:?}: {each} bytes a key, MEMORY USAGE {told}");
+    println!("{engine:?}: {each} bytes a key, MEMORY USAGE {actual}");
     // It excludes the entry in the table of expiries, and parts of the entry in the table of keys.
     assert!((60..=180).contains(&each), "{each}");
-    assert!(told > 60 && u64::try_from(told).unwrap() <= each + 16, "{told} of {each}");
+    assert!(actual > 60 && u64::try_from(actual).unwrap() <= each + 16, "{actual} of {each}");
 }
 
 /// Expired keys are removed, and leave no memory.
 fn expired_keys_leave_no_memory(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
-    let before = peer.told("memory", "used_memory");
+    let before = peer.info_value("memory", "used_memory");
     let keys = size("SLUICEGATE_ENDING_KEYS", 20_000);
     for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
@@ -175,7 +176,7 @@ fn expired_keys_leave_no_memory(engine: Engine) {
     peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
     let mut after = 0;
     peer.until(|it| {
-        after = it.told("memory", "used_memory");
+        after = it.info_value("memory", "used_memory");
         after < before + 600_000
     });
     println!("figure: {engine:?}: {before} bytes before {keys} keys came and ended, {after} after");

@@ -87,7 +87,7 @@ fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
     let mut subject = OverTheWire(server.peer());
     check_hold_traces(&mut subject);
     check_hold_histories(&mut subject, 300_000, HISTORIES, Shape::default());
-    assert_eq!(server.peer().told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(server.peer().info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn holds_that_arrive_several_times_charge_once(engine: Engine) {
@@ -133,7 +133,7 @@ fn random_histories_return_what_core_returns(engine: Engine) {
         check_histories(&mut subject, 100_000 * (number + 1), HISTORIES, shape);
     }
     let mut peer = server.peer();
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
     // All keys expire.
     let volatile = peer.text("INFO keyspace");
     let number = |name: &str| -> u64 {

@@ -21,7 +21,7 @@ const POLICIES: [&str; 4] = [
 ];
 
 fn is_replication_idle(peer: &mut Peer) -> bool {
-    peer.told("sluicegate", "sluicegate_replication_idle") == 1
+    peer.info_value("sluicegate", "sluicegate_replication_idle") == 1
 }
 
 fn digest(peer: &mut Peer) -> String {
@@ -75,9 +75,13 @@ fn late_replica_gets_all_changes(engine: Engine) {
     let primary = serve(engine);
     let mut peer = primary.peer();
     peer.until(is_replication_idle);
-    let before = peer.told("persistence", "rdb_changes_since_last_save");
+    let before = peer.info_value("persistence", "rdb_changes_since_last_save");
     assert_eq!(peer.integers("SG.TAKE k gcra:9/1d")[0], 1);
-    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), before + 1, "it counts");
+    assert_eq!(
+        peer.info_value("persistence", "rdb_changes_since_last_save"),
+        before + 1,
+        "it counts"
+    );
     let replica = Server::with(engine, &[]);
     let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
     during_requests(&primary, || {
@@ -103,8 +107,8 @@ fn late_append_only_file_gets_all_changes(engine: Engine) {
         peer.say("CONFIG SET appendonly yes").unwrap();
         assert!(!is_replication_idle(&mut peer));
         peer.until(|it| {
-            it.told("persistence", "aof_rewrite_in_progress") == 0
-                && it.told("persistence", "aof_rewrite_scheduled") == 0
+            it.info_value("persistence", "aof_rewrite_in_progress") == 0
+                && it.info_value("persistence", "aof_rewrite_scheduled") == 0
         });
     });
     let expected = digest(&mut peer);

@@ -40,8 +40,8 @@ fn ask_again(server: &Server, draw: &mut Draw, line: &str, lost: &mut usize) -> 
 }
 
 fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
-    let told = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
-    told[1] - told[2]
+    let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
+    actual[1] - actual[2]
 }
 
 const RATE: &str = "fixed-window:1000000/365d";
@@ -82,7 +82,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
     assert_eq!(found, expected);
     // None of these was settled.
     assert_eq!(in_use(&mut peer, "k3", "concurrency:100/1h"), 20);
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 /// Open holds go with the key: they are settled under its new name, and the copy has its own.

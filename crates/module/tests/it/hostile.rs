@@ -101,7 +101,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
         check(&many);
     }
     println!("{engine:?}: {asked} calls");
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
     assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }
 
@@ -148,7 +148,7 @@ fn key_of_another_program_is_an_error(engine: Engine) {
         assert_eq!(peer.say(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
     }
     assert!(peer.error("SG.RESET list").starts_with("WRONGTYPE"));
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn panic_ends_one_command_only(engine: Engine) {
@@ -157,7 +157,7 @@ fn panic_ends_one_command_only(engine: Engine) {
     let mut panics = 0;
     let mut panicked = |peer: &mut sluicegate_testing::Peer| {
         panics += 1;
-        peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
+        peer.until(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
     };
     let failed = "ERR sluicegate failed on this command";
     for command in table::<&CommandSpec>() {
@@ -186,7 +186,7 @@ fn panic_ends_one_command_only(engine: Engine) {
         let mut waiter = server.peer();
         let thread =
             std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
-        peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+        peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
         peer.say(&format!("SG.PANIC {armed}")).unwrap();
         peer.say("SG.RESET w").unwrap();
         let error = thread.join().unwrap().unwrap_err();

@@ -31,8 +31,8 @@ fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
                     let (mut peer, admitted) = (server.peer(), Arc::clone(&admitted));
                     std::thread::spawn(move || {
                         let line = format!("SG.TAKE k gcra:{LIMIT}/300d");
-                        while let Ok(Value::Array(told)) = peer.say(&line) {
-                            if told[0] == Value::Int(0) {
+                        while let Ok(Value::Array(actual)) = peer.say(&line) {
+                            if actual[0] == Value::Int(0) {
                                 return;
                             }
                             admitted.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
             let line = lines[place % 2];
             let thread = std::thread::spawn(move || peer.say(line));
             let count = u64::try_from(place).unwrap() + 1;
-            server.peer().until(|it| it.told("sluicegate", "sluicegate_waiting") == count);
+            server.peer().until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
             thread
         })
         .collect();

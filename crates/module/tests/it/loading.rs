@@ -35,8 +35,8 @@ fn options_are_settable_by_config(engine: Engine) {
     let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1s AT 5")[0], 1);
     assert_eq!(peer.text("CONFIG SET sluicegate.notify-denials yes"), "OK");
-    let told = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
-    assert!(told.contains("yes"), "{told}");
+    let actual = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
+    assert!(actual.contains("yes"), "{actual}");
     assert!(peer.error("CONFIG SET sluicegate.test-clock no").starts_with("ERR"));
     assert!(peer.error("CONFIG SET sluicegate.notify-denials maybe").starts_with("ERR"));
 }
@@ -65,7 +65,7 @@ fn unload_with_waiting_client_is_rejected(engine: Engine) {
     peer.integers("SG.TAKE k gcra:1/1h");
     let mut waiter = server.peer();
     let thread = std::thread::spawn(move || waiter.say("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
-    peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
     assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
     peer.say("SG.RESET k").unwrap();
     assert!(thread.join().unwrap().is_ok());

@@ -142,7 +142,7 @@ fn ask_at_random(peer: &mut Peer, count: u64) {
             }
         }
     }
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn random_calls_primary_replica_and_files_agree(engine: Engine) {
@@ -174,8 +174,8 @@ fn call_without_change_replicates_nothing(engine: Engine) {
         assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy} COST 3"))[0], 1);
     }
     assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600"), [0, 1, 0, -1, 3600]);
-    let written = peer.told("persistence", "aof_current_size");
-    let dirty = peer.told("persistence", "rdb_changes_since_last_save");
+    let written = peer.info_value("persistence", "aof_current_size");
+    let dirty = peer.info_value("persistence", "rdb_changes_since_last_save");
     for _ in 0..50 {
         for (number, policy) in policies.iter().enumerate() {
             assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy}"))[0], 0);
@@ -189,8 +189,8 @@ fn call_without_change_replicates_nothing(engine: Engine) {
         assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600")[0], 1);
         assert_eq!(peer.integers("CL.THROTTLE new 0 1 3600 0")[0], 0);
     }
-    assert_eq!(peer.told("persistence", "aof_current_size"), written);
-    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), dirty);
+    assert_eq!(peer.info_value("persistence", "aof_current_size"), written);
+    assert_eq!(peer.info_value("persistence", "rdb_changes_since_last_save"), dirty);
     assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(5)));
 }
 
@@ -208,13 +208,13 @@ fn long_log_take_replicates_few_bytes(engine: Engine) {
         assert_eq!(take(&mut peer, 1)[2], remaining);
     }
     assert_eq!(take(&mut peer, 1)[0], 0, "it is full");
-    let before = peer.told("persistence", "aof_current_size");
+    let before = peer.info_value("persistence", "aof_current_size");
     // Each of these expires the oldest event.
     assert_eq!(take(&mut peer, 60_000_000)[0], 1);
     for _ in 0..2000 {
         assert_eq!(take(&mut peer, 30_001)[0], 1);
     }
-    let each = (peer.told("persistence", "aof_current_size") - before) / 2000;
+    let each = (peer.info_value("persistence", "aof_current_size") - before) / 2000;
     println!("{engine:?}: {each} bytes of the append-only file a take in a log of 2000");
     assert!(each < 300, "{each}");
 }

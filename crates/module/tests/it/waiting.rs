@@ -15,7 +15,7 @@ struct WaitingPeer {
 }
 
 impl WaitingPeer {
-    fn hear(self) -> Vec<i64> {
+    fn read_reply(self) -> Vec<i64> {
         integers(&self.thread.join().unwrap().unwrap())
     }
 }
@@ -31,7 +31,7 @@ fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
 }
 
 fn until_waiting(peer: &mut Peer, count: u64) {
-    peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == count);
+    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 
 fn leave(peer: &mut Peer, waiting: WaitingPeer) {
@@ -86,10 +86,13 @@ fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     assert_eq!(peer.say("SG.RESET l"), Ok(Value::Int(1)));
     let mut last = start;
     for (index, waiting) in (0..).zip(waiting) {
-        assert_eq!(waiting.hear()[0], 1);
-        let heard = now();
-        assert!(heard >= last && heard - start >= Duration::from_millis(50 * index), "{index}");
-        last = heard;
+        assert_eq!(waiting.read_reply()[0], 1);
+        let received = now();
+        assert!(
+            received >= last && received - start >= Duration::from_millis(50 * index),
+            "{index}"
+        );
+        last = received;
     }
     until_waiting(&mut peer, 0);
 }
@@ -105,7 +108,7 @@ fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 4000000000")[0], 0);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h COST 2")[3], -1, "never");
-    assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 1);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_waiting"), 1);
     leave(&mut peer, ahead);
 }
 
@@ -132,7 +135,7 @@ fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
         } else {
             assert!(peer.say(waker).is_ok(), "{waker}");
         }
-        assert_eq!(waiter.hear()[0], 1, "{waker}");
+        assert_eq!(waiter.read_reply()[0], 1, "{waker}");
         until_waiting(&mut peer, 0);
     }
 }
@@ -144,7 +147,7 @@ fn kill_head_next_client_passes(engine: Engine) {
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
     let behind = wait_in_queue(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
     leave(&mut peer, ahead);
-    assert_eq!(behind.hear()[0], 1);
+    assert_eq!(behind.read_reply()[0], 1);
 }
 
 fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
@@ -160,7 +163,7 @@ fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let script = b"return redis.call('SG.WAIT', KEYS[1], 'gcra:2/1h', 'TIMEOUT', '10000000000')";
     let reply = peer.ask(&[b"EVAL", script, b"1", b"t"]).unwrap();
     assert_eq!(integers(&reply)[0], 0);
-    assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_waiting"), 0);
 }
 
 fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
@@ -186,10 +189,10 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     let last = wait_in_queue(&server, &line("c"), 2);
     // The hold expires after the timeout: nothing but a settle lets them go.
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
-    assert_eq!(next.hear()[0], 1);
+    assert_eq!(next.read_reply()[0], 1);
     until_waiting(&mut peer, 1);
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} b"))[0], 1);
-    assert_eq!(last.hear()[0], 1);
+    assert_eq!(last.read_reply()[0], 1);
     assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
 }
 
@@ -221,7 +224,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     let Ok(Value::Int(id)) = client.say("CLIENT ID") else { panic!("no id") };
     let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
     assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
-    assert_eq!(next.hear()[0], 1);
+    assert_eq!(next.read_reply()[0], 1);
 }
 
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.

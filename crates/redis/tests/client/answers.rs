@@ -155,10 +155,10 @@ async fn denial_cache_denial_ends_when_the_store_would_allow() {
         let denied = store.take(b"k", &rule, 1).await.unwrap();
         let Some(Retry::After(wait)) = denied.retry() else { continue };
         let cached = store.take(b"k", &rule, 1).await.unwrap();
-        let Some(Retry::After(told)) = cached.retry() else { continue };
-        assert!(told <= wait);
+        let Some(Retry::After(actual)) = cached.retry() else { continue };
+        assert!(actual <= wait);
         // A client that waits for `retry_after` passes, because there is no other.
-        crate::servers::pass(told).await;
+        crate::servers::pass(actual).await;
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
 }

@@ -104,12 +104,13 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         for primary in &mut primaries {
             let old = *primary;
             *primary = (old + 3) % 6;
-            let mut told = None;
+            let mut actual = None;
             until("the replica takes over", async || {
                 // The failover gives up after five seconds, and must then be requested again.
-                if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+                if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6))
+                {
                     let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
-                    told = Some(now());
+                    actual = Some(now());
                 }
                 cluster.is_primary(*primary) && !cluster.is_primary(old)
             })
@@ -168,6 +169,6 @@ async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
     assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
     let status = store.inspect().await.unwrap();
-    let told: Vec<_> = status.problems().map(ToString::to_string).collect();
-    assert!(told.iter().any(|it| it.contains("the cluster serves only ")), "{told:?}");
+    let actual: Vec<_> = status.problems().map(ToString::to_string).collect();
+    assert!(actual.iter().any(|it| it.contains("the cluster serves only ")), "{actual:?}");
 }

@@ -172,7 +172,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
     }
     println!(
         "figure: 36 operations on holds whose replies were lost: {at_once} repeated by the store without an error; \
-         {repeated} of 12 settles were told that they had been applied; {charged} units charged"
+         {repeated} of 12 settles were actual that they had been applied; {charged} units charged"
     );
     assert!(repeated > 0);
 }

@@ -63,8 +63,8 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     Operation::Take(_) if answer.allowed() => remaining - 1,
                     _ => remaining,
                 };
-                let told = i64::from(answer.remaining);
-                assert_eq!(told, remaining.max(0), "{engine:?} {rule:?} turn {turn} {answer:?}");
+                let actual = i64::from(answer.remaining);
+                assert_eq!(actual, remaining.max(0), "{engine:?} {rule:?} turn {turn} {answer:?}");
                 let mut get = redis::cmd("GET");
                 let bytes: Vec<u8> = get.arg(&key).query(&mut server.connect()).unwrap();
                 assert_eq!(Entry::decode(&bytes).unwrap().policy(), rule.policy());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_redis::{Options, RedisStore};
-use sluicegate_testing::{PATIENCE, Server, now};
+use sluicegate_testing::{Server, TEST_TIMEOUT, now};
 
 /// A store with time to spare, for tests that are not about time.
 pub(crate) async fn store_of(server: &Server) -> RedisStore {
@@ -23,7 +23,7 @@ pub(crate) fn patient() -> Options {
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let start = now();
     while !is_so().await {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "not within {TEST_TIMEOUT:?}: {what}");
         pass(Duration::from_millis(1)).await;
     }
     start.elapsed()

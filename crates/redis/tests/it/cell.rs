@@ -124,6 +124,6 @@ fn script_redis_cell_keys_are_an_error_under_other_limits() {
     load.arg("LOAD").arg(sluicegate_redis::script::Library::text());
     load.query::<()>(&mut store.connection).unwrap();
     redis::cmd("SET").arg("k").arg("5").query::<()>(&mut store.connection).unwrap();
-    let told = info.arg("sg_info").arg(1).arg("k").query::<redis::Value>(&mut store.connection);
-    assert_eq!(told.unwrap_err().code(), Some("SGSTATE"));
+    let actual = info.arg("sg_info").arg(1).arg("k").query::<redis::Value>(&mut store.connection);
+    assert_eq!(actual.unwrap_err().code(), Some("SGSTATE"));
 }

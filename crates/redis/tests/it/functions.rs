@@ -303,7 +303,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
         ("take", b"k", &[policy, b"COST", b"1", b"7"]),
     ];
     for (verb, key, rest) in cases {
-        let told = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
+        let actual = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
         let name = format!("SG.{}", verb.to_uppercase());
         let words = [&[name.as_bytes(), key], rest].concat();
         let expected = match parse(&words, Options::default()) {
@@ -320,7 +320,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
             expected.replace(&format!("expected {name} "), &format!("expected FCALL sg_{verb} 1 "));
         let expected = expected.replace(&name, &format!("sg_{verb}"));
         let expected = expected.replace(&name.to_lowercase(), &format!("sg_{verb}"));
-        assert_eq!(told, expected, "{}", key.len());
+        assert_eq!(actual, expected, "{}", key.len());
     }
 
     for (rest, expected) in [
@@ -377,15 +377,15 @@ fn functions_info_describes_state_as_the_server_does() {
         let now = Timestamp::from_micros(1_700_000_000_000_200).unwrap();
         let expected = Description::of(entry.as_ref().unwrap(), now).unwrap();
         let at = now.as_micros().to_string();
-        let told = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
-        let Value::Array(told) = told else { panic!("no array: {told:?}") };
+        let actual = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
+        let Value::Array(actual) = actual else { panic!("no array: {actual:?}") };
         let bulk = |text: &str| Value::BulkString(text.into());
-        assert_eq!(field(&told, "policy"), &bulk(&expected.policy));
-        assert_eq!(field(&told, "reset_after_us"), &Value::Int(expected.reset_after_us));
-        assert_eq!(field(&told, "lifetime_us"), &Value::Int(expected.lifetime_us));
+        assert_eq!(field(&actual, "policy"), &bulk(&expected.policy));
+        assert_eq!(field(&actual, "reset_after_us"), &Value::Int(expected.reset_after_us));
+        assert_eq!(field(&actual, "lifetime_us"), &Value::Int(expected.lifetime_us));
         let length: i64 = redis::cmd("STRLEN").arg(&key).query(connection).unwrap();
-        assert_eq!(field(&told, "bytes"), &Value::Int(length));
-        let Value::Array(limits) = field(&told, "limits") else { panic!("no limits") };
+        assert_eq!(field(&actual, "bytes"), &Value::Int(length));
+        let Value::Array(limits) = field(&actual, "limits") else { panic!("no limits") };
         assert_eq!(limits.len(), expected.limits.len());
         for (limit, expected) in limits.iter().zip(&expected.limits) {
             let Value::Array(limit) = limit else { panic!("no limit") };

@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, heard};
+use crate::store::{Store, parse_reply};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 
@@ -15,8 +15,8 @@ fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operatio
     let plan = Plan::new(&policy.parse().unwrap());
     let arguments = plan.arguments(operation, server_time(connection), None, &[]).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
-    let heard = heard(&plan, operation, &reply).unwrap();
-    let Reply::Decision(decision) = heard else { panic!("no decision") };
+    let reply = parse_reply(&plan, operation, &reply).unwrap();
+    let Reply::Decision(decision) = reply else { panic!("no decision") };
     decision
 }
 

@@ -180,16 +180,17 @@ fn policy_text_is_read_as_by_the_core() {
     let (mut accepted, key) = (0, test_key(b"it"));
     for _ in 0..TEXTS {
         let text = draw.text();
-        let told = call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
+        let actual =
+            call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
         match text.parse::<Policy>() {
             // A zone is unknown here in words of its own, since so are those that the core knows.
             Err(error) if error.message().starts_with("unknown time zone") => {
-                let told = told.unwrap_err();
-                assert!(told.starts_with("SGPOLICY unknown time zone `"), "{text}: {told}");
+                let actual = actual.unwrap_err();
+                assert!(actual.starts_with("SGPOLICY unknown time zone `"), "{text}: {actual}");
             }
-            Err(error) => assert_eq!(told, Err(format!("SGPOLICY {error}")), "{text}"),
+            Err(error) => assert_eq!(actual, Err(format!("SGPOLICY {error}")), "{text}"),
             Ok(policy) => {
-                assert!(told.is_ok(), "{text}: {told:?}");
+                assert!(actual.is_ok(), "{text}: {actual:?}");
                 let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
                 assert_eq!(Entry::decode(&stored).unwrap().policy(), &policy, "{text}");
                 let info = call(connection, "sg_info", &key, &[b"AT", b"1000000"]).unwrap();
@@ -221,8 +222,8 @@ fn policy_text_not_utf_8_is_an_error_with_its_position() {
         b"\xe2\x82\xac\xc3",
     ] {
         let expected = sluicegate_commands::PolicyText::Text(bytes).parse().unwrap_err();
-        let told = call(connection, "sg_take", b"k", &[bytes]);
-        assert_eq!(told, Err(expected.to_string()));
+        let actual = call(connection, "sg_take", b"k", &[bytes]);
+        assert_eq!(actual, Err(expected.to_string()));
     }
 }
 
@@ -234,9 +235,9 @@ fn policy_cache_many_policies_stays_in_bounds() {
     for round in 0..2 {
         for n in 1..3_000 {
             let text = format!("gcra:{n}/1h");
-            let told = call(connection, "sg_peek", b"k", &[text.as_bytes()]).unwrap();
-            let Value::Array(told) = told else { panic!("no array") };
-            assert_eq!(told[1], Value::Int(n), "round {round}");
+            let actual = call(connection, "sg_peek", b"k", &[text.as_bytes()]).unwrap();
+            let Value::Array(actual) = actual else { panic!("no array") };
+            assert_eq!(actual[1], Value::Int(n), "round {round}");
         }
     }
 }

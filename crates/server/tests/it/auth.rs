@@ -107,8 +107,8 @@ fn protocol_limits_before_the_password_are_tight() {
     let mut together = server.connect();
     together.send("AUTH secret\r\n");
     together.ask_bytes(&[b"ECHO", &[b'x'; 16_385]]);
-    assert_eq!(together.hear(), simple("OK"));
-    assert!(matches!(together.hear(), Value::Bulk(_)));
+    assert_eq!(together.read_reply(), simple("OK"));
+    assert!(matches!(together.read_reply(), Value::Bulk(_)));
 }
 
 /// RELIABILITY 61: a connection has at most a thousand guesses a second, and others do not wait for them.
@@ -124,17 +124,17 @@ fn auth_wrong_password_is_delayed_and_counted() {
     let mut other = server.connect();
     assert_eq!(other.say("AUTH secret"), simple("OK"), "nobody else waits for the guesses");
     for _ in 0..tries {
-        assert_eq!(error(&guesser.hear()), WRONG);
+        assert_eq!(error(&guesser.read_reply()), WRONG);
     }
     let took = start.elapsed();
     println!("figure: {tries} wrong passwords on one connection took {took:?}");
     assert!(took >= Duration::from_millis(tries as u64), "{took:?}");
-    let Value::Bulk(told) = other.say("INFO stats") else { panic!("no text") };
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.contains(&format!("login_failures:{tries}\r\n")), "{told}");
+    let Value::Bulk(actual) = other.say("INFO stats") else { panic!("no text") };
+    let actual = String::from_utf8(actual).unwrap();
+    assert!(actual.contains(&format!("login_failures:{tries}\r\n")), "{actual}");
     // Neither does the right one come sooner behind a wrong one.
     guesser.ask("AUTH wrong");
     guesser.ask("AUTH secret");
-    assert_eq!(error(&guesser.hear()), WRONG);
-    assert_eq!(guesser.hear(), simple("OK"));
+    assert_eq!(error(&guesser.read_reply()), WRONG);
+    assert_eq!(guesser.read_reply(), simple("OK"));
 }

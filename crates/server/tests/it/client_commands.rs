@@ -40,7 +40,7 @@ fn client_setname_and_setinfo_are_listed() {
     {
         assert_eq!(peer.say(said), simple("OK"), "{said}");
     }
-    for (said, heard) in [
+    for (sent, expected) in [
         (
             "CLIENT MAINT_NOTIFICATIONS ON",
             "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
@@ -53,7 +53,7 @@ fn client_setname_and_setinfo_are_listed() {
         ("CLIENT KILL WHO ME", "ERR syntax error"),
         ("CONFIG SET save x", "ERR unknown subcommand 'SET'. Try CONFIG HELP."),
     ] {
-        assert_eq!(peer.error(said), heard);
+        assert_eq!(peer.error(sent), expected);
     }
     let name = peer.say_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
     assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
@@ -88,10 +88,10 @@ fn client_kill_removes_waiting_clients() {
     let mut victim = server.connect();
     let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
     victim.ask("SG.WAIT l gcra:1/1h TIMEOUT 10000000000");
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
     assert_eq!(victim.rest(), "");
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn command_describes_all_commands() {
     ] {
         assert_eq!(elements(peer.say(said)), keys, "{said}");
     }
-    for (said, heard) in [
+    for (sent, expected) in [
         ("COMMAND GETKEYS PING", "ERR The command has no key arguments"),
         ("COMMAND GETKEYS nonsense", "ERR Invalid command specified"),
         ("COMMAND GETKEYS SG.TAKE k", "ERR Invalid number of arguments specified for command"),
         ("COMMAND GETKEYS SG.MTAKE 9 a p 1", "ERR Invalid arguments specified for command"),
         ("COMMAND NONSENSE", "ERR unknown subcommand 'NONSENSE'. Try COMMAND HELP."),
     ] {
-        assert_eq!(peer.error(said), heard, "{said}");
+        assert_eq!(peer.error(sent), expected, "{sent}");
     }
 
     assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
@@ -180,10 +180,10 @@ fn info_counts_commands_and_decisions() {
 fn generic_commands_work_on_limiter_keys() {
     let server = Running::new();
     let mut peer = server.connect();
-    for (said, heard) in
+    for (sent, expected) in
         [("TTL k", -2), ("PTTL k", -2), ("EXISTS k k", 0), ("DEL k", 0), ("DBSIZE", 0)]
     {
-        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
     }
     assert_eq!(peer.integers("SG.TAKE k fixed-window:1/1h")[0], 1);
     let Value::Integer(seconds) = peer.say("TTL k") else { panic!("no integer") };
@@ -192,10 +192,10 @@ fn generic_commands_work_on_limiter_keys() {
         (1..=3_600).contains(&seconds) && (1..=3_600_000).contains(&millis),
         "{seconds} {millis}"
     );
-    for (said, heard) in
+    for (sent, expected) in
         [("EXISTS k k l", 2), ("DBSIZE", 1), ("DEL k l", 1), ("DEL k", 0), ("EXISTS k", 0)]
     {
-        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
     }
     let Value::Array(time) = peer.say("TIME") else { panic!("no array") };
     assert_eq!(time.len(), 2);

@@ -83,7 +83,7 @@ fn redis_benchmark() {
     }
     let said = benchmark(&["-t", "ping_inline,ping_mbulk"]);
     assert_eq!(said.matches("requests per second").count(), 2, "{said}");
-    assert!(server.told("allowed") + server.told("denied") >= 6000);
+    assert!(server.info_value("allowed") + server.info_value("denied") >= 6000);
 }
 
 fn python(package: &str) {

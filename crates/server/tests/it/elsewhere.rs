@@ -123,7 +123,7 @@ impl Process {
         let mut peers: Vec<_> = (0..16).map(|_| self.server.connect()).collect();
         peers.iter_mut().for_each(|peer| assert_eq!(peer.say("PING"), simple("PONG")));
         drop(peers);
-        self.server.until_told("connected_clients", 1);
+        self.server.until_exactly("connected_clients", 1);
         self.open_files()
     }
 

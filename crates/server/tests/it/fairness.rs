@@ -27,7 +27,7 @@ fn fill(server: &Running, key: &str, events: usize) {
     }
     for _ in 0..events / 500 {
         peer.send(&bytes);
-        (0..500).for_each(|_| drop(peer.hear()));
+        (0..500).for_each(|_| drop(peer.read_reply()));
     }
 }
 
@@ -90,7 +90,7 @@ fn fairness_commands_on_a_large_key_yield() {
         let replies = times * (1 + command.matches("\r\n").count());
         let waited = beside(&server, || {
             peer.send(&text);
-            (0..replies).for_each(|_| drop(peer.hear()));
+            (0..replies).for_each(|_| drop(peer.read_reply()));
         });
         let name: String = command.chars().take(30).collect();
         figure(&format!("{replies} of `{name}` on {events} events"), &waited);
@@ -135,12 +135,12 @@ fn fairness_long_command_yields_between_its_items() {
     let takes: String = policies().take(TAKES).map(|policy| format!(" large {policy} 1")).collect();
     peer.send(format!("SG.MTAKE {TAKES}{takes}\r\nSG.PEEK large sliding-log:10000000/1d\r\n"));
     let others = answered_before(&server, &peer.stream);
-    let Value::Array(replies) = peer.hear() else { panic!("no array") };
+    let Value::Array(replies) = peer.read_reply() else { panic!("no array") };
     let left = |reply: &Value| 10_000_000 - usize::try_from(integers(reply)[2]).unwrap();
     let used: Vec<_> = replies.iter().map(left).collect();
     let filled = events / 500 * 500;
     assert_eq!(used, (filled + 1..=filled + TAKES).collect::<Vec<_>>());
-    assert_eq!(left(&peer.hear()), filled + TAKES, "behind it");
+    assert_eq!(left(&peer.read_reply()), filled + TAKES, "behind it");
     println!(
         "figure: beside one SG.MTAKE of {TAKES} on {events} events, another client was answered {others} times"
     );
@@ -243,7 +243,7 @@ fn beside_pipelines(
         let start = now();
         peers.iter_mut().for_each(|peer| peer.send(text));
         for peer in &mut peers {
-            (0..replies).for_each(|_| drop(peer.hear()));
+            (0..replies).for_each(|_| drop(peer.read_reply()));
         }
         took = start.elapsed();
     });
@@ -298,7 +298,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
             peer.ask(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
             waiting.push(peer);
         }
-        server.until_told("blocked_clients", count as u64);
+        server.until_exactly("blocked_clients", count as u64);
     };
     wait(&mut waiting, 20);
     let short = arrive(&mut peer, 50);
@@ -324,16 +324,16 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     let echo = format!("ECHO {}\r\n", "x".repeat(1000));
     peer.send("SG.WAIT k gcra:1/200ms\r\n");
     peer.send(echo.repeat(100));
-    assert_eq!(integers(&peer.hear())[0], 1);
+    assert_eq!(integers(&peer.read_reply())[0], 1);
     for _ in 0..100 {
-        assert!(matches!(peer.hear(), Value::Bulk(text) if text.len() == 1000));
+        assert!(matches!(peer.read_reply(), Value::Bulk(text) if text.len() == 1000));
     }
     peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
     peer.send(echo.repeat(100));
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     drop(peer);
-    server.until_told("blocked_clients", 0);
-    assert_eq!(server.told("buffer_bytes"), 0);
+    server.until_exactly("blocked_clients", 0);
+    assert_eq!(server.info_value("buffer_bytes"), 0);
 }
 
 /// The server notices the end of a client that sends more than is kept; the client gets the error after the wait.
@@ -346,12 +346,12 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let wait = |peer: &mut Peer, blocked| {
         peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
         peer.send(&line);
-        server.until_told("blocked_clients", blocked);
+        server.until_exactly("blocked_clients", blocked);
     };
     let mut stays = server.connect();
     wait(&mut left, 1);
     drop(left);
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
     wait(&mut stays, 1);
     // The server reads everything, though it keeps only a part: more than the buffers of the system hold.
     let mut sent = 0;
@@ -362,9 +362,9 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
         if sent > 32 << 20 { Ok(()) } else { Err(sent) }
     });
     stays.stream.set_nonblocking(false).unwrap();
-    assert!(server.told("buffer_bytes") <= 256 * 1024);
+    assert!(server.info_value("buffer_bytes") <= 256 * 1024);
     assert_eq!(server.connect().say("SG.RESET k"), Value::Integer(1));
-    assert_eq!(integers(&stays.hear())[0], 1);
+    assert_eq!(integers(&stays.read_reply())[0], 1);
     let rest = stays.rest();
     let end = &rest[rest.len().saturating_sub(200)..];
     assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
@@ -397,7 +397,9 @@ fn fairness_many_long_commands_yield_to_other_clients() {
     let waited = beside(&server, || {
         peers.iter_mut().for_each(|peer| peer.send(&text));
         for peer in &mut peers {
-            assert!(matches!(peer.hear(), Value::Array(replies) if replies.len() == TAKES / 8));
+            assert!(
+                matches!(peer.read_reply(), Value::Array(replies) if replies.len() == TAKES / 8)
+            );
         }
     });
     figure(&format!("{clients} clients with a long SG.MTAKE"), &waited);

@@ -12,7 +12,7 @@ use std::{
 
 use sluicegate_testing::eventually_within;
 
-use crate::harness::{PATIENCE, any_port};
+use crate::harness::{TEST_TIMEOUT, any_port};
 
 /// The fault of replies. Requests always reach the server completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl FaultyProxy {
     /// Waits until the server has executed all that clients have sent. Clients must have ended.
     pub(crate) fn drain(&self) {
         for pump in std::mem::take(&mut *self.pumps.lock().unwrap()) {
-            eventually_within(PATIENCE, "a connection through the proxy ends", || {
+            eventually_within(TEST_TIMEOUT, "a connection through the proxy ends", || {
                 if pump.is_finished() { Ok(()) } else { Err("it is open") }
             });
             pump.join().unwrap();

@@ -18,7 +18,7 @@ use sluicegate_testing::eventually_within;
 use tokio::sync::oneshot;
 
 /// The time after which a hanging server fails its test; no test comes near it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on a port of its own, until dropped.
 pub(crate) struct Running {
@@ -72,8 +72,8 @@ impl Running {
 
     pub(crate) fn connect(&self) -> Peer {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Peer { stream, received: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl Running {
     }
 
     /// The number `name` in `INFO`, or 0.
-    pub(crate) fn told(&self, name: &str) -> u64 {
+    pub(crate) fn info_value(&self, name: &str) -> u64 {
         let Value::Bulk(text) = self.connect().say("INFO") else { panic!("no text") };
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -99,12 +99,12 @@ impl Running {
     }
 
     /// Waits until `INFO` shows more than `value` under `name`.
-    pub(crate) fn until_told_more(&self, name: &str, value: u64) {
+    pub(crate) fn until_more_than(&self, name: &str, value: u64) {
         self.until_info(name, |found| found > value);
     }
 
     /// Waits until `INFO` shows `value` under `name`.
-    pub(crate) fn until_told(&self, name: &str, value: u64) {
+    pub(crate) fn until_exactly(&self, name: &str, value: u64) {
         self.until_info(name, |found| found == value);
     }
 
@@ -114,8 +114,8 @@ impl Running {
     }
 
     fn until_info(&self, name: &str, is_so: impl Fn(u64) -> bool) {
-        eventually_within(PATIENCE, &format!("INFO shows the expected {name}"), || {
-            let found = self.told(name);
+        eventually_within(TEST_TIMEOUT, &format!("INFO shows the expected {name}"), || {
+            let found = self.info_value(name);
             if is_so(found) { Ok(()) } else { Err(found) }
         });
     }
@@ -128,7 +128,7 @@ impl Drop for Running {
         if let Some(thread) = self.thread.take()
             && !std::thread::panicking()
         {
-            eventually_within(PATIENCE, "the server stops", || {
+            eventually_within(TEST_TIMEOUT, "the server stops", || {
                 if thread.is_finished() { Ok(()) } else { Err("it runs") }
             });
             thread.join().unwrap();
@@ -213,7 +213,7 @@ impl Peer {
     }
 
     /// The next reply.
-    pub(crate) fn hear(&mut self) -> Value {
+    pub(crate) fn read_reply(&mut self) -> Value {
         loop {
             if let Some((value, taken)) = decode(&self.received).unwrap() {
                 self.received.drain(..taken);
@@ -226,12 +226,12 @@ impl Peer {
     /// A command, and its reply.
     pub(crate) fn say(&mut self, line: &str) -> Value {
         self.ask(line);
-        self.hear()
+        self.read_reply()
     }
 
     pub(crate) fn say_bytes(&mut self, arguments: &[&[u8]]) -> Value {
         self.ask_bytes(arguments);
-        self.hear()
+        self.read_reply()
     }
 
     /// A command, and its reply as integers.

@@ -8,7 +8,7 @@ use sluicegate_testing::{Cluster, Engine, Server};
 
 use crate::{
     harness::{Folder, Peer, Running},
-    http::client::{Client, Heard, server},
+    http::client::{Client, HttpReply, server},
 };
 
 /// The limits per hour of a user, a tenant and the whole service.
@@ -49,15 +49,15 @@ fn running(folder: &Folder, store: Option<String>) -> Running {
     })
 }
 
-fn ask(client: &mut Client, tenant: &str, user: &str) -> Heard {
+fn ask(client: &mut Client, tenant: &str, user: &str) -> HttpReply {
     let fields = format!("X-Forwarded-Uri: /\r\nTenant: {tenant}\r\nUser: {user}\r\n");
     client.ask("GET", "/v1/gate", &fields);
-    client.hear()
+    client.read_reply()
 }
 
-/// Whether it passed, and what is said to bind.
-fn told(heard: &Heard) -> (u16, &str) {
-    (heard.status, heard.field("ratelimit").split(';').next().unwrap())
+/// The status, and the binding policy.
+fn status_and_binding(reply: &HttpReply) -> (u16, &str) {
+    (reply.status, reply.field("ratelimit").split(';').next().unwrap())
 }
 
 /// The usage of keys.
@@ -85,17 +85,17 @@ fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     let client = &mut Client::connect(server);
     let mut used = Used { peer: server.connect(), braces };
     for _ in 0..5 {
-        assert_eq!(told(&ask(client, "acme", "anna")), (200, r#""api/user""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (200, r#""api/user""#));
     }
     for _ in 0..30 {
-        assert_eq!(told(&ask(client, "acme", "anna")), (429, r#""api/user""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (429, r#""api/user""#));
     }
     assert_eq!([used.of(0, "|acme|anna"), used.of(1, "|acme"), used.of(2, "")], [5; 3]);
     for _ in 0..5 {
         assert_eq!(ask(client, "acme", "ben").status, 200);
     }
     for passed in [200, 200, 429, 429] {
-        assert_eq!(told(&ask(client, "acme", "carl")), (passed, r#""api/tenant""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "carl")), (passed, r#""api/tenant""#));
     }
     assert_eq!([used.of(0, "|acme|carl"), used.of(1, "|acme"), used.of(2, "")], [2, 12, 12]);
     for (user, passed) in [("anna", 200), ("ben", 200), ("ben", 429)] {

@@ -19,7 +19,7 @@ use sluicegate_redis::script::Library;
 use sluicegate_resp::Value;
 use sluicegate_testing::{Engine, Server, eventually_within, module, now, rest};
 
-use crate::harness::{PATIENCE, Peer, Random, Running, integers, size};
+use crate::harness::{Peer, Random, Running, TEST_TIMEOUT, integers, size};
 
 /// Tells the process of a test to hold: how, where, and its name.
 const HOLDER: &str = "SLUICEGATE_TEST_HOLDER";
@@ -66,9 +66,9 @@ fn time(value: &Value) -> u64 {
 /// The answer to an operation, and the time before and after it.
 fn timed(peer: &mut Peer, line: &str) -> (u64, Vec<i64>, u64) {
     ["TIME", line, "TIME"].into_iter().for_each(|line| peer.ask(line));
-    let before = time(&peer.hear());
-    let answer = integers(&peer.hear());
-    (before, answer, time(&peer.hear()))
+    let before = time(&peer.read_reply());
+    let answer = integers(&peer.read_reply());
+    (before, answer, time(&peer.read_reply()))
 }
 
 /// Holds one unit after another, until the process is killed or its parent ends.
@@ -134,14 +134,14 @@ impl Holder {
 
 /// What is known of one hold, in the store's time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct HoldLog {
     /// Times before and after it was allowed.
     held: Option<(u64, u64)>,
     settling: Option<u64>,
     settled: Option<(u64, bool)>,
 }
 
-impl Known {
+impl HoldLog {
     /// When it was held for certain.
     fn span(&self) -> Option<(u64, u64)> {
         let (before, after) = self.held?;
@@ -151,14 +151,14 @@ impl Known {
 }
 
 /// What the processes wrote, by id.
-fn parse(lines: &[String]) -> HashMap<&str, Known> {
-    let mut all: HashMap<&str, Known> = HashMap::new();
+fn parse(lines: &[String]) -> HashMap<&str, HoldLog> {
+    let mut all: HashMap<&str, HoldLog> = HashMap::new();
     for line in lines {
         let words: Vec<_> = line.split(' ').collect();
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         match *words.as_slice() {
             ["asking", id] => {
-                let before = all.insert(id, Known::default());
+                let before = all.insert(id, HoldLog::default());
                 assert!(before.is_none(), "{id} is asked for twice");
             }
             ["held", id, ..] if words.len() == 4 => {
@@ -175,10 +175,10 @@ fn parse(lines: &[String]) -> HashMap<&str, Known> {
 }
 
 /// The most units that were held at one time for certain.
-fn most_held(known: &HashMap<&str, Known>) -> usize {
+fn most_held(known: &HashMap<&str, HoldLog>) -> usize {
     let mut changes: Vec<_> = known
         .values()
-        .filter_map(Known::span)
+        .filter_map(HoldLog::span)
         .flat_map(|(begin, end)| [(begin, 1_isize), (end, -1)])
         .collect();
     // An end at the time of a begin comes first.
@@ -192,9 +192,9 @@ fn most_held(known: &HashMap<&str, Known>) -> usize {
 }
 
 /// The part of all units that holders used between two times, or that was blocked by killed ones, in percent.
-fn utilisation(known: &HashMap<&str, Known>, begin: u64, end: u64) -> f64 {
+fn utilisation(known: &HashMap<&str, HoldLog>, begin: u64, end: u64) -> f64 {
     let within = |at: u64| at.clamp(begin, end);
-    let spans = known.values().filter_map(Known::span);
+    let spans = known.values().filter_map(HoldLog::span);
     let used: u64 = spans.map(|(first, last)| within(last) - within(first)).sum();
     used as f64 / (UNITS as u64 * (end - begin)) as f64 * 100.0
 }
@@ -207,11 +207,11 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let mut peer = Running::elsewhere(address, None).connect();
     let peek = way.line("peek", "COST 0");
     let in_use = |peer: &mut Peer| {
-        let told = peer.integers(&peek);
-        told[1] - told[2]
+        let actual = peer.integers(&peek);
+        actual[1] - actual[2]
     };
     let units = i64::try_from(UNITS).unwrap();
-    eventually_within(PATIENCE, "all units are held", || match in_use(&mut peer) {
+    eventually_within(TEST_TIMEOUT, "all units are held", || match in_use(&mut peer) {
         held if held == units => Ok(()),
         held => Err(held),
     });
@@ -242,7 +242,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
         }
     }
     // What was killed while it waited waits no more.
-    eventually_within(PATIENCE, "the connections of killed holders are closed", || {
+    eventually_within(TEST_TIMEOUT, "the connections of killed holders are closed", || {
         let Value::Bulk(info) = peer.say("INFO clients") else { panic!("no text") };
         let info = String::from_utf8(info).unwrap();
         if info.contains("connected_clients:1\r") { Ok(()) } else { Err(info) }
@@ -273,7 +273,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
 
 /// Looks at the key until all units are free: not before the last lost hold has expired, and with the first look after that.
 /// Returns how late that look was in microseconds, and the number of looks.
-fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, Known>) -> (u64, usize) {
+fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, HoldLog>) -> (u64, usize) {
     let lost = known.values().filter(|hold| hold.settling.is_none());
     let certain = lost.filter_map(|hold| Some(hold.held?.0 + TTL)).max().unwrap_or(0);
     let all = way.line("hold", &format!("all COST {UNITS}"));

@@ -44,8 +44,8 @@ fn ask_again(server: &Running, random: &mut Random, line: &str, lost: &mut usize
 }
 
 fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
-    let told = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
-    told[1] - told[2]
+    let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
+    actual[1] - actual[2]
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn kill_and_restart_keeps_open_holds() {
                 settled += 1;
             }
         }
-        let written = process.server.told("snapshots");
-        process.server.until_told_more("snapshots", written + 1);
+        let written = process.server.info_value("snapshots");
+        process.server.until_more_than("snapshots", written + 1);
         process.kill();
         process.start_again();
     }

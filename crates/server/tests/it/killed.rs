@@ -101,7 +101,7 @@ fn has(store: &MemoryStore, key: &str) -> bool {
 
 fn until_written(server: &Running) {
     // One that began after all takes so far.
-    server.until_told_more("snapshots", server.told("snapshots") + 1);
+    server.until_more_than("snapshots", server.info_value("snapshots") + 1);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         last = asked.into_iter().filter(|key| has(&found, key)).collect();
         process.start_again();
         // The hot keys may have recovered since.
-        let held = usize::try_from(process.server.told("keys")).unwrap();
+        let held = usize::try_from(process.server.info_value("keys")).unwrap();
         assert!((last.len()..=found.len()).contains(&held), "{kill}: {held} of {}", found.len());
         // Some of them are used again, different ones each time.
         let mut peer = process.server.connect();
@@ -197,7 +197,7 @@ fn allowed(peer: &mut Peer, key: &str, policy: &str) -> bool {
 fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
     let lines = keys.clone().map(|key| format!("SG.TAKE {name}{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
-    keys.map(|_| integers(&peer.hear())[0]).filter(|&allowed| allowed == 1).count()
+    keys.map(|_| integers(&peer.read_reply())[0]).filter(|&allowed| allowed == 1).count()
 }
 
 #[test]

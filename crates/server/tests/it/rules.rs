@@ -65,13 +65,13 @@ fn reload_keeps_usage() {
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE k @plan COST 7")[..3], [1, 10, 3]);
     replace(&folder, &policy(20));
-    server.until_told("rules_version", 2);
+    server.until_exactly("rules_version", 2);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 20, 13]);
     replace(&folder, &policy(6));
-    server.until_told("rules_version", 3);
+    server.until_exactly("rules_version", 3);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [0, 6, 0]);
     // What the files say again is nothing new.
-    assert_eq!(server.told("rules_reloads"), 2);
+    assert_eq!(server.info_value("rules_reloads"), 2);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn reload_invalid_files_keeps_the_rules() {
             _ => format!("rules: [{{name: r{turn}, policy: none}}]\n"),
         };
         replace(&folder, &broken);
-        server.until_told("rules_failed", turn);
+        server.until_exactly("rules_failed", turn);
         assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 10, 10]);
     }
     fs::remove_file(folder.file("rules.yaml")).unwrap();
-    server.until_told("rules_failed", times + 1);
-    assert_eq!(server.told("rules_version"), 1);
+    server.until_exactly("rules_failed", times + 1);
+    assert_eq!(server.info_value("rules_version"), 1);
     replace(&folder, &policy(11));
-    server.until_told("rules_version", 2);
+    server.until_exactly("rules_version", 2);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 11, 11]);
     println!("figure: {times} broken files: the rules in force stayed, {} counted", times + 1);
 }
@@ -125,7 +125,7 @@ fn reload_after_a_symbolic_link_is_swapped() {
         let first = if whole { 4 } else { 1 };
         for limit in first + 1..first + 4 {
             put(limit, &policy(limit));
-            server.until_told("rules_version", u64::try_from(1 + limit - first).unwrap());
+            server.until_exactly("rules_version", u64::try_from(1 + limit - first).unwrap());
             assert_eq!(peer.integers("SG.PEEK k @plan")[1], i64::try_from(limit).unwrap());
         }
     }
@@ -174,12 +174,15 @@ fn reload_batch_sees_one_version() {
         replace(&folder, &both(version, if version % 50 == 0 { 1000 } else { 1 }));
         // The folder's watcher may have been faster: then there is nothing new.
         let reloaded = server.reload().unwrap();
-        assert_eq!(server.told("rules"), reloaded.rules as u64);
+        assert_eq!(server.info_value("rules"), reloaded.rules as u64);
     }
     let rate = reloads as f64 / start.elapsed().as_secs_f64();
     done.store(true, Ordering::Relaxed);
     let asked: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
-    assert_eq!((server.told("rules_failed"), server.told("total_error_replies")), (0, 0));
+    assert_eq!(
+        (server.info_value("rules_failed"), server.info_value("total_error_replies")),
+        (0, 0)
+    );
     println!(
         "figure: {reloads} reloads, {rate:.0} a second, under load, every 50th of 1000 rules: {asked} pairs of \
          decisions, 0 torn, 0 failed"
@@ -214,11 +217,11 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
                     while !done.load(Ordering::Relaxed) {
                         let fields = format!("X-Forwarded-Uri: /p{}/x\r\n", client * 2503);
                         peer.ask("GET", "/v1/gate", &fields);
-                        let heard = peer.hear();
+                        let received = peer.read_reply();
                         used += 1;
-                        let limit = number(heard.field("ratelimit-policy"), ";q=");
-                        let left = number(heard.field("ratelimit"), ";r=");
-                        assert_eq!((heard.status, limit - left), (200, used), "torn");
+                        let limit = number(received.field("ratelimit-policy"), ";q=");
+                        let left = number(received.field("ratelimit"), ";r=");
+                        assert_eq!((received.status, limit - left), (200, used), "torn");
                         assert!(limit >= highest, "back to an older version");
                         highest = limit;
                     }
@@ -231,7 +234,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
                 replace(&folder, &text(version));
                 assert_eq!(server.reload().unwrap().rules, RULES);
             }
-            assert_eq!(server.told("rules_version"), 1 + reloads as u64);
+            assert_eq!(server.info_value("rules_version"), 1 + reloads as u64);
         };
         // Whatever fails, the clients end.
         let reloaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reload));

@@ -12,7 +12,7 @@ use sluicegate_testing::{eventually_within, until};
 
 use crate::{
     elsewhere::{most_files, with_files},
-    harness::{PATIENCE, Running, now, simple, size},
+    harness::{Running, TEST_TIMEOUT, now, simple, size},
 };
 
 const MANY: &str = "SLUICEGATE_TEST_MANY";
@@ -34,7 +34,7 @@ pub(crate) struct Dribble {
 /// is called between two bytes.
 fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     let mut bytes = 0;
-    eventually_within(PATIENCE, "all clients are closed", || {
+    eventually_within(TEST_TIMEOUT, "all clients are closed", || {
         streams.retain_mut(|stream| {
             let sent = !is_closed(stream) && stream.write_all(b"x").is_ok();
             bytes += usize::from(sent);
@@ -76,11 +76,11 @@ impl Dribble {
         let times = (0..count).map(|_| {
             let start = now();
             stream.write_all(text.as_bytes()).unwrap();
-            let (mut heard, mut read) = (Vec::new(), [0; 4096]);
-            while !heard.ends_with(end.as_bytes()) {
+            let (mut received, mut read) = (Vec::new(), [0; 4096]);
+            while !received.ends_with(end.as_bytes()) {
                 let count = stream.read(&mut read).unwrap();
                 assert!(count > 0, "who finishes what it asks is not closed");
-                heard.extend_from_slice(&read[..count]);
+                received.extend_from_slice(&read[..count]);
             }
             start.elapsed()
         });
@@ -128,7 +128,7 @@ impl Dribble {
         let most = 2 * late(alone.clone()) + 20_000;
         assert!(late(beside.clone()) <= most, "{} us, alone {} us", late(beside), late(alone));
         // The two active clients.
-        server.until_told("connected_clients", 2);
+        server.until_exactly("connected_clients", 2);
         assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");
     }
 }
@@ -168,7 +168,7 @@ fn incomplete_commands_do_not_reset_the_idle_timeout() {
     let mut other = server.connect();
     let bytes = dribble(vec![peer.stream], || assert_eq!(other.say("PING"), simple("PONG")));
     assert!(bytes < 131_072, "{bytes}");
-    server.until_told("closed_idle", 1);
+    server.until_exactly("closed_idle", 1);
 }
 
 /// A command may take its time up to the bound, independently of earlier ones.
@@ -183,9 +183,9 @@ fn input_timeout_applies_to_each_command() {
     peer.send("PI");
     while start.elapsed() < most * 4 / 3 {
         peer.send("NG\r\nPI");
-        assert_eq!(peer.hear(), simple("PONG"));
+        assert_eq!(peer.read_reply(), simple("PONG"));
         answered += 1;
     }
     println!("figure: {answered} commands, each begun behind another, in {:?}", start.elapsed());
-    assert_eq!(server.told("closed_idle"), 0);
+    assert_eq!(server.info_value("closed_idle"), 0);
 }

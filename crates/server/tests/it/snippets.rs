@@ -155,7 +155,7 @@ fn clients_page_programs_charge_once_if_the_reply_is_lost() {
             let printed = output(language, &program, BOUND);
             proxy.drain();
             let left = server.connect().integers("SG.PEEK user7 gcra:2/60s")[2];
-            let calls = server.told("cmdstat_sg.take");
+            let calls = server.info_value("cmdstat_sg.take");
             println!("figure: {language}, {fault:?}: {calls} takes, {} of 2 charged", 2 - left);
             let charged = format!("{fault:?}: {calls} takes, {} of 2 charged\n{program}", 2 - left);
             assert_eq!(printed, "unavailable, allowed\n", "{charged}");
@@ -176,7 +176,7 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
     let denied = ordinary.replace("\"provider\", \"leaky-queue:5/1s\"", "\"other\", \"gcra:1/1h\"");
     assert_ne!(denied, ordinary);
     assert_eq!(output("python", &denied, LONGEST), "sent\ndenied\ndenied\n");
-    assert_eq!(server.told("cmdstat_sg.wait"), 6);
+    assert_eq!(server.info_value("cmdstat_sg.wait"), 6);
 
     let server = Running::new();
     let proxy = FaultyProxy::start(server.address, Fault::Hold);
@@ -184,7 +184,7 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
     let lost = lost.replace("TIMEOUT = 30", "TIMEOUT = 1").replace("TIMEOUT + 5", "TIMEOUT + 1");
     assert_eq!(output("python", &lost, BOUND), "denied\n");
     proxy.drain();
-    assert_eq!(server.told("cmdstat_sg.wait"), 1);
+    assert_eq!(server.info_value("cmdstat_sg.wait"), 1);
 }
 
 #[test]

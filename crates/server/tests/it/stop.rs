@@ -50,10 +50,10 @@ fn stop_denies_waiting_commands() {
     assert_eq!(line.integers("SG.TAKE l gcra:1/1h")[0], 1);
     line.ask("SG.WAIT l gcra:1/1h TIMEOUT 1125899906842624");
     line.ask("PING");
-    server.until_told("blocked_clients", 2);
+    server.until_exactly("blocked_clients", 2);
     server.begin_to_stop();
     for mut peer in [queue, line] {
-        let denied = crate::harness::integers(&peer.hear());
+        let denied = crate::harness::integers(&peer.read_reply());
         assert_eq!(denied[0], 0);
         assert!(denied[3] > 3_000_000_000, "{denied:?}");
         assert_eq!(peer.rest(), "+PONG\r\n");
@@ -72,9 +72,9 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
     // Once the buffers are full, no more replies arrive.
     let (mut echoed, mut same) = (0, 0);
     eventually("nothing is echoed any more", || {
-        let told = server.told("cmdstat_echo");
-        same = if told > 0 && told == echoed { same + 1 } else { 0 };
-        echoed = told;
+        let actual = server.info_value("cmdstat_echo");
+        same = if actual > 0 && actual == echoed { same + 1 } else { 0 };
+        echoed = actual;
         if same < 50 { Err((echoed, same)) } else { Ok(()) }
     });
     server.begin_to_stop();
@@ -114,15 +114,15 @@ const OF_HTTP: Batch = Batch {
 
 impl Batch {
     /// Reads all its replies; `false`: the server closed before.
-    fn hear(&self, stream: &mut TcpStream) -> bool {
-        let mut heard = Vec::new();
+    fn read_reply(&self, stream: &mut TcpStream) -> bool {
+        let mut received = Vec::new();
         let mut read = [0; 4096];
         loop {
             match stream.read(&mut read) {
                 Ok(0) | Err(_) => return false,
-                Ok(count) => heard.extend_from_slice(&read[..count]),
+                Ok(count) => received.extend_from_slice(&read[..count]),
             }
-            let text = std::str::from_utf8(&heard).unwrap();
+            let text = std::str::from_utf8(&received).unwrap();
             if text.matches(self.end).count() == self.times {
                 assert!(text.ends_with(self.end), "{text}");
                 return true;

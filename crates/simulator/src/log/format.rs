@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn format_missing_field_is_an_error() {
-        let told = |format, name, line| read(format, &[name], line).unwrap_err();
+        let actual = |format, name, line| read(format, &[name], line).unwrap_err();
         assert_eq!(
-            told("combined", "request", "10.0.0.1 - - [x] GET"),
+            actual("combined", "request", "10.0.0.1 - - [x] GET"),
             "missing `] \"` after time_local"
         );
-        assert_eq!(told("> $a", "a", "< 1"), "expected `> ` at the beginning");
+        assert_eq!(actual("> $a", "a", "< 1"), "expected `> ` at the beginning");
         assert!(Pattern::new("$a$b").is_err());
         assert!(Pattern::new("plain").is_err());
         assert!(Pattern::new("$ a").is_err());

@@ -78,14 +78,14 @@ async fn example_tonic_returns_resource_exhausted() {
     };
     for remaining in [1, 0] {
         let reply = check("seven").await.unwrap();
-        let told = reply.metadata().get("ratelimit").unwrap().to_str().unwrap();
-        assert!(told.starts_with(&format!("\"calls\";r={remaining};")), "{told}");
+        let actual = reply.metadata().get("ratelimit").unwrap().to_str().unwrap();
+        assert!(actual.starts_with(&format!("\"calls\";r={remaining};")), "{actual}");
     }
     let status = check("seven").await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "Too many requests"));
-    let told = |name: &str| status.metadata().get(name).unwrap().to_str().unwrap().to_owned();
-    assert!((1_700_000..=1_800_000).contains(&told("grpc-retry-pushback-ms").parse().unwrap()));
-    assert!((1700..=1800).contains(&told("retry-after").parse().unwrap()));
+    let actual = |name: &str| status.metadata().get(name).unwrap().to_str().unwrap().to_owned();
+    assert!((1_700_000..=1_800_000).contains(&actual("grpc-retry-pushback-ms").parse().unwrap()));
+    assert!((1700..=1800).contains(&actual("retry-after").parse().unwrap()));
     assert!(check("eight").await.is_ok());
     server.abort();
 }

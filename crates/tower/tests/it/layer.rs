@@ -20,15 +20,15 @@ use crate::store::Virtual;
 
 /// A service that counts what reaches it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted(Arc<AtomicU32>);
+pub(crate) struct CountingService(Arc<AtomicU32>);
 
-impl Counted {
+impl CountingService {
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Relaxed)
     }
 }
 
-impl Service<Request<()>> for Counted {
+impl Service<Request<()>> for CountingService {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
@@ -51,16 +51,16 @@ pub(crate) fn policy(text: &str) -> Policy {
 }
 
 /// What counts, behind a layer.
-type Limited = RateLimit<Counted, Arc<Virtual>>;
+type Limited = RateLimit<CountingService, Arc<Virtual>>;
 
 /// Both kinds of store, behind a layer that `set` sets.
 fn layers(
     rules: impl Into<Rules>,
     set: impl Fn(RateLimitLayer<Arc<Virtual>>) -> RateLimitLayer<Arc<Virtual>>,
-) -> [(Arc<Virtual>, Counted, Limited); 2] {
+) -> [(Arc<Virtual>, CountingService, Limited); 2] {
     let rules = rules.into();
     [true, false].map(|at_once| {
-        let (store, counted) = (Arc::new(Virtual::new(at_once)), Counted::default());
+        let (store, counted) = (Arc::new(Virtual::new(at_once)), CountingService::default());
         let layer = set(RateLimitLayer::new(Arc::clone(&store), rules.clone()));
         let service = layer.layer(counted.clone());
         (store, counted, service)
@@ -234,7 +234,7 @@ async fn layer_within_layer_adds_its_headers() {
             let policy = NamedPolicy::new(name, policy(text));
             RateLimitLayer::new(Arc::clone(&store), policy).headers(headers)
         };
-        let inner = layer("user", "gcra:5/1h").layer(Counted::default());
+        let inner = layer("user", "gcra:5/1h").layer(CountingService::default());
         let service = layer("all", "gcra:9/1h").layer(inner);
         let response = service.oneshot(Request::new(())).await.unwrap();
         let all = |name| response.headers().get_all(name).iter().collect::<Vec<_>>();
@@ -251,13 +251,13 @@ async fn layer_within_layer_adds_its_headers() {
 #[tokio::test]
 async fn layer_shadow_observes_and_passes() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&seen);
+    let actual = Arc::clone(&seen);
     let shadow = move |layer: RateLimitLayer<Arc<Virtual>>| {
-        let told = Arc::clone(&told);
+        let actual = Arc::clone(&actual);
         layer
             .shadow(true)
             .wait_up_to(std::time::Duration::from_secs(1))
-            .observe(move |event| told.lock().unwrap().push(event.to_string()))
+            .observe(move |event| actual.lock().unwrap().push(event.to_string()))
     };
     for (store, counted, service) in layers(policy("leaky-queue:1/1h:capacity=2"), shadow) {
         for _ in 0..3 {

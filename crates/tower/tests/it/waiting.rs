@@ -12,7 +12,7 @@ use tokio::{
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer};
 
 use crate::{
-    layer::{Counted, policy},
+    layer::{CountingService, policy},
     store::Virtual,
 };
 
@@ -23,10 +23,10 @@ fn service(
     at_once: bool,
     text: &str,
     seconds: u64,
-) -> (Arc<Virtual>, RateLimit<Counted, Arc<Virtual>>) {
+) -> (Arc<Virtual>, RateLimit<CountingService, Arc<Virtual>>) {
     let store = Arc::new(Virtual::new(at_once));
     let layer = RateLimitLayer::new(Arc::clone(&store), policy(text));
-    let service = layer.wait_up_to(Duration::from_secs(seconds)).layer(Counted::default());
+    let service = layer.wait_up_to(Duration::from_secs(seconds)).layer(CountingService::default());
     (store, service)
 }
 
@@ -118,7 +118,7 @@ async fn wait_queue_policy_delays_without_wait_up_to() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
         let layer = RateLimitLayer::new(store, policy("leaky-queue:1/1s:capacity=3"));
-        let service = layer.layer(Counted::default());
+        let service = layer.layer(CountingService::default());
         let mut asked = Vec::new();
         for _ in 0..4 {
             asked.push(ask(&service));
@@ -159,7 +159,7 @@ async fn wait_request_holds_no_capacity_of_the_service() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
         // One place in the service, for all.
-        let inner = ConcurrencyLimitLayer::new(1).layer(Counted::default());
+        let inner = ConcurrencyLimitLayer::new(1).layer(CountingService::default());
         let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m:burst=1"))
             .by(KeyPart::own(|head| head.header("x-user").map(str::to_owned)))
             .wait_up_to(Duration::from_secs(600));

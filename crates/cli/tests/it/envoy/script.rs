@@ -58,7 +58,7 @@ impl Script {
         let ended = self.child.try_wait().unwrap();
         let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
         assert!(ended.is_none(), "it has ended: {}", log());
-        // Envoy lets everybody pass until it has heard of the service.
+        // Envoy lets everybody pass until it has received of the service.
         let answer = std::net::TcpStream::connect(&self.shop)
             .is_ok()
             .then(|| Client::connect(&self.shop).get("/", &free("nobody")));
@@ -91,9 +91,9 @@ fn envoy_example_script_runs_unchanged() {
     assert_eq!(codes, vec![200; 5]);
     let denied = client.get("/login", &[]);
     assert_eq!(denied.code, 429);
-    let told = |name: &str| denied.field(name).unwrap();
-    assert_eq!(told("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
-    assert_eq!((told("x-ratelimit-remaining"), told("x-envoy-ratelimited")), ("0", "true"));
+    let actual = |name: &str| denied.field(name).unwrap();
+    assert_eq!(actual("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
+    assert_eq!((actual("x-ratelimit-remaining"), actual("x-envoy-ratelimited")), ("0", "true"));
 
     // Rules that change while it runs: what was used stays used.
     let rules = script.folder.path().join("rules.yaml");
@@ -102,5 +102,5 @@ fn envoy_example_script_runs_unchanged() {
     until("the new rules are in force", || client.get("/", &free("ada")).code == 200);
     let codes: Vec<_> = (0..12).map(|_| client.get("/", &free("ada")).code).collect();
     assert_eq!(codes, [vec![200; 9], vec![429; 3]].concat());
-    assert!(script.stop(), "it ends when it is told to");
+    assert!(script.stop(), "it ends when it is stopped");
 }

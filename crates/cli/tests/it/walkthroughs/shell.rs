@@ -17,7 +17,7 @@ use sluicegate_testing::{Folder, cargo, eventually_within, free_port, target};
 /// The ports of pages: Redis, Sluicegate, sites and applications, Envoy.
 const PORTS: [u16; 10] = [6379, 6380, 8080, 8081, 8000, 3000, 9901, 10000, 10001, 9000];
 /// No command of a page takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const MARK: &str = "=== walkthrough ===";
 
 /// A port of a page and the one in its place.
@@ -120,7 +120,7 @@ impl Shell {
         writeln!(self.input, ". .programs/command < /dev/null; printf '\\n{MARK}\\n'").unwrap();
         let mut printed = String::new();
         loop {
-            match self.output.recv_timeout(PATIENCE) {
+            match self.output.recv_timeout(TEST_TIMEOUT) {
                 Ok(line) if line.trim_end() == MARK => break,
                 Ok(line) => printed += &line,
                 Err(_) => panic!("`{command}` does not end; so far:\n{printed}\n{}", self.logs()),
@@ -149,7 +149,7 @@ impl Shell {
         self.servers.push(bash.spawn().unwrap());
         for port in ports {
             let port: u16 = self.there(&port.to_string()).parse().unwrap();
-            eventually_within(PATIENCE, &format!("`{line}` listens"), || {
+            eventually_within(TEST_TIMEOUT, &format!("`{line}` listens"), || {
                 let ended = self.servers.last_mut().unwrap().try_wait().unwrap();
                 assert!(ended.is_none(), "`{line}` has ended:\n{}", self.logs());
                 TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|_| self.logs())
@@ -174,7 +174,7 @@ impl Drop for Shell {
             let group = format!("-{}", server.id());
             let _ =
                 Command::new("kill").args(["-TERM", "--", &group]).stderr(Stdio::null()).status();
-            eventually_within(PATIENCE, "a program ends when it is stopped", || {
+            eventually_within(TEST_TIMEOUT, "a program ends when it is stopped", || {
                 server.try_wait().map_or(Ok(()), |ended| ended.map(drop).ok_or("it runs"))
             });
         }

@@ -40,14 +40,15 @@ fn page_shows_decisions() {
     // A key that is hot is found by a press on it.
     browser.until("document.querySelector('#denied-keys button').textContent === 'user:42'");
     browser.run("document.querySelector('#requested-keys button').click()");
-    let told = "document.querySelector('#look-told').textContent";
+    let actual = "document.querySelector('#look-told').textContent";
     let said = "document.querySelector('#look-said').textContent";
     let denied = "user:42 is denied by gcra:10/1h: can try again in ";
-    browser
-        .until(&format!("{told}.startsWith('{denied}') && {told}.includes('fully recovered in')"));
+    browser.until(&format!(
+        "{actual}.startsWith('{denied}') && {actual}.includes('fully recovered in')"
+    ));
     // The sentence counts down with the card; what a screen reader announces does not.
-    let first = browser.run(told);
-    browser.until(&format!("{told} !== {first} && {told}.startsWith('{denied}')"));
+    let first = browser.run(actual);
+    browser.until(&format!("{actual} !== {first} && {actual}.startsWith('{denied}')"));
     assert_eq!(browser.run(said), first);
     browser.until("document.querySelector('#denied-keys .by').textContent === 'gcra:10/1h'");
     assert_eq!(browser.run("document.querySelector('#look-actions').hidden"), true);
@@ -73,12 +74,12 @@ fn page_look_up_shows_open_holds_without_their_ids() {
     browser.until("document.querySelector('#status').dataset.state === 'live'");
     browser.write("#look-key", "tenant:7");
     browser.press("Enter");
-    let told = browser.until(
+    let actual = browser.until(
         "document.querySelector('#look-told').textContent.includes('4 units held by 2 holds') && \
          document.querySelector('#look-told').textContent",
     );
-    let told = told.as_str().unwrap();
-    assert!(told.contains("the oldest (#") && !told.contains("request-1"), "{told}");
+    let actual = actual.as_str().unwrap();
+    assert!(actual.contains("the oldest (#") && !actual.contains("request-1"), "{actual}");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 

@@ -48,13 +48,13 @@ fn traffic(server: &Running, until: &AtomicBool) {
         let commands = keys.map(|key| format!("SG.TAKE {key} gcra:600/1m:burst=40\r\n"));
         peer.send(commands.collect::<String>());
         for _ in 0..count {
-            peer.hear();
+            peer.read_reply();
         }
         // And a proxy whose requests the rules decide.
         let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
         let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));
-        client.hear();
+        client.read_reply();
         while start.elapsed() < Duration::from_millis(50) * turn {
             thread::park_timeout(Duration::from_millis(5));
         }

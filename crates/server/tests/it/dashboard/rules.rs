@@ -27,7 +27,7 @@ pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
 pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
     for _ in 0..times {
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
-        client.hear();
+        client.read_reply();
     }
 }
 
@@ -76,10 +76,10 @@ fn page_shows_a_reload() {
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
-    let told = |text: &str| {
+    let actual = |text: &str| {
         browser.until(&format!("document.querySelector('#rules-told').textContent === '{text}'"));
     };
-    told("Version 1 is active: 2 rules.");
+    actual("Version 1 is active: 2 rules.");
     gate(&mut Client::connect(&server), "/login", 5);
     let row = "document.querySelector('#decided tbody tr')?";
     browser.until(&format!("{row}.cells[0].textContent === 'login'"));
@@ -95,7 +95,7 @@ fn page_shows_a_reload() {
         fs::rename(folder.file("new"), folder.file("rules.yaml")).unwrap();
     };
     put(&more);
-    told("Version 2 is active: 3 rules.");
+    actual("Version 2 is active: 3 rules.");
     browser.until(&format!("{titles}.includes('added')"));
     let age = "document.querySelector('#rules-age').textContent";
     browser.until(&format!("{age}.endsWith('reloaded once.')"));
@@ -104,7 +104,7 @@ fn page_shows_a_reload() {
     put("rules: nonsense");
     let problem = "document.querySelector('#rules-problem')";
     browser.until(&format!("!{problem}.hidden && {problem}.textContent.includes('rules.yaml')"));
-    told("Version 2 is active: 3 rules.");
+    actual("Version 2 is active: 3 rules.");
     put(&more);
     browser.until(&format!("{problem}.hidden"));
     assert_eq!(browser.complaints(), [""; 0]);

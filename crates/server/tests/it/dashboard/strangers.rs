@@ -42,8 +42,8 @@ const TRIES: &str = r#"(async () => {
     const text = (it) => new TextEncoder().encode(it);
     const attempt = async (name, promise) => {
         const late = new Promise((done) => setTimeout(done, 3000, null));
-        const told = await Promise.race([promise, late]).catch(() => null);
-        if (told) read.push(`${name}: ${told}`);
+        const actual = await Promise.race([promise, late]).catch(() => null);
+        if (actual) read.push(`${name}: ${actual}`);
     };
     const said = async (response) => (response.ok ? await response.text() : null);
     const bodies = {
@@ -143,13 +143,17 @@ fn browser_pages_of_other_sites_are_rejected() {
     }
     // Of what its browser takes for its own origin: its name was made to point here.
     let page = format!("http://evil.example:{}/healthz", server.http.unwrap().port());
-    let told = read(&browser, &page, "evil.example", &server);
-    assert_eq!(told, Vec::<String>::new(), "by a name that points here");
+    let actual = read(&browser, &page, "evil.example", &server);
+    assert_eq!(actual, Vec::<String>::new(), "by a name that points here");
 
     let Value::Array(peeked) = server.connect().say("SG.PEEK victim gcra:9/1h") else { panic!() };
     assert_eq!(peeked[2], Value::Integer(6), "the victim is as it was: {peeked:?}");
     client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /login\r\n");
-    assert_eq!(client.hear().field("ratelimit"), "\"login\";r=8;t=400", "nothing was charged");
+    assert_eq!(
+        client.read_reply().field("ratelimit"),
+        "\"login\";r=8;t=400",
+        "nothing was charged"
+    );
     println!(
         "figure: a page of another origin, and one by a name that points here: nothing read or changed"
     );

@@ -6,7 +6,7 @@ use sluicegate_proto::{
 };
 use sluicegate_server::EnvoyHeaders;
 
-use super::client::{Service, descriptor, long_unit, request, told};
+use super::client::{Service, descriptor, long_unit, over_limit_and_remaining, request};
 use crate::harness::{Folder, any_port};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
@@ -40,7 +40,7 @@ fn ask(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse 
 
 /// Whether all passed, and of each whether it is over and what is left.
 fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
-    let statuses = response.statuses.iter().map(told).collect();
+    let statuses = response.statuses.iter().map(over_limit_and_remaining).collect();
     (response.overall_code() == Code::Ok, statuses)
 }
 

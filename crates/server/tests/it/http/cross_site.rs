@@ -9,8 +9,8 @@ const TAKE: &str = r#"{"key":"victim","policy":"gcra:2/1h"}"#;
 
 /// `remaining` of the key under attack.
 fn left(client: &mut Client) -> i64 {
-    let heard = client.post("/v1/peek", TAKE);
-    heard.json()["remaining"].as_i64().unwrap()
+    let reply = client.post("/v1/peek", TAKE);
+    reply.json()["remaining"].as_i64().unwrap()
 }
 
 /// The status that a request gets.
@@ -19,7 +19,7 @@ fn status(client: &mut Client, method: &str, path: &str, fields: &str, body: &st
     client.send(format!(
         "{method} {path} HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
     ));
-    client.hear().status
+    client.read_reply().status
 }
 
 #[test]
@@ -156,14 +156,14 @@ fn half_closed_http_client_is_answered() {
         let mut client = Client::connect(&running);
         client.ask_json("/v1/take", r#"{"key":"half","policy":"gcra:100/1h"}"#);
         client.stream.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.read_reply().status, 200);
     }
     // An incomplete body is rejected.
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
     client.stream.flush().unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.hear().status, 400);
+    assert_eq!(client.read_reply().status, 400);
     // The server cannot know whether a waiting client is still connected.
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
@@ -172,6 +172,6 @@ fn half_closed_http_client_is_answered() {
     client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
     let _ = client.stream.flush();
-    running.until_told("waiting", 0);
-    running.until_told("connected_clients", 1);
+    running.until_exactly("waiting", 0);
+    running.until_exactly("connected_clients", 1);
 }

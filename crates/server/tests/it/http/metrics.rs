@@ -29,12 +29,12 @@ fn metrics_count_decisions() {
     }
     client.post("/v1/take", "{");
     running.connect().integers("SG.TAKE k gcra:1/1h");
-    let heard = client.get("/metrics");
+    let reply = client.get("/metrics");
     assert_eq!(
-        heard.field("content-type"),
+        reply.field("content-type"),
         "application/openmetrics-text; version=1.0.0; charset=utf-8"
     );
-    let text = String::from_utf8(heard.body).unwrap();
+    let text = String::from_utf8(reply.body).unwrap();
     for (name, expected) in [
         (r#"sluicegate_decisions_total{protocol="http",outcome="allowed",source="memory"}"#, 2.0),
         (r#"sluicegate_decisions_total{protocol="http",outcome="denied",source="memory"}"#, 1.0),
@@ -60,7 +60,7 @@ fn metrics_count_decisions() {
         assert!(value(&text, "process_open_fds") < value(&text, "process_max_fds"));
     }
     assert!(value(&text, "sluicegate_state_bytes") > 0.0);
-    assert!(!text.contains(secret), "a key is never told");
+    assert!(!text.contains(secret), "no key is printed");
     assert!(text.ends_with("# EOF\n"));
 }
 
@@ -68,9 +68,9 @@ fn metrics_count_decisions() {
 fn scrape(running: &Running, accept: &str) -> (String, String) {
     let mut client = Client::connect(running);
     client.ask("GET", "/metrics", &format!("Accept: {accept}\r\n"));
-    let heard = client.hear();
-    assert_eq!((heard.status, heard.field("vary")), (200, "Accept"));
-    (heard.field("content-type").to_owned(), String::from_utf8(heard.body).unwrap())
+    let reply = client.read_reply();
+    assert_eq!((reply.status, reply.field("vary")), (200, "Accept"));
+    (reply.field("content-type").to_owned(), String::from_utf8(reply.body).unwrap())
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn resp_durations_count_every_command_once() {
     let running = server(|_| {});
     let mut peer = running.connect();
     peer.send("SG.TAKE k gcra:1000/1h\r\n".repeat(300) + "PING\r\n");
-    (0..301).for_each(|_| drop(peer.hear()));
+    (0..301).for_each(|_| drop(peer.read_reply()));
     for _ in 0..3 {
         assert_eq!(peer.integers("SG.WAIT w gcra:10/1s:burst=1 TIMEOUT 30000000")[0], 1);
     }

@@ -11,7 +11,7 @@ use tonic::transport::Endpoint;
 use super::Seen;
 use crate::{
     envoy::client::{descriptor, request},
-    harness::{PATIENCE, Random, Running},
+    harness::{Random, Running, TEST_TIMEOUT},
 };
 
 /// Calls at a time.
@@ -23,7 +23,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
     let address = format!("http://{}", server.grpc.unwrap());
     let mut seen = Seen::default();
     runtime.block_on(async {
-        let endpoint = Endpoint::from_shared(address).unwrap().timeout(PATIENCE);
+        let endpoint = Endpoint::from_shared(address).unwrap().timeout(TEST_TIMEOUT);
         let channel = endpoint.connect().await.unwrap();
         let mut random = Random(seed);
         while !stop.load(Ordering::Relaxed) {

@@ -30,7 +30,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
                     key % 200
                 );
                 client.ask("GET", "/v1/gate", &fields);
-                client.hear()
+                client.read_reply()
             }
             _ => client.post("/v1/take", take("fixed-window:3/10s")),
         };

@@ -119,7 +119,7 @@ fn server_under_mixed_load_counts_everything() {
     let server = &process.server;
     let files = process.open_files_at_rest();
     // The number of commands so far.
-    let before = server.told("total_commands_processed");
+    let before = server.info_value("total_commands_processed");
     let mut control = Client::connect(server);
     let (seen, resident, reloads) = press(&process, seconds);
     let [_, of_http, _] = seen;
@@ -145,14 +145,14 @@ fn server_under_mixed_load_counts_everything() {
         assert!(seen.allowed > 0 && seen.denied > 0 && seen.errors > 0, "{protocol}: {seen:?}");
     }
     let errors: u64 = all.iter().map(|(_, seen)| seen.errors).sum();
-    assert_eq!(server.told("total_error_replies"), errors);
+    assert_eq!(server.info_value("total_error_replies"), errors);
 
     let [snapshots, failed, table_full] =
-        ["snapshots", "snapshots_failed", "table_full"].map(|name| server.told(name));
+        ["snapshots", "snapshots_failed", "table_full"].map(|name| server.info_value(name));
     assert_eq!((failed, table_full), (0, 0));
     assert!(snapshots > 0 && reloads > 0);
     drop(control);
-    server.until_told("connected_clients", 1);
+    server.until_exactly("connected_clients", 1);
     process.until_open_files(files);
     // First it grows: rules and keys are new. What goes on after two minutes would go on for ever.
     let (first, last) = (resident.0[resident.0.len() / 4].1, resident.0.last().unwrap().1);

@@ -76,7 +76,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
             (0..=random.below(100)).map(|_| line(&mut random, round / 20)).collect();
         peer.send(lines.join("\r\n") + "\r\n");
         for line in &lines {
-            seen.note(line, &peer.hear());
+            seen.note(line, &peer.read_reply());
         }
     }
     seen
