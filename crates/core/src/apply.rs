@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// A reserve under a policy with a limit that cannot say when a later request would pass.
+    /// A reserve under a policy with a limit that cannot compute when a later request would pass.
     #[error(
         "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
          leaky-queue"
@@ -88,7 +88,7 @@ impl Policy {
     }
 }
 
-/// The everyday case, several times faster: a take under one limit of the gcra family.
+/// The fast path, several times faster: a take under one limit of the gcra family.
 fn take_of_one(
     gcra: &Gcra,
     policy: &Policy,
@@ -112,9 +112,9 @@ fn take_of_one(
 pub(crate) struct Key<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
-    /// The entry after holds of it have expired, if any have. It takes the place of `entry` where that is stored.
+    /// The entry after holds of it have expired, if any have. It is used instead of `entry` where that is stored.
     expired: Option<Entry>,
-    /// What each limit reads of the entry, where that was written under another policy; else nothing.
+    /// The migrated state of each limit, if the entry was written under another policy; else empty.
     migrated: Vec<MigratedState>,
     entry: &'a mut Option<Entry>,
 }
@@ -131,7 +131,7 @@ impl<'a> Key<'a> {
         Self { policy, now, expired, migrated, entry }
     }
 
-    /// What is kept of the key, after the expired holds.
+    /// The entry of the key, after the expired holds.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.expired.as_ref().or(self.entry.as_ref())
     }
@@ -162,7 +162,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// Changes the entry, after it was migrated to the policy, and keeps the outcome. A policy of only `concurrency`
+    /// Changes the entry, after it was migrated to the policy, and stores the result. A policy of only `concurrency`
     /// limits leaves the policy of the entry as it is.
     pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
         if self.migrated.is_empty()
@@ -202,7 +202,7 @@ impl<'a> Key<'a> {
             self.charge(cost);
             return self.decision(outcome, cost);
         }
-        self.note_denial(cost);
+        self.record_denial(cost);
         let retry = self.wait(cost);
         self.decision(Outcome::Deny { retry }, cost)
     }
@@ -212,8 +212,9 @@ impl<'a> Key<'a> {
         self.store(|limit, state| limit.charge(state, now, cost))
     }
 
-    /// Records a request of `cost` that was denied, where that counts, and keeps what was carried over and what has expired.
-    pub(crate) fn note_denial(&mut self, cost: u32) {
+    /// Records a request of `cost` that was denied, where that counts, and stores the migrated state and the expired
+    /// holds.
+    pub(crate) fn record_denial(&mut self, cost: u32) {
         let now = self.now;
         if self.policy.limits().iter().any(Limit::count_all) {
             self.store(|limit, state| {

@@ -63,7 +63,7 @@ impl Entry {
         out
     }
 
-    /// How many bytes [`encode`](Self::encode) makes, which it does not make.
+    /// The length of the bytes that [`encode`](Self::encode) returns.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let mut logs = 0;
@@ -76,10 +76,10 @@ impl Entry {
         out.0.len() + logs + self.ledger().map_or(0, Ledger::encoded_len)
     }
 
-    /// The entry that `bytes` say.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// [`StateError`] for what a later version wrote, and for anything that is no state.
+    /// [`StateError`] for an entry of a later version, and for any other bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut input = Reader(bytes);
         let version = match input.byte() {

@@ -12,12 +12,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is in use of one limit.
+/// Usage of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Units in use, rounded up.
     pub used: u64,
-    /// How many requests of cost 1 this limit would still pass at once.
+    /// Number of requests of cost 1 that this limit would still pass at once.
     pub remaining: u32,
     /// The time until nothing is in use.
     pub reset_after: Duration,
@@ -28,7 +28,7 @@ pub(crate) type States = SmallVec<[State; 1]>;
 
 /// All state of a key, with the policy that it was written under.
 ///
-/// Only [`apply`](crate::apply) makes one. Stores keep it as it is, or as bytes
+/// Only [`apply`](crate::apply) makes one. Stores store it as it is, or as bytes
 /// ([`Entry::encode`](crate::Entry::encode)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -57,7 +57,7 @@ impl Entry {
         &self.policy
     }
 
-    /// Each limit of the policy with what is in use of it at `now`, in the order written.
+    /// Each limit of the policy with its usage at `now`, in the order written.
     pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
         let charged = self.has_expired_holds(now).then(|| self.clone().after_expiries(now));
         let charged = charged.map(|entry| entry.unwrap_or_else(|| Self::unused(&self.policy)));
@@ -81,10 +81,10 @@ impl Entry {
         holds.filter(move |hold| hold.expires > now.as_micros())
     }
 
-    /// How long the entry must be kept from `now` on; zero when it may be forgotten.
+    /// How long the entry must be stored from `now` on; zero when it may be dropped.
     ///
-    /// This is the `reset_after` of its policy, and longer for a log that keeps events for a later
-    /// rule (`keep`).
+    /// This is the `reset_after` of its policy, and longer for a log that stores events for a later
+    /// policy (`keep`).
     #[must_use]
     pub fn lifetime(&self, now: Timestamp) -> Duration {
         let holds = OpenHolds(self.ledger());
@@ -169,7 +169,7 @@ impl Entry {
     /// Whether the entry may be forgotten: its [`lifetime`](Self::lifetime) is over.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
-        // An open hold is enough to know.
+        // An open hold alone keeps the entry.
         self.ledger().is_none_or(|ledger| ledger.last_expiry() <= now.as_micros())
             && self.lifetime(now).is_zero()
     }

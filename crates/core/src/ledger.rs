@@ -27,7 +27,7 @@ const HEAD: usize = 12;
 /// Set in the first byte of a record of a metered hold.
 const METERED: u8 = 0x80;
 
-/// Where the record of a hold begins, and that of the hold before it.
+/// The positions of the record of a hold, and of the one before it.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     at: usize,
@@ -67,7 +67,7 @@ impl Hold<'_> {
     }
 }
 
-/// The open holds of a key; never empty where an entry has it, unless the entry is [idle](crate::Entry::is_idle).
+/// The open holds of a key; never empty in an entry, unless the entry is [idle](crate::Entry::is_idle).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     records: Vec<u8>,
@@ -82,10 +82,10 @@ pub(crate) struct Ledger {
     /// were opened, not after it: then nothing has to be sorted.
     newest_expiry: u64,
     is_unsorted: bool,
-    /// The length of each record, while all are of one length; otherwise 0. The place of a record then does not wait for the
-    /// read of the one before.
+    /// The length of each record, while all are of one length; otherwise 0. The position of a record then does not
+    /// depend on the record before it.
     stride: usize,
-    /// What follows from the metered holds, if that is known: only while they are sorted.
+    /// The debt of the metered holds, if it is known: only while they are sorted.
     drain: Option<Drain>,
 }
 
@@ -131,7 +131,7 @@ impl Ledger {
         })
     }
 
-    /// The holds in the order in which they expire; of equals, the first opened is the first.
+    /// The holds in the order in which they expire; among equals, the first opened comes first.
     pub(crate) fn by_expiry(&self) -> Vec<Hold<'_>> {
         let mut holds: Vec<_> = self.iter().collect();
         if self.is_unsorted {
@@ -141,8 +141,8 @@ impl Ledger {
         holds
     }
 
-    /// What the metered holds alone make a limit owe at `now` that pays back at `rate`, in ticks from `now` on; `None` if that
-    /// does not fit in 64 bits.
+    /// The debt at `now` of the metered holds alone under a limit that pays back at `rate`, in ticks from `now` on;
+    /// `None` if that does not fit in 64 bits.
     #[inline]
     pub(crate) fn owed(&self, rate: DrainRate, now: Timestamp) -> Option<u64> {
         match &self.drain {

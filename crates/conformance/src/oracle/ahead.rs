@@ -86,7 +86,7 @@ impl Ahead<'_> {
         at_least_zero(without_holds - self.ledger.held(self.limit))
     }
 
-    /// The time until the last hold has expired and what is then in use has drained.
+    /// The time until the last hold has expired and the units then in use have drained.
     pub(super) fn reset_after(&self) -> Q {
         let last = self.ledger.expiries().pop().unwrap_or_else(|| self.now.clone());
         let state = self.at(&last).state;

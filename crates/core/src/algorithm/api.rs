@@ -25,7 +25,7 @@ pub(crate) struct Parameters {
     pub(crate) period: Duration,
     /// Units that an idle key admits at once.
     pub(crate) capacity: u32,
-    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 without a bucket.
+    /// Units in a full bucket, which are admitted in addition to those of a period; 0 without a bucket.
     pub(crate) bucket_size: u32,
     /// Whether a request may take more than is available, and later ones pay for it.
     pub(crate) borrow: bool,
@@ -175,8 +175,8 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     // Bounds and description
 
-    /// The most units that are admitted in any interval of `micros`. With `borrow`, what the last request
-    /// borrows comes on top; charges are not counted.
+    /// Upper bound on the units that are admitted in any interval of `micros`. With `borrow`, the last request may
+    /// borrow more; charges are not counted.
     fn max_admitted(&self, micros: u64) -> u128;
 
     /// The most units that leave a queue in any interval of `micros`; `None` if it is not a queue.
@@ -194,7 +194,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// in use.
     fn more_after(&self, decision: &Decision) -> Option<Duration>;
 
-    /// What it allows, in words.
+    /// Describes the limit in words.
     fn describe(&self) -> Description;
 
     // Scaling

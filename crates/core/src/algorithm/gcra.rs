@@ -30,7 +30,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What the algorithm is called in a policy. All but the queue decide alike.
+/// The name of the algorithm in a policy. All but the queue decide alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GcraName {
     /// `gcra`: admits `burst` at once after idling.
@@ -79,7 +79,7 @@ pub struct Gcra {
     scale: u32,
     /// Ticks from one unit to the next: the denominator of the rate in lowest terms.
     interval: u64,
-    /// The burst, and its span in ticks, where [`Gcra::try_take`] knows the limit; else 0.
+    /// The burst, and its span in ticks, if [`Gcra::try_take`] supports the limit; else 0.
     narrow_burst: u32,
     narrow_depth: u64,
 }
@@ -98,7 +98,7 @@ pub struct GcraTake {
     needed: u64,
 }
 
-/// What a key keeps: its TAT, in ticks since the Unix epoch.
+/// State of a key: its TAT, in ticks since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) tat: u128,
@@ -145,7 +145,7 @@ impl Gcra {
         Ok(Self { name, limit, period, burst, borrow, scale, interval, narrow_burst, narrow_depth })
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub const fn name(&self) -> GcraName {
         self.name
@@ -163,7 +163,7 @@ impl Gcra {
         Duration::from_micros(self.period)
     }
 
-    /// `B`: what an idle key admits at once.
+    /// `B`: the units that an idle key admits at once.
     #[must_use]
     pub const fn burst(&self) -> u32 {
         self.burst
@@ -175,8 +175,8 @@ impl Gcra {
         self.borrow
     }
 
-    /// Ticks in a microsecond: the numerator of the rate in lowest terms, `n`. One unit takes up
-    /// as many ticks as the denominator, so no rate is ever rounded.
+    /// Ticks in a microsecond: the numerator of the rate in lowest terms, `n`. One unit takes as many ticks as the
+    /// denominator, so no rate is ever rounded.
     #[must_use]
     pub const fn scale(&self) -> u32 {
         self.scale

@@ -1,8 +1,7 @@
 //! The algorithms, one file each, and [`Limit`]: one limit of any of them.
 //!
-//! A file holds all of its algorithm ([`Algorithm`]): the parameters, the policy string, the bytes of its state, the
-//! decision, what a new policy makes of an old state, and its bounds in numbers and in words. Everything else calls
-//! [`Limit`].
+//! A file has all of its algorithm ([`Algorithm`]): the parameters, the policy string, the bytes of its state, the
+//! decision, the migration of a state, and its bounds in numbers and in words. Everything else calls [`Limit`].
 
 mod api;
 mod concurrency;
@@ -38,15 +37,15 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a policy string needs to know of an algorithm.
+/// The parts of an algorithm that a policy string needs.
 pub(crate) struct AlgorithmText {
     pub(crate) names: &'static [(&'static str, &'static [&'static str])],
     pub(crate) other_words: &'static [&'static str],
     pub(crate) parse: fn(&LimitText<'_>) -> Result<Option<Limit>, TextError>,
 }
 
-/// Makes [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the
-/// macros that this one makes can have parameters.
+/// Defines [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the macros
+/// that this one defines can have parameters.
 macro_rules! algorithms {
     ($d:tt $($(#[$doc:meta])* $name:ident,)*) => {
         /// One algorithm with its parameters. Values are checked on construction, so a `Limit` that exists is
@@ -229,8 +228,8 @@ impl Limit {
         self.parameters().capacity
     }
 
-    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 for windows, logs, queues,
-    /// and buckets of one unit that are refilled continuously.
+    /// Units in a full bucket, which are admitted in addition to those of a period; 0 for windows, logs, queues, and
+    /// buckets of one unit that are refilled continuously.
     #[must_use]
     pub fn bucket_size(&self) -> u32 {
         self.parameters().bucket_size
@@ -273,8 +272,8 @@ impl Limit {
         self.parameters().counts_holds
     }
 
-    /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With
-    /// `borrow`, what the last request borrows comes on top; charges are not counted.
+    /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With `borrow`,
+    /// the last request may borrow more; charges are not counted.
     #[must_use]
     pub fn max_admitted(&self, micros: u64) -> u128 {
         of!(self, |limit| limit.max_admitted(micros))
@@ -305,7 +304,7 @@ impl Limit {
         of!(self, |limit| limit.more_after(decision))
     }
 
-    /// What it allows, in words.
+    /// Describes the limit in words.
     #[must_use]
     pub fn describe(&self) -> Description {
         of!(self, |limit| limit.describe())
@@ -327,8 +326,8 @@ impl Limit {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Whether both have the same period, as a duration. Periods of the calendar are as long as the window
-    /// around `now` is.
+    /// Whether both have the same period, as a duration. The period of a calendar is the length of its window around
+    /// `now`.
     pub(crate) fn has_period_of(&self, other: &Self, now: Timestamp) -> bool {
         both!(self, other, |a, b| a.has_period_of(b, now), else false)
     }

@@ -14,8 +14,8 @@ use crate::{
 
 /// One to eight limits on the same key, decided together. Cheap to clone.
 ///
-/// The text form is `ALGORITHM:N/PERIOD[:option[=value]]...`, limits joined by commas. What is
-/// written out ([`Display`](fmt::Display)) is the canonical form, and reads back to the same.
+/// The text form is `ALGORITHM:N/PERIOD[:option[=value]]...`, limits joined by commas. [`Display`](fmt::Display)
+/// writes the canonical form, which parses to an equal policy.
 ///
 /// ```
 /// use sluicegate_core::Policy;

@@ -1,5 +1,5 @@
-//! Policy strings: parts of them, errors and hints, and how they are written. What they mean is in
-//! [`algorithm`](crate::algorithm) and [`policy`](crate::policy).
+//! Policy strings: their parts, errors, hints and formats. [`algorithm`](crate::algorithm) and
+//! [`policy`](crate::policy) give them a meaning.
 
 mod error;
 mod hint;

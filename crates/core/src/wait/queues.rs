@@ -56,7 +56,7 @@ pub struct Ticket(pub u64);
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// What the caller does for the polled waiter.
+    /// The next step of the caller for the polled waiter.
     pub step: Step,
     /// The head of the queue, which is to be polled with [`Event::Woken`].
     pub wake: Option<Ticket>,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sluicegate_core::{Operation, Policy, Timestamp, apply};
 
-/// A greedy client for a simulated year: what has passed is at every moment exactly the burst and
-/// what came since.
+/// A greedy client for a simulated year: at every moment, the units admitted equal the burst and the units refilled
+/// since the start.
 fn drift_of_a_year(text: &str, limit: u64, period: u64, burst: u64, step: u64) {
     let policy: Policy = text.parse().unwrap();
     let start = 1_700_000_040_000_000;

@@ -1,4 +1,4 @@
-//! The byte form of what is kept of a key.
+//! The byte form of the state of a key.
 
 use proptest::prelude::*;
 use sluicegate_conformance::CoreSubject;
@@ -102,7 +102,7 @@ fn encode_one_gcra_limit_takes_24_bytes_and_its_ticks() {
     }
 }
 
-/// What version 1 wrote is read: there the rest of a TAT has four bytes, whatever it needs.
+/// In version 1, the rest of a TAT always has four bytes.
 #[test]
 fn decode_version_1_returns_the_same_entry() {
     for (old, policy) in [

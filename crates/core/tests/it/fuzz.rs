@@ -5,7 +5,7 @@ use sluicegate_testing::corpus;
 
 use crate::check::{check_policy, check_state};
 
-/// Each file as it is, cut at every byte, and with each byte changed.
+/// Checks each file, its cuts at every byte, and changes of each byte.
 fn check_corpus(target: &str, check: fn(&[u8])) {
     for seed in corpus(target) {
         for cut in 0..=seed.len() {

@@ -1,4 +1,4 @@
-//! Holds, by hand: what the random histories of the conformance kit found first.
+//! Histories of holds that the random histories of the conformance kit found first.
 
 use std::time::Duration;
 

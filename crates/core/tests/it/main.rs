@@ -1,4 +1,4 @@
-//! What the core promises, as properties over random histories.
+//! Guarantees of the core, as properties over random histories.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Several keys at once: what one policy of all their limits would decide on one key.
+//! A multi-key take decides as one policy of all limits does on one key.
 
 use proptest::prelude::*;
 use sluicegate_conformance::{Invocation, OracleSubject, Subject};
@@ -46,13 +46,13 @@ proptest! {
             now += span;
             let now = Timestamp::from_micros(now).unwrap();
             let expected = oracle.apply(Invocation { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
-            let mut together: Vec<_> = parts
+            let mut takes: Vec<_> = parts
                 .iter()
                 .zip(&mut entries)
                 .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut together, now).unwrap();
-            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut together, now).unwrap();
+            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut takes, now).unwrap();
+            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut takes, now).unwrap();
             prop_assert_eq!(peek.decision.allowed(), decision.allowed());
             prop_assert_eq!(each.len(), parts.len());
             // The position of the binding limit among the limits of all keys.

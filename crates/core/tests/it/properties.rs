@@ -21,7 +21,7 @@ fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
             reserve @ Operation::Reserve { .. } => reserve,
             _ => continue,
         };
-        // A peek under a new rule answers for now only: what it says is not stored.
+        // A peek under a new policy answers for now only: its migration is not stored.
         let stored = core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy));
         let Some(Retry::After(wait)) = decision.retry().filter(|_| stored) else { continue };
         let then = step.now + wait;
@@ -56,7 +56,7 @@ proptest! {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let Some(decision) = ask(&mut core, step) else { continue };
-            // What is stored is stored under this rule only by an operation that stores.
+            // Only an operation that stores writes the entry under the new policy.
             if !core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy)) {
                 continue;
             }
@@ -88,7 +88,7 @@ proptest! {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let _ = ask(&mut core, step);
-            // What does not fit may saturate a debt, or push events out of a log.
+            // Units that do not fit may saturate a debt, or push events out of a log.
             if !ask_aside(&core, step, step.now, Operation::Peek(cost)).allowed() {
                 continue;
             }

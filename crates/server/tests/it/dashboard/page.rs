@@ -136,7 +136,7 @@ fn page_fits_a_phone_and_labels_all_controls() {
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
     assert_eq!(browser.until(wide), "fits");
     // What the browser's own tree of accessibility calls each thing that can be used.
-    let tree = browser.tell("Accessibility.getFullAXTree", &serde_json::json!({}));
+    let tree = browser.command("Accessibility.getFullAXTree", &serde_json::json!({}));
     let used = ["button", "textbox", "combobox", "slider", "link", "meter", "table", "image"];
     let mut named = 0;
     for node in tree["nodes"].as_array().unwrap() {

@@ -73,7 +73,7 @@ fn pictures_of_the_page() {
         scope.spawn(|| traffic(&server, &over));
         let done = SetOnDrop(&over);
         let browser = Browser::start(1280, 1010);
-        browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
+        browser.command("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
         let points = format!(
             "document.querySelectorAll('#requested-keys button:not([hidden])').length > {keys} && \
