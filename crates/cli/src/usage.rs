@@ -66,7 +66,7 @@ impl Origins<'_> {
         Some(Origin::File(path.display().to_string(), setting.line))
     }
 
-    /// What a message calls the setting, and the prefix of the message.
+    /// The name of the setting in a message, and the prefix of the message.
     pub(crate) fn call(&self, name: &str) -> (String, String) {
         match self.of(name) {
             Some(Origin::Environment(variable)) => (String::new(), variable),
@@ -81,7 +81,7 @@ impl Origins<'_> {
         anyhow!("{before}{}", invalid(&called, name, value, expected))
     }
 
-    /// What a person can correct, for what clap found.
+    /// Converts clap's error to one that names the correction.
     pub(crate) fn explain(&self, error: &Error) -> anyhow::Error {
         let text = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.clone(),
@@ -169,7 +169,7 @@ impl Origins<'_> {
         anyhow!("unknown {what} `{word}`: did you mean `{near}`?")
     }
 
-    /// The command whose help lists what is known.
+    /// The command whose help lists the valid values.
     fn help(&self) -> String {
         let mut path = vec![self.command.get_name().to_owned()];
         let mut command = self.command;

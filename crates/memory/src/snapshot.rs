@@ -167,15 +167,15 @@ impl MemoryStore {
         (cell as u64) << (64 - SHARD_BITS) | quarter as u64
     }
 
-    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. The file is read twice: first
-    /// to check all of it, because a damaged file must not become a part of a store.
+    /// Loads a store that [`MemoryStore::save`] wrote, without keys that have recovered at `now`. The file is read
+    /// twice: first to check all of it, because a damaged file must not become a part of a store.
     ///
-    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for longest
-    /// are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others. Under
-    /// [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
+    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for
+    /// longest are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others.
+    /// Under [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
     ///
     /// # Errors
-    /// [`SnapshotError`] for anything but a whole, unchanged file of a version that is known.
+    /// [`SnapshotError`] unless the file is whole, unchanged and of a supported version.
     pub fn load(
         mut input: impl Read + Seek,
         now: Timestamp,

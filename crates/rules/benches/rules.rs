@@ -1,7 +1,7 @@
-//! What it takes to find the rules of a request, among 10 and among 10 000.
+//! The time to find the rules of a request, among 10 and among 10 000.
 //!
-//! Rounds take turns, so that what else the machine does hits both alike; a figure is the median of
-//! the rounds. Bars: 10 000 rules take at most twice the time of 10, and under 1 us.
+//! Rounds take turns, so that disturbances of the machine affect both alike; a figure is the median of the rounds.
+//! Bars: 10 000 rules take at most twice the time of 10, and under 1 us.
 
 use std::{hint::black_box, net::Ipv4Addr, time::Instant};
 
@@ -14,7 +14,7 @@ struct Case {
     ask: fn(&RuleSet, &SampleRequest<'_>) -> usize,
 }
 
-/// What a request is made of: pieces of one text, as those of a server are of what it has just read.
+/// A request, as slices of one text, as a server has them.
 struct SampleRequest<'t> {
     target: &'t str,
     tenant: &'t str,
@@ -125,8 +125,8 @@ fn text(case: &Case, count: usize) -> String {
     text
 }
 
-/// Requests for all of the rules, a line each, in an order that neither a cache nor a predictor of branches
-/// foresees: of ten rules in turn, it would know all that is done for a request before it is there.
+/// Requests for all of the rules, one per line, in an order that neither a cache nor a branch predictor foresees:
+/// with ten rules in turn, it would predict the whole path of a request.
 fn texts(count: usize, requests: usize) -> String {
     let mut text = String::new();
     for number in 0..requests {

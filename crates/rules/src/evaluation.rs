@@ -84,7 +84,7 @@ impl MatchOutcome {
     }
 }
 
-/// Whether `one` binds rather than `other`, which comes first: the longer denial, or else the least remaining.
+/// Whether `one` is binding rather than `other`, which comes first: the longer denial, or else the least remaining.
 fn binds(one: &Decision, other: &Decision) -> bool {
     match (retry(one), retry(other)) {
         (Some(one), Some(other)) => one > other,
@@ -111,7 +111,7 @@ pub struct KeyTooLong(pub usize);
 pub struct ChargeRequest<'m, 's> {
     /// The first charge with the key: its policy is used.
     pub charge: &'m Charge<'s>,
-    /// What its rule says about an unavailable store.
+    /// The rule's setting for an unavailable store.
     pub on_error: Option<OnError>,
     /// Units of the operation.
     pub cost: u32,

@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    /// Rules that ignore differences between paths read a path of 8 KB once for what they ignore, and not once
-    /// for each of them.
+    /// Rules that ignore differences between paths read a path of 8 KB once for each set of options, and not once for
+    /// each rule.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
     fn hostile_path_is_read_once_for_all_rules() {

@@ -5,8 +5,8 @@ use std::{borrow::Cow, cell::OnceCell};
 use ahash::AHashMap;
 use sluicegate_headers::unescaped;
 
-/// A query, parsed when a rule first needs one of its parameters, and once: a client chooses how many there
-/// are, and rules look up many names in each reading of the target.
+/// A query, parsed when a rule first needs one of its parameters, and only once: a client chooses their number, and
+/// rules look up many names in each reading of the target.
 pub(crate) struct Query<'r> {
     text: Cow<'r, str>,
     parameters: OnceCell<Parameters>,

@@ -1,7 +1,7 @@
 //! Parses YAML into a tree.
 //!
-//! Aliases and merge keys (`<<`) share what they repeat. It counts each time towards the maximum number of nodes, so
-//! that aliases of aliases cannot exhaust memory.
+//! Aliases and merge keys (`<<`) share their nodes. Each use counts towards the maximum number of nodes, so that
+//! aliases of aliases cannot exhaust memory.
 
 use std::{collections::HashMap, rc::Rc};
 

@@ -138,7 +138,7 @@ impl Report {
         self.admitted.most()
     }
 
-    /// The most requests that departed in any interval of each length: at their time and delay.
+    /// The most requests that were sent in any interval of each length: at their time and delay.
     pub fn peak_sent(&self) -> impl Iterator<Item = WindowPeak> {
         self.departed.as_ref().unwrap_or(&self.admitted).most()
     }

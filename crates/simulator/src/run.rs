@@ -28,7 +28,7 @@ pub struct Simulation {
     policies: Policies,
     keys: HashTable<Slot>,
     hasher: RandomState,
-    /// The number of keys at which to look for ones that have recovered.
+    /// The number of keys at which recovered ones are swept.
     sweep_at: usize,
 }
 
@@ -45,7 +45,7 @@ struct Slot {
     state: StoredState,
 }
 
-/// What is kept of a key.
+/// The state of a key.
 #[derive(Debug)]
 enum StoredState {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
@@ -77,8 +77,8 @@ impl Simulation {
         mut each: impl FnMut(&Event<'_>, &Decision) -> Result<(), E>,
     ) -> Result<(), E> {
         for batch in batch.pieces() {
-            // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
-            // processor wait for many at a time, as no look depends on another.
+            // The state of a key is seldom in a fast cache. A first pass over all keys lets the processor load many
+            // at a time, because no access depends on another.
             let mut hashes = [0; batch::MAX_EVENTS];
             for (key, hash) in batch.keys().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
@@ -92,8 +92,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// From the next event on, `policy` is in force for every event that names none. What was used
-    /// stays used.
+    /// From the next event on, `policy` is active for every event that names none. Usage carries over.
     pub fn change(&mut self, policy: Policy) {
         self.policies.default = Some(policy);
     }
@@ -162,7 +161,7 @@ impl Simulation {
         self.policies.find(text)
     }
 
-    /// How many keys are kept.
+    /// The number of keys with state.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.keys.len()

@@ -31,7 +31,7 @@ struct Window {
     span: u64,
     /// The number of the first time that is in it, counted from 0 over all.
     first: u64,
-    /// How many events are in it.
+    /// The number of events in it.
     held: u64,
     most: u64,
 }

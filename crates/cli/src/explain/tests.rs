@@ -140,7 +140,7 @@ fn explain_several_policies_separates_them_with_a_blank_line() {
     assert_eq!(out, format!("{}\n{}", in_words(&policies[0]), in_words(&policies[1])));
 }
 
-/// What is said of denied requests that count is what they do.
+/// The text about denied requests that count agrees with the decisions.
 #[test]
 fn count_all_extends_the_wait_where_the_words_say_so() {
     use sluicegate_core::{Operation, Retry, Timestamp, apply};

@@ -25,7 +25,7 @@ const OTHERS: [&str; 1] = ["grafana.svg"];
 /// A command in a document.
 struct Block {
     words: Vec<String>,
-    /// Where in the document what it prints begins and ends.
+    /// The range of its output in the document.
     output: std::ops::Range<usize>,
 }
 
@@ -78,7 +78,7 @@ fn documents_commands_print_and_draw_the_same() {
     assert_eq!(drawn, there, "each figure is drawn by one command");
 }
 
-/// What the command prints; pictures go to `folder`.
+/// The output of the command; pictures go to `folder`.
 fn run(root: &Path, folder: &Path, words: &[String]) -> String {
     let mut command = sluicegate();
     command.current_dir(root);
@@ -118,7 +118,7 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Words as a shell has them; single quotes keep blanks.
+/// Words as a shell splits them; single quotes keep spaces.
 fn words(command: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for (index, part) in command.split('\'').enumerate() {

@@ -1,4 +1,4 @@
-//! What the log says of actions of an operator.
+//! Log lines about actions of an operator.
 
 use std::{
     io::{Read, Write},

@@ -69,7 +69,7 @@ sliding-log:100/1m               100  100  100  100  100
 fn simulate_chart_is_drawn_in_the_terminal() {
     let trace = scenario("queue-200ms.csv");
     let policy = ["--policy", "leaky-queue:5/1s:capacity=20", "--policy", "gcra:5/1s:burst=20"];
-    // The word behind `--plot` is the trace, as it is no file of a picture.
+    // The word after `--plot` is the trace, because it does not name a picture.
     let drawn = output(&[&["simulate"][..], &policy, &["--plot", &trace]].concat(), "");
     assert_golden("plot-queue.txt", &drawn);
     assert!(!drawn.contains('\x1b'), "no colours but on a terminal");

@@ -233,7 +233,7 @@ fn reload_signal_reloads_rules() {
     assert!(ended.err.contains("unknown policy `@none`"), "{}", ended.err);
     let log = server.stop("-TERM");
     assert!(log.contains("rules reloaded"), "{log}");
-    // An event is one line, whatever the excerpt of the file has.
+    // An event is one line, even if the excerpt of the file has several.
     let stamped = |line: &&str| line.contains(" INFO ") || line.contains(" ERROR ");
     assert!(log.lines().all(|line| stamped(&line)), "{log}");
     let invalid = format!("invalid rules, keeping the previous ones: {}: line 1", file.name());

@@ -16,7 +16,7 @@ pub(crate) struct Server {
     pub(crate) http: String,
     /// Where it speaks gRPC.
     pub(crate) grpc: String,
-    // Kept open, so that what it writes has somewhere to go.
+    // Kept open, so that the server can write.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
 }
@@ -141,7 +141,7 @@ fn simulate_server_with_a_test_clock_decides_as_memory() {
     let rows = |more: &[&str], trace: &str| {
         output(&[&["simulate", "--format", "csv", "-"], more].concat(), trace)
     };
-    // Keys that no other trace uses: the server keeps what it has decided.
+    // Keys that no other trace uses, because the server keeps their state.
     for (name, policy) in [
         ("counter-1980", "token-bucket:1000/3s,sliding-log:900/3s"),
         ("queue-200ms", "leaky-queue:5/1s:capacity=20"),
@@ -202,7 +202,7 @@ fn commands_no_server_and_a_port_in_use_are_errors() {
     );
 }
 
-/// How many lines of `log` are warnings that have `text`.
+/// The number of lines of `log` that are warnings with `text`.
 #[cfg(unix)]
 fn warnings(log: &str, text: &str) -> usize {
     log.lines().filter(|line| line.contains("WARN") && line.contains(text)).count()

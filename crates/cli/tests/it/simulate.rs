@@ -1,4 +1,4 @@
-//! `simulate`: what goes in and what comes out.
+//! `simulate`: input and output.
 
 use std::{
     io::{Read, Write},

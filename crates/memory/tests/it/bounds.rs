@@ -62,13 +62,13 @@ fn store_full_denies_or_allows_new_keys() {
             assert_eq!(passed >= turned, passes);
             // Those that are known are still limited.
             assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
-            // A day later there is room again, by the time that each part was looked at.
+            // A day later there is free space again, because every part was swept in between.
             assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
         }
     }
 }
 
-/// A hold of a key that has no room is denied, or allowed and not known; holds that are open are settled.
+/// A hold of a key without space is denied, or allowed and not stored; open holds are settled.
 #[test]
 fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
     let ttl = Some(Duration::from_secs(86_400));
@@ -114,7 +114,7 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
                 "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {turned} turned away",
                 bytes >> 10
             );
-            // What was settled made room.
+            // The settled holds have freed space.
             assert!(known.iter().all(|key| apply(&key.to_le_bytes(), hold).allowed()), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! What has recovered is forgotten, in time, and nothing else is.
+//! Keys that have recovered are dropped, in time, and no others.
 
 use sluicegate_core::Operation;
 use sluicegate_memory::MemoryStore;

@@ -1,4 +1,4 @@
-//! What the process really takes up: the bound is one on memory, not on what the store says of it.
+//! Resident memory of the process: it must stay within the bound, whatever the store counts.
 //!
 //! Each flood runs in a process of its own, so that no other test's memory is counted.
 
@@ -11,7 +11,7 @@ use super::{at, policy, size, take};
 
 const FLOOD: &str = "SLUICEGATE_TEST_FLOOD";
 
-/// What a flood is made of.
+/// The settings of a flood.
 #[derive(Clone, Copy)]
 struct Flood {
     name: &'static str,
@@ -20,9 +20,9 @@ struct Flood {
     /// How often each key is requested, in turn with `together` others.
     asked: u64,
     together: u64,
-    /// How long each request comes after the one before, in microseconds.
+    /// Microseconds between two requests.
     pace: u64,
-    /// What is charged to each key once all is full.
+    /// Units charged to each key once the table is full.
     charged: u32,
     /// Whether each request holds a unit under an id of its own, in place of a take.
     holds: bool,

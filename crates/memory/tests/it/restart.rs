@@ -9,8 +9,8 @@ use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 use super::{at, policy, size, take};
 
 const HOUR: u64 = 3_600_000_000;
-/// How full a store is when it is saved: a share of its bound in percent; for a flooded one, how many times the keys
-/// that filled it come after them.
+/// The fill of a store when it is saved: a share of its bound in percent; for a flooded one, the number of additional
+/// floods of as many keys as filled it.
 const FILLS: [(&str, usize, u64); 4] =
     [("50 %", 50, 0), ("96 %", 96, 0), ("100 %", 100, 0), ("flooded", 100, 3)];
 
@@ -97,16 +97,16 @@ fn load_as_much_memory_keeps_every_key() {
         let sizes = [8 << 20, bound()].into_iter().filter(|size| *size <= bound());
         for (bound, (name, share, beyond)) in sizes.flat_map(|size| FILLS.map(|fill| (size, fill)))
         {
-            // These differ by what they hold, not by how full they are.
+            // The fill makes no difference for these kinds.
             if share < 100 && matches!(kind.name, "logs" | "a policy a key") {
                 continue;
             }
             let both = [WhenFull::Deny, WhenFull::Allow];
-            // It says what becomes of keys for which there is no room.
+            // `when_full` only matters if there are keys without space.
             for &when_full in &both[..if beyond > 0 { 2 } else { 1 }] {
                 let subject = Subject::new(MemoryStore::bounded(bound, when_full), kind);
                 let keys = subject.fill(share, beyond);
-                // Twice: what was loaded is as good as what was saved.
+                // Twice: a loaded store must save as well as the first one.
                 let loaded = subject.reloaded(kind, 2000, bound, when_full);
                 let loaded = loaded.reloaded(kind, 3000, bound, when_full);
                 let lost = keys.iter().filter(|key| !has(&loaded.store, **key)).count();

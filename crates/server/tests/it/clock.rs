@@ -1,4 +1,4 @@
-//! A wall clock that steps, by libfaketime: that of the server, and that of its store. RELIABILITY 22.
+//! A wall clock that steps, by libfaketime: of the server, and of its store. RELIABILITY 22.
 
 use std::time::Duration;
 

@@ -76,7 +76,7 @@ impl MultiKeyHoldSubject for OverTheWire {
     }
 }
 
-/// An error as that of the core.
+/// The text of an error, as the core words it.
 fn without_code(error: &str) -> String {
     error.split_once(' ').map_or(error, |(_, text)| text).to_owned()
 }

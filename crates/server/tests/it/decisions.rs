@@ -1,4 +1,4 @@
-//! What is decided is what the core decides.
+//! Decisions of the server equal those of the core.
 
 use std::time::Duration;
 

@@ -91,7 +91,7 @@ pub(crate) fn with_files(name: &str, files: usize) -> Command {
     command
 }
 
-/// How many files this process may open.
+/// The number of files that this process may open.
 pub(crate) fn most_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();

@@ -100,8 +100,8 @@ fn fairness_commands_on_a_large_key_yield() {
     }
 }
 
-/// 256 takes of one command, under policies of one log and of eight by turns: half of them copy it seven times, as
-/// long as it is so short that it is not shared.
+/// Number of takes of one command, under policies of one log and of eight in turn: half of them copy it seven times,
+/// as long as it is too short to be shared.
 const TAKES: usize = 256;
 const COPIED: usize = 2_000;
 

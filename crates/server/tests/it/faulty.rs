@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Hold,
     /// The connection is closed when the first `SG.` command is answered.
     Cut,
-    /// No reply arrives at all, those to what clients say first included.
+    /// No reply arrives at all, including those to the first commands of a client.
     Mute,
 }
 

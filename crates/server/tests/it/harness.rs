@@ -149,7 +149,7 @@ pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// The server waits by the clock, and so it is measured.
+/// The server waits by the clock, therefore the test measures it.
 #[expect(clippy::disallowed_methods, reason = "a test of waiting reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
@@ -200,7 +200,7 @@ impl Peer {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends a command, its arguments parted by blanks.
+    /// Sends a command, its arguments separated by spaces.
     pub(crate) fn ask(&mut self, line: &str) {
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.ask_bytes(&arguments);
@@ -280,7 +280,7 @@ pub(crate) fn bulk(text: &str) -> Value {
     Value::Bulk(text.into())
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same each time.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

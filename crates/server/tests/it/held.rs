@@ -95,7 +95,7 @@ fn wait_clients_that_keep_sending_hold_little_memory() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// Clients that wait for a turn of their worker, or take no replies, keep no buffers besides what is reserved.
+/// Clients that wait for their worker, or do not read replies, hold no buffers besides the reserved ones.
 #[test]
 fn pipeline_clients_hold_little_memory() {
     let name = "held::pipeline_clients_hold_little_memory";
@@ -172,7 +172,7 @@ fn wait_long_keys_stay_within_the_budget() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// Denials of a store are cached by a hash of the key, so the length of the key does not matter.
+/// Denials of a store are cached by a hash of the key, therefore the length of the key does not matter.
 #[test]
 fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";

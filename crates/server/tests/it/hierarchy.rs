@@ -108,7 +108,7 @@ fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     assert_eq!([used.of(0, "|other|ben"), used.of(1, "|other"), used.of(2, "")], [4, 8, 20]);
 }
 
-/// Many users of many tenants at once, at several servers: what each level has used is what passed.
+/// Many users of many tenants at once, at several servers: the usage of each level equals the admitted requests.
 fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
     let passed: Vec<(usize, usize, usize)> = thread::scope(|scope| {
         let clients: Vec<_> = (0..8)
@@ -171,7 +171,7 @@ fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
     let nodes: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));
     for (folder, braces) in [(rules(""), true), (rules("spread: true"), false)] {
-        // One after the other: what a server knows of denials ends with it.
+        // One after the other, because the denial cache of a server ends with it.
         nobody_pays_for_a_denial(&running(&folder, Some(url.clone())), braces);
         for node in cluster.nodes.iter().take(3) {
             node.ask::<()>("FLUSHALL");

@@ -1,7 +1,8 @@
-//! Eight processes that hold units of one key and settle them, of which one is killed each second: on the server, and on
-//! Redis by functions and by the module.
+//! Eight processes that hold units of one key and settle them, of which one is killed each second: on the server, and
+//! on Redis by functions and by the module.
 //!
-//! Each process writes the store's time around each operation, so that the test knows for certain when a unit was held.
+//! Each process writes the store's time around each operation, so that the test knows when a unit was held for
+//! certain.
 
 use std::{
     collections::HashMap,
@@ -103,7 +104,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
     unreachable!("there is always a next hold")
 }
 
-/// A process that holds, and the reader of what it writes.
+/// A process that holds, and the reader of its output.
 struct Holder {
     child: Child,
     reader: JoinHandle<Vec<String>>,
@@ -124,7 +125,7 @@ impl Holder {
         Self { child, reader }
     }
 
-    /// Kills the process (SIGKILL), and returns what it wrote.
+    /// Kills the process (SIGKILL), and returns its output.
     fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -132,7 +133,7 @@ impl Holder {
     }
 }
 
-/// What is known of one hold, in the store's time.
+/// The log of one hold, in the store's time.
 #[derive(Clone, Copy, Debug, Default)]
 struct HoldLog {
     /// Times before and after it was allowed.
@@ -150,7 +151,7 @@ impl HoldLog {
     }
 }
 
-/// What the processes wrote, by id.
+/// The logs of the processes, by id.
 fn parse(lines: &[String]) -> HashMap<&str, HoldLog> {
     let mut all: HashMap<&str, HoldLog> = HashMap::new();
     for line in lines {
@@ -199,7 +200,7 @@ fn utilisation(known: &HashMap<&str, HoldLog>, begin: u64, end: u64) -> f64 {
     used as f64 / (UNITS as u64 * (end - begin)) as f64 * 100.0
 }
 
-/// Runs the holders, kills one each second, and checks what they held.
+/// Runs the holders, kills one each second, and checks their logs.
 fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let span = Duration::from_secs(size("SLUICEGATE_HOLD_SECONDS", 20) as u64);
     let start = |name: usize| Holder::start(way, address, &format!("holder-{name}"));
@@ -223,7 +224,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
             lines.extend(killed.kill());
             (names, kills) = (names + 1, kills + 1);
         }
-        // What is stored has no more either, at any time.
+        // The stored entry has no more either, at any time.
         if let Some(entry) = stored() {
             let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
             assert!(entry.holds(at).count() <= UNITS, "{way:?}: {entry:?}");
@@ -241,7 +242,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
             assert!(allowed || at >= before + TTL, "{way:?}: {id} was not open: {hold:?}");
         }
     }
-    // What was killed while it waited waits no more.
+    // Requests of killed processes have left the queue.
     eventually_within(TEST_TIMEOUT, "the connections of killed holders are closed", || {
         let Value::Bulk(info) = peer.say("INFO clients") else { panic!("no text") };
         let info = String::from_utf8(info).unwrap();
@@ -271,8 +272,8 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     assert!(utilisation >= 95.0, "{way:?}: {utilisation}");
 }
 
-/// Looks at the key until all units are free: not before the last lost hold has expired, and with the first look after that.
-/// Returns how late that look was in microseconds, and the number of looks.
+/// Peeks until all units are free: not before the last lost hold has expired, and with the first peek after that.
+/// Returns how late that peek was in microseconds, and the number of peeks.
 fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, HoldLog>) -> (u64, usize) {
     let lost = known.values().filter(|hold| hold.settling.is_none());
     let certain = lost.filter_map(|hold| Some(hold.held?.0 + TTL)).max().unwrap_or(0);

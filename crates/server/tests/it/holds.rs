@@ -138,7 +138,7 @@ fn kill_and_restart_keeps_open_holds() {
     ];
     let (keys, kills) = (40, size("SLUICEGATE_KILLS_OF_HOLDS", 3));
     let of = |key: usize| policies[key % policies.len()];
-    // Of each key: what was charged, and its open holds.
+    // The charged units and the open holds of each key.
     let mut charged = vec![0; keys];
     let mut open: Vec<Vec<(String, i64)>> = vec![Vec::new(); keys];
     let mut random = Random(3);

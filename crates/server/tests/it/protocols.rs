@@ -1,4 +1,4 @@
-//! Several faces on one server: each at its port, with the same seats and the same end.
+//! Several protocols on one server: each at its port, with one connection limit and one stop for all.
 
 use std::{
     io::{Read, Write},
@@ -10,7 +10,7 @@ use sluicegate_testing::eventually;
 
 use crate::harness::{Running, any_port, simple};
 
-/// A server with all faces.
+/// A server with all protocols.
 fn all() -> Running {
     Running::with(|config| {
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));

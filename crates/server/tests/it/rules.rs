@@ -1,4 +1,4 @@
-//! Rules in files, while the server runs: what is in force, and when.
+//! Rules in files, while the server runs: when a change becomes active.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ fn running(folder: &Folder, text: &str) -> Running {
     })
 }
 
-/// Puts a file in the place of another, in one step.
+/// Replaces the file by another, atomically.
 fn replace(folder: &Folder, text: &str) {
     let new = folder.file("new");
     fs::write(&new, text).unwrap();
@@ -70,7 +70,7 @@ fn reload_keeps_usage() {
     replace(&folder, &policy(6));
     server.until_exactly("rules_version", 3);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [0, 6, 0]);
-    // What the files say again is nothing new.
+    // Files with the same content are not a reload.
     assert_eq!(server.info_value("rules_reloads"), 2);
 }
 
@@ -99,7 +99,7 @@ fn reload_invalid_files_keeps_the_rules() {
     println!("figure: {times} broken files: the rules in force stayed, {} counted", times + 1);
 }
 
-/// Kubernetes puts another folder in the place of the one that `..data` is a link to.
+/// Kubernetes replaces the folder that `..data` links to by another.
 #[cfg(unix)]
 #[test]
 fn reload_after_a_symbolic_link_is_swapped() {
@@ -189,8 +189,7 @@ fn reload_batch_sees_one_version() {
     );
 }
 
-/// Limit and remaining in a response are of one version: each client has its own key, and knows its
-/// usage.
+/// Limit and remaining in a response are of one version: each client has its own key, and counts its own usage.
 #[test]
 fn reload_of_ten_thousand_rules_fails_no_request() {
     const RULES: usize = 10_000;

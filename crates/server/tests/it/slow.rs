@@ -87,7 +87,7 @@ impl Dribble {
         times.collect()
     }
 
-    /// All of them are closed, while the other is answered.
+    /// Asserts that all of them are closed, while the other client is answered.
     pub(crate) fn all_are_closed(self) {
         if env::var_os(MANY).is_none() {
             // In a process that may open two files for each.
@@ -164,7 +164,7 @@ fn incomplete_commands_do_not_reset_the_idle_timeout() {
     assert_eq!(peer.say("PING"), simple("PONG"));
     peer.send("*1\r\n$131072\r\n");
     peer.stream.set_nonblocking(true).unwrap();
-    // Another client sends a request between two bytes, so the bytes are not too fast: it is not closed.
+    // Another client sends a request between two bytes, therefore the bytes are not too fast: it is not closed.
     let mut other = server.connect();
     let bytes = dribble(vec![peer.stream], || assert_eq!(other.say("PING"), simple("PONG")));
     assert!(bytes < 131_072, "{bytes}");

@@ -1,4 +1,4 @@
-//! The programs of `docs/clients.md` do what the page says, in the languages that are installed: Python,
+//! The programs of `docs/clients.md` work as the page describes, in the languages that are installed: Python,
 //! JavaScript and PHP, with the clients that the page names.
 
 use std::{
@@ -18,7 +18,7 @@ use crate::{
     harness::{Running, any_port, root},
 };
 
-/// Bound on the run time of a program of the page, whatever its deadlines.
+/// Upper bound on the run time of a program of the page, whatever its deadlines.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Bound on the run time of a program with deadlines of two seconds, on a busy machine too. A program that repeats
 /// its command, or has no deadline, exceeds it.

@@ -48,7 +48,7 @@ fn resp_with_redis_all_traces_agree_with_the_core() {
         check_keys(&mut OverTheWire(server.connect()));
         let subject = &mut OverTheWire(server.connect());
         check_histories(subject, 7_000, HISTORIES, Shape::default());
-        // All of it is in the store, under a name of its own.
+        // All keys are in the store, with the prefix of the server.
         let keys: Vec<Vec<u8>> = store.ask("KEYS *");
         assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(b"sg:test:")));
     }
@@ -221,7 +221,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
             let error = peer.error(line);
             assert!(error.starts_with("SGSTORE the store "), "{line}: {error}");
         }
-        // Not said again here, whatever comes.
+        // The error is not repeated for later commands.
         assert_eq!(peer.say("PING"), simple("PONG"));
         let info = peer.say("INFO store");
         let Value::Bulk(text) = info else { panic!() };

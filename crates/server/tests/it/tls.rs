@@ -50,7 +50,7 @@ fn certificate_until(
     (params.signed_by(&key, authority).unwrap(), key)
 }
 
-/// A server whose certificate is from `authority`, at all faces.
+/// A server whose certificate is from `authority`, for all protocols.
 fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>) -> Running {
     let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
     let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];

@@ -83,7 +83,7 @@ fn unix_socket_unused_file_is_replaced() {
     assert_eq!(server.connect().say("PING"), simple("PONG"));
 }
 
-/// RELIABILITY 63: the socket is never open to more than its permissions say, not even when it is made.
+/// RELIABILITY 63: the socket never has wider permissions than configured, not even while it is created.
 #[test]
 fn unix_socket_is_private_from_the_start() {
     let folder = Folder::new();

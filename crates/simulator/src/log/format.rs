@@ -154,14 +154,14 @@ fn nginx(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// `%h %l %u %t "%r" %>s %b "%{Referer}i"`, with nginx's names for what it names.
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i"`, with nginx's names where nginx has one.
 fn apache(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut parts = text.split('%');
     let mut literal = parts.next().unwrap_or("").to_owned();
     while let Some(part) = parts.next() {
         if part.is_empty() {
-            // `%%` is a per cent sign; what follows it is text.
+            // `%%` is a per cent sign; the rest is text.
             literal.push('%');
             literal += parts.next()?;
             continue;

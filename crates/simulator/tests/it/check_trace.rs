@@ -1,4 +1,4 @@
-//! What must hold for any bytes that are read as a trace. The fuzz target `trace` runs it, and so does a test.
+//! Checks for any bytes that are read as a trace. The fuzz target `trace` and a test run them.
 
 use std::io::Read;
 

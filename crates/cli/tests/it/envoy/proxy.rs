@@ -96,7 +96,7 @@ impl Envoy {
         });
     }
 
-    /// What its administration says at `path`.
+    /// The response of its administration at `path`.
     fn ask(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.admin).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -173,7 +173,7 @@ pub(super) struct Client {
     reader: BufReader<TcpStream>,
 }
 
-/// What was answered: the code and the header fields, their names in lower case.
+/// A response: the status and the headers, their names in lower case.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,

@@ -13,7 +13,7 @@ use super::{
     proxy::{Client, example, program},
 };
 
-/// The script until dropped, with what it has started.
+/// The script, with all processes that it has started, until dropped.
 struct Script {
     child: Child,
     folder: Folder,
@@ -95,7 +95,7 @@ fn envoy_example_script_runs_unchanged() {
     assert_eq!(actual("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
     assert_eq!((actual("x-ratelimit-remaining"), actual("x-envoy-ratelimited")), ("0", "true"));
 
-    // Rules that change while it runs: what was used stays used.
+    // Rules that change while it runs: usage carries over.
     let rules = script.folder.path().join("rules.yaml");
     let text = fs::read_to_string(&rules).unwrap();
     fs::write(&rules, text.replace("gcra:10/1h", "gcra:20/1h")).unwrap();

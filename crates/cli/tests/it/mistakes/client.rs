@@ -118,7 +118,7 @@ fn redis_status_works_with_the_permissions_of_the_documentation() {
         "{}",
         ended.out
     );
-    // Outside of the prefix, the key is at fault, and not the commands.
+    // Outside of the prefix, the error names the key, and not the commands.
     let ended = run(&["redis", "status", &url], "");
     assert_eq!(ended.code, Some(2), "{}", ended.out);
     assert!(

@@ -35,7 +35,7 @@ fn start(script: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A collector, and what it has received.
+/// A collector, and the spans that it has received.
 struct Collector {
     child: Child,
     port: u16,
@@ -373,7 +373,7 @@ fn otlp_invalid_traceparent_begins_a_trace() {
     }
     assert_eq!(collector.spans.iter().filter(|it| it["trace"] == trace).count(), 1);
 
-    // A server that stops sends what it has.
+    // A server that stops sends its pending spans.
     let last = "5bf92f3577b34da6a3ce929d0e0e4736";
     take(&server, "k", &format!("traceparent: 00-{last}-{span}-01\r\n"));
     server.stop("-TERM");

@@ -93,7 +93,7 @@ fn started(line: &str) -> Step {
     Step::Start { command: command.trim().to_owned(), ports }
 }
 
-/// Whether a command printed what the page shows.
+/// Whether the output of a command equals that on the page.
 pub(super) fn agree(shown: &str, printed: &str, varies: Varies) -> bool {
     let prepare = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();

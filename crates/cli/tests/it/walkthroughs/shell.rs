@@ -23,7 +23,7 @@ const MARK: &str = "=== walkthrough ===";
 /// A port of a page and the one in its place.
 type Ports = Vec<(String, String)>;
 
-/// A shell, with what it has started.
+/// A shell, with the programs that it has started.
 pub(super) struct Shell {
     folder: Folder,
     bash: Child,
@@ -112,11 +112,11 @@ impl Shell {
         fs::read_to_string(root().join(path)).unwrap()
     }
 
-    /// What a command prints, on both streams.
+    /// The output of a command, on both streams.
     pub(super) fn run(&mut self, command: &str) -> String {
         let script = self.folder.path().join(".programs/command");
         fs::write(&script, self.there(command) + "\n").unwrap();
-        // A command reads nothing of what comes next.
+        // A command must not read the commands after it.
         writeln!(self.input, ". .programs/command < /dev/null; printf '\\n{MARK}\\n'").unwrap();
         let mut printed = String::new();
         loop {
@@ -157,7 +157,7 @@ impl Shell {
         }
     }
 
-    /// What the programs that run have printed.
+    /// The output of the programs that run.
     pub(super) fn logs(&self) -> String {
         let logs = (0..self.servers.len()).map(|number| {
             let log = self.folder.path().join(format!(".programs/log-{number}"));
@@ -170,7 +170,7 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         for mut server in self.servers.drain(..).rev() {
-            // With what it has started: it leads a group.
+            // With its children, because it leads a process group.
             let group = format!("-{}", server.id());
             let _ =
                 Command::new("kill").args(["-TERM", "--", &group]).stderr(Stdio::null()).status();
@@ -183,7 +183,7 @@ impl Drop for Shell {
     }
 }
 
-/// What a clone has that pages use. Files of `examples` have the other ports.
+/// Copies the files of the repository that pages use. Files of `examples` get the other ports.
 fn clone_into(folder: &Path, ports: &Ports) {
     for name in ["crates", "docs", "scenarios", "Cargo.toml", "README.md"] {
         symlink(root().join(name), folder.join(name)).unwrap();
@@ -272,7 +272,7 @@ fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
     bash.env("PATH", path.unwrap()).env("HOME", folder).current_dir(folder);
     bash.env("LISTEN", format!("127.0.0.1:{}", free("3000", ports)));
     bash.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PYTHONDONTWRITEBYTECODE", "1");
-    // Where `sluicegate serve` listens unless its flags say so.
+    // The default ports of `sluicegate serve`.
     for (name, page) in [("LISTEN", "6380"), ("HTTP", "8080"), ("GRPC", "8081")] {
         bash.env(format!("SLUICEGATE_{name}"), format!("127.0.0.1:{}", free(page, ports)));
     }

@@ -1,4 +1,4 @@
-//! What the dashboard answers, without a browser.
+//! Responses of the dashboard, without a browser.
 
 use std::io::Read;
 

@@ -1,5 +1,5 @@
-//! A Chromium without a window, driven over a pair of pipes by its own protocol (CDP): only what is
-//! needed here.
+//! A Chromium without a window, controlled through a pair of pipes by its own protocol (CDP): the part that these
+//! tests need.
 
 use std::{
     cell::{Cell, RefCell},
@@ -159,13 +159,13 @@ impl Browser {
         self.command("Input.dispatchKeyEvent", &event);
     }
 
-    /// Light or dark, as if the system said so.
+    /// Emulates the system's setting of light or dark.
     pub(crate) fn scheme(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.command("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
-    /// Lets the page draw what has changed.
+    /// Waits until the page has drawn its changes.
     pub(crate) fn settle(&self) {
         self.run("new Promise((it) => requestAnimationFrame(() => requestAnimationFrame(it))).then(() => 1)");
     }
@@ -177,7 +177,7 @@ impl Browser {
         self.complaints.take()
     }
 
-    /// A picture of what can be seen, as PNG.
+    /// A picture of the visible part, as PNG.
     pub(crate) fn picture(&self) -> Vec<u8> {
         let picture = self.command("Page.captureScreenshot", &json!({"format": "png"}));
         STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
@@ -207,7 +207,7 @@ impl Browser {
         }
     }
 
-    /// Keeps what an event complains about.
+    /// Records the complaint of an event.
     fn note(&self, event: &Value) {
         let actual = &event["params"];
         let complaint = match event["method"].as_str() {

@@ -21,7 +21,7 @@ fn page_shows_decisions() {
                   .find((it) => it.textContent === 'Decisions since start')?.nextSibling.textContent";
     browser.until(&format!("{so_far} === '0'"));
 
-    // Numbers move when requests are sent, and agree with what is counted.
+    // Numbers change when requests are sent, and agree with the counters.
     let mut peer = server.connect();
     for _ in 0..30 {
         peer.say("SG.TAKE user:42 gcra:10/1h");
@@ -46,7 +46,7 @@ fn page_shows_decisions() {
     browser.until(&format!(
         "{actual}.startsWith('{denied}') && {actual}.includes('fully recovered in')"
     ));
-    // The sentence counts down with the card; what a screen reader announces does not.
+    // The sentence counts down with the card; the announcement for a screen reader does not.
     let first = browser.run(actual);
     browser.until(&format!("{actual} !== {first} && {actual}.startsWith('{denied}')"));
     assert_eq!(browser.run(said), first);
@@ -103,7 +103,7 @@ fn page_playground_denies_above_the_limit() {
         ));
     }
     browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3 used'");
-    // What is wrong is said, and what was there stays.
+    // An error is shown, and the previous result stays.
     browser.write("#play-policy", "fixed-window:3");
     browser.press("Tab");
     browser.until("document.querySelector('#play-wrong').textContent !== ''");
@@ -135,7 +135,7 @@ fn page_fits_a_phone_and_labels_all_controls() {
     browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
     assert_eq!(browser.until(wide), "fits");
-    // What the browser's own tree of accessibility calls each thing that can be used.
+    // The names of all controls in the browser's own tree of accessibility.
     let tree = browser.command("Accessibility.getFullAXTree", &serde_json::json!({}));
     let used = ["button", "textbox", "combobox", "slider", "link", "meter", "table", "image"];
     let mut named = 0;
@@ -191,7 +191,7 @@ fn page_controls_work_by_keyboard() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// The least contrast of any text that can be seen with what is behind it, and which text that is.
+/// The least contrast of any visible text with its background, and that text.
 const CONTRAST: &str = r#"(() => {
     const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
     const light = ([r, g, b]) => {

@@ -141,7 +141,7 @@ fn browser_pages_of_other_sites_are_rejected() {
         let page = format!("http://evil.example:{}/", site.port());
         assert_eq!(read(&browser, &page, name, &server), Vec::<String>::new(), "{name}");
     }
-    // Of what its browser takes for its own origin: its name was made to point here.
+    // A page that its browser takes for the server's own origin: its name resolves to this address.
     let page = format!("http://evil.example:{}/healthz", server.http.unwrap().port());
     let actual = read(&browser, &page, "evil.example", &server);
     assert_eq!(actual, Vec::<String>::new(), "by a name that points here");

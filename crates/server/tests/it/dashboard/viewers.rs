@@ -40,7 +40,7 @@ impl Viewer {
         }
     }
 
-    /// The first frame that has what is looked for.
+    /// The first frame for which `has` is true.
     pub(crate) fn until(&mut self, has: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..30 {
             let frame = self.frame();

@@ -52,7 +52,7 @@ fn with(store: &Server, folder: &Folder, on_error: OnError, denial: FallbackDeni
     })
 }
 
-/// Whether it passes; or how the call has failed.
+/// Whether it passes, or the failure of the call.
 fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
     let descriptors = keys.iter().map(|key| match *key {
         "brought" => limited(&[("brought", "x")], 100),

@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::harness::{Running, any_port};
 
-/// A server with the face, and a client of it.
+/// A server with gRPC, and a client of it.
 pub(crate) struct Service {
     pub(super) runtime: Runtime,
     pub(super) channel: Channel,

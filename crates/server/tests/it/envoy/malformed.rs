@@ -1,4 +1,4 @@
-//! Calls that are broken somewhere: in the message, in its frame, in what HTTP/2 says around it.
+//! Malformed calls: in the message, in its frame, in the HTTP/2 frames around it.
 
 use std::{
     io::{Read, Write},
@@ -73,7 +73,7 @@ impl Raw {
         Self { stream, last: 0 }
     }
 
-    /// A call that says `body`; its bytes.
+    /// The bytes of a call with `body`.
     fn call(&mut self, body: &[u8]) -> Vec<u8> {
         self.last = if self.last == 0 { 1 } else { self.last + 2 };
         let headers = frame(HEADERS, END_HEADERS, self.last, &fields());
@@ -140,8 +140,8 @@ fn malformed_call_does_not_affect_its_connection() {
     while made < wanted {
         let mut bytes = Vec::new();
         for _ in 0..BATCH {
-            // The message, its frame, or what HTTP/2 says around it: that last one rarely, as it
-            // mostly ends the connection.
+            // The message, its frame, or the HTTP/2 frames around it: those rarely, because they mostly end the
+            // connection.
             match random.below(20) {
                 0 => {
                     let call = raw.call(&whole);

@@ -1,4 +1,4 @@
-//! What is counted of descriptors: by face and outcome, and by their place in the tree.
+//! Metrics of descriptors: by protocol and outcome, and by their path in the tree.
 
 use super::{
     client::{call, connect, descriptor, request},

@@ -38,7 +38,7 @@ fn ask(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse 
     service.ask(request(descriptors)).unwrap()
 }
 
-/// Whether all passed, and of each whether it is over and what is left.
+/// Whether all passed, and for each descriptor whether its limit is exceeded and the units remaining.
 fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
     let statuses = response.statuses.iter().map(over_limit_and_remaining).collect();
     (response.overall_code() == Code::Ok, statuses)
@@ -86,7 +86,7 @@ descriptors:
     assert_eq!(one(&user), (false, vec![(true, 0)]));
     assert_eq!(one(&[("user", "root")]), (true, vec![(false, u32::MAX)]));
     assert_eq!(one(&[("user", "eve")]), (false, vec![(true, 0)]));
-    // Another depth is another descriptor, of which nothing is said.
+    // Another depth is another descriptor, without a limit.
     assert_eq!(one(&[("user", "ada"), ("path", "/")]), (true, vec![(false, 0)]));
     assert_eq!(one(&[("model", "x")]), (true, vec![(false, 0)]));
     assert_eq!(one(&[("model", "x"), ("tokens", "")]), (true, vec![(false, 4)]));

@@ -1,4 +1,4 @@
-//! What else is served: health, reflection, and answers to what is no call.
+//! The other services: health, reflection, and answers to requests that are not calls.
 
 use std::{
     io::{Read, Write},
@@ -88,7 +88,7 @@ fn request_that_is_no_call_is_rejected() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(expected), "{request}: {answer}");
     }
-    // One service is not there; of the other it is the method.
+    // The service of the first does not exist; of the second, the method.
     for path in ["/grpc.channelz.v1.Channelz/GetServers", "/grpc.health.v1.Health/List"] {
         let mut client = tonic::client::Grpc::new(service.channel.clone());
         let answer = service.runtime.block_on(async {

@@ -131,7 +131,7 @@ impl Client {
         reply
     }
 
-    /// How long the next chunk of a body is.
+    /// The length of the next chunk of a body.
     fn chunk_length(&mut self) -> usize {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
@@ -140,7 +140,7 @@ impl Client {
         usize::from_str_radix(str::from_utf8(&line).unwrap().trim_end(), 16).unwrap()
     }
 
-    /// The next bytes, whatever they are.
+    /// The next `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
             assert!(self.read() > 0, "closed before so many bytes");

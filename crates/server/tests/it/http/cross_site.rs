@@ -80,7 +80,7 @@ fn cross_site_requests_are_rejected() {
             assert_eq!(status(&mut client, "GET", path, fields, ""), 200, "{path} {fields}");
         }
     }
-    // Requests of our own pages, and of clients that are not browsers.
+    // Requests of the server's own pages, and of clients that are not browsers.
     let own = "Host: localhost:1\r\nContent-Type: application/json\r\nOrigin: http://localhost:1\r\n\
                Sec-Fetch-Site: same-origin\r\n";
     for fields in [json, own] {
@@ -112,8 +112,8 @@ fn host_not_configured_is_rejected() {
     assert_eq!(status(&mut client, "GET", "/metrics", "Host: any.example\r\n", ""), 401);
 }
 
-/// A proxy passes headers on: the host name of the request, and what the browser reports
-/// about the page. A page whose name resolves to this server has our port in `Host`.
+/// A proxy passes headers on: the host name of the request, and the browser's report about the page. A page whose
+/// name resolves to this server has the server's port in `Host`.
 #[test]
 fn gate_accepts_any_host() {
     let folder = Folder::new();

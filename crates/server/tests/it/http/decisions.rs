@@ -45,7 +45,7 @@ fn take_is_allowed_and_denied() {
     let reply = client.post("/v1/take", never);
     assert_eq!((reply.status, reply.field("retry-after")), (429, ""));
     assert_eq!(reply.detail(), "The cost exceeds the limit: this request can never be allowed.");
-    // A query that is answered is no error, whatever the answer.
+    // A query that is answered is not an error, whether allowed or denied.
     let reply = client.post("/v1/peek", never);
     assert_eq!((reply.status, reply.field("content-type")), (200, "application/json"));
     assert_eq!((reply.json()["allowed"].clone(), reply.field("retry-after")), (json!(false), ""));

@@ -56,8 +56,7 @@ impl<'a> Memory<'a> {
         (self.most - self.before) / 1024
     }
 
-    /// Waits until it is as before, but for a tenth and [`SLACK`];
-    /// how long that took.
+    /// Waits until memory is as before, within a tenth and [`SLACK`]; returns how long that took.
     fn until_back(&self) -> Duration {
         let (start, most) = (now(), self.before + self.before / 10 + SLACK);
         while self.process.resident() > most {

@@ -1,4 +1,4 @@
-//! What is counted, as Prometheus reads it.
+//! Metrics, as Prometheus reads them.
 
 use sluicegate_core::OnError;
 use std::{

@@ -19,7 +19,7 @@ rules:
     policy: fixed-window:2/1h
 ";
 
-/// How a proxy is started for a folder.
+/// Starts a proxy for a folder.
 type Run = fn(&Folder, SocketAddr) -> Command;
 
 /// The service behind the proxy.
@@ -109,7 +109,7 @@ fn two_of_200_pass(name: &str, setup: &Setup) {
     for target in LOGIN_SPELLINGS {
         assert!(!setup.reaches(target, "/login"), "{name}: {target}");
     }
-    // These are different paths, unless the options of the rule say otherwise.
+    // These are different paths, unless the options of the rule ignore the difference.
     for (rules, expected) in [(STRICT, 200), (LOOSE, 429)] {
         setup.put_in_force(rules);
         for target in LOGIN_VARIANTS {

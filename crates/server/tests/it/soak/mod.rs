@@ -1,5 +1,5 @@
-//! All protocols at once for a while, beside reloads and a dashboard that is open: the server's counters
-//! are what its clients saw, and it takes no more at the end than at the beginning. RELIABILITY 37.
+//! All protocols at once for a while, beside reloads and an open dashboard: the server's counters equal its clients',
+//! and it uses no more memory at the end than at the beginning. RELIABILITY 37.
 
 mod grpc;
 mod http;
@@ -89,7 +89,7 @@ fn counted(metrics: &str, protocol: &str) -> [u64; 3] {
 struct Resident(Vec<(f64, f64)>);
 
 impl Resident {
-    /// KiB a minute from the second `from` on, as a straight line through all samples says.
+    /// KiB per minute from the second `from` on, as the slope of a straight line through all samples.
     fn slope(&self, from: f64) -> f64 {
         let late: Vec<_> = self.0.iter().filter(|sample| sample.0 >= from).collect();
         let count = late.len() as f64;
@@ -154,7 +154,7 @@ fn server_under_mixed_load_counts_everything() {
     drop(control);
     server.until_exactly("connected_clients", 1);
     process.until_open_files(files);
-    // First it grows: rules and keys are new. What goes on after two minutes would go on for ever.
+    // First it grows: rules and keys are new. Growth after two minutes is a leak.
     let (first, last) = (resident.0[resident.0.len() / 4].1, resident.0.last().unwrap().1);
     let from = if seconds > 240.0 { 120.0 } else { seconds / 2.0 };
     let slope = resident.slope(from);

@@ -11,7 +11,7 @@ use sluicegate_testing::Folder;
 use super::{read, root, succeed, tool};
 use crate::{envoy::proxy, run::output};
 
-/// The oldest version that the manifests work with, and the newest that the schemas know.
+/// The oldest version that the manifests work with, and the newest with schemas.
 const VERSIONS: [&str; 2] = ["1.30", "1.37"];
 
 /// The documents of `dist/kubernetes`, valid by the schemas, with their files.
