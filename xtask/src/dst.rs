@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use crate::{shell, workspace};
 
-/// Makes `command` use the build of the simulation. It has a flag for the seed of what tokio does in a random order, and
-/// is apart from the usual builds, which the flag would throw away.
+/// Makes `command` use the build of the simulation. It has a flag for the seed of tokio's random choices, and its own
+/// target folder, because the flag would invalidate the usual builds.
 pub(crate) fn use_build(command: &mut Command) {
     command.env("RUSTFLAGS", "--cfg tokio_unstable");
     command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));

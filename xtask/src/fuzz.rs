@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
             // are found without it.
             command.args(["--sanitizer", "none"]);
         }
-        // What is found goes to the first folder; the committed corpus is only read.
+        // New inputs go to the first folder; the committed corpus is only read.
         let found = root.join("target/fuzz-corpus").join(target);
         fs::create_dir_all(&found)?;
         command.arg(target).arg(found).arg(root.join("fuzz/corpus").join(target));
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The target, if one is given, and for how long.
+/// The target, if one is given, and the seconds.
 fn parse<'a>(arguments: &[&'a str]) -> Result<(Option<&'a str>, u64)> {
     let (target, rest) = match arguments {
         [target, rest @ ..] if !target.starts_with('-') => (Some(*target), rest),

@@ -25,7 +25,7 @@ use crate::{shell, workspace};
 
 /// Seeds that each mutant gets.
 const SEEDS: u64 = 10_000;
-/// How long its seeds may take.
+/// Time limit for its seeds.
 const MOST: Duration = Duration::from_mins(10);
 
 /// All bugs.
@@ -126,7 +126,8 @@ fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Copies the files that git knows; those that did not change keep their times, so that they are not built again.
+/// Copies the files under version control; those that did not change keep their times, so that they are not built
+/// again.
 fn copy_sources(root: &Path, copy: &Path) -> Result<()> {
     let mut list = Command::new("git");
     let files = shell::output(list.current_dir(root).arg("ls-files")).context("git failed")?;

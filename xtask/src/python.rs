@@ -45,7 +45,7 @@ const TOOLS: [&str; 27] = [
 /// arq requires an older `redis`, but works with this one.
 const ARQ: [&str; 2] = ["--no-deps", "arq==0.28.0"];
 
-/// What a test run has come to.
+/// The result of a test run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Tested {
     Passed,
@@ -131,7 +131,7 @@ pub(crate) fn release_wheel(
     build(&mut maturin, folder)
 }
 
-/// What is built.
+/// The kind of wheel to build.
 fn folder() -> PathBuf {
     workspace::root().join("target/python")
 }

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sluicegate import Limiter, ManualClock, OperationError, PolicyError, StoreError, aio
 
-# What a store in another process cannot decide is an error there as well.
+# A store in another process returns the same errors.
 ERRORS = (OperationError, PolicyError, StoreError)
 
 

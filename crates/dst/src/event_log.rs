@@ -72,7 +72,7 @@ impl EventLog {
         }
     }
 
-    /// What was recorded.
+    /// The recorded events.
     pub(crate) fn take_recording(&self) -> Recording {
         std::mem::take(&mut self.recording.lock())
     }

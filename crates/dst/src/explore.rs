@@ -32,7 +32,7 @@ pub(crate) struct Seeds {
 struct Totals {
     seeds: u64,
     events: u64,
-    /// The same for the same seeds, in whichever order they were run.
+    /// Equal for equal seeds, in any order of the runs.
     hash: u64,
     /// Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
     times: [(u64, Duration); 3],

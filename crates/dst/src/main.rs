@@ -102,7 +102,7 @@ fn command(arguments: &[String]) -> Result<bool> {
     }
 }
 
-/// A file, and what is written to it.
+/// A file, and its content.
 type Drawn<'a> = (&'a String, fn(&Plan, &RunOutcome) -> String);
 
 /// Runs one plan, and prints its events.
@@ -119,7 +119,7 @@ fn draw(plan: &Plan, (path, drawing): Drawn<'_>) -> Result<bool> {
     Ok(report(&outcome))
 }
 
-/// Prints what was violated. Whether nothing was.
+/// Prints the violations. Returns whether there were none.
 fn report(outcome: &RunOutcome) -> bool {
     if let Some(violation) = &outcome.violation {
         println!("violation: {violation}");

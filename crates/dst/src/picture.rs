@@ -198,7 +198,7 @@ fn write_axis(out: &mut String, y: u64, scale: Scale) -> fmt::Result {
     Ok(())
 }
 
-/// What a key admitted beyond its rate, its burst and its bound.
+/// The units that a key admitted beyond its rate, its burst and its bound.
 fn write_chart(out: &mut String, key: &AdmittedByKey, y: u64, scale: Scale) -> fmt::Result {
     let AdmittedByKey { name, policy, burst, bounds, levels } = key;
     let bound = last_bound(key);

@@ -9,7 +9,7 @@ use sluicegate_memory::WhenFull;
 
 use crate::redis_model::ScriptOperation;
 
-/// A run, except for what its seed decides while it runs: delays of the network, clocks and jitter.
+/// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
-/// What is done at a step.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Operations on keys, in one call if there are several.
@@ -114,12 +114,12 @@ pub(crate) struct WaitingHold {
     pub(crate) is_of_session: bool,
 }
 
-/// A permit of the library: what it holds, and for how long.
+/// A permit of the library: its units and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitPlan {
     pub(crate) key: usize,
     pub(crate) cost: u32,
-    /// Its lifetime, how long its client waits for it, and how long it keeps it, in milliseconds.
+    /// Its lifetime, how long its client waits for it, and how long the client keeps it, in milliseconds.
     pub(crate) ttl: u64,
     pub(crate) timeout: u64,
     pub(crate) kept: u64,
@@ -147,7 +147,7 @@ pub(crate) enum Together {
     Hold(u64, u64),
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     /// Requests of a process are held back.
@@ -164,9 +164,9 @@ pub(crate) enum FaultKind {
     SlowLink,
     /// The server does not run.
     PauseServer,
-    /// The server ends, and starts again without what it wrote in the last `amount` milliseconds.
+    /// The server ends, and starts again without the writes of the last `amount` milliseconds.
     RestartServer,
-    /// A replica takes over, without what was written in the last `amount` milliseconds.
+    /// A replica takes over, without the writes of the last `amount` milliseconds.
     FailOver,
     /// The server forgets its scripts.
     FlushScripts,
@@ -188,7 +188,8 @@ pub(crate) enum FaultKind {
     FillDisk,
     /// The operation of the disk after `amount` others fails.
     FailDisk,
-    /// The power fails instead of the operation of the disk after `amount` others; 0: now. What was not synced is lost in part.
+    /// The power fails instead of the operation of the disk after `amount` others; 0: now. Bytes that were not synced
+    /// are lost in part.
     FailPower,
     /// The process ends, and starts again from the last file. The bound of its table is now `amount` KiB; 0: as before.
     Crash,
@@ -296,7 +297,7 @@ pub(crate) enum Request {
     Reset,
     /// The number of the hold, its units, its lifetime in milliseconds.
     Hold(u64, u32, u64),
-    /// The number of the hold, and what was used.
+    /// The number of the hold, and the units used.
     Settle(u64, Option<u32>),
     /// The number of the hold, its lifetime in milliseconds.
     Renew(u64, u64),

@@ -31,7 +31,7 @@ use crate::{
     time::{HostClock, VirtualTime},
 };
 
-/// What a process runs on.
+/// The environment of a process.
 pub(crate) struct Host {
     index: usize,
     /// Its number among all processes that were started.
@@ -153,15 +153,15 @@ pub(crate) struct KeyedCall<'a> {
 pub(crate) struct Moment {
     /// Milliseconds since the start of the run.
     pub(crate) millis: u64,
-    /// For how many milliseconds the process was paused so far.
+    /// Milliseconds for which the process has been paused so far.
     pub(crate) closed_for: u64,
 }
 
-/// What is known of a request when it is sent.
+/// The state at the time when a request is sent.
 #[derive(Clone, Copy)]
 struct Sent {
     at: Moment,
-    /// What the oracle answers to a peek in place of a take.
+    /// The answer of the oracle to a peek instead of a take.
     by_oracle: Option<Decision>,
 }
 
@@ -218,7 +218,7 @@ impl Process {
         }
     }
 
-    /// Why it uses no store, as far as it knows.
+    /// The reason why its store is unavailable, as it sees it.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self.store.status() {
             StoreStatus::Remote(status) => status.unavailable,
@@ -421,12 +421,12 @@ impl Process {
         });
     }
 
-    /// What is known of a request when it is sent.
+    /// The state at the time when a request is sent.
     fn sent(&self, call: KeyedCall<'_>) -> Sent {
         Sent { at: self.moment(), by_oracle: self.by_oracle(call) }
     }
 
-    /// What the oracle answers to a peek in place of a take.
+    /// The answer of the oracle to a peek instead of a take.
     fn by_oracle(&self, KeyedCall { key, policy, operation }: KeyedCall<'_>) -> Option<Decision> {
         let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
         let peek = ScriptOperation::OnKey(Operation::Peek(cost));

@@ -1,4 +1,4 @@
-//! What a picture of a run shows.
+//! The content of a picture of a run.
 
 /// The answers of a run, and what keys admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum MarkKind {
     Error,
 }
 
-/// What a key admitted beyond its rate, against its bound.
+/// The units that a key admitted beyond its rate, against its bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdmittedByKey {
     pub(crate) name: String,

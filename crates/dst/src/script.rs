@@ -328,7 +328,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether what a step names is there.
+    /// Whether all names of a step exist.
     fn check(&self, step: &Step) -> Result<()> {
         ensure!(step.process < self.processes, "unknown process `{}`", step.process);
         let policies = |key: usize| self.keys.get(key).map_or(0, |it| it.0.len());

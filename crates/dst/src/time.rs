@@ -39,14 +39,14 @@ impl VirtualTime {
 #[derive(Debug)]
 pub(crate) struct HostClock {
     time: VirtualTime,
-    /// How much faster it runs, in parts per million.
+    /// Its drift, in parts per million.
     drift: i64,
     state: Mutex<ClockState>,
 }
 
 #[derive(Debug)]
 struct ClockState {
-    /// What it shows at the start, in microseconds.
+    /// Its time at the start, in microseconds.
     start: i64,
     /// The millisecond of the last reading, and the readings in it.
     last: (u64, u64),
@@ -65,7 +65,7 @@ impl HostClock {
         Self { time, drift, state: Mutex::new(state) }
     }
 
-    /// What it shows.
+    /// Its time.
     pub(crate) fn now(&self) -> Timestamp {
         let mut state = self.state.lock();
         let millis = self.time.millis();

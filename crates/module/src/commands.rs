@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
                     }
                     HoldOperation::Settle { id, .. } => {
                         session::remove(context, name, id);
-                        // It makes room for those that wait.
+                        // It frees units for waiting clients.
                         wait::changed(context, name);
                     }
                     HoldOperation::Renew { id, .. } => {

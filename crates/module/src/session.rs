@@ -1,5 +1,5 @@
-//! Holds that end with the connection of their client (`SG.HOLD ... SESSION`): what a client still holds when it disconnects
-//! is settled with 0.
+//! Holds that end with the connection of their client (`SG.HOLD ... SESSION`): holds that are open when the client
+//! disconnects are settled with 0.
 //!
 //! The event of a disconnect may come within the command of another client: a timer, due immediately, settles.
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct Decision {
     answer: Answer,
     policy: PreparedPolicy,
-    /// Of a decision on several keys: the index of the one that binds.
+    /// For a decision on several keys: the index of the binding one.
     key: Option<usize>,
 }
 

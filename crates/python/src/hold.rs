@@ -21,8 +21,8 @@ use crate::{
 pub(crate) type AnyStore = dyn Store<Error = StoreError>;
 pub(crate) type Guard = HoldGuard<AnyStore>;
 
-/// Units of one key or of several, which are held until they are settled or expire; or the denial of a hold. It is true if
-/// the units are held.
+/// Units of one key or of several, which are held until they are settled or expire; or the denial of a hold. It is
+/// true if the units are held.
 #[pyclass(frozen, module = "sluicegate", weakref)]
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -36,7 +36,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Of a drop without a settle, each guard charges what is held.
+    /// After a drop without a settle, each guard charges the units held.
     pub(crate) fn new(decision: Py<Decision>, guards: Vec<Guard>) -> Self {
         let guards = guards.into_iter().map(|mut guard| {
             guard.set_used(None);

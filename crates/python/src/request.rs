@@ -55,13 +55,13 @@ pub(crate) struct HoldRequest {
     pub(crate) renews: bool,
 }
 
-/// What a call returns.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Value {
     Decision(Answer, PreparedPolicy),
     Flag(bool),
     Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
-    /// The decision on several keys, under the policy of the key that binds.
+    /// The decision on several keys, under the policy of the binding one.
     All(MultiKeyAnswer, PreparedPolicy),
     Held {
         decision: Answer,
@@ -97,7 +97,7 @@ impl Reply for Replied {
 }
 
 impl Request {
-    /// Sends it to the store, and waits as long as it says.
+    /// Sends it to the store, and waits for up to its timeout.
     pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Replied {
         match self {
             Self::Apply { key, policy, operation } => {

@@ -67,7 +67,7 @@ impl Inner {
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
         let mut parsed = self.send_slot(slot, &all, false, deadline).await;
-        // Sends commands again that the server did not know, in the same order.
+        // Sends commands again that the server did not have, in the same order.
         let (again, unknown): (Vec<_>, Vec<_>) = open
             .iter()
             .zip(&mut parsed)

@@ -1,11 +1,10 @@
 //! Lines of whole numbers.
 //!
-//! A server writes five or seven numbers a reply, most of them short: up to four digits are two pairs
-//! from a table. Eight fit into one word, and three multiplications part a number below 10^8 into
-//! them, each for all its lanes at once: 4 + 4 digits, 2 + 2 + 2 + 2, then one a byte.
-//! (The idea is SIMD within a register: Lamport, "Multiple byte processing with full-word
-//! instructions", 1975.) With `itoa` for all, a reply of seven numbers takes 368 instead of 270 instructions, a tenth of
-//! all that a pipelined `SG.TAKE` takes; for longer numbers, `itoa` is faster.
+//! A server writes five or seven numbers per reply, most of them short: up to four digits are two pairs from a table.
+//! Eight fit into one word, and three multiplications split a number below 10^8 into them, each for all its lanes at
+//! once: 4 + 4 digits, 2 + 2 + 2 + 2, then one per byte. (The idea is SIMD within a register: Lamport, "Multiple byte
+//! processing with full-word instructions", 1975.) With `itoa` for all, a reply of seven numbers takes 368 instead of
+//! 270 instructions, a tenth of all that a pipelined `SG.TAKE` takes; for longer numbers, `itoa` is faster.
 
 /// Maximum length of a line: its kind, the digits of `i64::MIN`, its sign, `\r\n`.
 pub(crate) const MAX_LINE: usize = 1 + 20 + 2;
@@ -90,8 +89,8 @@ fn long(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
     end + 2
 }
 
-/// `value`, below 10^8, without zeros in front of it: its text, the first digit in the lowest byte,
-/// and how many digits it has.
+/// `value`, below 10^8, without leading zeros: its text, the first digit in the lowest byte, and the number of
+/// digits.
 #[inline]
 fn text(value: u64) -> (u64, usize) {
     let digits = digits(value);

@@ -14,7 +14,7 @@ pub const MAX_ERROR: usize = 512;
 /// Number of lines that are appended at once.
 const GROUP: usize = 9;
 
-/// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
+/// The protocol of a connection: RESP2 until `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// The five types of Redis 1.2, which every client speaks.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::{archive, release::Release};
 use crate::shell;
 
-/// What the program needs at run time.
+/// The files that the program needs at run time.
 const PACKAGES: [&str; 4] = ["base-files", "ca-certificates", "libc6", "libgcc-s1"];
 
 /// The arguments of `dist/Dockerfile`.

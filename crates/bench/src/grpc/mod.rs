@@ -57,7 +57,7 @@ const QUICK: Sizes = Sizes {
     measured: Duration::from_millis(10),
 };
 
-/// Rules for both descriptors of a call, in our format and in that of envoyproxy/ratelimit.
+/// Rules for both descriptors of a call, in Sluicegate's format and in that of envoyproxy/ratelimit.
 const FORMS: [(&str, &str); 2] = [
     (
         "our rules",

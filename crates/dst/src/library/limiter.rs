@@ -1,4 +1,4 @@
-//! What a process uses of the library, and its requests that wait.
+//! The library in a process, and its requests that wait.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 /// Shapers by key.
 type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
 
-/// What a process uses of the library.
+/// The library in a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(super) process: Process,

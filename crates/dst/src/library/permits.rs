@@ -15,9 +15,10 @@ use crate::{
 
 /// Without a fault, a hold has ended this long after its permit: an operation in the background, and its reply.
 const SETTLED: Duration = Duration::from_millis(40);
-/// How much sooner than its lifetime a hold may end, in milliseconds: the time that its request takes, and the clocks.
+/// How much sooner than its lifetime a hold may end, in milliseconds: the time of its request, and the differences of
+/// clocks.
 const EARLY: u64 = 25;
-/// How the ids begin that plans give to holds of their own.
+/// The prefix of the ids of holds that plans name.
 const OTHER: &[u8] = b"hold";
 
 impl Library {

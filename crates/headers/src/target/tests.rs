@@ -114,7 +114,7 @@ fn readings_contain_what_each_server_delivers() {
     ] {
         assert!(paths(target).contains(&"/login".to_owned()), "{target}: {:?}", paths(target));
     }
-    // These are other paths to every common server, but for what a rule's options say.
+    // These are other paths to every common server, unless a rule's options ignore the difference.
     for target in ["/login/", "/LOGIN", "/login;x", "/login/x", "/loginx", "/log%2fin", "/login%20"]
     {
         assert!(!paths(target).contains(&"/login".to_owned()), "{target}: {:?}", paths(target));

@@ -183,7 +183,7 @@ struct KeyInCall<'a> {
     now: Timestamp,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 enum Progress {
     Sleeps(Timestamp),
     Done(Decision),

@@ -1,7 +1,7 @@
-//! Timers of waiting clients: who is woken, and by what.
+//! Timers of waiting clients: causes of wake-ups.
 //!
-//! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately.
-//! Therefore nothing is decided within the command of another client.
+//! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately. Therefore
+//! nothing is decided within the command of another client.
 
 use std::{
     ffi::{c_char, c_int, c_void},

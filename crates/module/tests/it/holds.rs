@@ -119,7 +119,7 @@ fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
         let again = line(&format!("SG.HOLD {key} {policy} b COST 9"));
         assert_eq!(peer.integers(&again)[0], 1, "{key}: it is open");
     }
-    // Each has charged what was settled in it, and holds the rest.
+    // Each key has been charged for its settles, and holds the rest.
     for (number, key) in (1..).zip(keys) {
         let peek = peer.integers(&format!("SG.PEEK {key} gcra:100/1h COST 0 AT {}", at + 1_000));
         assert_eq!(peek[1] - peek[2], 3 + number, "{key}");

@@ -63,7 +63,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
                 let error = error.to_string().replace(['\r', '\n'], " ");
-                // The server itself counts the arguments, and knows no syntax.
+                // The server itself counts the arguments, without a syntax.
                 let counted = found.ends_with(" command") && error.starts_with(&found);
                 assert!(found == error || counted, "{found}, not {error}");
             }

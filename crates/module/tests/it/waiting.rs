@@ -227,7 +227,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     assert_eq!(next.read_reply()[0], 1);
 }
 
-/// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
+/// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
     let first = integers(&parts[0]);
@@ -248,7 +248,7 @@ fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
     };
     let next = wait_in_queue(&server, &both("b"), 1);
     let last = wait_in_queue(&server, &both("c"), 2);
-    // One key has room now: nothing is held there, because the other one has none.
+    // One key has free units now: nothing is held there, because the other one has none.
     assert_eq!(peer.integers(&format!("SG.SETTLE x {policy} a"))[0], 1);
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1);
     until_waiting(&mut peer, 2);

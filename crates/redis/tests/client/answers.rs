@@ -1,4 +1,4 @@
-//! Every operation, by the server's clock, and what is spared it.
+//! Every operation, by the server's clock, and the round trips that caches save.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     println!("figure: a reset by another is noticed after {} ms (bound 300)", late.as_millis());
     assert!(late < Duration::from_millis(1000));
 
-    // A cost that never fits says so each time.
+    // A cost that never fits is denied for ever each time.
     let never = store.take(b"k", &rule, 9).await.unwrap();
     assert_eq!(never.retry(), Some(Retry::Never));
     let counters = store.counters();

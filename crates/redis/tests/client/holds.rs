@@ -63,7 +63,7 @@ impl Faulty {
     }
 }
 
-/// What is charged is what was used, and what stays open is what lost streams hold.
+/// The charge equals the usage, and the open holds are those of lost streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_with_lost_replies_charge_what_was_used() {
     let server = Server::start(Engine::Redis70);
@@ -94,7 +94,7 @@ async fn holds_with_lost_replies_charge_what_was_used() {
                 continue;
             }
             let (retry, attempts) = faulty.hold(fault_of(2), settle).await;
-            // The reply that was lost said that it was open.
+            // The lost reply allowed the hold.
             assert!(matches!(retry, None | Some(Retry::Never)), "{fault:?}");
             (asked, repeats) = (asked + 1, repeats + attempts - 1);
             charged += used;
@@ -233,7 +233,7 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
     );
 }
 
-/// It is not the store that is unavailable: no fallback allows what does not fit in a ledger.
+/// The store is available: no fallback allows a hold that does not fit in a ledger.
 #[tokio::test]
 async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let server = Server::start(Engine::Redis70);

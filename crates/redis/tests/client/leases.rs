@@ -1,4 +1,4 @@
-//! Leases: bounds, what goes back, and what they spare (RELIABILITY 42, simulated).
+//! Leases: bounds, returned units, and saved round trips (RELIABILITY 42, simulated).
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }
 
-/// Eight clients on one key, some of which die with what they hold.
+/// Eight clients on one key, some of which die with their leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     let server = Server::start(Engine::Redis70);

@@ -17,7 +17,7 @@ const POLICY: &str = "gcra:1000/1s:burst=100";
 /// Longest wait between two requests of a process that counts as served.
 const HEALTHY: Duration = Duration::from_millis(20);
 
-/// What a process of the test does; not a test by itself.
+/// The body of a process of the test; not a test by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
     let Ok(url) = std::env::var("SLUICEGATE_WORKER") else { return };
@@ -79,8 +79,7 @@ fn micros(server: &Server) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// RELIABILITY 13: by the server's own clock, and by what it has stored, nothing is admitted that was
-/// not charged, and nothing is charged twice.
+/// RELIABILITY 13: by the server's own clock, and by its stored state, every admitted unit was charged, exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {

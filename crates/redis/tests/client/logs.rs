@@ -1,4 +1,4 @@
-//! What the log says of a store that fails: one line for each outage, and one for its end.
+//! The log while a store fails: one line for each outage, and one for its end.
 
 use sluicegate_core::{OnError, PreparedPolicy, Source, Store};
 use std::{
@@ -99,7 +99,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
             }
             outages += 1;
             until("it is logged", async || lines(port, "WARN").len() >= outages).await;
-            // Whatever else would say so.
+            // Other events of the same outage.
             pass(Duration::from_millis(300)).await;
             match outage {
                 "kill" => tokio::task::block_in_place(|| server.restart()),

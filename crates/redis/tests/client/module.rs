@@ -172,7 +172,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
         };
         let (admitted, ()) = futures_util::future::join(join_all(takers), changes).await;
         let mut admitted: u32 = admitted.iter().sum();
-        // What is left, to the last unit.
+        // The remaining units, to the last one.
         while store.take(b"all", &rule, 1).await.unwrap().allowed() {
             admitted += 1;
         }

@@ -106,7 +106,7 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     assert!(ask([&allow, &allow]).await.decision.allowed());
     let denied = ask([&local, &deny]).await;
     assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
-    // What was denied has cost nothing here either.
+    // The denied request has charged nothing here either.
     let passed =
         [ask([&local, &allow]).await, ask([&local, &allow]).await, ask([&local, &allow]).await];
     assert_eq!(passed.map(|it| it.decision.allowed()), [true, true, false]);

@@ -1,4 +1,4 @@
-//! A server that answers, and refuses: it has no memory left, or the user may not run what a take runs.
+//! A server that answers with errors: it has no memory left, or the user may not run the commands of a take.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn breaker_server_without_memory_opens_it() {
     }
 }
 
-/// One command that the user may not run says nothing of takes.
+/// One command that the user may not run does not affect takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_one_forbidden_command_leaves_it_closed() {
     for engine in ENGINES {
@@ -113,7 +113,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     }
 }
 
-/// A user who may use the module alone, and no key but those of the prefix.
+/// A user with permission for the module alone, and for keys of the prefix only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_module_without_scripts_leaves_it_closed() {
     let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);

@@ -23,7 +23,7 @@ pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
     (0..3).map(|_| Server::sentinel(&watch)).collect()
 }
 
-/// Until each sentinel knows the others and the replica.
+/// Waits until each sentinel has found the others and the replica.
 pub(crate) async fn settled(sentinels: &[Server]) {
     until("the sentinels know each other and the replica", async || {
         sentinels.iter().all(|sentinel| {

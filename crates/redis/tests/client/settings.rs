@@ -7,7 +7,7 @@ use sluicegate_testing::{Engine, Folder, Server};
 
 use crate::servers::{patient, store_of};
 
-/// What `docs/redis.md` says is enough.
+/// The permissions in `docs/redis.md`.
 const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time";
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A store over TLS: who is who is checked, on both sides.
+//! A store over TLS: certificates are checked on both sides.
 
 use sluicegate_core::{PreparedPolicy, Store, StoreError};
 use std::{fs, path::PathBuf};
@@ -14,7 +14,7 @@ use crate::servers::patient;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// OpenSSL takes who is called as its authority for its own.
+/// OpenSSL treats a certificate with the name of its authority as self-signed.
 fn called(name: &str) -> DistinguishedName {
     let mut called = DistinguishedName::new();
     called.push(DnType::CommonName, name);
@@ -124,7 +124,7 @@ async fn tls_certificates_are_checked_on_both_sides() {
     let error = take(&url, options("stranger", None)).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(_)), "{error}");
     println!("figure: an unknown authority: {error}");
-    // The system's authorities know nothing of this one either.
+    // The system's authorities do not include this one either.
     assert!(take(&url, patient()).await.is_err());
 
     let (closed, port) = server(&files, "yes");

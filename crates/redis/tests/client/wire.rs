@@ -1,4 +1,4 @@
-//! Replies that are late, cut, or something else (RELIABILITY 20), through a proxy of our own.
+//! Replies that are late, cut, or wrong (RELIABILITY 20), through a proxy in this test.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -49,7 +49,7 @@ async fn wire_faults_never_swap_answers() {
             }
             proxy.set(Fault::None);
         }
-        // Whatever it was, it is over now.
+        // Any fault has ended by now.
         let took = until("the store answers again", async || {
             store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
         })
@@ -66,7 +66,7 @@ async fn wire_faults_never_swap_answers() {
         .await;
 }
 
-/// A refund whose answer is lost has been done; to do it again would admit what was never given back.
+/// A refund whose answer is lost has been applied; a second one would admit units that were never returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_refund_with_a_lost_answer_is_sent_once() {
     let server = Server::start(Engine::Redis70);
@@ -103,7 +103,7 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     println!("figure: 4 refunds whose answers were lost: each done once");
 }
 
-/// Callers who are gone by the time of the answer, and those who come after them.
+/// Callers that have gone before the answer, and later callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_cancelled_request_takes_no_other_answer() {
     let server = Server::start(Engine::Redis70);

@@ -75,7 +75,7 @@ fn script_calendar_of_old_policy_is_requested_once() {
     assert_eq!(calendars.len(), 1);
 }
 
-/// What a client thinks the time is decides nothing: the server's clock does.
+/// The client's clock decides nothing: the server's clock does.
 #[test]
 fn script_client_clock_an_hour_off_decides_the_same() {
     const HOUR: u64 = 3_600_000_000;

@@ -1,4 +1,4 @@
-//! Keys that redis-cell wrote: what they owe goes on.
+//! Keys that redis-cell wrote: their debt carries over.
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use sluicegate_commands::CommandError;
@@ -10,7 +10,7 @@ use crate::store::{Store, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
-/// What the core says of a key that owes until `tat`, in nanoseconds.
+/// The answer of the core for a key with a debt until `tat`, in nanoseconds.
 fn expected(
     policy: &Policy,
     tat: u64,

@@ -18,7 +18,7 @@ fn passes_the_kit(engine: Engine) {
 
     let shapes = [
         (Shape::default(), false),
-        // What the core wrote is understood.
+        // The script reads the state that the core wrote.
         (Shape::default(), true),
         (Shape { changes: false, ..Shape::default() }, false),
         (Shape { changes: false, zones: false, reserve: false, ..Shape::default() }, true),

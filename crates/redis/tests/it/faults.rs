@@ -1,4 +1,4 @@
-//! Keys that hold something else than a state of ours: a clear error, and nothing lost.
+//! Keys without a state of Sluicegate: a clear error, and nothing is lost.
 
 use redis::{Connection, ToRedisArgs};
 use sluicegate_commands::CommandError;
@@ -73,7 +73,7 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
                     assert_eq!(bytes(connection), garbage);
                 }
             }
-            // A reset deletes whatever the key holds.
+            // A reset deletes the key, whatever its value.
             take(connection, policy, Operation::Reset).unwrap();
             take(connection, policy, Operation::Take(1)).unwrap();
         }
@@ -142,8 +142,7 @@ fn script_damaged_state_fails_as_in_the_core() {
                         assert_eq!(actual, Err(expected));
                     }
                     Err(expected) => {
-                        // Lua knows no time zones, and reads a log in order only where the rule has
-                        // changed.
+                        // Lua has no time zones, and reads a log in order only if the policy has changed.
                         let zone =
                             written.contains("/day") && expected.to_string().contains("param");
                         let zone = zone || expected.to_string().contains("not UTF-8");

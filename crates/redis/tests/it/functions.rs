@@ -1,4 +1,4 @@
-//! The library of functions: the conformance kit, the words of its errors, and what it describes.
+//! The library of functions: the conformance kit, its error texts, and its descriptions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::store::{Store, read, test_key};
 
-/// The servers that know functions.
+/// The servers with functions.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 
 /// A connection to a server that has the library.
@@ -41,8 +41,7 @@ pub(crate) fn call(
     })
 }
 
-/// The functions as a store. Policies with a zone that they don't know go by scripts, to the same
-/// keys.
+/// The functions as a store. Policies with other zones than UTC use scripts, on the same keys.
 pub(crate) struct Functions {
     connection: Connection,
     scripts: Store,
@@ -213,7 +212,7 @@ fn functions_takeall_invalid_arguments_are_errors() {
         let error = call(keys, words).unwrap_err();
         assert!(error.contains(expected), "{words}: {error}");
     }
-    // Of a key that is given twice, only the first take counts.
+    // If a key is given twice, only the first take counts.
     let twice = call(&["a", "a"], "gcra:5/1h 2 gcra:5/1h 4").unwrap();
     let Value::Array(parts) = twice else { panic!("{twice:?}") };
     assert_eq!(parts.len(), 2);
@@ -269,7 +268,7 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
 /// The arguments of a function, behind its key.
 type Words<'a> = &'a [&'a [u8]];
 
-/// The arguments of a function, and those of the command that says the same, fail in the same words.
+/// Invalid arguments of a function fail with the same text as those of the equivalent command.
 #[test]
 fn functions_invalid_arguments_fail_as_commands_do() {
     let server = Server::start(Engine::Redis70);

@@ -68,7 +68,7 @@ fn agrees_with_the_core(
             let (expected, found) = (step.apply_to(&mut core, &key), step.apply_to(subject, &key));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{it}: {}", before()));
             let stored = store.stored(&key).map(|bytes| Entry::decode(&bytes).expect("it is read"));
-            // A hold that expired in a window of the calendar which was over long ago is charged by the core alone.
+            // Only the core charges a hold that expired in a window of the calendar that was over long ago.
             if !core.entry(&key).is_some_and(has_calendar) {
                 let (stored, kept) = (stored.map(|it| it.encode()), core.entry(&key));
                 assert_eq!(stored, kept.map(Entry::encode), "{}", before());
@@ -148,7 +148,7 @@ fn holds_of_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
     assert_eq!(check_hold_streams(&mut Functions::new(&server), count), counts, "functions");
 }
 
-/// A replica, the append-only file and the snapshot have what the primary has, after scripts and functions.
+/// A replica, the append-only file and the snapshot equal the primary, after scripts and functions.
 #[test]
 fn holds_effects_are_replicated_and_stored() {
     for engine in Engine::NEWER {
@@ -174,7 +174,7 @@ fn holds_effects_are_replicated_and_stored() {
                 steps += 1;
             }
         }
-        // It waits for what its own connection has written, and for all before.
+        // It waits for all writes up to those of its own connection.
         peer.say("SET last 1").unwrap();
         assert_eq!(peer.say("WAIT 1 30000"), Ok(redis::Value::Int(1)));
         let expected = digest(&mut peer);

@@ -107,7 +107,7 @@ fn script_key_without_expiry_gets_one() {
             ["gcra:1/1h", "gcra:1/1h,gcra:2/1h", "sliding-log:2/1h", "leaky-queue:1/1h:burst=9"]
         {
             let _ = ask(connection, policy, policy, Operation::Take(1));
-            // A denied take looks after it now and then, for speed, and all else at once.
+            // A denied take on the fast path checks it occasionally, for speed, and all others at once.
             for (operation, tries) in
                 [(Operation::Take(10), 2_000), (Operation::Charge(1), 1), (Operation::Refund(1), 1)]
             {

@@ -1,4 +1,4 @@
-//! Policies as text: what the core accepts and refuses, the functions do, in the same words.
+//! Policies as text: the functions accept and reject the same texts as the core, with the same errors.
 
 use redis::Value;
 use sluicegate_core::{Entry, Policy};
@@ -12,7 +12,7 @@ use crate::{
 /// So many texts.
 const TEXTS: u64 = 40_000;
 
-/// Numbers that look random (Marsaglia's xorshift, 2003).
+/// Pseudo-random numbers (Marsaglia's xorshift, 2003).
 struct Draw(u64);
 
 impl Draw {
@@ -183,7 +183,7 @@ fn policy_text_is_read_as_by_the_core() {
         let actual =
             call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
         match text.parse::<Policy>() {
-            // A zone is unknown here in words of its own, since so are those that the core knows.
+            // The error for an unknown zone differs, because functions have no zones except UTC.
             Err(error) if error.message().starts_with("unknown time zone") => {
                 let actual = actual.unwrap_err();
                 assert!(actual.starts_with("SGPOLICY unknown time zone `"), "{text}: {actual}");

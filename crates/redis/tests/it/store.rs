@@ -55,7 +55,7 @@ pub(crate) fn test_key(key: &[u8]) -> Vec<u8> {
     [TEST_PREFIX, key].concat()
 }
 
-/// What the script of a plan replies to `operation`.
+/// Parses the reply of a plan's script to `operation`.
 pub(crate) fn parse_reply(
     plan: &Plan,
     operation: Operation,
@@ -67,7 +67,7 @@ pub(crate) fn parse_reply(
         .map_err(|error| error.to_string())
 }
 
-/// What a script's reply says.
+/// The result in a script's reply.
 pub(crate) fn read(value: &Value) -> Result<Reply, String> {
     let Value::Array(elements) = value else { return Err(format!("no array: {value:?}")) };
     Reply::read(elements).map_err(|error| error.to_string())

@@ -141,7 +141,7 @@ fn declared_sizes_cost_nothing() {
     for kind in "*%~>|".chars() {
         assert_eq!(decode(format!("{kind}1000000000\r\n").as_bytes()), Ok(None));
     }
-    // A count is believed as far as the bytes at hand can hold it, and no element is read before.
+    // A count is accepted only if the received bytes can contain it, and no element is read before.
     assert_eq!(decode(b"*4\r\n?_\r\n_\r\n_\r\n"), Ok(None));
     assert_eq!(decode(b"*4\r\n?_\r\n_\r\n_\r\n_\r\n"), Err(ProtocolError::UnknownType(b'?')));
 }

@@ -7,8 +7,8 @@ use super::*;
 use crate::check::requests;
 use crate::encode_command;
 
-/// What `input` reads as, in pieces of every size: commands as `name argument | name`, escaped,
-/// then what is left over or wrong.
+/// The result of reading `input`, in pieces of every size: commands as `name argument | name`, escaped, then the rest
+/// or the error.
 fn check(limits: Limits, input: &[u8], expected: &str) {
     let mut sizes = vec![1, 2, 3, 7, input.len().max(1)];
     sizes.dedup();
@@ -172,7 +172,7 @@ fn parse_unfinished_command_is_not_read_again() {
     let start = &mut bytes[..whole - 1];
     assert_eq!(parser.parse(&mut &mut *start, &mut Arguments::new()), Ok(false));
     assert_eq!((parser.missing, whole - parser.position), (1, "$1\r\nx\r\n".len()));
-    // What is behind is not looked at: it may even change.
+    // The bytes read so far are not read again: they may even change.
     bytes[7..whole - 7].fill(b'?');
     let mut arguments = Arguments::new();
     assert_eq!(parser.parse(&mut bytes.as_mut_slice(), &mut arguments), Ok(true));
@@ -204,7 +204,7 @@ fn parse_after_an_error_returns_nothing_of_the_bad_command() {
             let mut parser = Parser::default();
             parser.parse(&mut bad.as_mut_slice(), &mut Arguments::new()).unwrap_err();
             let mut arguments = Arguments::new();
-            // Framing is lost, so what is read is of no interest; that it is not `bad` is.
+            // Framing is lost, therefore any result is valid except for parts of `bad`.
             let _ = parser.parse(&mut next.as_mut_slice(), &mut arguments);
             assert!(arguments.len() <= 1, "{arguments:?}");
         }

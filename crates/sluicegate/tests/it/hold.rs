@@ -352,7 +352,7 @@ async fn hold_until_ready_under_count_all_records_one_denial() {
     assert_eq!(limiter.peek("k", &log, 0).remaining, 1, "one denial of 2 units was recorded");
 }
 
-/// Whatever the poll at which it is dropped, nothing stays held.
+/// A future that is dropped at any poll holds nothing afterwards.
 #[tokio::test(start_paused = true)]
 async fn hold_until_ready_cancelled_at_every_await_holds_nothing() {
     let concurrency = policy("concurrency:10/30s");

@@ -67,7 +67,7 @@ fn forwarded_entry_beyond_trusted_proxies_is_ignored() {
         (3, &["192.0.2.7"], "192.0.2.7"),
         (1, &[], "10.0.0.1"),
         (1, &[""], "10.0.0.1"),
-        // What is no address: the farthest before it.
+        // An entry that is not an address: the farthest before it.
         (1, &["8.8.8.8, unknown"], "10.0.0.1"),
         (2, &["unknown, 10.0.0.2"], "10.0.0.2"),
         (2, &["8.8.8.8, unknown, 10.0.0.2"], "10.0.0.2"),

@@ -26,7 +26,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::server::limiter;
 
-/// What the server answers to a request without a body.
+/// The response of the server to a request without a body.
 async fn exchange(address: SocketAddr, line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Requests in flight: how long their units are held, and for how many they are settled.
+//! Requests in flight: how long their units are held, and the units of their settle.
 
 use std::{
     pin::Pin,
@@ -69,7 +69,7 @@ impl Body for TestBody {
     }
 }
 
-/// What the service does with a request.
+/// The behaviour of the service.
 #[derive(Debug)]
 enum Action {
     Respond(Response<TestBody>),

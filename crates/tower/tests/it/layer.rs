@@ -50,7 +50,7 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// What counts, behind a layer.
+/// The counting service behind a layer.
 type Limited = RateLimit<CountingService, Arc<Virtual>>;
 
 /// Both kinds of store, behind a layer that `set` sets.
@@ -67,7 +67,7 @@ fn layers(
     })
 }
 
-/// What is answered to a request.
+/// The response to a request.
 async fn answer(service: &Limited, request: Request<()>) -> Response<String> {
     service.clone().oneshot(request).await.unwrap()
 }

@@ -29,7 +29,8 @@ from ._tasks import CostOf, KeyOf, TaskLimit
 __all__ = ["limited"]
 
 _Job = Callable[..., Awaitable[Any]]
-# Before the id of a job with reserved units, in the Redis of arq; and how long that is kept after its time, in milliseconds.
+# Prefix of the id of a job with reserved units, in the Redis of arq; and how long that is kept after its time, in
+# milliseconds.
 _RESERVED, _KEPT = "sluicegate:reserved:", 86_400_000
 
 

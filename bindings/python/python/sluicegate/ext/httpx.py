@@ -67,7 +67,7 @@ class PacedTransport(httpx.BaseTransport):
             pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             response.read()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
             await pace.run_async(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             await response.aread()
 
     async def aclose(self) -> None:

@@ -65,7 +65,7 @@ class PacedAdapter(requests.adapters.HTTPAdapter):
             pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method or "", response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             response.content
 
 
