@@ -143,7 +143,7 @@ fn press(
     for sent in 0.. {
         let written = stream.write_all(text.as_bytes()).is_ok();
         let in_time = written && !stopping.load(Ordering::SeqCst);
-        if !batch.hear(&mut stream) {
+        if !batch.read_reply(&mut stream) {
             assert!(!in_time, "what was sent before the stop got no reply");
             return (sent, 1);
         }

@@ -6,7 +6,7 @@ use sluicegate_testing::{Engine, Server, eventually};
 
 use super::client::{Client, HttpReply, server};
 use crate::{
-    envoy::client::{Service, actual, limited},
+    envoy::client::{Service, limited, over_limit_and_remaining},
     harness::{Folder, any_port},
     store::on,
 };
@@ -114,7 +114,7 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     let reply = operator.0.read_reply();
     assert_eq!(reply.status, 429);
     assert!((55..=60).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
-    assert_eq!(actual(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
+    assert_eq!(over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
 
     // Nothing was charged, on the other key of the gate either.
     for key in keys {
@@ -122,7 +122,10 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
         assert_eq!(reply.json()["existed"], true);
     }
     assert_eq!(peer.integers("SG.TAKE user:7 gcra:30/1m")[..3], [1, 30, 29]);
-    assert_eq!(actual(&service.ask_one(limited(&[("user", "7")], 5))), (false, 4));
+    assert_eq!(
+        over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))),
+        (false, 4)
+    );
     assert_eq!(peer.integers("SG.PEEK rule:all|127.0.0.1 gcra:9/1h")[2], 9);
     assert_eq!(operator.post("/admin/unblock", &json!({"key": "user:7"})).json()["existed"], false);
 }
