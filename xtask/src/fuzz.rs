@@ -57,7 +57,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Option<&'a str>, u64)> {
         ["--seconds", seconds] => seconds
             .parse()
             .with_context(|| format!("--seconds `{seconds}` is not a whole number of seconds"))?,
-        _ => bail!("`{}` is not understood; `[TARGET] [--seconds N]` would do", rest.join(" ")),
+        _ => bail!("unknown arguments `{}`: expected `[TARGET] [--seconds N]`", rest.join(" ")),
     };
     Ok((target, seconds))
 }

@@ -26,7 +26,7 @@ use crate::{shell, workspace};
 /// Seeds that each mutant gets.
 const SEEDS: u64 = 10_000;
 /// Time limit for its seeds.
-const MOST: Duration = Duration::from_mins(10);
+const MUTANT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// All bugs.
 fn all() -> impl Iterator<Item = &'static Mutant> {
@@ -102,7 +102,7 @@ fn explore(copy: &Path) -> Result<Option<u64>> {
     let Some(status) = status else {
         child.kill()?;
         child.wait()?;
-        bail!("it was still running after {} minutes", MOST.as_secs() / 60);
+        bail!("it was still running after {} minutes", MUTANT_TIMEOUT.as_secs() / 60);
     };
     if status.success() {
         return Ok(None);
@@ -113,11 +113,11 @@ fn explore(copy: &Path) -> Result<Option<u64>> {
     Ok(Some(seed + 1))
 }
 
-/// How a program ended; `None` if it has not within [`MOST`].
+/// How a program ended; `None` if it has not within [`MUTANT_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "a program that a bug keeps from ending is stopped")]
 fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
     let begin = Instant::now();
-    while begin.elapsed() < MOST {
+    while begin.elapsed() < MUTANT_TIMEOUT {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }

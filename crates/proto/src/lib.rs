@@ -19,7 +19,7 @@
     clippy::all,
     clippy::use_self,
     rustdoc::all,
-    reason = "generated; what there is to say stands in the protos"
+    reason = "generated; the protos have the documentation"
 )]
 #[rustfmt::skip]
 pub mod envoy {

@@ -96,7 +96,7 @@ impl Inner {
                 }
                 ReplyKind::Calendars { .. } if requests == C::CALENDARS => {
                     return Err(StoreError::Unavailable(
-                        "the script asks for calendars again and again".to_owned(),
+                        "the script requests calendars repeatedly".to_owned(),
                     ));
                 }
                 ReplyKind::Calendars { now, calendars } => {

@@ -9,7 +9,7 @@
 /// Maximum length of a line: its kind, the digits of `i64::MIN`, its sign, `\r\n`.
 pub(crate) const MAX_LINE: usize = 1 + 20 + 2;
 /// Space for a line, and for the zeros that may be written after it.
-pub(crate) const ROOM: usize = 32;
+pub(crate) const LINE_CAPACITY: usize = 32;
 
 const EIGHT: u32 = 100_000_000;
 /// Eight times `0`.
@@ -17,7 +17,7 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 /// `\r\n`.
 const END: u64 = 0x0a0d;
 
-/// Writes a line of `kind` and `value` at `at` of `lines`, where [`ROOM`] bytes are free. Returns
+/// Writes a line of `kind` and `value` at `at` of `lines`, where [`LINE_CAPACITY`] bytes are free. Returns
 /// its end.
 #[inline]
 pub(crate) fn line(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn text(value: i64) -> String {
-        let mut lines = [b'x'; ROOM];
+        let mut lines = [b'x'; LINE_CAPACITY];
         let end = line(&mut lines, 0, b':', value);
         assert!(end <= MAX_LINE);
         let line = str::from_utf8(&lines[..end]).unwrap();

@@ -33,7 +33,7 @@ fn main() {
 
     let parsed = report("csv crate, parse only", &mut parsed, events, bytes);
     let simulated = report("simulate to csv", &mut simulated, events, bytes);
-    println!("ratio {:.2} (at least 0.50 is asked for)", parsed / simulated);
+    println!("ratio {:.2} (bar: at least 0.50)", parsed / simulated);
 }
 
 /// Parses the file into a reused record.

@@ -42,15 +42,15 @@ impl Server {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut actual = |face: &str| {
+        let mut listener_address = |prefix: &str| {
             let mut line = String::new();
             out.read_line(&mut line).unwrap();
-            let address = line.strip_prefix(face).expect("it says where it listens");
+            let address = line.strip_prefix(prefix).expect("a line with the address");
             address.trim_end().to_owned()
         };
-        let address = format!("resp://{}", actual("listening on "));
-        let http = actual("http on ");
-        let grpc = actual("grpc on ");
+        let address = format!("resp://{}", listener_address("listening on "));
+        let http = listener_address("http on ");
+        let grpc = listener_address("grpc on ");
         let err = child.stderr.take();
         Self { child, address, http, grpc, _out: out, err }
     }

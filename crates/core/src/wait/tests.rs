@@ -35,7 +35,7 @@ fn wait_queue_passes_in_order_as_units_return() {
     for (index, ticket) in (0..).zip(tickets) {
         assert_eq!(world.answer(ticket), Some(Ok(index * SECOND)));
     }
-    assert_eq!(world.applied.len(), 1 + 4 * 2, "only the head asks, once before and once after");
+    assert_eq!(world.applied.len(), 1 + 4 * 2, "only the head tries, once before and once after");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn reservation_of_another_policy_wakes_the_head() {
     assert!(world.apply("gcra:1/1h", Operation::Take(1)).allowed());
     let head = world.wait("gcra:1/1h", 1, 9 * HOUR);
     world.wait("leaky-queue:1000/1s", 1, HOUR);
-    assert!(world.applied.iter().filter(|(it, ..)| *it == head).count() > 1, "it has asked again");
+    assert!(world.applied.iter().filter(|(it, ..)| *it == head).count() > 1, "it has tried again");
 }
 
 #[test]

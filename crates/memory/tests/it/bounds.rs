@@ -25,7 +25,7 @@ fn store_key_flood_stays_within_bound_and_limits() {
     }
     let usage = store.usage();
     println!(
-        "figure: a flood of {flood} keys into {} MB: {} MB taken, {} keys turned away, {} of 1000 watched keys had all that they may, none more",
+        "figure: a flood of {flood} keys into {} MB: {} MB taken, {} keys rejected, {} of 1000 watched keys got exactly their limit, none more",
         bound >> 20,
         usage.bytes >> 20,
         usage.table_full,
@@ -48,18 +48,18 @@ fn store_full_denies_or_allows_new_keys() {
                 take(&store, &key.to_le_bytes(), &rule, 0);
                 key += 1;
             }
-            let turned = store.usage().table_full;
+            let rejected_keys = store.usage().table_full;
             let mut passed = 0;
             for new in 0..1_000_u64 {
                 passed +=
                     u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &rule, 0));
             }
-            let turned = store.usage().table_full - turned;
+            let rejected_keys = store.usage().table_full - rejected_keys;
             println!(
-                "figure: {text}, full, {when_full:?}: {passed} of 1000 passed, {turned} turned away"
+                "figure: {text}, full, {when_full:?}: {passed} of 1000 passed, {rejected_keys} rejected"
             );
-            assert!(turned > 800);
-            assert_eq!(passed >= turned, passes);
+            assert!(rejected_keys > 800);
+            assert_eq!(passed >= rejected_keys, passes);
             // Those that are known are still limited.
             assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
             // A day later there is free space again, because every part was swept in between.
@@ -86,9 +86,9 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
             );
             let (mut key, mut known) = (0_u64, Vec::new());
             while store.usage().table_full < 20_000 {
-                let turned = store.usage().table_full;
+                let rejected_keys = store.usage().table_full;
                 let allowed = apply(&key.to_le_bytes(), hold).allowed();
-                if store.usage().table_full == turned {
+                if store.usage().table_full == rejected_keys {
                     assert!(allowed, "{text}");
                     known.push(key);
                 } else {
@@ -109,9 +109,9 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
                 assert!(!apply(key, other).allowed(), "{text}");
                 assert!(apply(key, settle).allowed() && !apply(key, settle).allowed(), "{text}");
             }
-            let (keys, turned) = (known.len(), store.usage().table_full);
+            let (keys, rejected_keys) = (known.len(), store.usage().table_full);
             println!(
-                "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {turned} turned away",
+                "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {rejected_keys} rejected",
                 bytes >> 10
             );
             // The settled holds have freed space.
@@ -228,7 +228,7 @@ fn prepare_invented_policies_take_no_memory() {
         );
     }
     let usage = store.usage();
-    println!("figure: {invented} policies, each asked once: {usage:?}");
+    println!("figure: {invented} policies, each used once: {usage:?}");
     assert!(usage.bytes < 32 << 20, "{usage:?}");
 }
 

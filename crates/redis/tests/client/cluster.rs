@@ -63,7 +63,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
         assert_eq!((answer.remaining, answer.source), (5, Source::Store));
     }
-    println!("figure: a slot moved under 20 keys: nothing lost, {asked} questions sent on");
+    println!("figure: a slot moved under 20 keys: nothing lost, {asked} requests redirected");
     cluster.settled();
 
     // Replicas take over, one after the other, then one primary is killed.

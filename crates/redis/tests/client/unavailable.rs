@@ -188,5 +188,9 @@ async fn store_full_server_is_unavailable() {
     );
     assert_eq!((counters.fallback_allow, counters.unavailable), (20, 20));
     crate::servers::until("the breaker opens", async || store.unavailable().is_some()).await;
-    assert_eq!(store.counters().breaker_opened, 1, "it takes no writes, so it is not asked");
+    assert_eq!(
+        store.counters().breaker_opened,
+        1,
+        "it takes no writes, therefore the breaker is open"
+    );
 }

@@ -51,12 +51,12 @@ fn script_products_and_quotients_are_exact() {
             let sum = u128::from(a) * u128::from(b) + u128::from(add);
             let (quotient, rest) = (sum / u128::from(c), sum % u128::from(c));
             let asked = format!("({a} * {b} + {add}) / {c}");
-            assert_eq!(actual[1].parse(), Ok(rest), "the rest of {asked}");
+            assert_eq!(actual[1].parse(), Ok(rest), "the remainder of {asked}");
             let found: u128 = actual[0].parse().unwrap();
             if quotient < 1 << 53 {
                 assert_eq!(found, quotient, "{asked}");
             } else {
-                assert!(found >= 1 << 53, "{asked} is actual as {found}");
+                assert!(found >= 1 << 53, "{asked} returns {found}");
                 beyond += 1;
             }
         }

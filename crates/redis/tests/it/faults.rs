@@ -152,7 +152,7 @@ fn script_damaged_state_fails_as_in_the_core() {
                         assert!(
                             zone || order
                                 || error.is_some_and(|it| it.contains("` holds damaged state: ")),
-                            "{written} as {damaged:02x?} is no fault, under {asked}; {expected}",
+                            "{written} as {damaged:02x?} is accepted, under {asked}; {expected}",
                         );
                     }
                     Ok(_) => assert_eq!(actual, Ok(()), "{written} as {damaged:02x?}"),

@@ -139,7 +139,7 @@ impl Functions {
         // As the errors of the core, which have no code.
         let mut parts = replied.map_err(|error| error.detail().unwrap_or_default().to_owned())?;
         let mut all = parts.remove(0);
-        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a key binds");
+        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a binding key");
         let decision = |integers: Vec<i64>| {
             Decision::from_integers(&integers).expect("seven integers of a decision")
         };

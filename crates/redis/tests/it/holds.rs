@@ -39,7 +39,7 @@ impl HoldSubject for Store {
                 Reply::Calendars { calendars: asked, .. } => calendars.extend(asked),
             }
         }
-        Err("calendars are asked for three times".to_owned())
+        Err("the script requests calendars three times".to_owned())
     }
 }
 

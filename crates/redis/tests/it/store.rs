@@ -91,7 +91,7 @@ impl Subject for Store {
                 }
             }
         }
-        Err("calendars are asked for twice".to_owned())
+        Err("the script requests calendars twice".to_owned())
     }
 }
 

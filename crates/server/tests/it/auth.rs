@@ -122,7 +122,7 @@ fn auth_wrong_password_is_delayed_and_counted() {
         guesser.ask(&format!("AUTH wrong{guess}"));
     }
     let mut other = server.connect();
-    assert_eq!(other.say("AUTH secret"), simple("OK"), "nobody else waits for the guesses");
+    assert_eq!(other.say("AUTH secret"), simple("OK"), "other clients do not wait for the guesses");
     for _ in 0..tries {
         assert_eq!(error(&guesser.read_reply()), WRONG);
     }

@@ -160,7 +160,7 @@ fn parse(lines: &[String]) -> HashMap<&str, HoldLog> {
         match *words.as_slice() {
             ["asking", id] => {
                 let before = all.insert(id, HoldLog::default());
-                assert!(before.is_none(), "{id} is asked for twice");
+                assert!(before.is_none(), "{id} is requested twice");
             }
             ["held", id, ..] if words.len() == 4 => {
                 all.get_mut(id).unwrap().held = Some((number(2), number(3)));

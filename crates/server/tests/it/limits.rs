@@ -85,7 +85,7 @@ fn protocol_limits_hold_to_the_byte() {
 
 #[test]
 fn command_total_length_is_bounded() {
-    const MOST: usize = 1 << 20;
+    const MAX_COMMAND_BYTES: usize = 1 << 20;
     let server = Running::new();
     // Fifteen arguments of 64 KiB, and one with the rest.
     let of = |total: usize| {
@@ -97,14 +97,14 @@ fn command_total_length_is_bounded() {
         assert_eq!(bytes.len(), total);
         bytes
     };
-    for total in [MOST - 1, MOST] {
+    for total in [MAX_COMMAND_BYTES - 1, MAX_COMMAND_BYTES] {
         let mut peer = server.connect();
         peer.send(of(total));
         assert_eq!(peer.read_reply(), Value::Integer(0), "{total}");
     }
     // The bound is on bytes that were received and not answered, and 16 KiB are read at
     // once: one byte more may or may not come with those before it.
-    closes(&server, &of(MOST + 16 * 1024), "a command exceeds 1048576 bytes");
+    closes(&server, &of(MAX_COMMAND_BYTES + 16 * 1024), "a command exceeds 1048576 bytes");
 }
 
 #[test]

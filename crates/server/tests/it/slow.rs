@@ -79,7 +79,7 @@ impl Dribble {
             let (mut received, mut read) = (Vec::new(), [0; 4096]);
             while !received.ends_with(end.as_bytes()) {
                 let count = stream.read(&mut read).unwrap();
-                assert!(count > 0, "who finishes what it asks is not closed");
+                assert!(count > 0, "a client with complete requests is not closed");
                 received.extend_from_slice(&read[..count]);
             }
             start.elapsed()
@@ -129,7 +129,11 @@ impl Dribble {
         assert!(late(beside.clone()) <= most, "{} us, alone {} us", late(beside), late(alone));
         // The two active clients.
         server.until_exactly("connected_clients", 2);
-        assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");
+        assert_eq!(
+            self.ask(&mut served, 1).len(),
+            1,
+            "a client with complete requests is not closed"
+        );
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Upper bound on the run time of a program of the page, whatever its deadlines.
-const LONGEST: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bound on the run time of a program with deadlines of two seconds, on a busy machine too. A program that repeats
 /// its command, or has no deadline, exceeds it.
 const BOUND: Duration = Duration::from_secs(25);
@@ -125,7 +125,7 @@ fn clients_page_programs_that_take_print_what_the_page_shows() {
     for_each_program(|language, program| {
         let server = Running::new();
         let program = adapted(program, ("6380", server.address), 60);
-        assert_two_allowed(&output(language, &program, LONGEST));
+        assert_two_allowed(&output(language, &program, RUN_TIMEOUT));
     });
 }
 
@@ -171,11 +171,11 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
     let program = &programs("python")[2];
     let server = Running::new();
     let ordinary = adapted(program, ("6380", server.address), 60);
-    assert_eq!(output("python", &ordinary, LONGEST), "sent\n".repeat(3));
+    assert_eq!(output("python", &ordinary, RUN_TIMEOUT), "sent\n".repeat(3));
     // A denial comes from the server, before the client loses its patience.
     let denied = ordinary.replace("\"provider\", \"leaky-queue:5/1s\"", "\"other\", \"gcra:1/1h\"");
     assert_ne!(denied, ordinary);
-    assert_eq!(output("python", &denied, LONGEST), "sent\ndenied\ndenied\n");
+    assert_eq!(output("python", &denied, RUN_TIMEOUT), "sent\ndenied\ndenied\n");
     assert_eq!(server.info_value("cmdstat_sg.wait"), 6);
 
     let server = Running::new();
@@ -191,9 +191,9 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
 fn clients_page_settling_program_charges_the_difference() {
     let server = Running::new();
     let program = adapted(&programs("python")[3], ("6380", server.address), 60);
-    assert_eq!(output("python", &program, LONGEST), "7000 left\n");
+    assert_eq!(output("python", &program, RUN_TIMEOUT), "7000 left\n");
     let program = program.replace("actual=3000", "actual=500").replace("team7", "team8");
-    assert_eq!(output("python", &program, LONGEST), "9500 left\n");
+    assert_eq!(output("python", &program, RUN_TIMEOUT), "9500 left\n");
 }
 
 #[test]
@@ -207,6 +207,6 @@ fn clients_page_function_program_prints_what_the_page_shows() {
     let programs = programs("python");
     let address = SocketAddr::from(([127, 0, 0, 1], redis.port()));
     let program = adapted(&programs[4], ("6379", address), 60);
-    assert_two_allowed(&output("python", &program, LONGEST));
+    assert_two_allowed(&output("python", &program, RUN_TIMEOUT));
     assert_eq!(programs.len(), 5);
 }

@@ -85,7 +85,7 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
 
 /// The input of a client, and the end of its replies.
 struct Batch {
-    face: &'static str,
+    protocol: &'static str,
     text: Cow<'static, str>,
     times: usize,
     end: &'static str,
@@ -95,7 +95,7 @@ struct Batch {
 }
 
 const OF_RESP: Batch = Batch {
-    face: "RESP",
+    protocol: "RESP",
     text: Cow::Borrowed("PING\r\n"),
     times: 16,
     end: "+PONG\r\n",
@@ -104,7 +104,7 @@ const OF_RESP: Batch = Batch {
 };
 /// One at a time: a server may leave further requests of an HTTP/1.1 client unanswered.
 const OF_HTTP: Batch = Batch {
-    face: "HTTP",
+    protocol: "HTTP",
     text: Cow::Borrowed("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     times: 1,
     end: "\r\n\r\nok\n",
@@ -175,7 +175,7 @@ fn stop_is_not_delayed_by_expensive_commands() {
     assert!(bytes > events as u64, "{bytes}");
     let exists = "EXISTS".to_owned() + &" big".repeat(1000);
     let batch = Batch {
-        face: "RESP, expensive commands",
+        protocol: "RESP, expensive commands",
         text: format!("{exists}\r\nTTL big\r\nSG.INFO big\r\nPING\r\n").into(),
         load: (4, 3),
         ..OF_RESP
@@ -219,9 +219,9 @@ fn stops_under_load(batch: &Batch, stops: usize, configure: impl Fn(&mut Config)
             }
         });
     }
-    let face = batch.face;
+    let protocol = batch.protocol;
     println!(
-        "figure: {stops} stops under load ({face}): {batches} batches answered, none of before the stop \
+        "figure: {stops} stops under load ({protocol}): {batches} batches answered, none of before the stop \
          unanswered, {late} sent while it closed; the longest took {longest:?}"
     );
     // The grace period is 5 seconds; the rest is for a busy machine.

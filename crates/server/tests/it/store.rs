@@ -263,7 +263,7 @@ fn redis_store_waiters_of_several_servers_take_turns() {
             }
         });
         let took = start.elapsed();
-        println!("figure: six who wait at two servers under {policy}: {took:?}");
+        println!("figure: six waiting clients of two servers under {policy}: {took:?}");
         assert!(took >= Duration::from_millis(240), "{policy}: {took:?}");
     }
 }

@@ -28,7 +28,7 @@ fn client_after_a_wait_is_served() {
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
-    assert_eq!(peer.say("PING"), simple("PONG"), "it asked 3 seconds ago");
+    assert_eq!(peer.say("PING"), simple("PONG"), "its last command was 3 seconds ago");
 }
 
 #[test]

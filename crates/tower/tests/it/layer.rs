@@ -268,7 +268,7 @@ async fn layer_shadow_observes_and_passes() {
         store.set_away(true);
         assert_eq!(status(&service, Request::new(())).await, 200);
         assert_eq!(counted.count(), 4);
-        let expected = ["allowed", "allowed", "denied", "nobody answers"];
+        let expected = ["allowed", "allowed", "denied", "no reply"];
         let expected = expected.map(|it| format!("default: {it} (shadow)"));
         assert_eq!(*seen.lock().unwrap(), expected);
         seen.lock().unwrap().clear();

@@ -31,7 +31,7 @@ pub(crate) struct Away;
 
 impl fmt::Display for Away {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("nobody answers")
+        formatter.write_str("no reply")
     }
 }
 

@@ -199,6 +199,6 @@ fn envoy_example_limits_users_and_logins() {
         assert!((0..50).all(|_| client.get("/", &gold).code == 200), "{file}");
         let codes: Vec<_> = (0..7).map(|_| client.get("/login", &[]).code).collect();
         assert_eq!(codes, [vec![200; 5], vec![429; 2]].concat(), "{file}");
-        assert_eq!(client.get("/", &[]).code, 200, "{file}: nobody in particular");
+        assert_eq!(client.get("/", &[]).code, 200, "{file}: a request without a user");
     }
 }

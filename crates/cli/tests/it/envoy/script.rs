@@ -91,9 +91,9 @@ fn envoy_example_script_runs_unchanged() {
     assert_eq!(codes, vec![200; 5]);
     let denied = client.get("/login", &[]);
     assert_eq!(denied.code, 429);
-    let actual = |name: &str| denied.field(name).unwrap();
-    assert_eq!(actual("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
-    assert_eq!((actual("x-ratelimit-remaining"), actual("x-envoy-ratelimited")), ("0", "true"));
+    let header = |name: &str| denied.field(name).unwrap();
+    assert_eq!(header("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
+    assert_eq!((header("x-ratelimit-remaining"), header("x-envoy-ratelimited")), ("0", "true"));
 
     // Rules that change while it runs: usage carries over.
     let rules = script.folder.path().join("rules.yaml");

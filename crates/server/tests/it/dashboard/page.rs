@@ -184,7 +184,7 @@ fn page_controls_work_by_keyboard() {
         assert_eq!(outline, "solid", "{id}");
         reached.push(id);
     }
-    assert_eq!(&reached, usable, "each in the order in which it stands");
+    assert_eq!(&reached, usable, "each in the order of the page");
     browser.run("document.querySelector('#play-ten').focus()");
     browser.press(" ");
     browser.until("document.querySelector('#play-told').textContent.startsWith('10 requests')");

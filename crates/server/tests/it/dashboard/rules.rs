@@ -76,10 +76,10 @@ fn page_shows_a_reload() {
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
-    let actual = |text: &str| {
+    let await_text = |text: &str| {
         browser.until(&format!("document.querySelector('#rules-told').textContent === '{text}'"));
     };
-    actual("Version 1 is active: 2 rules.");
+    await_text("Version 1 is active: 2 rules.");
     gate(&mut Client::connect(&server), "/login", 5);
     let row = "document.querySelector('#decided tbody tr')?";
     browser.until(&format!("{row}.cells[0].textContent === 'login'"));
@@ -95,7 +95,7 @@ fn page_shows_a_reload() {
         fs::rename(folder.file("new"), folder.file("rules.yaml")).unwrap();
     };
     put(&more);
-    actual("Version 2 is active: 3 rules.");
+    await_text("Version 2 is active: 3 rules.");
     browser.until(&format!("{titles}.includes('added')"));
     let age = "document.querySelector('#rules-age').textContent";
     browser.until(&format!("{age}.endsWith('reloaded once.')"));
@@ -104,7 +104,7 @@ fn page_shows_a_reload() {
     put("rules: nonsense");
     let problem = "document.querySelector('#rules-problem')";
     browser.until(&format!("!{problem}.hidden && {problem}.textContent.includes('rules.yaml')"));
-    actual("Version 2 is active: 3 rules.");
+    await_text("Version 2 is active: 3 rules.");
     put(&more);
     browser.until(&format!("{problem}.hidden"));
     assert_eq!(browser.complaints(), [""; 0]);

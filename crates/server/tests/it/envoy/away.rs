@@ -104,7 +104,5 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
 
     store.restart();
-    sluicegate_testing::until("the store is asked again", || {
-        passes(&denies, &["user"]) == Ok(true)
-    });
+    sluicegate_testing::until("the store answers again", || passes(&denies, &["user"]) == Ok(true));
 }

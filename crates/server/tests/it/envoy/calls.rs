@@ -63,7 +63,7 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
     assert_eq!(costing(0, ada(None)), (false, 9), "not said is 1");
     assert_eq!(costing(3, ada(None)), (false, 6));
     assert_eq!(costing(3, ada(Some(4))), (false, 2), "the descriptor goes first");
-    assert_eq!(costing(3, ada(Some(0))), (false, 2), "nothing is only asked");
+    assert_eq!(costing(3, ada(Some(0))), (false, 2), "a cost of 0 only peeks");
     let back = RateLimitDescriptor { is_negative_hits: true, ..ada(Some(5)) };
     assert_eq!(costing(0, back.clone()), (false, 7), "given back");
     assert_eq!(costing(0, ada(Some(7))), (false, 0));

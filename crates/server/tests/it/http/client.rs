@@ -143,7 +143,7 @@ impl Client {
     /// The next `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
-            assert!(self.read() > 0, "closed before so many bytes");
+            assert!(self.read() > 0, "closed before the end");
         }
         self.received.drain(..length).collect()
     }

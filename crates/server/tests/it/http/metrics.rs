@@ -23,7 +23,7 @@ fn value(text: &str, name: &str) -> f64 {
 fn metrics_count_decisions() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
-    let secret = "a-key-that-is-told-to-nobody";
+    let secret = "a-key-that-must-stay-secret";
     for _ in 0..3 {
         client.post("/v1/take", format!(r#"{{"key":"{secret}","policy":"gcra:2/1h"}}"#));
     }

@@ -74,9 +74,9 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
             }
             late(times)
         });
-        let actual = attack();
+        let latencies = attack();
         drop(ends);
-        ([alone, asking.join().unwrap()], actual)
+        ([alone, asking.join().unwrap()], latencies)
     })
 }
 
@@ -121,13 +121,13 @@ fn reset_streams_cost_little() {
         continued
     });
     let floods = process.resident().saturating_sub(before);
-    let actual = |[alone, beside]: [u128; 2]| format!("{beside} us, alone {alone} us");
+    let latencies = |[alone, beside]: [u128; 2]| format!("{beside} us, alone {alone} us");
     println!(
         "figure: {sent} of {streams} requests taken back at once, {resets} KiB more, 99 % of another's \
          answered within {}; {continued} frames of one head, {floods} KiB more, another's within {}; \
          both were closed",
-        actual(resets_late),
-        actual(floods_late),
+        latencies(resets_late),
+        latencies(floods_late),
     );
     assert!(resets < 50 * 1024 && floods < 50 * 1024, "{resets} and {floods} KiB");
 }
