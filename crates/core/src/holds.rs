@@ -11,7 +11,7 @@ use crate::{
     apply::Key,
     decision::{Decision, Outcome, Retry},
     entry::Entry,
-    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, Place},
+    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
     look_ahead::OpenHolds,
     policy::Policy,
     time::{Timestamp, as_micros},
@@ -260,7 +260,7 @@ impl Policy {
 
 impl Key<'_> {
     /// Where in the ledger the hold of that id is, if it is open.
-    pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, id: &[u8]) -> Option<RecordPosition> {
         self.entry().and_then(Entry::ledger)?.find(id)
     }
 
@@ -292,7 +292,7 @@ impl Key<'_> {
     }
 
     /// Ends the hold at `at` of the ledger.
-    fn settle(&mut self, at: Place, used: Option<u32>) -> &Self {
+    fn settle(&mut self, at: RecordPosition, used: Option<u32>) -> &Self {
         let now = self.now;
         self.store_entry(|entry| {
             let settled = entry.change_ledger(|ledger| ledger.remove(at));
@@ -306,7 +306,7 @@ impl Key<'_> {
     }
 
     /// Prolongs the hold at `at` of the ledger.
-    fn renew(&mut self, at: Place, ttl: u64) -> &Self {
+    fn renew(&mut self, at: RecordPosition, ttl: u64) -> &Self {
         let expires = self.now.as_micros() + ttl;
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.set_expires(at, expires)))
     }

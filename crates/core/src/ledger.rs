@@ -29,7 +29,7 @@ const METERED: u8 = 0x80;
 
 /// The positions of the record of a hold, and of the one before it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct RecordPosition {
     at: usize,
     before: usize,
 }
@@ -183,14 +183,14 @@ impl Ledger {
 
     /// Where the record of the hold of that id is.
     #[inline]
-    pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, id: &[u8]) -> Option<RecordPosition> {
         let (last, size) = (id.last()?, HEAD + id.len());
         let (mut at, mut before) = (0, 0);
         let mut rest = &self.records[..];
         if self.stride == 0 {
             while let Some((hold, behind)) = first(rest) {
                 if hold.id == id {
-                    return Some(Place { at, before });
+                    return Some(RecordPosition { at, before });
                 }
                 (before, at) = (at, self.records.len() - behind.len());
                 rest = behind;
@@ -202,13 +202,16 @@ impl Ledger {
         let (older, newest) = rest.split_at_checked(rest.len().checked_sub(size)?)?;
         // The settle of the last one of nested holds, or of the only short one.
         if self.stride == size && is_found(newest) {
-            return Some(Place { at: older.len(), before: older.len().saturating_sub(size) });
+            return Some(RecordPosition {
+                at: older.len(),
+                before: older.len().saturating_sub(size),
+            });
         }
         while self.stride == size
             && let Some((record, behind)) = rest.split_at_checked(size)
         {
             if is_found(record) {
-                return Some(Place { at, before });
+                return Some(RecordPosition { at, before });
             }
             (before, at) = (at, at + size);
             rest = behind;
@@ -239,7 +242,7 @@ impl Ledger {
     }
 
     /// Removes the hold at `place`. Returns its units, and whether it was metered.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<(u32, bool)> {
+    pub(crate) fn remove(&mut self, place: RecordPosition) -> Option<(u32, bool)> {
         let at = place.at;
         let Hold { id, units, expires, metered } = self.at(at)?;
         let end = at + HEAD + id.len();
@@ -268,7 +271,7 @@ impl Ledger {
     }
 
     /// Sets when the hold at `place` expires.
-    pub(crate) fn set_expires(&mut self, place: Place, expires: u64) {
+    pub(crate) fn set_expires(&mut self, place: RecordPosition, expires: u64) {
         if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }

@@ -50,7 +50,7 @@ pub fn eventually_within<T, S: Debug>(
             Err(seen) if start.elapsed() >= timeout => {
                 panic!("not within {timeout:?}: {what}; last seen: {seen:?}")
             }
-            Err(_) => rest(PAUSE),
+            Err(_) => pause(PAUSE),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Drop for SetOnDrop<'_> {
 
 /// Pauses the thread: between requests, or while the time passes that a test is about. To wait for a condition, use
 /// [`until`].
-pub fn rest(span: Duration) {
+pub fn pause(span: Duration) {
     std::thread::park_timeout(span);
 }
 

@@ -10,9 +10,9 @@ use std::{
 use crate::run::{output, run, scenarios};
 
 /// A folder of this test's own, gone when it ends.
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new(name: &str) -> Self {
         let name = format!("sluicegate-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -25,7 +25,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.0));
     }
@@ -79,7 +79,7 @@ fn simulate_chart_is_drawn_in_the_terminal() {
 
 #[test]
 fn simulate_chart_is_written_to_a_file_and_a_page() {
-    let folder = Folder::new("page");
+    let folder = TempDir::new("page");
     let (svg, html) = (folder.file("a.svg"), folder.file("a.html"));
     let trace = scenario("boundary-burst.csv");
     let policy =

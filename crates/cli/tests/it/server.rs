@@ -243,7 +243,7 @@ fn logged(line: &str, name: &str) -> usize {
 fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
     use std::io::{Read, Write};
 
-    let folder = sluicegate_testing::Folder::new();
+    let folder = sluicegate_testing::TempDir::new();
     let state = folder.path().join("state");
     let start =
         |memory| Server::start(&["--state-file", state.to_str().unwrap(), "--max-memory", memory]);

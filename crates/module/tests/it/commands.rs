@@ -2,14 +2,14 @@
 
 use redis::Value;
 use sluicegate_commands::{CommandSpec, Keys, table};
-use sluicegate_testing::{Engine, Peer, integers, size};
+use sluicegate_testing::{Engine, RawClient, integers, size};
 
 use crate::{
     on_both,
     server::{serve, serve_with, with_test_clock},
 };
 
-fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
+fn command_info(peer: &mut RawClient, name: &str) -> Vec<Value> {
     let Ok(Value::Array(all)) = peer.say(&format!("COMMAND INFO {name}")) else { panic!("{name}") };
     let Some(Value::Array(info)) = all.into_iter().next() else { panic!("no {name}") };
     info
@@ -17,7 +17,7 @@ fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
 
 fn command_info_and_docs_describe_every_command(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for command in table::<&CommandSpec>() {
         let name = command.name.to_lowercase();
         let info = command_info(&mut peer, &name);
@@ -37,7 +37,8 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
             assert!(docs.contains(argument.name), "{name}: no {} in {docs}", argument.name);
         }
     }
-    let keys = |peer: &mut Peer, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}")) {
+    let keys = |peer: &mut RawClient, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}"))
+    {
         Ok(Value::Array(keys)) => format!("{keys:?}"),
         other => panic!("{line}: {other:?}"),
     };
@@ -49,18 +50,18 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
 /// A user with read permission may peek but not take; permissions by key pattern apply.
 fn acl_read_only_user_may_peek_only(engine: Engine) {
     let server = serve(engine);
-    let mut admin = server.peer();
+    let mut admin = server.raw_client();
     // Redis 7.0 has no categories for the commands of modules.
     let named = engine == Engine::Redis70;
     let (read, write) =
         if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
     admin.say(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
     admin.say(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
-    let mut reader = server.peer();
+    let mut reader = server.raw_client();
     reader.say("AUTH reader x").unwrap();
     assert_eq!(reader.integers("SG.PEEK a gcra:1/1s")[0], 1);
     assert!(reader.error("SG.TAKE a gcra:1/1s").starts_with("NOPERM"));
-    let mut taker = server.peer();
+    let mut taker = server.raw_client();
     taker.say("AUTH taker x").unwrap();
     assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
     assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
@@ -71,7 +72,7 @@ fn acl_read_only_user_may_peek_only(engine: Engine) {
 
 fn replies_equal_those_of_the_server(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let at = 1_700_000_000_000_000_u64;
     let line = format!("SG.TAKE k gcra:30/60s:burst=16 COST 16 AT {at}");
     assert_eq!(peer.integers(&line), [1, 16, 0, 0, 32_000_000, 0, 0]);
@@ -80,7 +81,7 @@ fn replies_equal_those_of_the_server(engine: Engine) {
     let Value::Array(flat) = flat else { panic!("{flat:?}") };
     assert_eq!(flat.len(), 10);
     assert_eq!(flat[1], Value::BulkString(b"gcra:30/1m:burst=16".to_vec()));
-    let map = server.peer_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
+    let map = server.raw_client_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
     let Value::Map(map) = map else { panic!("{map:?}") };
     assert_eq!(map.len(), 5);
     assert_eq!(peer.say("SG.INFO none"), Ok(Value::Nil));
@@ -93,7 +94,7 @@ fn replies_equal_those_of_the_server(engine: Engine) {
 
 fn info_counters_add_up(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for _ in 0..5 {
         peer.integers("SG.TAKE k gcra:2/1h");
     }
@@ -106,9 +107,9 @@ fn info_counters_add_up(engine: Engine) {
 
 fn denial_with_option_publishes_event(engine: Engine) {
     let server = serve_with(engine, &["notify-denials", "yes"]);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
-    let mut listener = server.peer().0;
+    let mut listener = server.raw_client().0;
     let mut listener = listener.as_pubsub();
     listener.psubscribe("__key*__:*").unwrap();
     peer.integers("SG.TAKE k gcra:1/1h");
@@ -126,7 +127,7 @@ fn denial_with_option_publishes_event(engine: Engine) {
 /// An allowed take aborts a transaction that watches the key; a denial does not.
 fn watch_denial_does_not_abort_transaction(engine: Engine) {
     let server = serve(engine);
-    let (mut peer, mut other) = (server.peer(), server.peer());
+    let (mut peer, mut other) = (server.raw_client(), server.raw_client());
     peer.integers("SG.TAKE k gcra:1/1h");
     for (line, actual) in [
         ("SG.TAKE k gcra:1/1h", false),
@@ -146,8 +147,8 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
 
 fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
-    let used = |peer: &mut Peer| peer.info_value("memory", "used_memory");
+    let mut peer = server.raw_client();
+    let used = |peer: &mut RawClient| peer.info_value("memory", "used_memory");
     for number in 0..20_000 {
         peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
     }
@@ -167,7 +168,7 @@ fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
 /// Expired keys are removed, and leave no memory.
 fn expired_keys_leave_no_memory(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let before = peer.info_value("memory", "used_memory");
     let keys = size("SLUICEGATE_ENDING_KEYS", 20_000);
     for number in 0..keys {

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server, integers};
+use sluicegate_testing::{Engine, RawClient, Server, integers};
 
 use crate::{
     on_both,
-    replication::Draw,
+    replication::SeededRng,
     server::{serve, with_test_clock},
 };
 
@@ -28,18 +28,18 @@ fn lose(server: &Server, line: &str, is_whole: bool) {
 }
 
 /// A client that lost up to two replies sends the command again on another connection, until it has one.
-fn ask_again(server: &Server, draw: &mut Draw, line: &str, lost: &mut usize) -> bool {
+fn ask_again(server: &Server, draw: &mut SeededRng, line: &str, lost: &mut usize) -> bool {
     for _ in 0..draw.below(3) {
         lose(server, line, draw.below(3) > 0);
         *lost += 1;
     }
-    match server.peer().say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
+    match server.raw_client().say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
         Value::Array(each) if line.starts_with("SG.TAKEALL") => integers(&each[0])[0] == 1,
         reply => integers(&reply)[0] == 1,
     }
 }
 
-fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
+fn in_use(peer: &mut RawClient, key: &str, policy: &str) -> i64 {
     let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
     actual[1] - actual[2]
 }
@@ -48,7 +48,7 @@ const RATE: &str = "fixed-window:1000000/365d";
 
 fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
     let server = serve(engine);
-    let mut draw = Draw(5);
+    let mut draw = SeededRng(5);
     let (mut lost, mut expected) = (0, [0_i64; 3]);
     for stream in 0..60 {
         let (cost, used) = (1 + draw.below(50), draw.below(80));
@@ -74,7 +74,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
         }
         expected[key] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();
     }
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let found = [0, 1, 2].map(|key| in_use(&mut peer, &format!("k{key}"), RATE));
     println!(
         "figure: {engine:?}: 60 streams, {lost} replies lost with their connections: {found:?} units in use"
@@ -88,7 +88,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
 /// Open holds go with the key: they are settled under its new name, and the copy has its own.
 fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let at = 1_700_000_000_000_000_u64;
     let policy = "concurrency:9/1h,gcra:100/1h";
     for (id, cost) in [("a", 2), ("b", 3)] {

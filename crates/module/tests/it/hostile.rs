@@ -53,7 +53,7 @@ fn right(name: &str) -> Vec<&'static [u8]> {
 
 fn command_invalid_arguments_return_errors(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let long = vec![b'x'; 70_000];
     let mut asked = 0;
     let mut check = |arguments: &[&[u8]]| {
@@ -107,7 +107,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
 
 fn key_of_another_program_is_an_error(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.say("SET text hello").unwrap();
     peer.ask(&[b"SET", b"empty", b""]).unwrap();
     peer.ask(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
@@ -153,9 +153,9 @@ fn key_of_another_program_is_an_error(engine: Engine) {
 
 fn panic_ends_one_command_only(engine: Engine) {
     let server = serve_with(engine, &["test-panic", "yes"]);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let mut panics = 0;
-    let mut panicked = |peer: &mut sluicegate_testing::Peer| {
+    let mut panicked = |peer: &mut sluicegate_testing::RawClient| {
         panics += 1;
         peer.until(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
     };
@@ -183,7 +183,7 @@ fn panic_ends_one_command_only(engine: Engine) {
     for armed in ["timer", "reply"] {
         peer.say("SG.RESET w").unwrap();
         peer.say("SG.TAKE w gcra:1/1h").unwrap();
-        let mut waiter = server.peer();
+        let mut waiter = server.raw_client();
         let thread =
             std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
         peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);

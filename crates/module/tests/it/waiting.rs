@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server, integers, now};
+use sluicegate_testing::{Engine, RawClient, Server, integers, now};
 
 use crate::{on_both, server::serve};
 
@@ -22,19 +22,19 @@ impl WaitingPeer {
 
 /// Sends a command. Returns once `count` clients wait.
 fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let Ok(Value::Int(id)) = peer.say("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
     let thread = std::thread::spawn(move || peer.say(&line));
-    until_waiting(&mut server.peer(), count);
+    until_waiting(&mut server.raw_client(), count);
     WaitingPeer { thread, id }
 }
 
-fn until_waiting(peer: &mut Peer, count: u64) {
+fn until_waiting(peer: &mut RawClient, count: u64) {
     peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 
-fn leave(peer: &mut Peer, waiting: WaitingPeer) {
+fn leave(peer: &mut RawClient, waiting: WaitingPeer) {
     assert_eq!(peer.say(&format!("CLIENT KILL ID {}", waiting.id)), Ok(Value::Int(1)));
     assert!(waiting.thread.join().unwrap().is_err());
 }
@@ -45,7 +45,7 @@ fn wait_leaky_queue_passes_one_each_interval(engine: Engine) {
     let start = now();
     let mut waiting = Vec::new();
     for _ in 0..5 {
-        let mut peer = server.peer();
+        let mut peer = server.raw_client();
         let line = format!("SG.WAIT q {policy}");
         waiting.push(std::thread::spawn(move || (peer.integers(&line), now())));
     }
@@ -55,12 +55,12 @@ fn wait_leaky_queue_passes_one_each_interval(engine: Engine) {
         assert_eq!((decision[0], decision[5]), (1, 0), "{decision:?}");
         assert!(at - start >= Duration::from_millis(20 * index), "{index}");
     }
-    until_waiting(&mut server.peer(), 0);
+    until_waiting(&mut server.raw_client(), 0);
 }
 
 fn kill_client_with_reservation_releases_it(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=2")[0], 1);
     let line = "SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1125899906842624";
     let waiter = wait_in_queue(&server, line, 1);
@@ -77,7 +77,7 @@ fn kill_client_with_reservation_releases_it(engine: Engine) {
 fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     let server = serve(engine);
     let policy = "gcra:20/1s:burst=1";
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     // An hour of debt: time for all to arrive.
     assert_eq!(peer.integers(&format!("SG.CHARGE l {policy} COST 72000"))[0], 1);
     let line = format!("SG.WAIT l {policy} TIMEOUT 10000000000");
@@ -99,7 +99,7 @@ fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
 
 fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h")[0], 1);
     let denied = peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 1000000000");
     assert_eq!(denied[0], 0);
@@ -114,7 +114,7 @@ fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
 
 fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let wakers = [
         "SG.RESET l",
         "DEL l",
@@ -142,7 +142,7 @@ fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
 
 fn kill_head_next_client_passes(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE l gcra:2/2h COST 1")[0], 1);
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
     let behind = wait_in_queue(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
@@ -152,7 +152,7 @@ fn kill_head_next_client_passes(engine: Engine) {
 
 fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let line = "SG.WAIT t gcra:2/1h TIMEOUT 10000000000";
     for allowed in [1, 1, 0] {
         peer.say("MULTI").unwrap();
@@ -168,7 +168,7 @@ fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
 
 fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
     let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     peer.say("MULTI").unwrap();
@@ -181,7 +181,7 @@ fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
 
 fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "concurrency:1/1h";
     assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
     let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
@@ -199,7 +199,7 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
 fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) {
     let server = serve(engine);
     let both = "concurrency:9/1h,fixed-window:9/1h";
-    let (mut peer, mut client) = (server.peer(), server.peer());
+    let (mut peer, mut client) = (server.raw_client(), server.raw_client());
     let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2 {more}");
     assert_eq!(client.integers(&hold("a", "SESSION"))[0], 1);
     assert_eq!(client.integers(&hold("b", "SESSION"))[0], 1);
@@ -219,7 +219,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
         assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
     }
     // A client that is killed lets the next one go.
-    let mut client = server.peer();
+    let mut client = server.raw_client();
     assert_eq!(client.integers("SG.HOLD one concurrency:1/1h a SESSION")[0], 1);
     let Ok(Value::Int(id)) = client.say("CLIENT ID") else { panic!("no id") };
     let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
@@ -236,7 +236,7 @@ fn of_all(reply: &Value) -> (i64, i64) {
 
 fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "concurrency:1/1h";
     for key in ["x", "y"] {
         assert_eq!(peer.integers(&format!("SG.HOLD {key} {policy} a"))[0], 1);
@@ -264,7 +264,7 @@ fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
 
 fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "fixed-window:1/1h";
     assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");

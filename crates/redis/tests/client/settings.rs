@@ -3,7 +3,7 @@
 use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
 use sluicegate_redis::RedisStore;
 
-use sluicegate_testing::{Engine, Folder, Server};
+use sluicegate_testing::{Engine, Server, TempDir};
 
 use crate::servers::{patient, store_of};
 
@@ -121,7 +121,7 @@ async fn connect_missing_server_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn unix_socket_decides_with_password_and_database() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.path().join("a socket");
     let (path, mode) = (path.to_str().unwrap(), ["--unixsocketperm", "700"]);
     let arguments = [&["--unixsocket", path, "--requirepass", "p@ss"], &mode[..]].concat();

@@ -9,7 +9,7 @@ use sluicegate_conformance::{
 };
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
-use sluicegate_testing::{Engine, Peer, Server, size};
+use sluicegate_testing::{Engine, RawClient, Server, size};
 
 use crate::{
     functions::{ENGINES, Functions},
@@ -155,9 +155,9 @@ fn holds_effects_are_replicated_and_stored() {
         let primary = Server::with(engine, &["--appendonly", "yes"]);
         let replica_of = format!("127.0.0.1 {}", primary.port());
         let replica = Server::with(engine, &["--replicaof", &replica_of]);
-        let (mut peer, mut copy) = (primary.peer(), replica.peer());
+        let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
         copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
-        let digest = |peer: &mut Peer| peer.text("DEBUG DIGEST");
+        let digest = |peer: &mut RawClient| peer.text("DEBUG DIGEST");
         let (mut scripts, mut functions) =
             (Store::new(primary.connect()), Functions::new(&primary));
         let mut steps = 0;
@@ -196,7 +196,7 @@ fn holds_effects_are_replicated_and_stored() {
 #[test]
 fn holds_of_renamed_copied_and_restored_keys_are_settled() {
     let server = Server::start(Engine::Redis70);
-    let (mut peer, mut scripts) = (server.peer(), Store::new(server.connect()));
+    let (mut peer, mut scripts) = (server.raw_client(), Store::new(server.connect()));
     let policy = &"concurrency:9/1h,gcra:100/1h".parse::<Policy>().unwrap();
     let rate = &"gcra:100/1h".parse::<Policy>().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();

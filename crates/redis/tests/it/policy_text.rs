@@ -13,9 +13,9 @@ use crate::{
 const TEXTS: u64 = 40_000;
 
 /// Pseudo-random numbers (Marsaglia's xorshift, 2003).
-struct Draw(u64);
+struct SeededRng(u64);
 
-impl Draw {
+impl SeededRng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -176,7 +176,7 @@ impl Draw {
 fn policy_text_is_read_as_by_the_core() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut install(&server);
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = SeededRng(0x9e37_79b9_7f4a_7c15);
     let (mut accepted, key) = (0, test_key(b"it"));
     for _ in 0..TEXTS {
         let text = draw.text();
@@ -227,7 +227,7 @@ fn policy_text_not_utf_8_is_an_error_with_its_position() {
     }
 }
 
-/// Texts are remembered, and that they are many does no harm.
+/// Policies are cached by their texts, in bounded memory.
 #[test]
 fn policy_cache_many_policies_stays_in_bounds() {
     let server = Server::start(Engine::Redis70);

@@ -2,7 +2,7 @@
 
 use sluicegate_resp::{Value, encode_command};
 
-use crate::harness::{Peer, Running, bulk, integers, simple};
+use crate::harness::{RawClient, Running, bulk, integers, simple};
 
 /// A policy that does not recover during a test.
 const SLOW: &str = "gcra:1/1d:burst=1000";
@@ -62,7 +62,7 @@ fn without_time(received: Value) -> Value {
     }
 }
 
-fn send_all(peer: &mut Peer, lines: impl Iterator<Item = String>) {
+fn send_all(peer: &mut RawClient, lines: impl Iterator<Item = String>) {
     let mut bytes = Vec::new();
     for line in lines {
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
@@ -127,7 +127,7 @@ fn pipeline_repeated_command_cut_anywhere_is_answered() {
 
 #[test]
 fn pipeline_named_policy_is_looked_up_after_a_reload() {
-    let folder = crate::harness::Folder::new();
+    let folder = crate::harness::TempDir::new();
     let file = folder.file("rules.yaml");
     let write = |limit: u32| {
         let policy = format!("policies: {{gold: 'fixed-window:{limit}/1h'}}");
@@ -209,7 +209,7 @@ fn pipeline_invented_policies_are_answered_and_evicted() {
 }
 
 /// Clients, commands and decisions of each worker, by `INFO`.
-fn workers(peer: &mut Peer) -> Vec<[u64; 3]> {
+fn workers(peer: &mut RawClient) -> Vec<[u64; 3]> {
     let Value::Bulk(text) = peer.say("INFO workers") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("worker_"));

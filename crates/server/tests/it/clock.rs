@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use sluicegate_resp::Value;
 use sluicegate_server::StoreConfig;
-use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, rest, size};
+use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, pause, size};
 
 use crate::{
     elsewhere::{Process, process_with},
-    harness::{Peer, Running, TEST_TIMEOUT},
+    harness::{RawClient, Running, TEST_TIMEOUT},
 };
 
 /// Policies with a burst of 20, units that refill per hour, and the longest denial of a used up key.
@@ -20,17 +20,17 @@ const POLICIES: [(&str, usize, i64); 4] = [
 ];
 const HOUR: i64 = 3_600_000_000;
 
-fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
+fn take(peer: &mut RawClient, policy: &str) -> Vec<i64> {
     peer.integers(&format!("SG.TAKE {policy} {policy}"))
 }
 
 /// Units that pass immediately.
-fn passes(peer: &mut Peer, policy: &str) -> usize {
+fn passes(peer: &mut RawClient, policy: &str) -> usize {
     (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
 }
 
 /// The server's time in seconds, by `TIME`.
-fn seconds(peer: &mut Peer) -> i64 {
+fn seconds(peer: &mut RawClient) -> i64 {
     let Value::Array(actual) = peer.say("TIME") else { panic!("no time") };
     let Value::Bulk(seconds) = &actual[0] else { panic!("{actual:?}") };
     str::from_utf8(seconds).unwrap().parse().unwrap()
@@ -39,7 +39,7 @@ fn seconds(peer: &mut Peer) -> i64 {
 /// A server with a state file, whose wall clock is `clock`.
 fn clocked(name: &'static str) -> Option<(Process, FakeClock)> {
     let mut clock = None;
-    let environment = |folder: &crate::harness::Folder| {
+    let environment = |folder: &crate::harness::TempDir| {
         let new = FakeClock::new(&folder.file(""));
         let environment = new.environment().into();
         clock = Some(new);
@@ -81,7 +81,7 @@ fn wall_clock_step_while_running_changes_nothing() {
         let half = now();
         while half.elapsed() < Duration::from_millis(50) {
             admitted += take(&mut peer, policy)[0];
-            rest(Duration::from_micros(200));
+            pause(Duration::from_micros(200));
         }
     }
     let millis = i64::try_from(begin.elapsed().as_millis()).unwrap() + 1;
@@ -141,7 +141,7 @@ fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
 /// State in a store follows the clock of the store: the same bounds, with any caches in the server.
 #[test]
 fn wall_clock_step_of_a_store_keeps_the_bound() {
-    let folder = sluicegate_testing::Folder::new();
+    let folder = sluicegate_testing::TempDir::new();
     let clock = FakeClock::new(folder.path());
     let environment = clock.environment();
     let environment = environment.each_ref().map(|(name, value)| (*name, &**value));

@@ -12,9 +12,9 @@ use sluicegate_conformance::{
 use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_resp::Value;
 
-use crate::harness::{Peer, Running, integers};
+use crate::harness::{RawClient, Running, integers};
 
-pub(crate) struct OverTheWire(pub(crate) Peer);
+pub(crate) struct OverTheWire(pub(crate) RawClient);
 
 impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {

@@ -10,7 +10,7 @@ use std::{
 use sluicegate_server::Config;
 use sluicegate_testing::eventually;
 
-use crate::harness::{Folder, Running, simple};
+use crate::harness::{Running, TempDir, simple};
 
 /// Tells the process of a test to serve, and where it may keep files.
 const SERVES: &str = "SLUICEGATE_TEST_SERVES";
@@ -22,7 +22,7 @@ pub(crate) struct Process {
     name: &'static str,
     files: usize,
     environment: Environment,
-    pub(crate) folder: Folder,
+    pub(crate) folder: TempDir,
 }
 
 /// The server that the test `name` talks to, in a process that may open `files`; or, in that
@@ -42,7 +42,7 @@ pub(crate) type Environment = Vec<(&'static str, String)>;
 pub(crate) fn process_with(
     name: &'static str,
     files: usize,
-    environment: impl FnOnce(&Folder) -> Environment,
+    environment: impl FnOnce(&TempDir) -> Environment,
     configure: impl FnOnce(&mut Config, &Path),
 ) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
@@ -54,13 +54,18 @@ pub(crate) fn process_with(
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
         return None;
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let environment = environment(&folder);
     let (child, server) = start(name, files, &environment, &folder);
     Some(Process { child, server, name, files, environment, folder })
 }
 
-fn start(name: &str, files: usize, environment: &Environment, folder: &Folder) -> (Child, Running) {
+fn start(
+    name: &str,
+    files: usize,
+    environment: &Environment,
+    folder: &TempDir,
+) -> (Child, Running) {
     let mut child = with_files(name, files)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .env(SERVES, folder.file(""))

@@ -10,7 +10,7 @@ use std::{
 
 use sluicegate_resp::{Value, encode_command};
 
-use crate::harness::{Peer, Running, any_port, integers, now, simple, size};
+use crate::harness::{RawClient, Running, any_port, integers, now, simple, size};
 
 /// A server with one worker, so that all clients are on it.
 fn one_worker() -> Running {
@@ -218,7 +218,7 @@ fn fairness_greedy_pipelines_yield() {
         let times = beside(&server, || {
             let start = now();
             while start.elapsed() < Duration::from_secs(seconds as u64) {
-                sluicegate_testing::rest(Duration::from_millis(10));
+                sluicegate_testing::pause(Duration::from_millis(10));
             }
         });
         stop.store(true, Ordering::Relaxed);
@@ -284,7 +284,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
     for _ in 0..500 {
         assert_eq!(peer.integers(&format!("SG.TAKE line {policy}"))[0], 1);
     }
-    let arrive = |peer: &mut Peer, count: usize| {
+    let arrive = |peer: &mut RawClient, count: usize| {
         let start = now();
         for _ in 0..count {
             assert_eq!(peer.integers(&format!("SG.WAIT line {policy} TIMEOUT 1"))[0], 0);
@@ -292,7 +292,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
         start.elapsed() / u32::try_from(count).unwrap()
     };
     let mut waiting = Vec::new();
-    let wait = |waiting: &mut Vec<Peer>, count: usize| {
+    let wait = |waiting: &mut Vec<RawClient>, count: usize| {
         while waiting.len() < count {
             let mut peer = server.connect();
             peer.ask(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
@@ -343,7 +343,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let line = format!("ECHO {}\r\n", "x".repeat(1000)).repeat(1000);
     let mut left = server.connect();
     assert_eq!(left.integers("SG.TAKE k gcra:1/1h")[0], 1);
-    let wait = |peer: &mut Peer, blocked| {
+    let wait = |peer: &mut RawClient, blocked| {
         peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
         peer.send(&line);
         server.until_exactly("blocked_clients", blocked);

@@ -70,12 +70,12 @@ impl Running {
         Self { address, http, grpc: None, reloader: None, stop: None, thread: None }
     }
 
-    pub(crate) fn connect(&self) -> Peer {
+    pub(crate) fn connect(&self) -> RawClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Peer { stream, received: Vec::new() }
+        RawClient { stream, received: Vec::new() }
     }
 
     /// Has the server read its rules again, and waits until it has.
@@ -156,9 +156,9 @@ pub(crate) fn now() -> Instant {
 }
 
 /// A folder of its own, until dropped.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     pub(crate) fn new() -> Self {
         static LAST: AtomicUsize = AtomicUsize::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -182,19 +182,19 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A connection.
-pub(crate) struct Peer {
+pub(crate) struct RawClient {
     pub(crate) stream: TcpStream,
     received: Vec<u8>,
 }
 
-impl Peer {
+impl RawClient {
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();

@@ -13,7 +13,7 @@ use sluicegate_testing::{Engine, Server, eventually, eventually_within};
 
 use crate::{
     elsewhere::{Process, most_files, process, process_with},
-    harness::{Folder, TEST_TIMEOUT, simple, size},
+    harness::{TEST_TIMEOUT, TempDir, simple, size},
 };
 
 /// Bound on the memory of the process under attack, in KiB.
@@ -178,7 +178,7 @@ fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
     let name = "held::denial_of_long_keys_holds_little_memory";
     let mut store = None;
-    let start = |_: &Folder| {
+    let start = |_: &TempDir| {
         let started = Server::start(Engine::Redis70);
         let url = started.url();
         store = Some(started);
@@ -222,7 +222,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         ("a command of 1 MB", 60, 26, long),
     ] {
         let mut store = None;
-        let start = |_: &Folder| {
+        let start = |_: &TempDir| {
             let started = Server::start(Engine::Redis70);
             let url = started.url();
             store = Some(started);

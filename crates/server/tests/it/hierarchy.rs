@@ -7,7 +7,7 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Cluster, Engine, Server};
 
 use crate::{
-    harness::{Folder, Peer, Running},
+    harness::{RawClient, Running, TempDir},
     http::client::{Client, HttpReply, server},
 };
 
@@ -15,9 +15,9 @@ use crate::{
 const LIMITS: [i64; 3] = [5, 12, 20];
 
 /// A folder with a file of rules.
-fn rules(more: &str) -> Folder {
+fn rules(more: &str) -> TempDir {
     let [user, tenant, all] = LIMITS;
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let text = format!(
         "rules:
 - name: api
@@ -33,7 +33,7 @@ fn rules(more: &str) -> Folder {
 }
 
 /// A server by the rules in a folder, with its state in itself or at `store`.
-fn running(folder: &Folder, store: Option<String>) -> Running {
+fn running(folder: &TempDir, store: Option<String>) -> Running {
     let file = folder.file("rules.yaml");
     server(|config| {
         config.rules = vec![file];
@@ -62,7 +62,7 @@ fn status_and_binding(reply: &HttpReply) -> (u16, &str) {
 
 /// The usage of keys.
 struct Used {
-    peer: Peer,
+    peer: RawClient,
     /// The hash tag of keys, or nothing.
     braces: bool,
 }

@@ -18,9 +18,9 @@ use redis::ConnectionLike;
 use sluicegate_core::{Entry, Timestamp};
 use sluicegate_redis::script::Library;
 use sluicegate_resp::Value;
-use sluicegate_testing::{Engine, Server, eventually_within, module, now, rest};
+use sluicegate_testing::{Engine, Server, eventually_within, module, now, pause};
 
-use crate::harness::{Peer, Random, Running, TEST_TIMEOUT, integers, size};
+use crate::harness::{Random, RawClient, Running, TEST_TIMEOUT, integers, size};
 
 /// Tells the process of a test to hold: how, where, and its name.
 const HOLDER: &str = "SLUICEGATE_TEST_HOLDER";
@@ -65,7 +65,7 @@ fn time(value: &Value) -> u64 {
 }
 
 /// The answer to an operation, and the time before and after it.
-fn timed(peer: &mut Peer, line: &str) -> (u64, Vec<i64>, u64) {
+fn timed(peer: &mut RawClient, line: &str) -> (u64, Vec<i64>, u64) {
     ["TIME", line, "TIME"].into_iter().for_each(|line| peer.ask(line));
     let before = time(&peer.read_reply());
     let answer = integers(&peer.read_reply());
@@ -92,9 +92,9 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
                 println!("held {id} {before} {after}");
                 break;
             }
-            rest(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
-        rest(Duration::from_millis(50 + random.below(100)));
+        pause(Duration::from_millis(50 + random.below(100)));
         let settle = way.line("settle", &id);
         let before = time(&peer.say("TIME"));
         println!("settling {id} {before}");
@@ -207,7 +207,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let mut holders: Vec<_> = (0..HOLDERS).map(start).collect();
     let mut peer = Running::elsewhere(address, None).connect();
     let peek = way.line("peek", "COST 0");
-    let in_use = |peer: &mut Peer| {
+    let in_use = |peer: &mut RawClient| {
         let actual = peer.integers(&peek);
         actual[1] - actual[2]
     };
@@ -230,7 +230,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
             assert!(entry.holds(at).count() <= UNITS, "{way:?}: {entry:?}");
             looks += 1;
         }
-        rest(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
     }
     let last = time(&peer.say("TIME"));
     lines.extend(holders.into_iter().flat_map(Holder::kill));
@@ -274,7 +274,11 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
 
 /// Peeks until all units are free: not before the last lost hold has expired, and with the first peek after that.
 /// Returns how late that peek was in microseconds, and the number of peeks.
-fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, HoldLog>) -> (u64, usize) {
+fn last_units_return(
+    way: Way,
+    peer: &mut RawClient,
+    known: &HashMap<&str, HoldLog>,
+) -> (u64, usize) {
     let lost = known.values().filter(|hold| hold.settling.is_none());
     let certain = lost.filter_map(|hold| Some(hold.held?.0 + TTL)).max().unwrap_or(0);
     let all = way.line("hold", &format!("all COST {UNITS}"));
@@ -297,7 +301,7 @@ fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, HoldLog>) 
         // The answer says when they are free, and no other client sends requests.
         assert!(due == 0 || before < due, "{way:?}: denied at {before}, and due at {due}");
         due = after + u64::try_from(answer[3]).unwrap();
-        rest(Duration::from_micros(300));
+        pause(Duration::from_micros(300));
     }
 }
 

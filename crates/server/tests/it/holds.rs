@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Peer, Random, Running, integers, size},
+    harness::{Random, RawClient, Running, integers, size},
     store::on,
 };
 
@@ -43,7 +43,7 @@ fn ask_again(server: &Running, random: &mut Random, line: &str, lost: &mut usize
     }
 }
 
-fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
+fn in_use(peer: &mut RawClient, key: &str, policy: &str) -> i64 {
     let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
     actual[1] - actual[2]
 }

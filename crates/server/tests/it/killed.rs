@@ -22,7 +22,7 @@ use sluicegate_testing::until;
 
 use crate::{
     elsewhere::process,
-    harness::{Peer, Random, Running, integers, now, size},
+    harness::{Random, RawClient, Running, integers, now, size},
 };
 
 /// Keys that all clients use, their burst, and their refill per second.
@@ -33,7 +33,7 @@ const OLD: &str = "SG.TAKE old gcra:3/366d";
 
 /// The results of all clients so far.
 #[derive(Default)]
-struct Seen {
+struct ClientResults {
     answered: AtomicU64,
     /// Keys that were used once, and may be used once.
     keys: Mutex<Vec<String>>,
@@ -42,7 +42,7 @@ struct Seen {
 }
 
 /// Takes from hot keys and from new ones, until the server is gone.
-fn press(address: SocketAddr, seed: u64, seen: &Seen) {
+fn press(address: SocketAddr, seed: u64, seen: &ClientResults) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
     let mut random = Random(seed);
     let mut received = Vec::new();
@@ -117,7 +117,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         return;
     };
     let kills = size("SLUICEGATE_KILLS", 50) as u64;
-    let seen = Seen::default();
+    let seen = ClientResults::default();
     let mut random = Random(7);
     let (mut loaded, mut empty, mut again) = (0, 0, 0);
     // Keys that were in the last file.
@@ -189,12 +189,12 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
     assert!(names.len() <= 3 && names.iter().all(expected), "{names:?}");
 }
 
-fn allowed(peer: &mut Peer, key: &str, policy: &str) -> bool {
+fn allowed(peer: &mut RawClient, key: &str, policy: &str) -> bool {
     peer.integers(&format!("SG.TAKE {key} {policy}"))[0] == 1
 }
 
 /// Takes once from each numbered key, all in one write; returns how many were allowed.
-fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
+fn take_all(peer: &mut RawClient, name: &str, keys: Range<usize>) -> usize {
     let lines = keys.clone().map(|key| format!("SG.TAKE {name}{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
     keys.map(|_| integers(&peer.read_reply())[0]).filter(|&allowed| allowed == 1).count()

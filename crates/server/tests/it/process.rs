@@ -14,7 +14,7 @@ use sluicegate_testing::{eventually, eventually_within};
 
 use crate::{
     elsewhere::process,
-    harness::{Peer, TEST_TIMEOUT, any_port, simple, size},
+    harness::{RawClient, TEST_TIMEOUT, any_port, simple, size},
 };
 
 /// RELIABILITY 54: idle clients that use up all descriptors do not prevent health checks, snapshots or
@@ -83,7 +83,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
 }
 
 /// The number under `name` in `INFO`.
-fn info(peer: &mut Peer, name: &str) -> u64 {
+fn info(peer: &mut RawClient, name: &str) -> u64 {
     let Value::Bulk(text) = peer.say("INFO") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -222,7 +222,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     else {
         return;
     };
-    // These take a slot and as much again beside the table: few enough for an everyday run.
+    // These take a slot and as much again beside the table: few enough for an ordinary run.
     let (slots, eight) = ("fixed-window:1/12h", ["fixed-window:1/12h"; 8].join(","));
     let heavy = if most > 64 { slots } else { &*eight };
     let server = &process.server;

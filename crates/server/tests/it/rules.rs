@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Folder, Running, any_port, now},
+    harness::{Running, TempDir, any_port, now},
     http::client::Client,
 };
 
@@ -22,7 +22,7 @@ fn size(name: &str, few: usize) -> usize {
 }
 
 /// A server by a file of these rules.
-fn running(folder: &Folder, text: &str) -> Running {
+fn running(folder: &TempDir, text: &str) -> Running {
     let file = folder.file("rules.yaml");
     fs::write(&file, text).unwrap();
     Running::with(|config| {
@@ -32,7 +32,7 @@ fn running(folder: &Folder, text: &str) -> Running {
 }
 
 /// Replaces the file by another, atomically.
-fn replace(folder: &Folder, text: &str) {
+fn replace(folder: &TempDir, text: &str) {
     let new = folder.file("new");
     fs::write(&new, text).unwrap();
     fs::rename(new, folder.file("rules.yaml")).unwrap();
@@ -44,7 +44,7 @@ fn policy(limit: usize) -> String {
 
 #[test]
 fn policy_by_name_is_applied() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(3));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [1, 3, 1]);
@@ -60,7 +60,7 @@ fn policy_by_name_is_applied() {
 
 #[test]
 fn reload_keeps_usage() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE k @plan COST 7")[..3], [1, 10, 3]);
@@ -76,7 +76,7 @@ fn reload_keeps_usage() {
 
 #[test]
 fn reload_invalid_files_keeps_the_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
     let times = 50;
@@ -105,7 +105,7 @@ fn reload_invalid_files_keeps_the_rules() {
 fn reload_after_a_symbolic_link_is_swapped() {
     use std::os::unix::fs::symlink;
 
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let put = |version: usize, text: &str| {
         let data = folder.file(&format!("..v{version}"));
         fs::create_dir(&data).unwrap();
@@ -135,7 +135,7 @@ fn reload_after_a_symbolic_link_is_swapped() {
 #[test]
 fn reload_batch_sees_one_version() {
     let reloads = size(RELOADS, 200);
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let both = |limit: usize, more: usize| {
         let mut text = format!(
             "policies: {{a: 'fixed-window:{limit}/1h', b: 'fixed-window:{limit}/1h'}}\nrules:\n"
@@ -204,7 +204,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
         }
         text
     };
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &text(1));
     let done = AtomicBool::new(false);
     let asked = thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn number(text: &str, mark: &str) -> u64 {
 
 #[test]
 fn rules_invalid_fail_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.file("rules.toml");
     fs::write(&file, "policies = { a = 'gcra:1/0s' }\n").unwrap();
     let mut config = crate::harness::config();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use sluicegate_redis::{Options, RedisStore};
-use sluicegate_testing::{Engine, Folder, Server, eventually_within};
+use sluicegate_testing::{Engine, Server, TempDir, eventually_within};
 
 use crate::{
     clients::tools,
@@ -64,7 +64,7 @@ fn once(program: &str) -> String {
 
 /// The output of a program, which must succeed within `bound`.
 fn output(language: &str, program: &str, bound: Duration) -> String {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.path().join("program.cjs");
     fs::write(&file, program).unwrap();
     let mut command = match language {

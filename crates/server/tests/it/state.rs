@@ -5,7 +5,7 @@ use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_testing::until;
 
-use crate::harness::{Folder, Peer, Running, config};
+use crate::harness::{RawClient, Running, TempDir, config};
 
 const POLICY: &str = "gcra:1/366d:burst=3";
 
@@ -24,7 +24,7 @@ fn take(server: &Running, key: &str) -> i64 {
 
 #[test]
 fn restart_keeps_usage() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     for (round, left) in [2, 1, 0, -1, -1].into_iter().enumerate() {
         let server = with_state(&path);
@@ -39,7 +39,7 @@ fn restart_keeps_usage() {
 
 #[test]
 fn stop_settles_holds_of_sessions_before_the_state_is_saved() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let policy = "concurrency:5/1h";
     let server = with_state(&path);
@@ -59,7 +59,7 @@ fn stop_settles_holds_of_sessions_before_the_state_is_saved() {
 
 #[test]
 fn state_file_damaged_is_renamed() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = with_state(&path);
     for key in 0..20 {
@@ -88,7 +88,7 @@ fn state_file_damaged_is_renamed() {
 /// A killed process leaves the state file as it is at that moment.
 #[test]
 fn state_file_of_a_killed_server_is_complete() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());
@@ -133,7 +133,7 @@ fn now() -> sluicegate_core::Timestamp {
 
 #[test]
 fn info_counts_snapshots_and_failures() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("gone/state");
     fs::create_dir(folder.file("gone")).unwrap();
     let server = Running::with(|config| {
@@ -154,7 +154,7 @@ fn info_counts_snapshots_and_failures() {
 }
 
 /// Takes once from each of many keys, in one write. Returns whether each was allowed.
-fn flood(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
+fn flood(peer: &mut RawClient, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
     let lines: String =
         keys.clone().map(|key| format!("SG.TAKE flood{key} {POLICY}\r\n")).collect();
     peer.send(lines);
@@ -214,7 +214,7 @@ fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
 
 #[test]
 fn state_file_not_writable_fails_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
     let at = |path: &Path| refused(|config| config.memory.state_file = Some(path.to_owned()));
@@ -238,7 +238,7 @@ fn state_file_not_writable_fails_the_start() {
 #[test]
 #[cfg(unix)]
 fn state_file_symbolic_links_are_not_followed() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let target = folder.file("target");
     fs::write(&target, b"precious").unwrap();
     let link = |name: &str| std::os::unix::fs::symlink(&target, folder.file(name)).unwrap();
@@ -272,7 +272,7 @@ fn state_file_symbolic_links_are_not_followed() {
 
 #[test]
 fn state_file_in_use_fails_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = with_state(&path);
     assert_eq!(take(&server, "k"), 2);
@@ -288,7 +288,7 @@ fn state_file_in_use_fails_the_start() {
 #[test]
 #[cfg(unix)]
 fn lock_file_removed_keeps_the_state_file_to_one_writer() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     for is_renamed in [false, true] {
         let first = with_state(&path);
@@ -315,7 +315,7 @@ fn lock_file_removed_keeps_the_state_file_to_one_writer() {
 #[test]
 #[cfg(unix)]
 fn lock_file_removed_is_locked_again() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());
@@ -334,7 +334,7 @@ fn lock_file_removed_is_locked_again() {
 #[test]
 #[cfg(unix)]
 fn state_file_with_hard_links_is_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, other) = (folder.file("state"), folder.file("other"));
     drop(with_state(&path));
     fs::hard_link(&path, &other).unwrap();
@@ -349,7 +349,7 @@ fn state_file_with_hard_links_is_rejected() {
 /// In half the memory some keys do not fit: they are counted, and denied for as long as their state would have.
 #[test]
 fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let start = |max_memory, when_full| {
         Running::with(|config| {
             config.memory.state_file = Some(folder.file("state"));
@@ -390,7 +390,7 @@ fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
 }
 
 /// As [`flood`], of keys that may be used once.
-fn flood_once(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
+fn flood_once(peer: &mut RawClient, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
     let lines = keys.clone().map(|key| format!("SG.TAKE once{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
     let allowed: Vec<_> =
@@ -413,7 +413,7 @@ fn snapshot_without_space_keeps_the_previous_one() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());

@@ -16,7 +16,7 @@ use sluicegate_server::Config;
 use sluicegate_testing::{eventually, until};
 
 use crate::{
-    harness::{Folder, Running, any_port, now, simple, size},
+    harness::{Running, TempDir, any_port, now, simple, size},
     http,
 };
 
@@ -160,7 +160,7 @@ fn stop_under_load_answers_all_sent_commands() {
 /// RELIABILITY 38, with the commands of 47.
 #[test]
 fn stop_is_not_delayed_by_expensive_commands() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let events = size("SLUICEGATE_BIG_STATE", 100_000);
     let policy = format!("sliding-log:{}/1d", 2 * events).parse().unwrap();

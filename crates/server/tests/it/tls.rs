@@ -18,7 +18,7 @@ use rustls::{
 use sluicegate_server::{Server, TlsConfig};
 use sluicegate_testing::until;
 
-use crate::harness::{Folder, Running, any_port, config};
+use crate::harness::{Running, TempDir, any_port, config};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -51,7 +51,7 @@ fn certificate_until(
 }
 
 /// A server whose certificate is from `authority`, for all protocols.
-fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>) -> Running {
+fn server(folder: &TempDir, authority: &Authority, client_ca: Option<&Authority>) -> Running {
     let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
     let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];
     for (name, text) in files {
@@ -140,7 +140,7 @@ fn speaks_two(address: SocketAddr, authority: &Authority, protocols: &[&str]) ->
 
 #[test]
 fn tls_http_and_grpc_negotiate_alpn() {
-    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let (folder, ours, other) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, None);
     let (http, grpc) = (server.http.unwrap(), server.grpc.unwrap());
     let received = health(http, &ours, None).unwrap();
@@ -164,7 +164,7 @@ fn tls_http_and_grpc_negotiate_alpn() {
 
 #[test]
 fn tls_client_that_trusts_the_authority_is_served() {
-    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let (folder, ours, other) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, None);
     let received = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
     assert_eq!(received, "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n+OK\r\n");
@@ -191,7 +191,7 @@ fn tls_client_that_trusts_the_authority_is_served() {
 
 #[test]
 fn tls_client_ca_requires_a_certificate() {
-    let (folder, ours, theirs) = (Folder::new(), authority(), authority());
+    let (folder, ours, theirs) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, Some(&theirs));
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
     assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
@@ -215,7 +215,7 @@ fn tls_client_ca_requires_a_certificate() {
 
 #[test]
 fn tls_invalid_files_are_named() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(folder.file("empty"), "").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for name in ["empty", "none"] {

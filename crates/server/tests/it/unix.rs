@@ -18,7 +18,7 @@ use std::{
 
 use sluicegate_server::Server;
 
-use crate::harness::{Folder, Running, config, simple};
+use crate::harness::{Running, TempDir, config, simple};
 
 fn say(stream: &mut UnixStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).unwrap();
@@ -30,7 +30,7 @@ fn say(stream: &mut UnixStream, text: &str) -> String {
 
 #[test]
 fn unix_socket_serves_resp() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     let mut server = Running::with(|config| config.resp.unix = Some(path.clone()));
     let mut stream = UnixStream::connect(&path).unwrap();
@@ -57,7 +57,7 @@ fn unix_socket_serves_resp() {
 
 #[test]
 fn unix_socket_unused_file_is_replaced() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
@@ -86,7 +86,7 @@ fn unix_socket_unused_file_is_replaced() {
 /// RELIABILITY 63: the socket never has wider permissions than configured, not even while it is created.
 #[test]
 fn unix_socket_is_private_from_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     let watching = Arc::new(AtomicBool::new(true));
     let watcher = {

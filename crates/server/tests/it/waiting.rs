@@ -6,10 +6,10 @@ use std::time::Duration;
 use sluicegate_resp::Value;
 use sluicegate_testing::eventually;
 
-use crate::harness::{Peer, Running, integers, now, simple};
+use crate::harness::{RawClient, Running, integers, now, simple};
 
 /// Sends a command on a connection of its own. Returns once `count` clients wait.
-fn wait_in_queue(server: &Running, line: &str, count: u64) -> Peer {
+fn wait_in_queue(server: &Running, line: &str, count: u64) -> RawClient {
     let mut peer = server.connect();
     peer.ask(line);
     server.until_exactly("blocked_clients", count);

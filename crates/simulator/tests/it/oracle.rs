@@ -73,7 +73,7 @@ proptest! {
         writer.write_record(["t_us", "key", "cost"]).unwrap();
         let (mut time, mut expected) = (1_700_000_000_000_000, Vec::new());
         for (row, plain) in rows.iter().zip(&plain) {
-            // One key in three, and some costs, are not everyday ones.
+            // One key in three, and some costs, are not in the simple form.
             let key = if row.step % 3 == 0 { &row.key } else { plain.as_bytes() };
             let cost = if row.cost > 9 { row.cost / (1 << 25) } else { row.cost };
             time += row.step % 1_000_000;

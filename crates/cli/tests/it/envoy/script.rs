@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use sluicegate_testing::{Folder, free_port, until};
+use sluicegate_testing::{TempDir, free_port, until};
 
 use super::{
     free, patient,
@@ -16,14 +16,14 @@ use super::{
 /// The script, with all processes that it has started, until dropped.
 struct Script {
     child: Child,
-    folder: Folder,
+    folder: TempDir,
     /// Where the shop is.
     shop: String,
 }
 
 impl Script {
     fn start() -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let ports: [u16; 4] = std::array::from_fn(|_| free_port());
         let [shop, upstream, limiter, admin] = ports;
         let mut envoy = patient(&example("envoy.yaml"));
@@ -44,7 +44,7 @@ impl Script {
         let theirs = env::var_os("PATH").unwrap();
         let path = env::join_paths(ours.into_iter().chain(env::split_paths(&theirs))).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
-        // Told to stop when this thread ends, however that ends.
+        // The system stops it when this thread ends, for any reason.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "--", "sh"]).arg(folder.path().join("run.sh"));
         command.env("PATH", path).env("SLUICEGATE_LISTEN", "127.0.0.1:0");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sluicegate_testing::{Engine, Folder, Server as Redis, eventually, free_port};
+use sluicegate_testing::{Engine, Server as Redis, TempDir, eventually, free_port};
 
 use super::{root, tool};
 use crate::{run::sluicegate, server::Server};
@@ -165,7 +165,7 @@ fn dropped(server: &Server) -> u64 {
 #[test]
 fn otlp_spans_continue_the_traces_of_callers() {
     let redis = Redis::with(Engine::Redis70, &["--requirepass", "secret-password"]);
-    let (folder, mut collector) = (Folder::new(), Collector::start(0));
+    let (folder, mut collector) = (TempDir::new(), Collector::start(0));
     let rules = folder.path().join("rules.yaml");
     fs::write(&rules, RULES).unwrap();
     let store = format!("redis://:secret-password@127.0.0.1:{}", redis.port());
@@ -265,7 +265,7 @@ fn otlp_spans_continue_the_traces_of_callers() {
 #[test]
 fn otlp_commands_and_gate_are_roots_with_their_round_trips() {
     let mut redis = Redis::start(Engine::Redis70);
-    let (folder, mut collector) = (Folder::new(), Collector::start(0));
+    let (folder, mut collector) = (TempDir::new(), Collector::start(0));
     let rules = folder.path().join("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: client, policy: 'gcra:5/1h'}]";
     fs::write(&rules, text).unwrap();

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{Folder, cargo, eventually_within, free_port, target};
+use sluicegate_testing::{TempDir, cargo, eventually_within, free_port, target};
 
 /// The ports of pages: Redis, Sluicegate, sites and applications, Envoy.
 const PORTS: [u16; 10] = [6379, 6380, 8080, 8081, 8000, 3000, 9901, 10000, 10001, 9000];
@@ -25,7 +25,7 @@ type Ports = Vec<(String, String)>;
 
 /// A shell, with the programs that it has started.
 pub(super) struct Shell {
-    folder: Folder,
+    folder: TempDir,
     bash: Child,
     input: ChildStdin,
     output: Receiver<String>,
@@ -62,7 +62,7 @@ fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
 
 impl Shell {
     pub(super) fn new() -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let ports: Ports =
             PORTS.iter().map(|port| (port.to_string(), free_port().to_string())).collect();
         clone_into(folder.path(), &ports);

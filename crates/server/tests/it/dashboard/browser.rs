@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use sluicegate_testing::eventually_within;
 
-use crate::harness::{Folder, TEST_TIMEOUT};
+use crate::harness::{TEST_TIMEOUT, TempDir};
 
 /// The flags of the browser: what it needs, and no requests to other hosts.
 const FLAGS: [&str; 10] = [
@@ -38,7 +38,7 @@ pub(crate) struct Browser {
     session: String,
     last: Cell<u64>,
     complaints: RefCell<Vec<String>>,
-    _profile: Folder,
+    _profile: TempDir,
 }
 
 impl Browser {
@@ -49,7 +49,7 @@ impl Browser {
 
     /// The same, which resolves names by these rules.
     pub(crate) fn with_names(width: u32, height: u32, names: &str) -> Self {
-        let profile = Folder::new();
+        let profile = TempDir::new();
         // It reads from descriptor 3 and writes to 4, and ends when they are closed: with the test,
         // however that ends.
         let mut process = Command::new("setpriv")

@@ -7,7 +7,7 @@ use super::{
     rules::{gate, ruled},
 };
 use crate::{
-    harness::Folder,
+    harness::TempDir,
     http::client::{Client, server},
 };
 
@@ -117,7 +117,7 @@ fn page_playground_denies_above_the_limit() {
 
 #[test]
 fn page_fits_a_phone_and_labels_all_controls() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let long = "name".repeat(16);
     let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
     let server = ruled(&folder, &format!("rules: [{{{rule}}}]"));

@@ -12,7 +12,7 @@ use sluicegate_testing::SetOnDrop;
 
 use super::{browser::Browser, rules::ruled};
 use crate::{
-    harness::{Folder, Random, Running, now, size},
+    harness::{Random, Running, TempDir, now, size},
     http::client::Client,
 };
 
@@ -64,9 +64,9 @@ fn traffic(server: &Running, until: &AtomicBool) {
 #[test]
 fn pictures_of_the_page() {
     let seconds = size("SLUICEGATE_PICTURE_SECONDS", 2);
-    // In the everyday run it is enough that there are some.
+    // In an ordinary run it is enough that the pictures exist.
     let (keys, plays) = if seconds > 2 { (9, 60) } else { (1, 3) };
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{browser::Browser, viewers::Viewer};
 use crate::{
-    harness::{Folder, Running},
+    harness::{Running, TempDir},
     http::client::{Client, server},
 };
 
@@ -18,7 +18,7 @@ rules:
 ";
 
 /// A server by a file of these rules.
-pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
+pub(super) fn ruled(folder: &TempDir, rules: &str) -> Running {
     fs::write(folder.file("rules.yaml"), rules).unwrap();
     server(|config| config.rules = vec![folder.file("rules.yaml")])
 }
@@ -33,7 +33,7 @@ pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
 
 #[test]
 fn frames_have_decisions_of_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let mut client = Client::connect(&server);
     gate(&mut client, "/login", 2);
@@ -72,7 +72,7 @@ fn frames_have_decisions_of_rules() {
 
 #[test]
 fn page_shows_a_reload() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));

@@ -10,7 +10,7 @@ use sluicegate_resp::Value;
 
 use super::browser::Browser;
 use crate::{
-    harness::{Folder, Running},
+    harness::{Running, TempDir},
     http::client::{Client, server},
 };
 
@@ -124,7 +124,7 @@ fn read(browser: &Browser, page: &str, name: &str, server: &Running) -> Vec<Stri
 
 #[test]
 fn browser_pages_of_other_sites_are_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = folder.file("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}]\n";
     std::fs::write(&rules, text).unwrap();

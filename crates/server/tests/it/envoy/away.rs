@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 use tonic::Code as Failure;
 
 use super::client::{Service, descriptor, limited, request};
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const RULES: &str = "
 domain: shop
@@ -33,11 +33,11 @@ descriptors:
 ";
 
 /// A service on `store`, with a fallback.
-fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
+fn on(store: &Server, folder: &TempDir, on_error: OnError) -> Service {
     with(store, folder, on_error, FallbackDenial::Unavailable)
 }
 
-fn with(store: &Server, folder: &Folder, on_error: OnError, denial: FallbackDenial) -> Service {
+fn with(store: &Server, folder: &TempDir, on_error: OnError, denial: FallbackDenial) -> Service {
     let file = folder.file("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
@@ -65,7 +65,7 @@ fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
 
 #[test]
 fn fallback_denial_is_unavailable_and_never_over_limit() {
-    let (mut store, folder) = (Server::start(Engine::Redis70), Folder::new());
+    let (mut store, folder) = (Server::start(Engine::Redis70), TempDir::new());
     let denies = on(&store, &folder, OnError::Deny);
     let allows = on(&store, &folder, OnError::Allow);
     let counts = with(&store, &folder, OnError::Deny, FallbackDenial::TooManyRequests);

@@ -7,16 +7,16 @@ use sluicegate_proto::{
 use sluicegate_server::EnvoyHeaders;
 
 use super::client::{Service, descriptor, long_unit, over_limit_and_remaining, request};
-use crate::harness::{Folder, any_port};
+use crate::harness::{TempDir, any_port};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
-pub(super) fn service(rules: &str) -> (Service, Folder) {
+pub(super) fn service(rules: &str) -> (Service, TempDir) {
     service_of(&[rules])
 }
 
 /// [`service`] with several files.
-fn service_of(files: &[&str]) -> (Service, Folder) {
-    let folder = Folder::new();
+fn service_of(files: &[&str]) -> (Service, TempDir) {
+    let folder = TempDir::new();
     let unit = long_unit().as_str_name().to_lowercase();
     let files = files.iter().enumerate().map(|(index, rules)| {
         let file = folder.file(&format!("rules{index}.yaml"));

@@ -7,7 +7,7 @@ use sluicegate_testing::{Engine, Server, eventually};
 use super::client::{Client, HttpReply, server};
 use crate::{
     envoy::client::{Service, limited, over_limit_and_remaining},
-    harness::{Folder, any_port},
+    harness::{TempDir, any_port},
     store::on,
 };
 
@@ -69,7 +69,7 @@ fn actions_need_a_token_that_is_configured_and_given() {
 
 #[test]
 fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}, \
                  {name: all, match: {path: /login}, key: client, policy: 'gcra:9/1h'}]\n";
     std::fs::write(folder.file("rules.yaml"), rules).unwrap();

@@ -3,7 +3,7 @@
 use std::{io::Write as _, net::Shutdown, time::Duration};
 
 use super::client::{Client, server};
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const TAKE: &str = r#"{"key":"victim","policy":"gcra:2/1h"}"#;
 
@@ -116,7 +116,7 @@ fn host_not_configured_is_rejected() {
 /// name resolves to this server has the server's port in `Host`.
 #[test]
 fn gate_accepts_any_host() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = folder.file("rules.yaml");
     std::fs::write(
         &rules,

@@ -5,7 +5,7 @@ use std::fs;
 use sluicegate_server::{Config, HeaderName};
 
 use super::client::{Client, HttpReply, server};
-use crate::harness::{Folder, Running};
+use crate::harness::{Running, TempDir};
 
 const RULES: &str = "
 rules:
@@ -18,11 +18,11 @@ rules:
     block: true
 ";
 
-fn with_rules(folder: &Folder) -> Running {
+fn with_rules(folder: &TempDir) -> Running {
     serve(folder, RULES, |_| ())
 }
 
-fn serve(folder: &Folder, rules: &str, configure: impl FnOnce(&mut Config)) -> Running {
+fn serve(folder: &TempDir, rules: &str, configure: impl FnOnce(&mut Config)) -> Running {
     let path = folder.file("rules.yaml");
     fs::write(&path, rules).unwrap();
     server(|config| {
@@ -40,7 +40,7 @@ fn ask(client: &mut Client, fields: &[(&str, &str)]) -> HttpReply {
 
 #[test]
 fn gate_decides_by_the_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let running = with_rules(&folder);
     let mut client = Client::connect(&running);
     let mut ask = |method: &str, path: &str, from: &str| {
@@ -88,7 +88,7 @@ fn gate_decides_by_the_rules() {
 
 #[test]
 fn gate_403_rejects_by_that_status_and_names_the_other() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = format!("{RULES}  - {{name: user, key: header.x-user, policy: 'gcra:1/1h'}}\n");
     let running = serve(&folder, &rules, |config| config.http.token = Some("secret".into()));
     let mut client = Client::connect(&running);
@@ -131,7 +131,7 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
 /// Test 50 (M1): headers that a client adds to those of its proxy never decide.
 #[test]
 fn gate_client_header_beside_that_of_the_proxy_never_decides() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: login, match: {method: POST, path: /login}, key: client, policy: 'fixed-window:2/1h'}
@@ -197,7 +197,7 @@ rules:
 /// Test 53 (M4): no value of a header bypasses a spent limit, except a 0 that the rule allows.
 #[test]
 fn gate_cost_from_a_header_admits_no_more_than_cost_one() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: a, match: {path: /a}, cost: header.x-tokens, policy: 'fixed-window:10/1h'}
@@ -227,7 +227,7 @@ rules:
 /// Test 68 (L13): several values of an attribute that a rule uses are rejected.
 #[test]
 fn gate_repeated_header_or_parameter_that_a_rule_uses_is_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: a, match: {header.x-plan: free}, key: query.user, policy: 'fixed-window:2/1h'}
@@ -257,7 +257,7 @@ rules:
 /// Test 43 (H1), without a proxy: spellings of one path share one limit.
 #[test]
 fn gate_spellings_of_a_path_share_its_limit() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]";
     let running = serve(&folder, rules, |_| ());
     let mut client = Client::connect(&running);

@@ -11,7 +11,7 @@ use std::{
 use sluicegate_server::{Config, StoreConfig};
 
 use super::client::{Client, server};
-use crate::harness::{Folder, Running, root};
+use crate::harness::{Running, TempDir, root};
 
 /// The value of a metric.
 fn value(text: &str, name: &str) -> f64 {
@@ -117,7 +117,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 
 /// The text format of a server with state in memory, and of one with a store.
 fn both() -> [String; 2] {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rule = "rules: [{name: a, match: {path: /}, key: client, policy: 'gcra:1/1s'}]";
     fs::write(folder.file("rules.yaml"), rule).unwrap();
     let memory = |config: &mut Config| config.rules = vec![folder.file("rules.yaml")];
@@ -167,7 +167,7 @@ fn metrics_promtool_finds_no_fault() {
 
 #[test]
 fn rule_metrics_exist_before_the_first_request() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let write = |more: &str| {
         let rules = format!(
             "rules:\n  - {{name: login, match: {{path: /login}}, key: client, policy: 'gcra:1/1s'}}\n{more}"
@@ -196,7 +196,7 @@ fn rule_metrics_exist_before_the_first_request() {
 /// Many rules come in many parts: each is there once, in order, in both families.
 #[test]
 fn metrics_of_many_rules_are_whole() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let names: Vec<_> = (100..500).map(|number| format!("rule{number}")).collect();
     let rules = names.iter().map(|name| {
         format!("  - {{name: {name}, match: {{path: /{name}}}, policy: 'gcra:1/1s'}}\n")

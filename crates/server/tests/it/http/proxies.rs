@@ -14,7 +14,7 @@ use sluicegate_server::HeaderName;
 use sluicegate_testing::eventually_within;
 
 use super::client::{Client, HttpReply, server};
-use crate::harness::{Folder, Running, TEST_TIMEOUT, any_port, root};
+use crate::harness::{Running, TEST_TIMEOUT, TempDir, any_port, root};
 
 /// A proxy in front of an application, and its gate.
 pub(super) struct Proxy {
@@ -23,7 +23,7 @@ pub(super) struct Proxy {
     /// Where it takes requests.
     pub(super) front: Running,
     app: SocketAddr,
-    pub(super) folder: Folder,
+    pub(super) folder: TempDir,
 }
 
 impl Drop for Proxy {
@@ -40,9 +40,9 @@ impl Proxy {
         app: SocketAddr,
         rules: &Path,
         change: impl FnOnce(String) -> String,
-        run: impl FnOnce(&Folder, SocketAddr) -> Command,
+        run: impl FnOnce(&TempDir, SocketAddr) -> Command,
     ) -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         fs::create_dir(folder.file("work")).unwrap();
         let gate = server(|config| {
             config.rules = vec![rules.to_owned()];
@@ -163,7 +163,7 @@ pub(super) fn program(name: &str) -> PathBuf {
     program
 }
 
-pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
+pub(super) fn nginx(folder: &TempDir, _: SocketAddr) -> Command {
     let mut nginx = Command::new("nginx");
     nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
     // A single process, which ends on a signal.
@@ -171,13 +171,13 @@ pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
     nginx
 }
 
-pub(super) fn caddy(folder: &Folder, _: SocketAddr) -> Command {
+pub(super) fn caddy(folder: &TempDir, _: SocketAddr) -> Command {
     let mut caddy = Command::new(program("caddy"));
     caddy.args(["run", "--config"]).arg(folder.file("Caddyfile"));
     caddy
 }
 
-pub(super) fn traefik(folder: &Folder, port: SocketAddr) -> Command {
+pub(super) fn traefik(folder: &TempDir, port: SocketAddr) -> Command {
     let mut traefik = Command::new(program("traefik"));
     traefik.arg(format!("--entryPoints.web.address={port}"));
     let file = folder.file("traefik.yaml");
@@ -188,7 +188,7 @@ pub(super) fn traefik(folder: &Folder, port: SocketAddr) -> Command {
 fn with_example_rules(
     example: &str,
     app: SocketAddr,
-    run: impl FnOnce(&Folder, SocketAddr) -> Command,
+    run: impl FnOnce(&TempDir, SocketAddr) -> Command,
 ) -> Proxy {
     let rules = root().join("examples/gate/rules.yaml");
     Proxy::start(example, app, &rules, |text| text, run)
@@ -202,7 +202,7 @@ fn nginx_denied_request_is_not_served() {
 /// nginx logs an error for each status of `auth_request` but 2xx, 401 and 403, and closes the client's connection.
 #[test]
 fn nginx_flood_of_denials_logs_no_errors_and_keeps_connections() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(
         folder.file("rules.yaml"),
         "

@@ -1,5 +1,5 @@
 //! Clients that do not complete requests, do not read replies, or reset their
-//! requests. An everyday run has few of them; `cargo xtask soak` has thousands.
+//! requests. An ordinary run has few of them; `cargo xtask soak` has thousands.
 
 use std::{
     io::{self, Write},

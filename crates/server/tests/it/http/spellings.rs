@@ -8,7 +8,7 @@ use super::{
     client::Client,
     proxies::{Proxy, caddy, free_port, nginx, traefik},
 };
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const NO_RULES: &str = "rules: []\n";
 const STRICT: &str = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]\n";
@@ -20,7 +20,7 @@ rules:
 ";
 
 /// Starts a proxy for a folder.
-type Run = fn(&Folder, SocketAddr) -> Command;
+type Run = fn(&TempDir, SocketAddr) -> Command;
 
 /// The service behind the proxy.
 enum Behind {
@@ -35,7 +35,7 @@ enum Behind {
 /// A proxy in front of an application; its rules are written while it runs.
 struct Setup {
     proxy: Proxy,
-    rules: Folder,
+    rules: TempDir,
     front: SocketAddr,
     /// Keeps it alive.
     _app: Option<Application>,
@@ -43,7 +43,7 @@ struct Setup {
 
 impl Setup {
     fn start(example: &str, run: Run, behind: Behind) -> Self {
-        let rules = Folder::new();
+        let rules = TempDir::new();
         fs::write(rules.file("rules.yaml"), NO_RULES).unwrap();
         let spare = free_port();
         let change = |text: String| match &behind {

@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 
 use super::{client::Client, conformance::OverHttp};
 use crate::{
-    harness::{Folder, Running, any_port},
+    harness::{Running, TempDir, any_port},
     store::on,
 };
 
@@ -136,7 +136,7 @@ fn fallback_denial_is_never_quota_exceeded() {
         (OnError::Local(Share::ALL), FallbackDenial::Unavailable, 503, 200),
     ] {
         let mut store = Server::start(Engine::Redis70);
-        let folder = Folder::new();
+        let folder = TempDir::new();
         std::fs::write(folder.file("rules.yaml"), RULES).unwrap();
         let running = on(&store, |config, at| {
             config.http.address = Some(any_port());

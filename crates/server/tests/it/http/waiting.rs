@@ -3,7 +3,7 @@
 use std::{net::Shutdown, time::Duration};
 
 use super::client::{Client, server};
-use crate::harness::{Folder, now};
+use crate::harness::{TempDir, now};
 
 #[test]
 fn wait_us_holds_the_response_until_the_request_passes() {
@@ -47,7 +47,7 @@ fn wait_us_stop_denies_waiting_requests() {
 /// while it waits.
 #[test]
 fn wait_us_response_is_about_the_policy_of_the_request() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.file("rules.yaml");
     let named = |name: &str| format!("policies: {{{name}: 'gcra:2/1h:burst=1'}}\nrules: []\n");
     std::fs::write(&file, named("gold")).unwrap();

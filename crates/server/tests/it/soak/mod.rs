@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{SetOnDrop, rest};
+use sluicegate_testing::{SetOnDrop, pause};
 
 use crate::{
     elsewhere::{Process, process},
@@ -23,7 +23,7 @@ use crate::{
 
 /// Decisions and errors of one protocol, as its clients saw them or as the server counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ProtocolCounts {
     requests: u64,
     allowed: u64,
     denied: u64,
@@ -34,7 +34,7 @@ struct Seen {
     more: u64,
 }
 
-impl Seen {
+impl ProtocolCounts {
     fn decided(&mut self, is_allowed: bool) {
         self.allowed += u64::from(is_allowed);
         self.denied += u64::from(!is_allowed);
@@ -126,7 +126,8 @@ fn server_under_mixed_load_counts_everything() {
 
     let metrics = String::from_utf8(control.get("/metrics").body).unwrap();
     // It counts itself.
-    let http = Seen { requests: of_http.requests + 1, other: of_http.other + 1, ..of_http };
+    let http =
+        ProtocolCounts { requests: of_http.requests + 1, other: of_http.other + 1, ..of_http };
     let all = [("resp", seen[0]), ("http", http), ("grpc", seen[2])];
     for (protocol, seen) in all {
         println!("figure: {seconds} s of {protocol}: {seen:?}");
@@ -167,14 +168,14 @@ fn server_under_mixed_load_counts_everything() {
 }
 
 /// Runs clients of all protocols, reloads and a viewer; returns the results by protocol.
-fn press(process: &Process, seconds: f64) -> ([Seen; 3], Resident, u64) {
+fn press(process: &Process, seconds: f64) -> ([ProtocolCounts; 3], Resident, u64) {
     let (server, folder) = (&process.server, process.folder.file(""));
     let (stop, reloads) = (&AtomicBool::new(false), AtomicU64::new(0));
     let mut resident = Resident(Vec::new());
     let start = now();
     let seen = thread::scope(|scope| {
         let ends = SetOnDrop(stop);
-        let of = |client: fn(&Running, u64, &AtomicBool) -> Seen, count: u64| {
+        let of = |client: fn(&Running, u64, &AtomicBool) -> ProtocolCounts, count: u64| {
             let clients =
                 (0..count).map(move |seed| scope.spawn(move || client(server, seed, stop)));
             clients.collect::<Vec<_>>()
@@ -188,18 +189,18 @@ fn press(process: &Process, seconds: f64) -> ([Seen; 3], Resident, u64) {
                 }
                 write_rules(&folder, version);
                 reloads.store(version, Ordering::Relaxed);
-                rest(Duration::from_millis(100));
+                pause(Duration::from_millis(100));
             }
         });
         while start.elapsed().as_secs_f64() < seconds {
             let sample = process.resident() as f64;
             resident.0.push((start.elapsed().as_secs_f64(), sample));
-            rest(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
         }
         drop(ends);
         clients.map(|clients| {
             let seen = clients.into_iter().map(|client| client.join().unwrap());
-            seen.fold(Seen::default(), Seen::add)
+            seen.fold(ProtocolCounts::default(), ProtocolCounts::add)
         })
     });
     (seen, resident, reloads.into_inner())
