@@ -73,7 +73,7 @@ pub(crate) fn in_words(policy: &Policy) -> String {
     out
 }
 
-/// A second, each period and a day, shortest first, with what to call them.
+/// A second, each period and a day, shortest first, with their names.
 fn spans(policy: &Policy) -> Vec<(u64, String)> {
     let mut spans = periods(policy);
     spans.extend([SECOND, DAY]);

@@ -225,7 +225,7 @@ fn variable(command: &Command, name: &str) -> Option<String> {
         .or_else(|| command.get_subcommands().find_map(|it| variable(it, name)))
 }
 
-/// Environment variables that are called like ours and are not.
+/// Environment variables with the prefix of Sluicegate that are not its own.
 pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
     let mut known = Vec::new();
     variables(command, &mut known);

@@ -16,7 +16,7 @@ const DAY: u64 = 86_400 * SECOND;
 /// Checks values at the bounds of their domains, settles of another key's id, and steps back of the clock.
 ///
 /// # Panics
-/// If the subject answers otherwise than `SEMANTICS.md` says, or an error changes a key.
+/// If an answer of the subject differs from `SEMANTICS.md`, or an error changes a key.
 pub fn check_hold_bounds(subject: &mut impl HoldSubject) {
     check_ids(subject);
     check_ttls(subject);

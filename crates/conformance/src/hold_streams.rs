@@ -16,7 +16,7 @@ const POLICIES: [(&str, &str); 3] = [
     ("sliding-counter:4294967295/366d,concurrency:65536/1m", "sliding-counter:4294967295/366d"),
 ];
 
-/// What became of the streams of [`check_hold_streams`].
+/// The results of the streams of [`check_hold_streams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamCounts {

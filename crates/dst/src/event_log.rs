@@ -1,4 +1,4 @@
-//! What happened in a run, as a hash and, on demand, as text.
+//! The events of a run, as a hash and, on demand, as text.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::{
     time::VirtualTime,
 };
 
-/// What becomes of events beside their hash.
+/// The output of events beside their hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Nothing,

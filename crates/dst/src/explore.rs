@@ -36,7 +36,7 @@ struct Totals {
     hash: u64,
     /// Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
     times: [(u64, Duration); 3],
-    /// The lowest seed that violates something, and what.
+    /// The lowest seed with a violation, and the violation.
     violation: Option<(u64, String)>,
 }
 

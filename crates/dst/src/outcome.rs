@@ -10,7 +10,7 @@ pub(crate) struct RunOutcome {
     pub(crate) events: u64,
     /// Its duration, in milliseconds of virtual time.
     pub(crate) millis: u64,
-    /// What did not hold.
+    /// The violated property.
     pub(crate) violation: Option<String>,
     /// For a picture.
     pub(crate) recording: Recording,

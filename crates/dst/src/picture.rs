@@ -1,5 +1,5 @@
-//! A run as a picture: time from left to right, a lane for the server and each process, and what keys admitted against
-//! their bounds.
+//! A run as a picture: time from left to right, a lane for the server and each process, and the units that keys
+//! admitted against their bounds.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,5 @@
-//! What happens in a run: the processes, policies and keys, and the steps that are taken at set times. A plan is made from
-//! a seed (`generate`), or read from a script (`script`).
+//! The plan of a run: the processes, policies and keys, and the steps at set times. A plan is made from a seed
+//! (`generate`), or read from a script (`script`).
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ pub(crate) struct Plan {
     pub(crate) processes: usize,
     /// How long a process repeats a denial from its cache, in milliseconds.
     pub(crate) denial_cache: u64,
-    /// A table in memory in place of the processes and their server.
+    /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
-    /// A server of Sluicegate in place of the processes, which are then its clients.
+    /// A server of Sluicegate instead of the processes, which are then its clients.
     pub(crate) server: Option<ServerPlan>,
     pub(crate) keys: Vec<KeyPlan>,
     /// In the order of their times.
@@ -57,7 +57,7 @@ pub(crate) struct KeyPlan(pub(crate) Vec<PolicyPlan>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyPlan {
     pub(crate) policy: String,
-    /// Units of a lease; 0 and 1 are none.
+    /// Units of a lease; 0 and 1 mean no lease.
     pub(crate) lease: u32,
     pub(crate) on_error: OnError,
 }
@@ -168,7 +168,7 @@ pub(crate) enum FaultKind {
     RestartServer,
     /// A replica takes over, without the writes of the last `amount` milliseconds.
     FailOver,
-    /// The server forgets its scripts.
+    /// The server drops its scripts.
     FlushScripts,
     /// The server accepts no writes.
     ReadOnly,
@@ -178,7 +178,7 @@ pub(crate) enum FaultKind {
     StepClock,
     /// A process does not run.
     PauseProcess,
-    /// A process ends, and another one starts in its place.
+    /// A process ends, and another one replaces it.
     RestartProcess,
     /// The same, but it returns its leases first.
     CloseProcess,

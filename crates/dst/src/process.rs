@@ -308,7 +308,7 @@ impl Process {
         Moment { millis: self.host.time.millis(), closed_for }
     }
 
-    /// Its place among the processes, and its number among all that were started.
+    /// Its index among the processes, and its number among all that were started.
     pub(crate) fn numbers(&self) -> (usize, u64) {
         (self.host.index, self.host.number)
     }

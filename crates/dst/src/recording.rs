@@ -1,6 +1,6 @@
 //! The content of a picture of a run.
 
-/// The answers of a run, and what keys admitted.
+/// The answers of a run, and the units that keys admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) marks: Vec<Mark>,
@@ -31,7 +31,7 @@ pub(crate) struct AdmittedByKey {
     pub(crate) name: String,
     pub(crate) policy: String,
     pub(crate) burst: u64,
-    /// Units that it may admit beyond its rate, from a millisecond on: the burst, and the allowances for what went wrong.
+    /// Units that it may admit beyond its rate, from a millisecond on: the burst, and the allowances for faults.
     pub(crate) bounds: Vec<(u64, u64)>,
     /// Milliseconds, and hundredths of units.
     pub(crate) levels: Vec<(u64, u64)>,

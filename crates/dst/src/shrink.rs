@@ -33,7 +33,7 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Takes a shorter plan in place of the shortest so far, if it violates the same.
+    /// Replaces the shortest plan so far by a shorter one, if it violates the same property.
     fn accept(&mut self, mut shorter: Plan) -> Result<bool> {
         for seed in shorter.seed..shorter.seed + SEEDS {
             shorter.seed = seed;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::random::Random;
 
-/// What clocks show at the start of a run, in microseconds since the Unix epoch.
+/// The time of clocks at the start of a run, in microseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 /// A midnight in UTC after it.
 const MIDNIGHT: u64 = 1_700_006_400_000_000;

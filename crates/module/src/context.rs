@@ -50,7 +50,7 @@ pub(crate) fn create_shared_strings() {
 pub(crate) fn free_shared_strings() {
     let made = PXAT.swap(null_mut(), Ordering::Relaxed);
     if !made.is_null() {
-        // SAFETY: it is ours, and this is its end.
+        // SAFETY: this object owns it, and this is its end.
         unsafe { (api().free_string)(null_mut(), made) };
     }
 }
@@ -150,7 +150,7 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn select(self, database: c_int) {
-        // SAFETY: the context is valid. A database that is not there is refused.
+        // SAFETY: the context is valid. The server rejects a database that does not exist.
         unsafe { (api().select_db)(self.raw, database) };
     }
 
@@ -285,7 +285,7 @@ impl<'a> Context<'a> {
 
     /// Stops a timer of [`timer`](Self::timer).
     pub(crate) fn stop_timer(self, timer: u64) {
-        // SAFETY: a number that no timer has is refused.
+        // SAFETY: the server rejects a number that no timer has.
         unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
     }
 
@@ -375,7 +375,7 @@ impl<'a> Owned<'a> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and this is its end.
+        // SAFETY: this object owns it, and this is its end.
         unsafe { (api().free_string)(self.context.raw, self.name.raw) };
     }
 }

@@ -66,7 +66,7 @@ impl Decision {
         Ok(Self::new(Answer { decision, source }, prepared(policy)?, key))
     }
 
-    /// What `pickle` writes.
+    /// The content of a `pickle`.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Pickled)> {
         let it = slf.get();
         let pickled = (it.policy(), it.integers(), it.source(), it.key);

@@ -27,7 +27,7 @@ thread_local! {
     static CLOSED: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// Registers what happens at a fork.
+/// Registers the handlers of a fork.
 #[expect(unsafe_code, reason = "the one way to run code at each fork")]
 pub(crate) fn prepare() {
     extern "C" fn before() {

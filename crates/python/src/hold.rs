@@ -115,7 +115,7 @@ impl Hold {
         self.lock().first().map_or_else(Vec::new, |(guard, _)| guard.id().to_vec()).into()
     }
 
-    /// Whether units are held still, as far as this process knows.
+    /// Whether units are still held, as far as this process has seen.
     #[getter]
     fn open(&self) -> bool {
         !self.lock().is_empty()

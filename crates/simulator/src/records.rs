@@ -163,7 +163,7 @@ impl<R: Read> Records<R> {
         (if index == 0 { *start } else { ends[index - 1] + 1 }, ends[index])
     }
 
-    /// What holds the fields of the record, and of those before it if all were read in place.
+    /// The buffer of the fields of the record, and of those before it if all were read in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.record.quoted { &self.unquoted } else { &self.buffer }
     }

@@ -47,7 +47,7 @@ pub struct Totals {
     pub others: u64,
     /// The longest delay.
     pub longest_delay: Duration,
-    /// Delay of the last request; `None` if it was denied, or there was none.
+    /// Delay of the last request; `None` if it was denied, or before the first one.
     pub last_delay: Option<Duration>,
     /// The most requests in flight at one time, of all keys; 0 without durations.
     pub max_in_flight: usize,

@@ -21,8 +21,7 @@ const MAX_POLICIES: usize = 1024;
 
 /// A store in virtual time: its clock is the time of each event.
 ///
-/// Memory follows the keys that are in use: those that have recovered are forgotten whenever their
-/// number may have come to as much as half.
+/// Memory follows the keys that are in use: keys that have recovered are dropped whenever they may be half of all.
 #[derive(Debug)]
 pub struct Simulation {
     policies: Policies,
@@ -32,7 +31,7 @@ pub struct Simulation {
     sweep_at: usize,
 }
 
-/// A key, with its bytes in place if they are few.
+/// A key, with its bytes inline if they are few.
 type Key = SmallVec<[u8; 24]>;
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -174,8 +173,8 @@ impl Simulation {
         self.keys.insert_unique(hash, slot, |slot| self.hasher.hash_one(slot.key.as_slice()));
     }
 
-    /// Forgets the keys that have recovered. The next time comes when as many have been added as
-    /// are left now, so each added key pays for looking at two.
+    /// Drops the keys that have recovered. The next time is when as many keys have been added as are left now, so
+    /// that each added key costs two checks.
     #[cold]
     fn sweep(&mut self, now: Timestamp) {
         self.keys.retain(|slot| slot.state.is_in_use(now));

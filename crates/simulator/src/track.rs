@@ -295,7 +295,7 @@ impl TimeSeries {
         while at <= now {
             self.send_until(at);
             let Some(followed) = &mut self.followed else { return };
-            // Before its first request, nothing is known of the key.
+            // Before its first request, the key has no state.
             let Some(policy) = &followed.policy else { break };
             followed.sliding.slide_to(at);
             let time = Timestamp::saturating_from_micros(at);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each policy with the words for it, behind its canonical form.
+/// Each policy with its description, after its canonical form.
 const WORDS: &[(&str, &str)] = &[
     (
         "gcra:30/60s:burst=16",

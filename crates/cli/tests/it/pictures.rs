@@ -9,7 +9,7 @@ use std::{
 
 use crate::run::{output, run, scenarios};
 
-/// A folder of this test's own, gone when it ends.
+/// A temporary folder of this test.
 struct TempDir(PathBuf);
 
 impl TempDir {

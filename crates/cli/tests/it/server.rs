@@ -231,7 +231,7 @@ fn exposed_ports_are_warned_about_once() {
     }
 }
 
-/// The number behind `name=` in a line of a log.
+/// The number after `name=` in a line of a log.
 #[cfg(unix)]
 fn logged(line: &str, name: &str) -> usize {
     let (_, rest) = line.split_once(&format!(" {name}=")).expect(line);

@@ -1,7 +1,7 @@
-//! One limit of a key, and what becomes of it if nothing else comes: open holds expire and are charged.
+//! One limit of a key, and its future without requests: open holds expire and are charged.
 //!
-//! The look-ahead walks from one expiry to the next. Between two expiries the formulas of the algorithm hold, with the
-//! units that are then held added to the request. Each answer is checked against its definition.
+//! The look-ahead walks from one expiry to the next. Between two expiries the formulas of the algorithm hold, with
+//! the units that are then held added to the request. Each answer is checked against its definition.
 
 use num_traits::{One, Zero};
 

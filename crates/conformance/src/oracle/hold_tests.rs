@@ -337,7 +337,7 @@ fn expired_holds_are_charged_in_order_of_expiry_under_the_stored_policy() {
     let state = key.peek(5 * S, 1);
     assert_eq!((state.remaining, state.reset_after_us), (0, 8 * S));
     assert_eq!(key.peek(11 * S, 1).remaining, 3);
-    // What expired is carried over: under the old policy the window of 1 s is over.
+    // The charge of expired holds is migrated: under the old policy the window of 1 s is over.
     let mut key = Key::under("fixed-window:4/1s");
     key.hold(0, "a", 3, S);
     assert_eq!(key.change("fixed-window:4/1h").take(2 * S, 1).remaining, 3);

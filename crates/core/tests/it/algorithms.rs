@@ -1,5 +1,5 @@
-//! What people come for, each with its name. The cases themselves are the traces of the
-//! conformance kit, which every store runs.
+//! The cases that users expect, each with its name. They are the traces of the conformance kit, which every store
+//! runs.
 
 use sluicegate_conformance::{CoreSubject, cases, check_case, check_keys};
 

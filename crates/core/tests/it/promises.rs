@@ -72,8 +72,8 @@ fn borrows(limit: &Limit) -> bool {
     limit.borrow()
 }
 
-/// The most that a take may cost so that no debt saturates: a limit forgives what would take longer
-/// than 2^50 µs to repay, which only `borrow` can reach here.
+/// The greatest cost of a take with which no debt saturates: a limit drops debt that would take longer than 2^50 µs
+/// to repay, which only `borrow` can reach here.
 fn max_cost(limit: &Limit) -> u32 {
     if !borrows(limit) {
         return u32::MAX;
@@ -259,8 +259,8 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
             let cost = any_of(n, random);
             Some((cost, each(n / cost)))
         }
-        // It assumes that the takes of the last window were spread evenly. At its edge that is up to
-        // one take too many, so that one less than N in a period is what never is denied.
+        // It assumes that the takes of the last window were spread evenly. At its edge that is up to one take too
+        // many, therefore one less than N in a period is never denied.
         Limit::SlidingCounter(_) => Some((1, each(n.checked_sub(1).filter(|n| *n > 0)?))),
         Limit::Concurrency(_) => None,
     }

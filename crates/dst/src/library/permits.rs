@@ -134,7 +134,7 @@ impl Library {
         holds
     }
 
-    /// Whether nothing has gone wrong since then, and the process has run.
+    /// Whether no fault has occurred since then, and the process has run.
     fn is_calm_since(&self, moment: Moment) -> bool {
         let now = self.process.moment();
         now.closed_for == moment.closed_for && self.process.checks().is_calm_since(moment.millis)

@@ -17,7 +17,7 @@ pub(super) struct Flood {
     pub(super) at: Timestamp,
     /// Whether the table had space for each of them.
     pub(super) stored: Vec<bool>,
-    /// Whether what is stored is in the table, the running snapshot, and the last one.
+    /// Whether the key is in the table, the running snapshot, and the last one.
     pub(super) now: Presence,
     pub(super) saving: Presence,
     pub(super) saved: Presence,

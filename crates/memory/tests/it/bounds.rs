@@ -60,7 +60,7 @@ fn store_full_denies_or_allows_new_keys() {
             );
             assert!(rejected_keys > 800);
             assert_eq!(passed >= rejected_keys, passes);
-            // Those that are known are still limited.
+            // The keys in the table are still limited.
             assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
             // A day later there is free space again, because every part was swept in between.
             assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
@@ -101,7 +101,7 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
                 key += 1;
             }
             let bytes = store.usage().bytes;
-            // Every hold that was opened is there: open once, renewed, settled once.
+            // Every opened hold exists: open once, renewed, settled once.
             for key in &known {
                 let key = &key.to_le_bytes();
                 assert!(apply(key, hold).allowed() && apply(key, renew).allowed(), "{text}");

@@ -38,7 +38,7 @@ fn store() -> (MemoryStore, NumberedPolicy) {
     (store, rule)
 }
 
-/// Uses up every key, in turns, and returns the times and the number of bytes.
+/// Uses up every key, in turn, and returns the times and the number of bytes.
 fn exhaust(keys: &(impl Iterator<Item = Vec<u8>> + Clone)) -> ([u64; 3], usize) {
     let (store, rule) = store();
     let mut times = Vec::new();

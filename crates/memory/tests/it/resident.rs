@@ -24,7 +24,7 @@ struct Flood {
     pace: u64,
     /// Units charged to each key once the table is full.
     charged: u32,
-    /// Whether each request holds a unit under an id of its own, in place of a take.
+    /// Whether each request holds a unit under an id of its own, instead of a take.
     holds: bool,
 }
 

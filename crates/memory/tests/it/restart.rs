@@ -32,7 +32,7 @@ pub(super) fn reloaded(
 /// One kind of key: its policy and its requests.
 struct Kind {
     name: &'static str,
-    /// Policies of keys, in turn; none: each key has one of its own.
+    /// Policies of keys, in turn; if empty, each key has one of its own.
     texts: &'static [&'static str],
 }
 
@@ -195,7 +195,7 @@ fn load_less_memory_keeps_keys_limited_for_longest() {
         );
         assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
         assert!(kept[1] < known[1].len());
-        // Once those have recovered that were dropped, new keys find what space is left.
+        // Once the dropped keys have recovered, new keys use the space that is left.
         let rule = loaded.prepare(&policy(short), at(0));
         let mut passed = [0_u64; 2];
         for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {

@@ -300,8 +300,8 @@ impl Write for Growing<'_> {
     }
 }
 
-/// Keys that split off a segment before its turn, after it, and while it is written are all in the
-/// snapshot, and once.
+/// Keys that split off a segment before it is written, after it, and while it is written are all in the snapshot, and
+/// once.
 #[test]
 fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     let old = size("SLUICEGATE_OLD_KEYS", 20_000);

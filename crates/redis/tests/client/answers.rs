@@ -120,12 +120,12 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     // For this cost, policy and key.
     assert_eq!(store.take(b"k", &rule, 2).await.unwrap().source, Source::Store);
     assert_eq!(store.take(b"j", &rule, 1).await.unwrap().source, Source::Store);
-    // What we give back ourselves is known at once.
+    // This store sees its own refunds at once.
     let _ = store.apply(b"k", &rule, Operation::Refund(1)).await.unwrap();
     let answer = store.take(b"k", &rule, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
 
-    // What others give back is known after the bound.
+    // It sees refunds by others after the bound.
     let mut options = patient();
     options.max_denial_cache = Duration::from_millis(300);
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();

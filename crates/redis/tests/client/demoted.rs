@@ -117,7 +117,7 @@ async fn demoted_primary_is_not_stormed_behind_sentinels() {
     demote("Sentinel", &server, &url, Options::default()).await;
 }
 
-/// What else is in flight on the connection is answered.
+/// Other commands in flight on the connection are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn demoted_primary_answers_other_commands_on_the_connection() {
     let server = Server::start(Engine::Redis70);

@@ -86,7 +86,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         }
         held.push(ids);
     }
-    // `WAIT` is for the writes of its own connection, and so for all before them.
+    // `WAIT` covers the writes of its own connection, and therefore all before them.
     let mut connection = primary.connect();
     redis::cmd("SET").arg("last").arg(1).query::<()>(&mut connection).unwrap();
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(30_000).query(&mut connection).unwrap();

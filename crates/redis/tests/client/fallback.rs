@@ -1,4 +1,4 @@
-//! What `on_error: local` admits over several outages (RELIABILITY 46).
+//! Admissions by `on_error: local` over several outages (RELIABILITY 46).
 
 use std::time::Duration;
 
@@ -167,7 +167,7 @@ async fn flap(outage: Outage) {
     back().await;
     let (mut worst, mut least) = (0.0_f64, f64::MAX);
     for Subject { rule, way, most, admitted, .. } in &subjects {
-        // What recovers during the test, rounded up.
+        // The recovery during the test, rounded up.
         let bound = most + begin.elapsed().as_secs() * most / 3600 + 1;
         assert!(*admitted <= bound, "{rule:?} {way:?}: {admitted} admitted, bound {bound}");
         let part = *admitted as f64 * 100.0 / *most as f64;
@@ -270,7 +270,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     let _ = store.take(b"k", &old, 1).await.unwrap();
     server.kill();
     assert_eq!(ask(&rule("fixed-window:120/1h")).await, 20);
-    // A reset that fails forgets nothing.
+    // A reset that fails changes nothing.
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
     assert_eq!(ask(&old).await, 0);
     server.restart();

@@ -1,4 +1,4 @@
-//! The module in place of scripts, where a server has it: also where it comes and goes.
+//! The module instead of scripts, where a server has it: also while it is loaded and unloaded.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

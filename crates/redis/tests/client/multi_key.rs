@@ -1,4 +1,4 @@
-//! Several keys at once: one script where one server has them, one after the other elsewhere.
+//! Several keys at once: one script if one server has them, otherwise one after the other.
 
 use std::{sync::Arc, time::Duration};
 

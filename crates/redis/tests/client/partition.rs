@@ -148,7 +148,7 @@ async fn partition(needs_replica: bool) {
     pass(span.saturating_sub(cut.elapsed())).await;
     wire.open.send_replace(true);
     if span < Duration::from_secs(5) {
-        // What sentinels do ten seconds after the healing.
+        // The commands of sentinels ten seconds after the partition has healed.
         primary.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     }
     until("the old primary is demoted", async || {

@@ -1,4 +1,4 @@
-//! A proxy that does to replies what networks do.
+//! A proxy that damages replies as networks do.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use tokio::{
     sync::Notify,
 };
 
-/// What becomes of replies.
+/// The treatment of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fault {

@@ -12,7 +12,7 @@ use crate::{
     servers::until,
 };
 
-/// Every key has a limit of its own, so that an answer to another's question shows.
+/// Every key has a limit of its own, so that an answer to another request is detected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_faults_never_swap_answers() {
     let server = Server::start(Engine::Redis70);

@@ -65,10 +65,10 @@ fn script_calendar_of_old_policy_is_requested_once() {
     };
     let first = run("fixed-window:9/day:tz=Asia/Tokyo", connection);
     assert!(matches!(first, Reply::Decision(_)));
-    // The same word is the same period, in any zone: nothing need be known of Tokyo.
+    // The same word is the same period, in any zone: the windows of Tokyo are not needed.
     let other = run("fixed-window:5/day:tz=Asia/Shanghai", connection);
     assert!(matches!(other, Reply::Decision(_)));
-    // Whether a day is as long as 24 hours must be known.
+    // Whether a day is as long as 24 hours depends on its window.
     let Reply::Calendars { calendars, .. } = run("fixed-window:5/1d", connection) else {
         panic!("it was decided without a calendar");
     };

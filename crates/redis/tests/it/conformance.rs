@@ -80,7 +80,7 @@ fn script_long_logs_decide_as_core() {
     }
 }
 
-/// Events that were gone when the newest one came do not come back with a clock that steps.
+/// Events that had expired when the newest one came do not come back with a clock that steps.
 #[test]
 fn script_log_events_that_are_gone_stay_gone() {
     let server = Server::start(Engine::Redis70);

@@ -265,7 +265,7 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
     }
 }
 
-/// The arguments of a function, behind its key.
+/// The arguments of a function, after its key.
 type Words<'a> = &'a [&'a [u8]];
 
 /// Invalid arguments of a function fail with the same text as those of the equivalent command.

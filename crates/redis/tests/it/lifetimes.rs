@@ -1,4 +1,4 @@
-//! Every key that the scripts store goes by itself, and no sooner than it may be forgotten.
+//! Every key that the scripts store expires by itself, and not before it has recovered.
 
 use std::time::Duration;
 

@@ -99,7 +99,7 @@ impl Subject for Store {
 pub(crate) struct Compared {
     pub(crate) store: Store,
     core: CoreSubject,
-    /// Whether the core's bytes then take the place of those that were stored.
+    /// Whether the core's bytes then replace the stored ones.
     replaces: bool,
 }
 

@@ -132,7 +132,7 @@ fn auth_wrong_password_is_delayed_and_counted() {
     let Value::Bulk(actual) = other.say("INFO stats") else { panic!("no text") };
     let actual = String::from_utf8(actual).unwrap();
     assert!(actual.contains(&format!("login_failures:{tries}\r\n")), "{actual}");
-    // Neither does the right one come sooner behind a wrong one.
+    // The right password is delayed behind a wrong one, too.
     guesser.ask("AUTH wrong");
     guesser.ask("AUTH secret");
     assert_eq!(error(&guesser.read_reply()), WRONG);

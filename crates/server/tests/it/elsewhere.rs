@@ -122,8 +122,8 @@ impl Process {
         (self.child, self.server) = start(name, *files, environment, folder);
     }
 
-    /// Files that are open while no client is connected, once every worker has begun to serve: each opens
-    /// some of its own when it starts, which may be after another has answered.
+    /// Open files without clients, once every worker serves: each opens some when it starts, which may be after
+    /// another has answered.
     pub(crate) fn open_files_at_rest(&self) -> usize {
         let mut peers: Vec<_> = (0..16).map(|_| self.server.connect()).collect();
         peers.iter_mut().for_each(|peer| assert_eq!(peer.say("PING"), simple("PONG")));

@@ -123,9 +123,9 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
     count
 }
 
-/// One command that takes longer than a turn gives way to others between its items, whose replies keep their
-/// order. A command behind it is decided after all of it. It takes a few milliseconds at most: long commands
-/// have many turns, which `decide` tests.
+/// One command that takes longer than a turn yields to others between its items, whose replies keep their order. A
+/// command after it is decided after all of it. It takes a few milliseconds at most: long commands have many turns,
+/// which `decide` tests.
 #[test]
 fn fairness_long_command_yields_between_its_items() {
     let server = one_worker();
@@ -250,7 +250,7 @@ fn beside_pipelines(
     (waited, took)
 }
 
-/// A turn is as short with long replies: it continues over all writes.
+/// A turn is as short with long replies: it spans all writes.
 #[test]
 fn fairness_long_replies_yield() {
     let server = one_worker();

@@ -96,7 +96,7 @@ fn pump(client: TcpStream, server: TcpStream, fault: Fault) -> [JoinHandle<()>; 
         let mut chunk = [0; 16_384];
         while let Ok(length @ 1..) = from_server.read(&mut chunk) {
             if !seen.load(Ordering::Acquire) {
-                // The client may have gone.
+                // The client may have disconnected.
                 let _ = to_client.write_all(&chunk[..length]);
             } else if fault == Fault::Cut {
                 let _ = to_client.shutdown(Shutdown::Both);

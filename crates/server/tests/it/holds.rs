@@ -21,7 +21,7 @@ fn lose(server: &Running, line: &str, is_whole: bool) {
     encode_command(&arguments, &mut bytes);
     if is_whole {
         peer.send(bytes);
-        // It has been applied when its reply is there.
+        // It has been applied when its reply has arrived.
         assert!(peer.stream.peek(&mut [0]).unwrap() > 0);
     } else {
         peer.send(&bytes[..bytes.len() / 2]);

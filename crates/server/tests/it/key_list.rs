@@ -1,4 +1,4 @@
-//! `SG.KEYS`: keys that the server knows by name.
+//! `SG.KEYS`: keys whose names the server has.
 
 use std::collections::BTreeSet;
 

@@ -41,7 +41,7 @@ struct ClientResults {
     admitted: [AtomicU64; HOT],
 }
 
-/// Takes from hot keys and from new ones, until the server is gone.
+/// Takes from hot keys and from new ones, until the server has ended.
 fn press(address: SocketAddr, seed: u64, seen: &ClientResults) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
     let mut random = Random(seed);
@@ -168,7 +168,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         }
     }
     assert_eq!(again, 0, "keys that were in the file are admitted again");
-    // One more second, because the clock of the server differs from ours.
+    // One more second, because the clock of the server differs from the test's.
     let span = start.elapsed() + Duration::from_secs(1);
     let bound = BURST + BURST * u64::try_from(span.as_millis()).unwrap() / 1000;
     let admitted = seen.admitted.map(AtomicU64::into_inner);

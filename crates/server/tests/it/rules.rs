@@ -247,7 +247,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
     );
 }
 
-/// The number behind `mark`.
+/// The number after `mark`.
 fn number(text: &str, mark: &str) -> u64 {
     let (_, rest) = text.split_once(mark).unwrap_or_else(|| panic!("no `{mark}` in `{text}`"));
     rest.split(';').next().unwrap().parse().unwrap()

@@ -183,7 +183,7 @@ fn input_timeout_applies_to_each_command() {
     let mut peer = server.connect();
     let start = now();
     let mut answered = 0;
-    // Always with a part of the next command behind it.
+    // Always followed by a part of the next command.
     peer.send("PI");
     while start.elapsed() < most * 4 / 3 {
         peer.send("NG\r\nPI");

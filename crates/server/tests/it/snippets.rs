@@ -55,7 +55,7 @@ fn adapted_port_with_the_digits_of_a_deadline_is_kept() {
     assert_eq!(adapted("connect(6380, 250)", ("6380", to), 2), "connect(42507, 2000)");
 }
 
-/// `program` with one call in place of three.
+/// `program` with one call instead of three.
 fn once(program: &str) -> String {
     let once = program.replace("range(3)", "range(1)").replace("i < 3", "i < 1");
     assert_ne!(once, program);

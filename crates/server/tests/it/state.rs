@@ -1,4 +1,4 @@
-//! State survives a restart, and a damaged file does no harm.
+//! State survives a restart, and a damaged file is handled.
 
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 

@@ -142,7 +142,7 @@ fn sliding_counter_poisson_traffic_hardly_any_decision_is_wrong() {
     assert!(all.wrong() > 0, "some are near the limit");
 }
 
-/// Bursts of half the limit and more: what matters is where they lie in the windows of the counter.
+/// Bursts of half the limit and more: the result depends on their position in the windows of the counter.
 #[test]
 fn sliding_counter_bursts_never_pass_twice_the_limit() {
     let bursts = size("SLUICEGATE_COUNTER_MINUTES", 10) * 100;

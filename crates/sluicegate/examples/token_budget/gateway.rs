@@ -1,4 +1,4 @@
-//! The gateway: holds requests, tokens and streams in one call, and settles each when it is known.
+//! The gateway: holds requests, tokens and streams in one call, and settles each when its usage is known.
 
 use std::{sync::Arc, time::Duration};
 

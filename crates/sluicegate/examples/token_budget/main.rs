@@ -145,7 +145,7 @@ impl Crowd {
     }
 }
 
-/// What happened, counted by the provider and the clients.
+/// The results, counted by the provider and the clients.
 pub(crate) struct Account {
     pub(crate) time: Duration,
     pub(crate) requests_sent: u32,

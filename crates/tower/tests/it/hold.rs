@@ -216,7 +216,7 @@ async fn hold_text_body_ends_with_its_last_frame() {
 async fn hold_dropped_failed_or_cancelled_is_settled() {
     for at_once in [true, false] {
         let setup = Setup::new(at_once, "concurrency:1/1h", RateLimitLayer::hold);
-        // The client has gone: before the response, and halfway through the body.
+        // The client has disconnected: before the response, and halfway through the body.
         let request = setup.start().await;
         assert_eq!(setup.remaining().await, 0);
         request.abort();

@@ -18,7 +18,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::store::Virtual;
 
-/// A service that counts what reaches it.
+/// A service that counts its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CountingService(Arc<AtomicU32>);
 
@@ -173,7 +173,7 @@ async fn layer_functions_choose_policy_and_cost() {
         assert_eq!(status(&service, paid("/7654321")).await, 200);
         assert_eq!(status(&service, paid("/21")).await, 429);
         assert_eq!(status(&service, paid("/1")).await, 200);
-        // More than is ever admitted: there is no time for `Retry-After`.
+        // More than is ever admitted: the response has no `Retry-After`.
         let never = answer(&service, paid("/very/very/long")).await;
         assert_eq!(never.status(), 429);
         assert!(!never.headers().contains_key("retry-after"), "{never:?}");

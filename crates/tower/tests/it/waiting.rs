@@ -158,7 +158,7 @@ async fn wait_cancelled_request_releases_reservation() {
 async fn wait_request_holds_no_capacity_of_the_service() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
-        // One place in the service, for all.
+        // One concurrent request in the service, for all.
         let inner = ConcurrencyLimitLayer::new(1).layer(CountingService::default());
         let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m:burst=1"))
             .by(KeyPart::own(|head| head.header("x-user").map(str::to_owned)))

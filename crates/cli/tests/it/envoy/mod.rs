@@ -71,7 +71,7 @@ fn serve(rules: &File) -> Server {
     Server::start(&["--rules", rules.0.to_str().unwrap()])
 }
 
-/// A machine that is busy may take long to answer; nothing here is about that.
+/// A busy machine may take long to answer, which is not the subject of these tests.
 fn patient(text: &str) -> String {
     assert!(text.contains("timeout: 0.25s\n"));
     text.replace("              timeout: 0.25s", "              timeout: 30s")
@@ -177,7 +177,7 @@ fn envoy_slow_service_is_not_waited_for() {
     assert_eq!(slow, 20);
     assert_eq!(envoy.counter("cluster.shop.ratelimit.error"), 20);
     server.signal("-CONT");
-    // Those that were given up may or may not have been counted; from here on, decisions come again.
+    // Abandoned requests may or may not have been counted; from here on, decisions come again.
     eventually("the limit is reached", || match client.get("/", &free("ada")).code {
         429 => Ok(()),
         code => Err(code),

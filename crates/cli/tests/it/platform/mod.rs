@@ -1,4 +1,4 @@
-//! What `dist` and `.github` have for other programs, tried with those programs: Prometheus, the schemas of
+//! The files of `dist` and `.github` for other programs, tested with those programs: Prometheus, the schemas of
 //! Kubernetes, and actionlint.
 
 mod github;

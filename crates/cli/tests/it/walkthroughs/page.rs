@@ -19,7 +19,7 @@ pub(super) enum Step {
     Start { command: String, ports: Vec<u16> },
 }
 
-/// In what two outputs may differ.
+/// The permitted differences of two outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Varies {
     pub(super) numbers: bool,
@@ -60,7 +60,7 @@ pub(super) fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// The name between backticks with which `line` ends, behind `words` and before a colon.
+/// The name in backticks at the end of `line`, after `words` and before a colon.
 fn quoted(line: &str, words: &str) -> Option<String> {
     let (_, name) = line.strip_suffix("`:")?.rsplit_once(&format!("{words}`"))?;
     (!name.contains('`')).then(|| name.to_owned())

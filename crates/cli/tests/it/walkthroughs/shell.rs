@@ -20,7 +20,7 @@ const PORTS: [u16; 10] = [6379, 6380, 8080, 8081, 8000, 3000, 9901, 10000, 10001
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const MARK: &str = "=== walkthrough ===";
 
-/// A port of a page and the one in its place.
+/// A port of a page and its replacement.
 type Ports = Vec<(String, String)>;
 
 /// A shell, with the programs that it has started.
@@ -41,7 +41,7 @@ fn tools() -> PathBuf {
     root().join(env::var_os("SLUICEGATE_TOOLS").map_or("target/tools".into(), PathBuf::from))
 }
 
-/// `text` with each port of a page replaced, wherever it is a number of its own.
+/// `text` with each port of a page replaced, wherever it is a separate number.
 fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -50,7 +50,7 @@ fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
             rest[start..].find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len() - start);
         let (number, after) = rest[start..].split_at(length);
         result += &rest[..start];
-        // A hexadecimal number or a hash has letters before or behind.
+        // A hexadecimal number or a hash has letters next to it.
         let letters = result.ends_with(|it: char| it.is_ascii_alphabetic())
             || after.starts_with(|it: char| it.is_ascii_alphabetic());
         let other = ports.iter().find(|(port, _)| *port == number && !letters);
@@ -211,7 +211,7 @@ fn pairs(ports: &Ports) -> Vec<(&str, &str)> {
     ports.iter().map(|(page, free)| (page.as_str(), free.as_str())).collect()
 }
 
-/// The port in place of one that pages name.
+/// The replacement of a port that pages name.
 fn free<'a>(page: &str, ports: &'a Ports) -> &'a str {
     ports.iter().find(|(port, _)| port == page).map(|(_, free)| free).unwrap()
 }
@@ -226,14 +226,14 @@ pub(super) fn build_axum() {
     }
 }
 
-/// Programs that a page installs or builds: here they are there already.
+/// Programs that a page installs or builds: the tests provide them.
 fn install(programs: &Path, clone: &Path, ports: &Ports) {
     fs::create_dir_all(programs).unwrap();
     fs::create_dir_all(clone.join("target/release")).unwrap();
     let program = env!("CARGO_BIN_EXE_sluicegate");
     let built = target().join("debug");
     let built = built.display();
-    // What cargo would have built: the programs of the tests.
+    // The result of Cargo's build: the programs of the tests.
     let cargo = format!(
         "#!/bin/sh\ncase \"$*\" in\n\
          'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\

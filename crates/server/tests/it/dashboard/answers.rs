@@ -33,7 +33,7 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
     let again = client.read_reply();
     assert_eq!((again.status, again.body.len()), (304, 0));
 
-    // Nothing of the page lies elsewhere, and nothing in it is run or styled in place.
+    // The page loads nothing from elsewhere, and has no inline script or style.
     for wrong in ["http:", "https:", "<style", "style=", "onclick", "javascript:"] {
         assert!(!page.contains(wrong), "{wrong}");
     }

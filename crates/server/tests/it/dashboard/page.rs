@@ -161,7 +161,7 @@ fn page_fits_a_phone_and_labels_all_controls() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// All that can be used and seen, by what names it.
+/// All visible controls, by their names.
 const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, summary')]\
                       .filter((it) => it.offsetParent && it.checkVisibility()).map((it) => it.id || it.textContent)";
 

@@ -14,7 +14,7 @@ use crate::{
     http::client::{Client, server},
 };
 
-/// All names are this machine's, as those of a page are that was made to point here.
+/// All names resolve to this machine, as that of an attacker's page does.
 const REBOUND: &str = "MAP * 127.0.0.1";
 
 /// Another site: an empty page at every path.

@@ -42,7 +42,7 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), body].concat()
 }
 
-/// A message behind its five bytes.
+/// A message after its header of five bytes.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], message].concat()

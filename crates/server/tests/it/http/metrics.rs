@@ -105,7 +105,7 @@ fn metrics_text_format_is_sent_on_request() {
     assert_eq!(open.matches("# HELP ").count(), families);
 }
 
-/// Names of metrics in a text, without what Prometheus adds to those of histograms.
+/// Names of metrics in a text, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<&str> {
     let is_part = |character: char| character.is_ascii_lowercase() || character == '_';
     let words = text.split(|character| !is_part(character));
@@ -193,7 +193,7 @@ fn rule_metrics_exist_before_the_first_request() {
     check("added");
 }
 
-/// Many rules come in many parts: each is there once, in order, in both families.
+/// Many rules come in many parts: each rule occurs once, in order, in both families.
 #[test]
 fn metrics_of_many_rules_are_whole() {
     let folder = TempDir::new();

@@ -25,7 +25,7 @@ type Run = fn(&TempDir, SocketAddr) -> Command;
 /// The service behind the proxy.
 enum Behind {
     App(Application),
-    /// The proxy itself, with this in place of the response in its example.
+    /// The proxy itself, with this response instead of the one in its example.
     Itself {
         stands: &'static str,
         answers: &'static str,

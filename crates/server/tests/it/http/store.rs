@@ -54,7 +54,7 @@ fn response_names_the_source() {
     let allowed = [0, 1].map(|at| reply["decisions"][at]["allowed"].as_bool().unwrap());
     assert_eq!(allowed, [true, false]);
     assert_eq!(client.post("/v1/reset", r#"{"key":"a"}"#).json()["existed"], true);
-    // A turn that comes: the answer is held back until then.
+    // A request that passes later: the response is delayed until then.
     let wait = r#"{"key":"w","policy":"gcra:20/1s:burst=1","wait_us":30000000}"#;
     assert_eq!([(); 3].map(|()| client.post("/v1/take", wait).status), [200; 3]);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();

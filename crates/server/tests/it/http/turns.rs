@@ -67,7 +67,7 @@ fn fairness_http_2_frames_without_a_request_yield() {
             "figure: beside {clients} clients that flood with {name}, another waited for {typical:?}, at most \
              {most:?}"
         );
-        // Not the longest, which depends on what else the machine does.
+        // Not the longest, which depends on other load of the machine.
         assert!(typical < Duration::from_millis(300), "{name}: {typical:?}");
     }
 }

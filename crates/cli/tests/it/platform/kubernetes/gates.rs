@@ -53,7 +53,7 @@ impl Proxy {
         let done =
             stream.write_all(head.as_bytes()).and_then(|()| stream.read_to_string(&mut reply));
         match reply.get(9..12).and_then(|it| it.parse().ok()) {
-            // Traefik listens before it has read what to do.
+            // Traefik listens before it has read its configuration.
             Some(404) | None => Err(format!("{done:?} {}", log())),
             Some(status) => Ok(status),
         }

@@ -94,7 +94,7 @@ fn manifests_are_valid_and_belong_together() {
     let scaler = spec("replicas/horizontalpodautoscaler.yaml", "HorizontalPodAutoscaler");
     assert_eq!(scaler["scaleTargetRef"]["name"], workloads[0]["metadata"]["name"]);
 
-    // Custom resources, whose schemas are not known here.
+    // Custom resources, whose schemas are not available.
     let version = |file: &str, kind: &str, name: &str| {
         find(all, file, kind, name)["apiVersion"].as_str().unwrap().to_owned()
     };
