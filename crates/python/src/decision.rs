@@ -83,7 +83,7 @@ impl Decision {
         self.answer.allowed()
     }
 
-    /// Units that the limit that binds admits at once.
+    /// Units that the binding limit admits at once.
     #[getter]
     fn limit(&self) -> u32 {
         self.answer.limit
@@ -122,13 +122,13 @@ impl Decision {
         delta(py, self.answer.delay())
     }
 
-    /// Which limit of the policy binds, from 0.
+    /// Index of the binding limit of the policy, from 0.
     #[getter]
     fn binding(&self) -> usize {
         self.answer.binding
     }
 
-    /// Of a decision on several keys: which key binds, from 0. Otherwise `None`.
+    /// For a decision on several keys: index of the binding key, from 0. Otherwise `None`.
     #[getter]
     fn key(&self) -> Option<usize> {
         self.key

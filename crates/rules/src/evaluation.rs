@@ -78,14 +78,14 @@ impl MatchOutcome {
         if answer.source == Source::Fallback || self.decision.is_none() {
             self.source = answer.source;
         }
-        if self.decision.as_ref().is_none_or(|other| binds(decision, other)) {
+        if self.decision.as_ref().is_none_or(|other| is_binding(decision, other)) {
             (self.decision, self.charge) = (Some(*decision), charge);
         }
     }
 }
 
 /// Whether `one` is binding rather than `other`, which comes first: the longer denial, or else the least remaining.
-fn binds(one: &Decision, other: &Decision) -> bool {
+fn is_binding(one: &Decision, other: &Decision) -> bool {
     match (retry(one), retry(other)) {
         (Some(one), Some(other)) => one > other,
         (Some(_), None) => true,
@@ -368,7 +368,7 @@ impl<'m, 's> Evaluation<'m, 's> {
             }
             *allowed &= outcome.allowed;
             if let Some(decision) = &outcome.decision
-                && enforced.is_none_or(|other| binds(decision, other))
+                && enforced.is_none_or(|other| is_binding(decision, other))
             {
                 (enforced, *binding) = (Some(decision), Some(index));
             }

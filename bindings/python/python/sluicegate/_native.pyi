@@ -35,7 +35,7 @@ class Decision:
         """Whether the request is allowed."""
     @property
     def limit(self) -> int:
-        """Units that the limit that binds admits at once."""
+        """Units that the binding limit admits at once."""
     @property
     def remaining(self) -> int:
         """Requests of cost 1 that would pass now."""
@@ -53,10 +53,10 @@ class Decision:
         """The time after which the units that were taken are for use: of a reservation, or in a queue."""
     @property
     def binding(self) -> int:
-        """Which limit of the policy binds, from 0."""
+        """Index of the binding limit of the policy, from 0."""
     @property
     def key(self) -> int | None:
-        """Of a decision on several keys: which key binds, from 0. Otherwise `None`."""
+        """For a decision on several keys: index of the binding key, from 0. Otherwise `None`."""
     @property
     def source(self) -> Literal["store", "cache", "lease", "fallback"]:
         """What decided."""

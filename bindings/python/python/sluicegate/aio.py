@@ -212,7 +212,7 @@ class Limiter:
         return await _call(self._native.start_take_many, [*takes])
 
     async def take_all(self, takes: Iterable[Keyed]) -> Decision:
-        """Takes from all keys or from none. `decision.key` is the index of the key that binds."""
+        """Takes from all keys or from none. `decision.key` is the index of the binding key."""
         if self._is_local:
             return self._native.take_all([*takes])
         return await _call(self._native.start_take_all, [*takes])

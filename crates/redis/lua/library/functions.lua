@@ -11,7 +11,7 @@
 -- FCALL sg_renew   1 key policy id [TTL us] [AT us]
 --     reply: likewise
 -- FCALL sg_takeall n key ... policy cost ... [ID id] [TTL us] [AT us]
---     reply: the decision on all keys, with the number of the key that binds behind it, from 0, and that on each key
+--     reply: the decision on all keys, followed by the index of the binding key, from 0, and the decision on each key
 -- FCALL sg_reset   1 key [AT us]
 --     reply: 1 if there was state, else 0
 -- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
@@ -207,7 +207,7 @@ local function hold_function(operation, known)
     end
 end
 
--- The reply on several keys: the decision on all of them, with the number of the key that binds, and that on each.
+-- The reply on several keys: the decision on all of them, with the index of the binding key, and the decision on each.
 local function all_and_each(flat)
     local each, all, key = {}, { 1, 0, math.huge, 0, 0, 0, 0 }, 1
     local worst = -1
