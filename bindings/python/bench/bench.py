@@ -45,7 +45,7 @@ ROUNDS = 7
 KEYS = itertools.count()
 
 Round = Callable[[int], float]
-"""Makes so many calls, and returns the seconds that they took."""
+"""Makes a number of calls, and returns the seconds that they took."""
 
 
 @dataclass

@@ -41,7 +41,7 @@ class Ran:
 
 
 def run(app, ran, count, *tasks):
-    """Runs a worker until so many calls have run."""
+    """Runs a worker until `count` calls have run."""
     with start_worker(app, pool="solo", perform_ping_check=False):
         for task, args in tasks:
             task.delay(*args)

@@ -125,7 +125,7 @@ impl Hold {
         self.allowed
     }
 
-    /// Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision is
+    /// Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision is
     /// a denial if the hold has expired, or was settled before: then nothing more is charged.
     #[pyo3(signature = (used = None))]
     fn settle(&self, py: Python<'_>, used: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {

@@ -23,7 +23,7 @@ class Policy:
     def lease(self) -> int:
         """The most units that are taken from the store at once."""
     def explain(self) -> str:
-        """What the policy admits, in words."""
+        """Describes the policy in words."""
 
 @final
 class Decision:
@@ -73,7 +73,7 @@ class Decision:
 
 @final
 class ManualClock:
-    """A clock that stands still until it is moved.
+    """A clock that does not advance until it is set.
 
     `now`: seconds since the Unix epoch, as of `time.time()`.
     """
@@ -104,9 +104,9 @@ class Hold:
         """The id of the hold; empty once it is settled."""
     @property
     def open(self) -> bool:
-        """Whether units are held still, as far as this process knows."""
+        """Whether units are still held, as far as this process has seen."""
     def settle(self, used: int | Sequence[int] | None = None) -> Decision:
-        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision
+        """Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision
         is a denial if the hold has expired, or was settled before: then nothing more is charged."""
     def renew(self) -> Decision:
         """Prolongs the hold by its lifetime from now on. The decision is a denial if it is not open: it has expired, or was

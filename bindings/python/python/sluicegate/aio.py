@@ -82,14 +82,14 @@ class Hold:
 
     @property
     def open(self) -> bool:
-        """Whether units are held still, as far as this process knows."""
+        """Whether units are still held, as far as this process has seen."""
         return self._native.open
 
     def __bool__(self) -> bool:
         return bool(self._native)
 
     async def settle(self, used: int | list[int] | None = None) -> Decision:
-        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision
+        """Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision
         is a denial if the hold has expired, or was settled before."""
         return await _call(self._native.start_settle, used)
 

@@ -1,4 +1,4 @@
-"""What the middleware of all web frameworks shares: keys, and responses."""
+"""The common part of the middleware of all web frameworks: keys, and responses."""
 
 from __future__ import annotations
 

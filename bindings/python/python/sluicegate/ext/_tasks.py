@@ -20,7 +20,7 @@ CostOf = Union[int, Callable[..., int]]
 
 @dataclass(frozen=True)
 class Start:
-    """When a task may run: after `delay` seconds, with units that are reserved for it, or else to ask again then."""
+    """When a task may run: after `delay` seconds, with units that are reserved for it, or else to try again then."""
 
     delay: float
     reserved: bool

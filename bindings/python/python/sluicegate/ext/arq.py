@@ -38,7 +38,7 @@ def limited(
     limiter: aio.Limiter, policy: Policy | str, *, key: KeyOf | None = None, cost: CostOf = 1, max_wait: Span = 3600
 ) -> Callable[[_Job], _Job]:
     """Limits a job. `key` is a text or bytes, or a function of the job's arguments; otherwise it is the name of the function. A job
-    that would have to wait longer than `max_wait` asks again later."""
+    that would have to wait longer than `max_wait` tries again later."""
 
     of_kind(limiter, aio.Limiter)
 

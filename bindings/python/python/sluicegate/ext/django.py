@@ -40,7 +40,7 @@ __all__ = ["ClientAddress", "RateLimitMiddleware", "ratelimit"]
 
 
 class _Settings:
-    """What the setting `SLUICEGATE` says."""
+    """The values of the setting `SLUICEGATE`."""
 
     def __init__(self, given: object) -> None:
         if not isinstance(given, dict):

@@ -64,7 +64,7 @@ class PacedTransport(httpx.BaseTransport):
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
             response, sent = self._transport.handle_request(request), sent + 1
-            pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            pace.run(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
             # The body is read, so that its connection is free for others in the meantime.
@@ -106,7 +106,7 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
             response, sent = await self._transport.handle_async_request(request), sent + 1
-            await pace.run_async(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            await pace.run_async(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
             # The body is read, so that its connection is free for others in the meantime.

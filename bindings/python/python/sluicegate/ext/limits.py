@@ -64,7 +64,7 @@ def _log(limit: int, expiry: float) -> str:
 
 
 def _counter(limit: int, expiry: float) -> tuple[str, str, int]:
-    """The prefix of the key, the policy and the units of a hit. The count is rounded down where there is room for it."""
+    """The prefix of the key, the policy and the units of a hit. The count is rounded down where the limit has a margin."""
     if limit > _MOST // _UNITS - 1:
         return _LARGE, f"sliding-counter:{limit}/{_micros(expiry)}us", 1
     return _COUNTER, f"sliding-counter:{limit * _UNITS + _UNITS - 1}/{_micros(expiry)}us", _UNITS

@@ -62,7 +62,7 @@ class PacedAdapter(requests.adapters.HTTPAdapter):
             except StoreError as error:
                 raise requests.exceptions.ConnectionError(str(error), request=request) from error
             response, sent = super().send(request, *args, **kwargs), sent + 1
-            pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            pace.run(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method or "", response.status_code, sent)):
                 return response
             # The body is read, so that its connection is free for others in the meantime.
