@@ -146,7 +146,7 @@ mod tests {
                 let migrated = apply(&reader, &mut entry, now, operation);
                 prop_assert_eq!(migrated, apply(&reader, &mut migrated_entry, now, operation));
             }
-            prop_assert_eq!(entry, before, "what is only read stays as it was");
+            prop_assert_eq!(entry, before, "a read does not change the entry");
         }
     }
 

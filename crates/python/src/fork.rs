@@ -47,7 +47,7 @@ pub(crate) fn prepare() {
         // SAFETY: the handlers are functions of this module, which Python never unloads. They take no lock that a
         // thread keeps for long, and the child uses only locks of its own thread.
         let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-        assert_eq!(code, 0, "a list of handlers has room for one more");
+        assert_eq!(code, 0, "the list of handlers is not full");
     });
 }
 

@@ -54,7 +54,7 @@ impl Inner {
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
             answers[place] = Some(answer);
         }
-        let none = || Err(StoreError::Unavailable("the store said nothing".to_owned()));
+        let none = || Err(StoreError::Unavailable("the store did not reply".to_owned()));
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
 

@@ -214,7 +214,7 @@ fn labels(svg: &str) -> Vec<Label> {
     let texts = svg.split("<text ").skip(1);
     let label = |text: &str| {
         let (head, rest) = text.split_once('>').unwrap();
-        let said = rest.split('<').next().unwrap().to_owned();
+        let label = rest.split('<').next().unwrap().to_owned();
         let attribute = |name: &str| {
             let start = head.find(&format!("{name}=\"")).map(|at| at + name.len() + 2)?;
             Some(head[start..].split('"').next().unwrap().to_owned())
@@ -222,7 +222,7 @@ fn labels(svg: &str) -> Vec<Label> {
         let number = |name: &str| attribute(name).and_then(|it| it.parse::<f64>().ok());
         let class = attribute("class").unwrap_or_default();
         let character = if ["title", "rule"].contains(&&*class) { 11.5 } else { 9.3 };
-        let width = character * f64::from(u32::try_from(said.chars().count()).unwrap());
+        let width = character * f64::from(u32::try_from(label.chars().count()).unwrap());
         let (x, y) = (number(" x")?, number(" y")?);
         let left = match &*attribute("text-anchor")? {
             "start" => x,
@@ -230,7 +230,7 @@ fn labels(svg: &str) -> Vec<Label> {
             _ => x - width,
         };
         // Every other tick is left out there.
-        (!class.contains("odd")).then_some((left, left + width, y, said))
+        (!class.contains("odd")).then_some((left, left + width, y, label))
     };
     texts.filter_map(label).collect()
 }

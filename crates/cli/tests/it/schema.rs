@@ -30,8 +30,9 @@ fn schema_document_is_true() {
             let program = program.display();
             panic!("{program} could not be run ({error}); `cargo xtask test` installs it")
         });
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let actual = said.lines().filter(|line| line.contains("generated") || line.contains("passed"));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    let actual =
+        printed.lines().filter(|line| line.contains("generated") || line.contains("passed"));
     println!("figure: schemathesis: {}", actual.map(str::trim).collect::<Vec<_>>().join("; "));
 }

@@ -98,16 +98,19 @@ fn commands_key_is_taken_peeked_shown_and_reset() {
     };
     let policy = "gcra:1/1d:burst=3";
     assert_eq!(ask("info", &["k"]), (0, "the key has no state\n".to_owned()));
-    let (code, said) = ask("take", &["k", policy]);
-    assert!(said.starts_with("allowed; 2 of 3 remaining; fully recovered after 1d"), "{said}");
-    assert_eq!(code, 0);
-    let (code, said) = ask("peek", &["k", policy, "--cost", "3"]);
-    assert!(said.starts_with("denied; retry after "), "{said}");
-    assert_eq!(code, 1);
-    let (_, said) = ask("take", &["k", policy, "--cost", "4"]);
+    let (code, printed) = ask("take", &["k", policy]);
     assert!(
-        said.starts_with("denied: 4 units can never pass a limit of 3; 2 of 3 remaining"),
-        "{said}"
+        printed.starts_with("allowed; 2 of 3 remaining; fully recovered after 1d"),
+        "{printed}"
+    );
+    assert_eq!(code, 0);
+    let (code, printed) = ask("peek", &["k", policy, "--cost", "3"]);
+    assert!(printed.starts_with("denied; retry after "), "{printed}");
+    assert_eq!(code, 1);
+    let (_, printed) = ask("take", &["k", policy, "--cost", "4"]);
+    assert!(
+        printed.starts_with("denied: 4 units can never pass a limit of 3; 2 of 3 remaining"),
+        "{printed}"
     );
     let (_, shown) = ask("info", &["k"]);
     assert!(shown.starts_with("policy        gcra:1/1d:burst=3\n"), "{shown}");

@@ -179,7 +179,7 @@ fn store_flood_resident_memory_stays_within_bound() {
         let [_, most] = resident();
         let (took, keys) = ((most - before) * 1024, usage.keys.max(1));
         println!(
-            "\nfigure: {name}: {keys} keys of {} B as actual and {} B in truth, {} % of the bound",
+            "\nfigure: {name}: {keys} keys of {} B by its own count and {} B resident, {} % of the bound",
             usage.bytes / keys,
             took / keys,
             took * 100 / bound,
@@ -194,9 +194,9 @@ fn store_flood_resident_memory_stays_within_bound() {
             .env(FLOOD, name)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("{}", said.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        println!("{}", printed.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
         let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {said}{complained}");
+        assert!(output.status.success(), "{name}: {printed}{complained}");
     }
 }

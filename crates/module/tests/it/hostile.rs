@@ -67,7 +67,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
                 let counted = found.ends_with(" command") && error.starts_with(&found);
                 assert!(found == error || counted, "{found}, not {error}");
             }
-            (Err(error), Ok(_)) => panic!("it should say {error}"),
+            (Err(error), Ok(_)) => panic!("expected {error}"),
             // Valid arguments may still be denied, or have a policy that does not support the operation.
             (Ok(_), Err(found)) => {
                 let known = [

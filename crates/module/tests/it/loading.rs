@@ -51,7 +51,11 @@ fn unload_and_load_again_works(engine: Engine) {
         assert_eq!(peer.text("MODULE UNLOAD sluicegate"), "OK");
         assert!(peer.error("SG.TAKE k gcra:1/1h").starts_with("ERR unknown command"));
         assert_eq!(peer.text(&format!("MODULE LOAD {path}")), "OK");
-        assert_eq!(peer.integers("SG.TAKE k gcra:1/1h")[0], 1, "what was at 5 us is long over");
+        assert_eq!(
+            peer.integers("SG.TAKE k gcra:1/1h")[0],
+            1,
+            "the state at 5 us has long recovered"
+        );
         let error = peer.error("SG.TAKE k gcra:1/1h AT 5");
         assert!(error.starts_with("ERR option AT is unavailable"), "{error}");
         assert_eq!(peer.say("SG.RESET k"), Ok(Value::Int(1)));

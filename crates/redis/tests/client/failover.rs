@@ -119,7 +119,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         let index = usize::try_from(key).unwrap();
         let name = name(key);
         let known = open_ids(&new, &name).await;
-        assert_eq!(known, replicated[index].iter().cloned().collect(), "what was replicated");
+        assert_eq!(known, replicated[index].iter().cloned().collect(), "the replicated holds");
         let tail: Vec<_> = held.iter().filter(|id| !known.contains(*id)).cloned().collect();
         // Until it is full by its own ledger.
         for number in 0.. {

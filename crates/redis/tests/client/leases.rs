@@ -22,7 +22,7 @@ async fn lease_hot_key_is_taken_in_chunks() {
         assert!(answer.allowed());
         sources[usize::from(answer.source == Source::Lease)] += 1;
     }
-    println!("figure: 10000 takes of a hot key with leases of 100 ask {} times", sources[0]);
+    println!("figure: 10000 takes of a hot key with leases of 100 send {} requests", sources[0]);
     assert!(sources[0] <= 200, "{sources:?}");
     assert_eq!(store.counters().lease, u64::from(sources[1]));
 }

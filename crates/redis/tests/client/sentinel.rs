@@ -25,7 +25,7 @@ pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
 
 /// Waits until each sentinel has found the others and the replica.
 pub(crate) async fn settled(sentinels: &[Server]) {
-    until("the sentinels know each other and the replica", async || {
+    until("the sentinels have found each other and the replica", async || {
         sentinels.iter().all(|sentinel| {
             let info: String = sentinel.ask("INFO sentinel");
             info.contains("status=ok") && info.contains("slaves=1") && info.contains("sentinels=3")

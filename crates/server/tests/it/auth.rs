@@ -16,15 +16,15 @@ fn locked() -> Running {
 fn commands_before_the_password_are_rejected() {
     let server = locked();
     let mut peer = server.connect();
-    for said in
+    for line in
         ["PING", "SG.TAKE k gcra:1/s", "SG.TAKE", "INFO", "COMMAND", "CONFIG GET *", "nonsense"]
     {
-        assert_eq!(peer.error(said), "NOAUTH Authentication required.", "{said}");
+        assert_eq!(peer.error(line), "NOAUTH Authentication required.", "{line}");
     }
     assert!(
         peer.error("HELLO 3").starts_with("NOAUTH HELLO must be called with the client already")
     );
-    for said in [
+    for line in [
         "AUTH wrong",
         "AUTH default wrong",
         "AUTH secre",
@@ -32,7 +32,7 @@ fn commands_before_the_password_are_rejected() {
         "AUTH other secret",
         "HELLO 3 AUTH default wrong",
     ] {
-        assert_eq!(peer.error(said), WRONG, "{said}");
+        assert_eq!(peer.error(line), WRONG, "{line}");
     }
     assert_eq!(peer.error("AUTH a b c"), "ERR syntax error");
     assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
@@ -68,8 +68,8 @@ fn password_is_never_returned() {
     let server = locked();
     let mut peer = server.connect();
     assert_eq!(peer.say("AUTH secret"), simple("OK"));
-    for said in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
-        assert!(!format!("{:?}", peer.say(said)).contains("secret"), "{said}");
+    for line in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
+        assert!(!format!("{:?}", peer.say(line)).contains("secret"), "{line}");
     }
 }
 

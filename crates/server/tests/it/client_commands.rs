@@ -35,10 +35,10 @@ fn client_setname_and_setinfo_are_listed() {
         assert!(info.contains(part), "{info}");
     }
     assert_eq!(text(peer.say("CLIENT LIST")), info);
-    for said in
+    for line in
         ["CLIENT NO-EVICT ON", "CLIENT NO-TOUCH off", "CLIENT REPLY ON", "CLIENT TRACKING OFF"]
     {
-        assert_eq!(peer.say(said), simple("OK"), "{said}");
+        assert_eq!(peer.say(line), simple("OK"), "{line}");
     }
     for (sent, expected) in [
         (
@@ -99,8 +99,8 @@ fn command_describes_all_commands() {
     let server = Running::new();
     let mut peer = server.connect();
     let Value::Integer(count) = peer.say("COMMAND COUNT") else { panic!("no count") };
-    for said in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
-        assert_eq!(elements(peer.say(said)).len(), usize::try_from(count).unwrap(), "{said}");
+    for line in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
+        assert_eq!(elements(peer.say(line)).len(), usize::try_from(count).unwrap(), "{line}");
     }
     let entries = elements(peer.say("COMMAND INFO sg.take nonsense SG.MTAKE"));
     let entry = elements(entries[0].clone());
@@ -112,13 +112,13 @@ fn command_describes_all_commands() {
     let text = format!("{:?}", elements(entries[2].clone())[8]);
     assert!(text.contains(&format!("{:?}", bulk("keynum"))), "{text}");
 
-    for (said, keys) in [
+    for (line, keys) in [
         ("COMMAND GETKEYS SG.TAKE k gcra:1/s", vec![bulk("k")]),
         ("COMMAND GETKEYS CL.THROTTLE k 1 1 1", vec![bulk("k")]),
         ("COMMAND GETKEYS SG.MTAKE 2 a p 1 b p 1", vec![bulk("a"), bulk("b")]),
         ("COMMAND GETKEYS DEL a b c", vec![bulk("a"), bulk("b"), bulk("c")]),
     ] {
-        assert_eq!(elements(peer.say(said)), keys, "{said}");
+        assert_eq!(elements(peer.say(line)), keys, "{line}");
     }
     for (sent, expected) in [
         ("COMMAND GETKEYS PING", "ERR The command has no key arguments"),

@@ -293,10 +293,13 @@ fn state_file_is_never_shared_by_two_processes() {
         return;
     };
     let second = process.start_second();
-    let said = String::from_utf8_lossy(&second.stderr);
+    let printed = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success());
     let path = process.folder.file("state");
-    assert!(said.contains(&format!("state file `{}` is unavailable", path.display())), "{said}");
+    assert!(
+        printed.contains(&format!("state file `{}` is unavailable", path.display())),
+        "{printed}"
+    );
     // The first is not disturbed, and the system releases the lock of a killed one.
     assert!(allowed(&mut process.server.connect(), "k", "gcra:1/366d"));
     process.kill();

@@ -93,13 +93,13 @@ impl Dribble {
             // In a process that may open two files for each.
             let output = with_files(self.name, self.clients * 2 + 200).env(MANY, "1").output();
             let output = output.unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
+            let printed = String::from_utf8_lossy(&output.stdout);
             println!(
                 "{}",
-                said.lines().find(|line| line.starts_with("figure")).unwrap_or_default()
+                printed.lines().find(|line| line.starts_with("figure")).unwrap_or_default()
             );
             let complained = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}{complained}");
+            assert!(output.status.success(), "{printed}{complained}");
             return;
         }
         let clients = self.clients.min((most_files() - 200) / 2);

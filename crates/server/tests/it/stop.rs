@@ -144,7 +144,7 @@ fn press(
         let written = stream.write_all(text.as_bytes()).is_ok();
         let in_time = written && !stopping.load(Ordering::SeqCst);
         if !batch.read_reply(&mut stream) {
-            assert!(!in_time, "what was sent before the stop got no reply");
+            assert!(!in_time, "a batch that was sent before the stop got no reply");
             return (sent, 1);
         }
         answered.fetch_add(1, Ordering::Relaxed);

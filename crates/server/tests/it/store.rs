@@ -244,7 +244,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
         }
         assert_eq!(peer.integers("SG.TAKE k gcra:1/1h:burst=8")[..3], [1, 8, 8 - used]);
     }
-    println!("figure: all servers ask the store again {:?} after it is back", start.elapsed());
+    println!("figure: all servers use the store again {:?} after it is back", start.elapsed());
 }
 
 /// Departures of a queue are spaced for all servers together; others wait until they pass.
@@ -362,7 +362,7 @@ fn redis_store_session_holds_are_settled_when_the_client_disconnects_or_the_serv
     let [first, _second] = clients;
     drop(first);
     let mut until_room = |room| {
-        until("there is room", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+        until("units are free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
     };
     until_room(1);
     server.begin_to_stop();

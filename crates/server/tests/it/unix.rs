@@ -50,9 +50,9 @@ fn unix_socket_serves_resp() {
     server.begin_to_stop();
     let mut received = String::new();
     left.read_to_string(&mut received).unwrap();
-    assert_eq!(received, "+PONG\r\n", "what was sent is answered");
+    assert_eq!(received, "+PONG\r\n", "the sent command is answered");
     drop(server);
-    assert_eq!(folder.names(), Vec::<String>::new(), "the file is gone");
+    assert_eq!(folder.names(), Vec::<String>::new(), "the file is removed");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(crate) fn check_log(data: &[u8]) {
 fn check_lines(format: &LogFormat, duration: DurationField<'_>, lines: &[u8]) {
     let Some(whole) = read_log(format, duration, lines) else { return };
     let cut = read_log(format, duration, Pieces::new(lines));
-    assert_eq!(Some(&whole), cut.as_ref(), "what is read depends on the cut");
+    assert_eq!(Some(&whole), cut.as_ref(), "the events depend on the cut");
     let (events, broken) = whole;
     assert!(events.is_sorted_by_key(|(time, ..)| *time), "time runs back");
     let ends = events.iter().filter(|(_, kind, _)| *kind == Kind::End).count();

@@ -141,7 +141,7 @@ fn playground_decides_without_state() {
 fn dashboard_data_needs_the_token() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut client = Client::connect(&server);
-    assert_eq!(client.get("/").status, 200, "what is no secret is open");
+    assert_eq!(client.get("/").status, 200, "files without secrets need no token");
     assert_eq!(client.get("/dashboard/events").status, 401);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"a"}"#).status, 401);
     assert_eq!(client.post("/dashboard/play", "{}").status, 401);

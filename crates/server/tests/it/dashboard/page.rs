@@ -41,7 +41,7 @@ fn page_shows_decisions() {
     browser.until("document.querySelector('#denied-keys button').textContent === 'user:42'");
     browser.run("document.querySelector('#requested-keys button').click()");
     let actual = "document.querySelector('#look-told').textContent";
-    let said = "document.querySelector('#look-said').textContent";
+    let sentence = "document.querySelector('#look-said').textContent";
     let denied = "user:42 is denied by gcra:10/1h: can try again in ";
     browser.until(&format!(
         "{actual}.startsWith('{denied}') && {actual}.includes('fully recovered in')"
@@ -49,7 +49,7 @@ fn page_shows_decisions() {
     // The sentence counts down with the card; the announcement for a screen reader does not.
     let first = browser.run(actual);
     browser.until(&format!("{actual} !== {first} && {actual}.startsWith('{denied}')"));
-    assert_eq!(browser.run(said), first);
+    assert_eq!(browser.run(sentence), first);
     browser.until("document.querySelector('#denied-keys .by').textContent === 'gcra:10/1h'");
     assert_eq!(browser.run("document.querySelector('#look-actions').hidden"), true);
     let level = "document.querySelector('#look-limits [role=meter]').ariaValueNow";

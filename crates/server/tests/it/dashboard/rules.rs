@@ -58,10 +58,10 @@ fn frames_have_decisions_of_rules() {
         let line = format!("{name}{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
-    let said = client.get("/dashboard/rules").json();
-    assert_eq!((&said["version"], &said["count"]), (&1.into(), &2.into()));
-    assert!(said["rules"][0]["title"].as_str().unwrap().starts_with("login"), "{said}");
-    assert_eq!(said["policies"][0]["text"], "gcra:30/1m");
+    let response = client.get("/dashboard/rules").json();
+    assert_eq!((&response["version"], &response["count"]), (&1.into(), &2.into()));
+    assert!(response["rules"][0]["title"].as_str().unwrap().starts_with("login"), "{response}");
+    assert_eq!(response["policies"][0]["text"], "gcra:30/1m");
     // Keys that rules produce are shown as others are.
     let frame = viewer.until(|frame| frame["hot"]["denied"][0]["key"].is_string());
     let denied = &frame["hot"]["denied"][0];

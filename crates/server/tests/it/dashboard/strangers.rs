@@ -45,7 +45,7 @@ const TRIES: &str = r#"(async () => {
         const actual = await Promise.race([promise, late]).catch(() => null);
         if (actual) read.push(`${name}: ${actual}`);
     };
-    const said = async (response) => (response.ok ? await response.text() : null);
+    const textOf = async (response) => (response.ok ? await response.text() : null);
     const bodies = {
         "/v1/reset": '{"key":"victim"}',
         "/v1/charge": '{"key":"victim","policy":"gcra:9/1h","cost":5}',
@@ -56,7 +56,7 @@ const TRIES: &str = r#"(async () => {
     };
     for (const [path, body] of Object.entries(bodies)) {
         for (const mode of ["no-cors", "cors"]) {
-            const post = (body, headers) => fetch(HTTP + path, {method: "POST", mode, body, headers}).then(said);
+            const post = (body, headers) => fetch(HTTP + path, {method: "POST", mode, body, headers}).then(textOf);
             await attempt(`bytes ${path}`, post(text(body)));
             await attempt(`text ${path}`, post(body));
             await attempt(`json ${path}`, post(body, {"content-type": "application/json"}));
@@ -75,10 +75,10 @@ const TRIES: &str = r#"(async () => {
         await attempt(`form ${path}`, loaded);
     }
     for (const path of ["/", "/metrics", "/dashboard/rules", "/dashboard/events", "/v1/gate", "/openapi.json"]) {
-        await attempt(`fetch ${path}`, fetch(HTTP + path).then(said));
-        await attempt(`gate ${path}`, fetch(HTTP + path, {headers: {"x-forwarded-uri": "/login"}}).then(said));
+        await attempt(`fetch ${path}`, fetch(HTTP + path).then(textOf));
+        await attempt(`gate ${path}`, fetch(HTTP + path, {headers: {"x-forwarded-uri": "/login"}}).then(textOf));
         await attempt(`no-cors ${path}`, fetch(HTTP + path, {mode: "no-cors"})
-            .then((it) => (it.type === "opaque" ? it.text() : said(it))));
+            .then((it) => (it.type === "opaque" ? it.text() : textOf(it))));
         for (const kind of ["img", "script"]) {
             await attempt(`${kind} ${path}`, new Promise((done, failed) => {
                 const it = document.createElement(kind);

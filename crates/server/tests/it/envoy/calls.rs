@@ -60,7 +60,7 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
         let request = RateLimitRequest { hits_addend, ..request(vec![descriptor]) };
         over_limit_and_remaining(&service.ask(request).unwrap().statuses[0])
     };
-    assert_eq!(costing(0, ada(None)), (false, 9), "not said is 1");
+    assert_eq!(costing(0, ada(None)), (false, 9), "the default is 1");
     assert_eq!(costing(3, ada(None)), (false, 6));
     assert_eq!(costing(3, ada(Some(4))), (false, 2), "the descriptor goes first");
     assert_eq!(costing(3, ada(Some(0))), (false, 2), "a cost of 0 only peeks");

@@ -184,8 +184,8 @@ fn malformed_message_is_invalid_argument() {
         ("no message of the proto", framed(&[0xff; 9])),
         ("a text that is no UTF-8", framed(&not_utf8)),
         ("longer than may be", framed(&vec![0; 200_000])),
-        ("said to be longer than may be", [&[0][..], &u32::MAX.to_be_bytes()].concat()),
-        ("said to be compressed", compressed),
+        ("with a length above the maximum", [&[0][..], &u32::MAX.to_be_bytes()].concat()),
+        ("with the flag of compression", compressed),
         ("with a flag that is none", [&[7][..], &framed(&not_utf8)[1..]].concat()),
         ("cut short", framed(&not_utf8)[..12].to_vec()),
     ];

@@ -135,7 +135,7 @@ fn gate_accepts_any_host() {
     assert_eq!(ask("shop.example:8443", "X-Forwarded-Uri: /a\r\n"), 429);
     assert_eq!(ask(&format!("evil.example:{port}"), "X-Forwarded-Uri: /b\r\n"), 421);
     assert_eq!(ask("localhost", "X-Forwarded-Uri: /b\r\n"), 200, "nothing was charged");
-    assert_eq!(ask("localhost", of_a_page), 422, "a page cannot say which request it is about");
+    assert_eq!(ask("localhost", of_a_page), 422, "a page cannot send the headers of the request");
 }
 
 #[test]
