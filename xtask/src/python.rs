@@ -69,9 +69,10 @@ pub(crate) fn test() -> Result<Tested> {
     let mut maturin = maturin(&tools);
     let wheel = build(maturin.args(["--profile", "dev"]), &folder().join("wheel"))?;
     let python = fresh(&[&tools, &arq], &wheel)?;
+    // The program is a part of it. Built alone, its dependencies have other features, and are compiled again.
     let mut program = shell::cargo();
     program.current_dir(workspace::root());
-    shell::run(program.args(["build", "--locked", "-p", "sluicegate-cli"]))?;
+    shell::run(program.args(["test", "--workspace", "--locked", "--no-run"]))?;
 
     let package = workspace::root().join("bindings/python");
     let pytest = |arguments: &[&str]| {

@@ -27,6 +27,14 @@ pub(crate) struct Seeds {
     pub(crate) shrinks: bool,
 }
 
+/// How many runs took place, and their hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) seeds: u64,
+    pub(crate) events: u64,
+    pub(crate) hash: u64,
+}
+
 /// All runs together.
 #[derive(Debug, Default)]
 struct Totals {
@@ -67,9 +75,9 @@ struct Ran {
     violation: Option<String>,
 }
 
-/// Runs seeds until one violates something. Whether none does.
+/// Runs seeds until one violates something: `None`.
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
+pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
     let begin = Instant::now();
     let limit = Duration::from_secs(seeds.minutes.saturating_mul(60));
     let (next, ends) = (AtomicU64::new(seeds.first), AtomicBool::new(false));
@@ -100,7 +108,7 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             let script = shrink::shrink(&Plan::from_seed(seed))?;
             println!("# the shortest script that shows it, for --script:\n{script}");
         }
-        return Ok(false);
+        return Ok(None);
     }
     let [processes, tables, servers] =
         totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
@@ -113,7 +121,7 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
         totals.hash,
         totals.seeds as f64 / begin.elapsed().as_secs_f64()
     );
-    Ok(true)
+    Ok(Some(Summary { seeds: totals.seeds, events: totals.events, hash: totals.hash }))
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]

@@ -32,7 +32,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::Output,
-    explore::{Seeds, explore},
+    explore::{Seeds, Summary, explore},
     outcome::RunOutcome,
     plan::Plan,
 };
@@ -52,6 +52,7 @@ usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N]
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
   --svg FILE     writes the picture alone
+  --expect FILE  compares the hash of the seeds with that in FILE; with SLUICEGATE_BLESS=1 writes it there
   --no-shrink    prints no script for a violation";
 
 fn main() -> ExitCode {
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
 fn command(arguments: &[String]) -> Result<bool> {
     let mut seeds = Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
+    let mut expected = None;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -83,6 +85,7 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--minutes" => seeds.minutes = number()?,
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
             "--no-shrink" => seeds.shrinks = false,
+            "--expect" => expected = Some(value()?),
             "--replay" => replayed = Some(Plan::from_seed(number()?)),
             "--script" => {
                 let path = value()?;
@@ -97,9 +100,32 @@ fn command(arguments: &[String]) -> Result<bool> {
     match (replayed, drawn) {
         (Some(plan), None) => replay(&plan),
         (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => explore(seeds),
+        (None, None) => match (explore(seeds)?, expected) {
+            (Some(summary), Some(path)) => compare(path, summary),
+            (summary, _) => Ok(summary.is_some()),
+        },
         (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
     }
+}
+
+/// Whether the runs were those that a file of the repository expects. Equal seeds give equal runs on each machine, and after
+/// each change that changes no decision, no message and no timer.
+fn compare(path: &str, Summary { seeds, events, hash }: Summary) -> Result<bool> {
+    let found = format!("{seeds} seeds, {events} events, hash {hash:016x}\n");
+    if env::var_os("SLUICEGATE_BLESS").is_some() {
+        fs::write(path, found).with_context(|| path.to_owned())?;
+        return Ok(true);
+    }
+    let expected = fs::read_to_string(path).with_context(|| path.to_owned())?;
+    if found != expected {
+        println!(
+            "the runs differ: {}, but {path} expects {}; if this is due to a change of the code, and not to another \
+             machine, write it there: SLUICEGATE_BLESS=1 cargo xtask dst --seeds {seeds} --expect {path}",
+            found.trim_end(),
+            expected.trim_end()
+        );
+    }
+    Ok(found == expected)
 }
 
 /// A file, and its content.

@@ -174,6 +174,7 @@ impl<'a> Call<'a> {
                             session::remove(context, name, id);
                         }
                         self.count(name, &decision);
+                        wait::held(context, name, &policy.policy, decision.allowed());
                     }
                     HoldOperation::Settle { id, .. } => {
                         session::remove(context, name, id);
@@ -182,6 +183,7 @@ impl<'a> Call<'a> {
                     }
                     HoldOperation::Renew { id, .. } => {
                         session::renew(context, name, id, moment.now + ttl);
+                        wait::changed(context, name);
                     }
                 }
                 self.reply_decision(&decision, DecisionFormat::Sluicegate);

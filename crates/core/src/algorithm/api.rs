@@ -39,6 +39,8 @@ pub(crate) struct Parameters {
     pub(crate) keeps_log: bool,
     /// Whether it limits the units of open holds, and has no state.
     pub(crate) counts_holds: bool,
+    /// Whether its window, or its steps, begin with the first units that an unused key takes.
+    pub(crate) begins_with_use: bool,
     /// Unit of the calendar that is its period.
     pub(crate) calendar_unit: Option<CalendarUnit>,
 }
@@ -57,6 +59,7 @@ impl Parameters {
             is_queue: false,
             keeps_log: false,
             counts_holds: false,
+            begins_with_use: false,
             calendar_unit: None,
         }
     }

@@ -241,6 +241,7 @@ impl Algorithm for FixedWindow {
     fn parameters(&self) -> Parameters {
         Parameters {
             count_all: self.count_all,
+            begins_with_use: matches!(self.kind, WindowKind::Span { align: Align::First, .. }),
             calendar_unit: self.calendar_unit(),
             ..Parameters::new(self.limit, self.period())
         }

@@ -107,6 +107,7 @@ impl Algorithm for IntervalBucket {
             capacity: self.burst,
             bucket_size: self.burst,
             borrow: self.borrow,
+            begins_with_use: true,
             ..Parameters::new(self.amount, self.period())
         }
     }

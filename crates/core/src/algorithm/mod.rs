@@ -266,6 +266,13 @@ impl Limit {
         self.parameters().keeps_log
     }
 
+    /// Whether its window, or its steps, begin with the first units that an unused key takes. While units are held, an
+    /// admitted request can therefore let another one pass earlier.
+    #[must_use]
+    pub fn begins_with_use(&self) -> bool {
+        self.parameters().begins_with_use
+    }
+
     /// Whether it limits the units of open holds (`concurrency`). Only [`apply_hold`](crate::apply_hold) takes from it.
     #[must_use]
     pub fn counts_holds(&self) -> bool {

@@ -34,10 +34,10 @@ impl World<'_> {
         // All processes use the same policies by now, and leases under others have been returned.
         self.keys.iter_mut().for_each(|key| key.used.fill(0));
         let idle_by = self.time.millis() + IDLE;
-        while !self.libraries.iter().all(Library::is_idle) && self.time.millis() < idle_by {
+        while !self.all_libraries().all(Library::is_idle) && self.time.millis() < idle_by {
             sleep(Duration::from_millis(100)).await;
         }
-        if !self.libraries.iter().all(Library::is_idle) {
+        if !self.all_libraries().all(Library::is_idle) {
             self.checks.violation(format_args!("liveness: a request of the library does not end"));
         }
         sleep(LEASES_RETURNED).await;
@@ -75,12 +75,16 @@ impl World<'_> {
         self.check_utilisation().await;
     }
 
+    fn all_libraries(&self) -> impl Iterator<Item = &Library> {
+        self.libraries.iter().chain(&self.closing_libraries)
+    }
+
     /// Holds of permits are settled, and shapers release what they have.
     async fn check_libraries(&self) {
         for library in &self.libraries {
             library.check_permits(self.checks.recovered_at());
         }
-        let unreleased = || self.libraries.iter().map(Library::unreleased).sum::<usize>();
+        let unreleased = || self.all_libraries().map(Library::unreleased).sum::<usize>();
         let end = self.time.millis() + RELEASED;
         while unreleased() > 0 && self.time.millis() < end {
             sleep(Duration::from_millis(100)).await;

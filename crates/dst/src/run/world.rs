@@ -40,6 +40,8 @@ pub(super) struct World<'a> {
     pub(super) processes: Vec<Process>,
     /// What each process uses of the library.
     pub(super) libraries: Vec<Library>,
+    /// Those of processes that have returned their leases. Their shapers go on.
+    pub(super) closing_libraries: Vec<Library>,
     pub(super) keys: Vec<Key>,
     /// Processes that return their leases, and then end.
     pub(super) closing: Vec<Process>,
@@ -97,6 +99,7 @@ impl<'a> World<'a> {
             links,
             processes,
             libraries,
+            closing_libraries: Vec::new(),
             keys,
             closing: Vec::new(),
             starts: 0,
@@ -223,7 +226,8 @@ impl<'a> World<'a> {
             FaultKind::CloseProcess => {
                 self.processes[process].close();
                 let next = self.start(process)?;
-                self.libraries[process] = Library::new(&next);
+                let library = mem::replace(&mut self.libraries[process], Library::new(&next));
+                self.closing_libraries.push(library);
                 self.closing.push(mem::replace(&mut self.processes[process], next));
             }
             FaultKind::Save

@@ -31,7 +31,7 @@ use self::{
 pub(crate) use self::{
     multi_key::WaitAllStart,
     queues::{HoldRequest, WaitingTakes, waiting},
-    timers::{applied, changed},
+    timers::{applied, changed, held},
 };
 use crate::{
     api::{self, Ctx},

@@ -34,6 +34,14 @@ pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, ope
     }
 }
 
+/// A hold of `name` was decided: requests that wait for it may now pass.
+pub(crate) fn held(context: Context<'_>, name: Name<'_>, policy: &Policy, is_allowed: bool) {
+    if waiting() > 0 {
+        let key = QueueKey { database: context.database(), name: name.bytes().into() };
+        wake(context, queues(|queues| queues.held(&key, policy, is_allowed)));
+    }
+}
+
 /// The usage of `name` may be lower than before: its head is decided again.
 pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
     if waiting() > 0 {
