@@ -27,9 +27,13 @@ use crate::{
     plan::{Request, Together},
     random::Random,
     recording::MarkKind,
-    redis_model::{RedisModel, ScriptCall, ScriptOperation, serve},
+    redis_model::{ScriptCall, ScriptOperation, Servers, serve},
     time::{HostClock, VirtualTime},
 };
+
+/// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.
+const HAND_SHAKE: u64 = 2;
+const SET_UP: u64 = 4;
 
 /// What a process runs on.
 pub(crate) struct Host {
@@ -39,8 +43,10 @@ pub(crate) struct Host {
     time: VirtualTime,
     clock: HostClock,
     random: Random,
-    link: Arc<Link>,
-    server: Arc<RedisModel>,
+    /// To each server.
+    links: Vec<Arc<Link>>,
+    servers: Arc<Servers>,
+    checks: Arc<Checks>,
     gate: Arc<Gate>,
     tasks: Mutex<Vec<AbortHandle>>,
     /// Operations without an answer.
@@ -92,15 +98,25 @@ impl Environment for Host {
         self.spawn(task);
     }
 
-    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
-        let (link, server, index) = (Arc::clone(&self.link), Arc::clone(&self.server), self.index);
+    fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let (servers, index) = (Arc::clone(&self.servers), self.index);
+        let node = servers.node_at(port);
+        let (link, time) = (Arc::clone(&self.links[node]), self.time);
+        let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
+        let connects = move |millis| {
+            if let Some(checks) = &checks {
+                checks.connects(index, time.millis() + millis);
+            }
+        };
         Box::pin(async move {
+            connects(HAND_SHAKE);
             link.shake_hands().await;
-            if !server.is_up() {
+            connects(SET_UP);
+            if !servers.node(node).is_up() {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let (ours, theirs) = link.open();
-            tokio::spawn(serve(server, index, theirs));
+            tokio::spawn(serve(servers, node, index, theirs));
             Ok(Box::new(ours) as Box<dyn Connection>)
         })
     }
@@ -178,8 +194,8 @@ impl Process {
     pub(crate) fn start(
         (index, number, time): (usize, u64, VirtualTime),
         random: Random,
-        link: &Arc<Link>,
-        server: &Arc<RedisModel>,
+        links: &[Arc<Link>],
+        servers: &Arc<Servers>,
         (log, checks): (&Arc<EventLog>, &Arc<Checks>),
         denial_cache: Duration,
     ) -> Result<Self> {
@@ -190,8 +206,9 @@ impl Process {
             time,
             clock: HostClock::new(time, &random),
             random,
-            link: Arc::clone(link),
-            server: Arc::clone(server),
+            links: links.to_vec(),
+            servers: Arc::clone(servers),
+            checks: Arc::clone(checks),
             gate: Arc::default(),
             tasks: Mutex::default(),
             open: AtomicU64::new(0),
@@ -199,7 +216,7 @@ impl Process {
         let mut options = Options::default();
         options.max_denial_cache = denial_cache;
         options.environment = Some(Arc::clone(&host) as Arc<dyn Environment>);
-        let store = RedisStore::new("redis://server", options)?;
+        let store = RedisStore::new(&servers.url(), options)?;
         Ok(Self { host, store, log: Arc::clone(log), checks: Arc::clone(checks) })
     }
 
@@ -223,6 +240,17 @@ impl Process {
         match self.store.status() {
             StoreStatus::Remote(status) => status.unavailable,
             StoreStatus::Local(_) => None,
+        }
+    }
+
+    /// The nodes whose breakers are open.
+    pub(crate) fn open_breakers(&self) -> Vec<String> {
+        match self.store.status() {
+            StoreStatus::Remote(status) => {
+                let open = status.nodes.into_iter().filter(|node| node.breaker_open);
+                open.map(|node| node.endpoint).collect()
+            }
+            StoreStatus::Local(_) => Vec::new(),
         }
     }
 
@@ -323,9 +351,9 @@ impl Process {
         &self.store
     }
 
-    /// The server that it uses.
-    pub(crate) fn server(&self) -> &RedisModel {
-        &self.host.server
+    /// The servers that it uses.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.host.servers
     }
 
     pub(crate) fn checks(&self) -> &Arc<Checks> {
@@ -388,14 +416,15 @@ impl Process {
             .iter()
             .map(|TakeOfKey { key, policy, cost }| KeyedTake { key, policy, cost: *cost })
             .collect();
+        let in_turn = !host.servers.are_together(takes.iter().map(|it| &*it.key));
         if together == Together::Take {
             let takes = takes.iter().map(|it| (it.key.clone(), it.cost)).collect();
-            self.checks.asked_together(host.index, takes);
+            self.checks.asked_together(host.index, takes, in_turn);
         }
         let result = self.store.apply_multi_key(operation, &keyed).await;
         let by_oracle = |TakeOfKey { key, policy, cost }: &TakeOfKey| {
             let operation = ScriptOperation::OnKey(Operation::Peek(*cost));
-            host.server.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
+            host.servers.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
         };
         match &result {
             Ok(answer) => self.log.add(format_args!(
@@ -413,6 +442,7 @@ impl Process {
             process: host.index,
             number: host.number,
             operation,
+            in_turn,
             takes: takes.iter().map(|it| (&*it.key, &it.policy, it.cost, by_oracle(it))).collect(),
             sent,
             paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
@@ -431,7 +461,7 @@ impl Process {
         let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
         let peek = ScriptOperation::OnKey(Operation::Peek(cost));
         let call = ScriptCall { policy: policy.policy(), operation: peek };
-        self.host.server.peek(key, call).ok()
+        self.host.servers.peek(key, call).ok()
     }
 
     fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
@@ -469,7 +499,7 @@ impl Process {
             paused: self.moment().closed_for - sent.at.closed_for,
             result,
             local_time: host.clock.now(),
-            server_time: host.server.clock.now(),
+            server_time: host.servers.time_of(key),
             by_oracle: [sent.by_oracle, by_oracle],
         });
     }

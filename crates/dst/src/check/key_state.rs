@@ -24,6 +24,13 @@ pub(super) struct KeyState {
     pub(super) asked: BTreeMap<(usize, Kind), u64>,
     /// When the server last lost writes of this key.
     pub(super) lost_at: Option<u64>,
+    /// Until when the key may be denied because its clock was set back, in milliseconds.
+    pub(super) held_until: u64,
+    /// When its clock was last set, and how often.
+    pub(super) stepped_at: Option<u64>,
+    pub(super) steps: u64,
+    /// Until when its slot moves, in milliseconds.
+    pub(super) migrating_until: u64,
     /// Units that may be admitted beyond the rate from a time on, and why: the server lost writes, or a client reset the
     /// key or gave units back.
     allowances: Vec<(u64, u64, Allowance)>,
@@ -113,6 +120,10 @@ impl KeyState {
             open: Vec::new(),
             asked: BTreeMap::new(),
             lost_at: None,
+            held_until: 0,
+            stepped_at: None,
+            steps: 0,
+            migrating_until: 0,
             allowances: Vec::new(),
             resets: 0,
             admitted: Meter::default(),

@@ -3,7 +3,7 @@
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, Step, Together},
+    plan::{Action, ClusterPlan, FaultKind, KeyPlan, Plan, Step, Together},
     random::Random,
 };
 
@@ -14,11 +14,12 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         batches: random.chance(30),
         policy_changes: random.chance(30),
     };
+    let cluster = cluster(&Random::new(seed, "cluster"));
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
     // So many requests of a hundred are of the library.
     let library = *random.pick(&[0, 0, 0, 20, 60]);
-    let mut steps = requests(random, &features, &keys, library);
+    let mut steps = requests(random, &features, &keys, library, cluster);
     let shapers = if random.chance(15) {
         library::shapers(random, features.processes, &mut keys)
     } else {
@@ -33,11 +34,25 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
-    Plan { seed, processes, denial_cache, table: None, server: None, keys, steps }
+    Plan { seed, processes, denial_cache, cluster, table: None, server: None, keys, steps }
+}
+
+/// A cluster in place of one server, for one seed of three.
+fn cluster(random: &Random) -> Option<ClusterPlan> {
+    let shards = 2 + random.index(2);
+    let tags = *random.pick(&[0, 0, 1, 2]);
+    let needs_all = random.chance(60);
+    random.chance(33).then_some(ClusterPlan { shards, tags, needs_all })
 }
 
 /// The requests of each client.
-fn requests(random: &Random, features: &Features, keys: &[KeyPlan], library: u64) -> Vec<Step> {
+fn requests(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+    library: u64,
+    cluster: Option<ClusterPlan>,
+) -> Vec<Step> {
     let mut steps = Vec::new();
     let clients = 1 + random.index(8);
     let batches_keys = features.batches && keys.len() > 1;
@@ -49,7 +64,7 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan], library: u64
         while at < SPAN {
             let requests = requests_at_once(random, keys, features, &mut open);
             let together = if batches_keys && random.chance(25) {
-                together(random, features, keys)
+                together(random, features, keys, cluster)
             } else {
                 None
             };
@@ -75,6 +90,7 @@ fn together(
     random: &Random,
     features: &Features,
     keys: &[KeyPlan],
+    cluster: Option<ClusterPlan>,
 ) -> Option<(Together, Vec<(usize, u32)>)> {
     let operation = match random.below(10) {
         0 => Together::Peek,
@@ -98,6 +114,12 @@ fn together(
         if random.chance(70) {
             takes.push((key, *random.pick(&[1, 1, 2, 5])));
         }
+    }
+    if let (Together::Hold(..), Some(ClusterPlan { tags, .. })) = (operation, cluster) {
+        // A hold needs keys in one slot.
+        let slot = |key: usize| key.checked_rem(tags).unwrap_or(key + 1);
+        let first = takes.first().map(|it| slot(it.0));
+        takes.retain(|it| Some(slot(it.0)) == first);
     }
     (takes.len() > 1).then_some((operation, takes))
 }

@@ -64,6 +64,11 @@ impl World<'_> {
                     ));
                 }
             }
+            let open = process.open_breakers();
+            if !open.is_empty() {
+                let what = format_args!("liveness: process {index}: breakers of {open:?} are open");
+                self.checks.violation(what);
+            }
             if let Some(why) = process.unavailable() {
                 self.checks.violation(format_args!("liveness: process {index}: {why}"));
             }
@@ -105,7 +110,7 @@ impl World<'_> {
                 return;
             }
             // A state from before the clock was set back lasts longer than the denial says.
-            let is_held = self.checks.is_held();
+            let is_held = self.checks.is_held(&key.name);
             // Clocks differ by up to 400 parts per million.
             sleep(after + after / 1000 + Duration::from_millis(3)).await;
             // A denial from the cache does not know what was charged since.
@@ -113,7 +118,7 @@ impl World<'_> {
                 continue;
             }
             let Ok(again) = process.ask(&take).await else { return };
-            if !again.allowed() && !is_held && !self.checks.is_held() {
+            if !again.allowed() && !is_held && !self.checks.is_held(&key.name) {
                 self.checks.violation(format_args!(
                     "honesty: key {} is denied again after {after:?}: {again:?}",
                     key.name.escape_ascii()
@@ -133,7 +138,7 @@ impl World<'_> {
         let units = held * PARTS;
         let span = time_of(limit, units);
         let suits = span <= MOST && time_of(limit, limit.burst().into()) >= LEAST_BURST;
-        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held() {
+        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held(&key.name) {
             return;
         }
         // First, what is there.
