@@ -189,7 +189,7 @@ pub(crate) enum FaultKind {
     RestartServer,
     /// A replica takes over, without what was written in the last `amount` milliseconds.
     FailOver,
-    /// The primary of a shard ends for `span`. After half of it, its replica takes over, without what was written in the last
+    /// The primary of a shard ends for `span`. After half of it, and half a second at most, its replica takes over, without what was written in the last
     /// `amount` milliseconds.
     LosePrimary,
     /// The slot of the key `amount` moves to the shard of a node, key by key.
@@ -326,13 +326,14 @@ impl FaultKind {
 
     /// Whether answers may be fallbacks while it lasts, and a while after it.
     pub(crate) const fn disturbs(self) -> bool {
-        // A slow script begins later.
+        // A slow script begins later, and a primary is replaced before it is back.
         !matches!(
             self,
             Self::FlushScripts
                 | Self::StepClock
                 | Self::MigrateSlot
                 | Self::StaleMap
+                | Self::LosePrimary
                 | Self::SlowScript
         )
     }

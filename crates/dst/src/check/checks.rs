@@ -116,7 +116,7 @@ impl Checks {
         let Some(key) = state.keys.get_mut(key) else { return };
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         key.held_until = key.held_until.max(now) + back;
-        (key.stepped_at, key.steps) = (Some(now), key.steps + 1);
+        key.stepped_at.push(now);
         key.loosen(None, now, self.caching(), &state.paused_until);
         key.admitted.step(now, from, to);
     }
@@ -132,6 +132,11 @@ impl Checks {
     pub(crate) fn connects(&self, process: usize, until: u64) {
         let until_by_process = &mut self.state.lock().connecting_until[process];
         *until_by_process = (*until_by_process).max(until);
+    }
+
+    /// Whether a process sets up a connection, or has since then.
+    pub(crate) fn is_connecting(&self, process: usize, since: u64) -> bool {
+        self.state.lock().is_connecting(process, since)
     }
 
     /// The slot of a key begins to move, or has moved: in between, operations on several keys may have no answer.

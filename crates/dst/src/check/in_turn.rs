@@ -91,7 +91,10 @@ impl CheckState {
         answered: &AnsweredTogether<'_>,
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
-        for &(key, _, cost, _) in &answered.takes {
+        let takes = &answered.takes;
+        let is_take = answered.operation == MultiKeyOperation::Take;
+        // Nothing was sent.
+        for &(key, _, cost, _) in takes.iter().filter(|_| is_take) {
             let Some(key) = self.keys.get_mut(key) else { continue };
             for kind in [Kind::Take(cost), Kind::Other("refund", cost)] {
                 if let Some(asked) = key.asked.get_mut(&(answered.process, kind)) {

@@ -6,7 +6,7 @@ use sluicegate_core::{Answer, Retry, Source, Timestamp};
 
 use super::{
     checks::{CLOCK_ERROR, Checks, TICKS},
-    key_state::{Allowance, KeyState},
+    key_state::KeyState,
 };
 
 /// A request that has waited.
@@ -79,7 +79,9 @@ impl Checks {
     pub(crate) fn is_calm_since(&self, process: usize, key: &[u8], millis: u64) -> bool {
         let state = self.state.lock();
         let is_before = |at: Option<u64>| at.is_none_or(|at| at < millis);
-        let is_calm = |key: &KeyState| is_before(key.stepped_at) && is_before(key.lost_at);
+        let is_calm = |key: &KeyState| {
+            is_before(key.stepped_at.last().copied()) && is_before(key.lost_at)
+        };
         state.disturbed_until < millis
             && state.keys.get(key).is_none_or(is_calm)
             && !state.is_connecting(process, millis)
@@ -116,16 +118,16 @@ impl Checks {
         }
     }
 
-    /// What shapers released is at most the rate, one item that each process had been given a time for, and a capacity for
-    /// each time that the server lost writes or its clock was set.
+    /// What shapers released is at most the rate, and one item that each process had been given a time for. Each time that the
+    /// server lost writes or its clock was set, those items do not count any more, and one item is released at once.
     pub(super) fn check_released(&self) {
         let state = &mut *self.state.lock();
         let excess = state.keys.iter().find_map(|(name, key)| {
             let limit = key.policies.first()?.policy().as_gcra()?;
-            let losses = key.allowances().filter(|it| matches!(it, Allowance::Loss)).count();
-            let burst = u64::from(limit.burst());
+            // An item of each process has a time, and is released at it, whatever the key has become since then.
+            let given = self.processes as u64;
             // The first item, and one for the resolution of timers.
-            let bound = 2 + self.processes as u64 + (losses as u64 + key.steps) * burst;
+            let bound = 2 + given + key.breaks() * (given + 1);
             let excess = key.released.excess(limit, (1, 1));
             (excess > bound).then(|| {
                 format!(

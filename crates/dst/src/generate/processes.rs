@@ -7,6 +7,10 @@ use crate::{
     random::Random,
 };
 
+/// How long faults last, in milliseconds; a primary may be away for longer, since its replica takes over.
+const SPANS: [u64; 5] = [5, 40, 150, 600, 2000];
+const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
+
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
         processes: 1 + random.index(4),
@@ -30,7 +34,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         steps.extend(policy_changes(random, &features, &keys));
     }
     if random.chance(80) {
-        steps.extend(faults(random, &features));
+        steps.extend(faults(random, &features, keys.len(), cluster));
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
@@ -125,22 +129,42 @@ fn together(
 }
 
 /// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.
-fn faults(random: &Random, features: &Features) -> Vec<Step> {
-    let all = FaultKind::ALL.iter().filter(|it| it.0.is_of_processes());
-    let kinds: Vec<_> = all.filter(|_| random.chance(20)).collect();
+fn faults(
+    random: &Random,
+    features: &Features,
+    keys: usize,
+    cluster: Option<ClusterPlan>,
+) -> Vec<Step> {
+    let suits = |kind: FaultKind| {
+        kind.is_of_processes() || cluster.is_some() && kind.is_of_cluster()
+    };
+    let all = FaultKind::ALL.iter().filter(|it| suits(it.0));
+    // Those of clusters are more frequent, because fewer seeds have them.
+    let kinds: Vec<_> =
+        all.filter(|it| random.chance(if it.0.is_of_cluster() { 40 } else { 20 })).collect();
     if kinds.is_empty() {
         return Vec::new();
     }
     let fault = |_| {
         let (kind, _) = **random.pick(&kinds);
-        let span = *random.pick(&[5, 40, 150, 600, 2000]);
+        let spans = if kind == FaultKind::LosePrimary { &LONG_SPANS } else { &SPANS };
+        let span = *random.pick(spans);
         let amount = match kind {
             FaultKind::SlowLink => *random.pick(&[3, 8, 20, 40]),
             FaultKind::StepClock => *random.pick(&[-5000, -200, 200, 5000, 3_600_000]),
+            FaultKind::MigrateSlot => i64::try_from(random.index(keys)).unwrap_or_default(),
+            FaultKind::SlowScript => *random.pick(&[0, 1, 20, 200]),
             _ => *random.pick(&[0, 5, 100, 1000]),
         };
         let (at, process) = (random.between(200, SPAN - 1000), random.index(features.processes));
-        Step { at, process, action: Action::Fault { kind, span, amount } }
+        let action = match cluster {
+            Some(cluster) if kind.is_of_cluster() || kind.is_of_node() && random.chance(80) => {
+                let node = random.index(cluster.nodes());
+                Action::NodeFault { node, kind, span, amount }
+            }
+            _ => Action::Fault { kind, span, amount },
+        };
+        Step { at, process, action }
     };
     (0..random.between(1, 8)).map(fault).collect()
 }

@@ -88,6 +88,12 @@ impl ClusterState {
         self.stale[node] = Some((until, self.map.clone()));
     }
 
+    /// Until when some node knows an old map.
+    pub(super) fn stale_until(&self) -> Instant {
+        let until = self.stale.iter().flatten().map(|it| it.0);
+        until.max().unwrap_or_else(Instant::now)
+    }
+
     /// The map as the node knows it.
     fn map_of(&self, node: usize) -> &SlotMap {
         match &self.stale[node] {

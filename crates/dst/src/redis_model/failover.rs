@@ -9,6 +9,9 @@ use super::{cluster::Migration, servers::Servers, slots::slot_of};
 /// Time until a key is moved again when one of the nodes did not run.
 const MOVE_AGAIN: Duration = Duration::from_millis(10);
 
+/// Time within which a replica takes over.
+const MAX_ELECTION: Duration = Duration::from_millis(500);
+
 impl Servers {
     /// A node ends, and starts again after `span` without the writes of the last `lost`.
     pub(crate) fn restart(&self, node: usize, span: Duration, lost: Duration) {
@@ -48,7 +51,7 @@ impl Servers {
         keys.iter().for_each(|key| self.set_owner(key, replica));
     }
 
-    /// The primary of the shard of `node` ends, and starts again after `span`. After half of it, its replica has taken over,
+    /// The primary of the shard of `node` ends, and starts again after `span`. After half of it, but soon, its replica has taken over,
     /// without what was written in the last `lost` before the end. Returns the primary.
     pub(crate) fn lose_primary(
         self: &Arc<Self>,
@@ -60,14 +63,22 @@ impl Servers {
         let shard = cluster.state.lock().shard(node);
         let primary = cluster.state.lock().map.primaries[shard];
         self.finish_migrations_of(node);
+        let begin = Instant::now();
         self.nodes[primary].restart(span, Duration::ZERO);
-        let (servers, since) = (Arc::clone(self), Instant::now().checked_sub(lost));
+        let elected = (span / 2).min(MAX_ELECTION);
+        self.checks.disturbed(millis(elected));
+        let (servers, since) = (Arc::clone(self), begin.checked_sub(lost));
         tokio::spawn(async move {
-            sleep(span / 2).await;
+            sleep(elected).await;
             let Some(cluster) = &servers.cluster else { return };
-            if cluster.state.lock().map.primaries[shard] == primary {
+            let is_primary = || cluster.state.lock().map.primaries[shard] == primary;
+            if is_primary() {
                 servers.promote(primary, since);
             }
+            // Without a new primary, or while a node sends clients to the old one, keys are not available.
+            let until = if is_primary() { begin + span } else { begin };
+            let until = until.max(cluster.state.lock().stale_until());
+            servers.checks.disturbed(millis(until.saturating_duration_since(Instant::now())));
         });
         primary
     }
@@ -102,6 +113,11 @@ impl Servers {
             sleep(pause).await;
             servers.finish(migration);
         });
+    }
+
+    /// Whether a slot moves.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|it| !it.state.lock().migrations.is_empty())
     }
 
     fn keys_in(&self, slot: u16) -> Vec<Vec<u8>> {
@@ -158,4 +174,8 @@ impl Servers {
         let concerned = migrations.into_iter().filter(|it| it.from == shard || it.to == shard);
         concerned.for_each(|migration| self.finish(migration));
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,13 @@
 //! All servers that processes share: one, or the nodes of a cluster.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use sluicegate_core::{Decision, Timestamp};
@@ -28,6 +35,8 @@ pub(crate) struct Servers {
     pub(super) keys: Vec<Vec<u8>>,
     /// The node that decides on each key of a cluster.
     owners: Mutex<BTreeMap<Vec<u8>, usize>>,
+    /// Commands that a node of a cluster did not run.
+    redirects: AtomicU64,
     pub(super) log: Arc<EventLog>,
     pub(super) checks: Arc<Checks>,
 }
@@ -37,7 +46,8 @@ impl Servers {
     pub(crate) fn single(node: Arc<RedisModel>, keys: Vec<Vec<u8>>) -> Arc<Self> {
         let (log, checks) = (Arc::clone(&node.log), Arc::clone(&node.checks));
         let (nodes, owners) = (vec![node], Mutex::default());
-        Arc::new(Self { nodes, cluster: None, keys, owners, log, checks })
+        let redirects = AtomicU64::new(0);
+        Arc::new(Self { nodes, cluster: None, keys, owners, redirects, log, checks })
     }
 
     /// The nodes of a cluster: primaries, and as many replicas.
@@ -50,8 +60,8 @@ impl Servers {
         let cluster = Cluster::new(nodes.len() / 2, needs_all);
         let map = cluster.state.lock().map.clone();
         let owners = keys.iter().map(|key| (key.clone(), map.node_of(slot_of(key)))).collect();
-        let owners = Mutex::new(owners);
-        Arc::new(Self { nodes, cluster: Some(cluster), keys, owners, log, checks })
+        let (owners, redirects) = (Mutex::new(owners), AtomicU64::new(0));
+        Arc::new(Self { nodes, cluster: Some(cluster), keys, owners, redirects, log, checks })
     }
 
     /// How processes name them.
@@ -182,6 +192,7 @@ impl Servers {
                 self.checks.violation(what);
             }
             _ => {
+                self.redirects.fetch_add(1, Ordering::Relaxed);
                 let keys: Vec<_> = keys.iter().map(|it| it.escape_ascii().to_string()).collect();
                 self.log.add(format_args!("node {node}: {route:?} of {keys:?}"));
             }
@@ -210,6 +221,11 @@ impl Servers {
         (state.map.node_of(slot_of(key)) != node).then(|| {
             "ERR Script attempted to access a non local key in a cluster node".to_owned()
         })
+    }
+
+    /// How many commands nodes of a cluster did not run.
+    pub(crate) fn redirects(&self) -> u64 {
+        self.redirects.load(Ordering::Relaxed)
     }
 
     /// The clock of a node is set.
