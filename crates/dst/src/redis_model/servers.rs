@@ -66,10 +66,11 @@ impl Servers {
 
     /// How processes name them.
     pub(crate) fn url(&self) -> String {
-        let Some(cluster) = &self.cluster else { return "redis://server".to_owned() };
-        let shards = cluster.state.lock().shards();
-        let hosts: Vec<_> =
-            (0..shards).map(|node| format!("{HOST}:{}", usize::from(FIRST_PORT) + node)).collect();
+        if self.cluster.is_none() {
+            return "redis://server".to_owned();
+        }
+        let host = |node| format!("{HOST}:{}", usize::from(FIRST_PORT) + node);
+        let hosts: Vec<_> = (0..self.nodes.len()).map(host).collect();
         format!("redis+cluster://{}", hosts.join(","))
     }
 
