@@ -8,6 +8,7 @@ mod check;
 mod event_log;
 mod explore;
 mod generate;
+mod host;
 mod library;
 mod meter;
 mod network;
@@ -69,7 +70,8 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let mut seeds = Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true, only: None };
+    let mut seeds =
+        Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true, only: None };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {

@@ -30,8 +30,8 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, ServerPlan, Step,
-    TablePlan, Together, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
+    ServerPlan, Step, TablePlan, Together, WaitingHold,
 };
 
 /// More processes than this make no sense.
@@ -149,7 +149,11 @@ impl fmt::Display for Plan {
             writeln!(formatter, "server {unread} {}", if stops { "stop" } else { "drain" })?;
         }
         if let Some(ClusterPlan { shards, tags, needs_all }) = self.cluster {
-            writeln!(formatter, "cluster {shards} {tags} {}", if needs_all { "all" } else { "some" })?;
+            writeln!(
+                formatter,
+                "cluster {shards} {tags} {}",
+                if needs_all { "all" } else { "some" }
+            )?;
         }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
@@ -341,7 +345,10 @@ impl Plan {
             }
             "cluster" => {
                 let (shards, tags) = (words.number()?, words.number()?);
-                ensure!((1..=MAX_SHARDS).contains(&shards), "a cluster has 1 to {MAX_SHARDS} shards");
+                ensure!(
+                    (1..=MAX_SHARDS).contains(&shards),
+                    "a cluster has 1 to {MAX_SHARDS} shards"
+                );
                 let needs_all = match words.word()? {
                     "all" => true,
                     "some" => false,

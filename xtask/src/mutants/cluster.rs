@@ -29,12 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        \"ASK\" => false,\n",
         "        \"ASK\" => true,\n",
     ),
-    mutant(
-        "a MOVED is an error",
-        REPLY,
-        "        \"MOVED\" => true,\n",
-        "",
-    ),
+    mutant("a MOVED is an error", REPLY, "        \"MOVED\" => true,\n", ""),
     mutant(
         "a MOVED is followed to the node that replied",
         CALL,

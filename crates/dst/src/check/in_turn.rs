@@ -6,7 +6,7 @@ use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outc
 
 use super::{
     checks::CheckState,
-    key_state::{Kind, KeysWithCosts},
+    key_state::{KeysWithCosts, Kind},
     multi_key::AnsweredTogether,
 };
 

@@ -79,9 +79,8 @@ impl Checks {
     pub(crate) fn is_calm_since(&self, process: usize, key: &[u8], millis: u64) -> bool {
         let state = self.state.lock();
         let is_before = |at: Option<u64>| at.is_none_or(|at| at < millis);
-        let is_calm = |key: &KeyState| {
-            is_before(key.stepped_at.last().copied()) && is_before(key.lost_at)
-        };
+        let is_calm =
+            |key: &KeyState| is_before(key.stepped_at.last().copied()) && is_before(key.lost_at);
         state.disturbed_until < millis
             && state.keys.get(key).is_none_or(is_calm)
             && !state.is_connecting(process, millis)

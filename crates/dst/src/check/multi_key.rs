@@ -79,7 +79,9 @@ impl Checks {
         let most = deadlines * (self.deadline + TICKS) + answered.paused;
         let problem = match answered.result {
             _ if took > most => Some("liveness: an answer after the deadline"),
-            Ok(answer) if answered.in_turn => self.state.lock().check_in_turn(now, answered, answer),
+            Ok(answer) if answered.in_turn => {
+                self.state.lock().check_in_turn(now, answered, answer)
+            }
             Ok(answer) => self.check_together(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let fails =

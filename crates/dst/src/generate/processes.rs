@@ -135,9 +135,8 @@ fn faults(
     keys: usize,
     cluster: Option<ClusterPlan>,
 ) -> Vec<Step> {
-    let suits = |kind: FaultKind| {
-        kind.is_of_processes() || cluster.is_some() && kind.is_of_cluster()
-    };
+    let suits =
+        |kind: FaultKind| kind.is_of_processes() || cluster.is_some() && kind.is_of_cluster();
     let all = FaultKind::ALL.iter().filter(|it| suits(it.0));
     // Those of clusters are more frequent, because fewer seeds have them.
     let kinds: Vec<_> =

@@ -173,9 +173,7 @@ impl Route {
             Self::Serve => return None,
             Self::Moved(slot, node) => format!("MOVED {slot} {}", at(node)),
             Self::Ask(slot, node) => format!("ASK {slot} {}", at(node)),
-            Self::TryAgain => {
-                "TRYAGAIN Multiple keys request during rehashing of slot".to_owned()
-            }
+            Self::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot".to_owned(),
             Self::CrossSlot => "CROSSSLOT Keys in request don't hash to the same slot".to_owned(),
             Self::Down => "CLUSTERDOWN The cluster is down".to_owned(),
             Self::NotServed => "CLUSTERDOWN Hash slot not served".to_owned(),

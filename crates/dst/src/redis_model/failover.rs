@@ -125,7 +125,8 @@ impl Servers {
     }
 
     fn is_under_way(&self, migration: Migration) -> bool {
-        let contains = |it: &super::cluster::Cluster| it.state.lock().migrations.contains(&migration);
+        let contains =
+            |it: &super::cluster::Cluster| it.state.lock().migrations.contains(&migration);
         self.cluster.as_ref().is_some_and(contains)
     }
 

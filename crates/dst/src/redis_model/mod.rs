@@ -16,6 +16,7 @@ mod server;
 mod servers;
 mod session;
 mod slots;
+mod slow_script;
 
 pub(crate) use self::{
     multi_key_call::MultiKeyCall,

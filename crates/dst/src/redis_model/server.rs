@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::{
     calendars,
     script::{Policies, ReceivedCall, ScriptCall, ScriptOperation, ScriptReply},
+    slow_script::SlowScript,
 };
 use crate::{
     check::Checks,
@@ -23,8 +24,6 @@ use crate::{
     time::HostClock,
 };
 
-/// For how long a slow script waits to be called.
-const ARMED: Duration = Duration::from_secs(1);
 /// For how long the server can lose its last writes.
 const MAX_LOST: Duration = Duration::from_secs(2);
 
@@ -71,11 +70,11 @@ pub(super) struct ServerState {
     /// Connections so far.
     pub(super) sessions: u64,
     /// Does not run before these times, does not exist, accepts no writes, or has no memory.
-    paused_until: Instant,
+    pub(super) paused_until: Instant,
     down_until: Instant,
     down_since: Instant,
     /// A script that is to run for long, or does.
-    slow: Option<SlowScript>,
+    pub(super) slow: Option<SlowScript>,
     read_only_until: Instant,
     full_until: Instant,
 }
@@ -89,18 +88,6 @@ pub(super) struct StoredValue {
     pub(super) shadow: OracleSubject,
     /// Whether another server set the end.
     pub(super) has_moved: bool,
-}
-
-/// A script that runs for long.
-#[derive(Clone, Copy, Debug)]
-struct SlowScript {
-    /// The next script that begins before this time is it.
-    armed_until: Instant,
-    span: Duration,
-    /// The time after which others are told that the server is busy, if there is one.
-    limit: Option<Duration>,
-    /// When it began, and in which session.
-    running: Option<(Instant, u64)>,
 }
 
 #[derive(Debug)]
@@ -248,54 +235,6 @@ impl RedisModel {
     pub(super) fn runs(&self) -> bool {
         let (state, now) = (self.state.lock(), Instant::now());
         now >= state.down_until && now >= state.paused_until
-    }
-
-    /// The next script within a second runs for `span`. After `limit`, if it is not zero, others are told that the server is
-    /// busy.
-    pub(crate) fn slow_script(&self, span: Duration, limit: Duration) {
-        let armed_until = Instant::now() + ARMED;
-        let limit = (!limit.is_zero()).then_some(limit);
-        self.state.lock().slow = Some(SlowScript { armed_until, span, limit, running: None });
-    }
-
-    /// A script runs in a session.
-    pub(super) fn begin_script(&self, session: u64) {
-        let now = Instant::now();
-        if let Some(slow) = &mut self.state.lock().slow
-            && slow.running.is_none()
-            && now < slow.armed_until
-        {
-            slow.running = Some((now, session));
-            self.log.add(format_args!("server: a script takes {:?}", slow.span));
-            self.checks.disturbed(u64::try_from(slow.span.as_millis()).unwrap_or_default());
-        }
-    }
-
-    /// Until when a session waits, because the server is paused or runs a script: before its next command, or (`replies`)
-    /// before its replies.
-    pub(super) fn waits_until(&self, session: u64, replies: bool) -> Instant {
-        let state = self.state.lock();
-        let by_script = state.slow.as_ref().and_then(|slow| {
-            let (begin, by) = slow.running?;
-            let end = begin + slow.span;
-            match slow.limit {
-                _ if by == session => Some(end),
-                _ if replies => None,
-                Some(limit) => Some(end.min(begin + limit)),
-                None => Some(end),
-            }
-        });
-        by_script.map_or(state.paused_until, |until| until.max(state.paused_until))
-    }
-
-    /// Whether commands are refused because a script has been running for too long.
-    pub(super) fn is_busy(&self) -> bool {
-        let now = Instant::now();
-        let is_late = |slow: &SlowScript| {
-            let running = slow.running.zip(slow.limit);
-            running.is_some_and(|((begin, _), limit)| begin + limit <= now && now < begin + slow.span)
-        };
-        self.state.lock().slow.as_ref().is_some_and(is_late)
     }
 
     pub(crate) fn flush_scripts(&self) {

@@ -219,9 +219,8 @@ impl Servers {
             let what = "ERR Script attempted to execute a command while the cluster is down";
             return Some(what.to_owned());
         }
-        (state.map.node_of(slot_of(key)) != node).then(|| {
-            "ERR Script attempted to access a non local key in a cluster node".to_owned()
-        })
+        (state.map.node_of(slot_of(key)) != node)
+            .then(|| "ERR Script attempted to access a non local key in a cluster node".to_owned())
     }
 
     /// How many commands nodes of a cluster did not run.

@@ -71,7 +71,8 @@ impl World<'_> {
                 if self.servers.is_cluster() && !self.has_answer(index, key).await
                     || self.servers.redirects() != redirects
                 {
-                    let what = format_args!("liveness: process {index} asks another node for {name}");
+                    let what =
+                        format_args!("liveness: process {index} asks another node for {name}");
                     self.checks.violation(what);
                 }
                 let is_leased = key.policies[0].settings().lease > 1;
