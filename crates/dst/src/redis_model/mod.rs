@@ -12,6 +12,7 @@ mod failover;
 mod multi_key;
 mod multi_key_call;
 mod script;
+mod serve;
 mod server;
 mod servers;
 mod session;
@@ -21,7 +22,7 @@ mod slow_script;
 pub(crate) use self::{
     multi_key_call::MultiKeyCall,
     script::{Policies, ScriptCall, ScriptOperation},
+    serve::serve,
     server::{Brand, RedisModel},
     servers::Servers,
-    session::serve,
 };

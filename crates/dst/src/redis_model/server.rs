@@ -70,11 +70,11 @@ pub(super) struct ServerState {
     /// Connections so far.
     pub(super) sessions: u64,
     /// Does not run before these times, does not exist, accepts no writes, or has no memory.
-    pub(super) paused_until: Instant,
+    paused_until: Instant,
     down_until: Instant,
     down_since: Instant,
     /// A script that is to run for long, or does.
-    pub(super) slow: Option<SlowScript>,
+    slow: Option<SlowScript>,
     read_only_until: Instant,
     full_until: Instant,
 }
@@ -235,6 +235,33 @@ impl RedisModel {
     pub(super) fn runs(&self) -> bool {
         let (state, now) = (self.state.lock(), Instant::now());
         now >= state.down_until && now >= state.paused_until
+    }
+
+    /// The next script within a second runs for `span`. After `limit`, if it is not zero, the server is busy.
+    pub(crate) fn slow_script(&self, span: Duration, limit: Duration) {
+        self.state.lock().slow = Some(SlowScript::new(span, limit));
+    }
+
+    /// A script runs in a session.
+    pub(super) fn begin_script(&self, session: u64) {
+        let slow = self.state.lock().slow.as_mut().and_then(|it| it.begin(session));
+        if let Some(span) = slow {
+            self.log.add(format_args!("server: a script takes {span:?}"));
+            self.checks.disturbed(u64::try_from(span.as_millis()).unwrap_or_default());
+        }
+    }
+
+    /// Until when a session waits, because the server is paused or runs a script: before its next command, or (`replies`)
+    /// before its replies.
+    pub(super) fn waits_until(&self, session: u64, replies: bool) -> Instant {
+        let state = self.state.lock();
+        let by_script = state.slow.as_ref().and_then(|it| it.waits_until(session, replies));
+        by_script.map_or(state.paused_until, |until| until.max(state.paused_until))
+    }
+
+    /// Whether commands are refused because a script has been running for too long.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.lock().slow.as_ref().is_some_and(SlowScript::is_busy)
     }
 
     pub(crate) fn flush_scripts(&self) {

@@ -1,24 +1,16 @@
-//! A connection to the server: commands in, replies out.
-
-use std::sync::Arc;
+//! A connection to a server, and what its commands do.
 
 use anyhow::Context as _;
 use sha1::{Digest as _, Sha1};
 use sluicegate_core::Timestamp;
 use sluicegate_redis::script::TEST_PREFIX;
-use sluicegate_resp::{Arguments, Parser, Version, Writer};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{Instant, sleep_until},
-};
+use sluicegate_resp::{Version, Writer};
 
 use super::{
     multi_key::MultiKeyReply,
     script::{ScriptReply, number},
     server::{Brand, RedisModel},
-    servers::Servers,
 };
-use crate::network::Stream;
 
 /// A connection of a process.
 #[derive(Debug)]
@@ -30,54 +22,12 @@ pub(super) struct Session {
     pub(super) is_asking: bool,
 }
 
-/// Serves a connection of `process` to a node, until it ends.
-pub(crate) async fn serve(servers: Arc<Servers>, node: usize, process: usize, mut stream: Stream) {
-    let server = Arc::clone(servers.node(node));
-    let mut session = server.new_session(process);
-    let start = server.state.lock().start;
-    let (mut unread, mut parser) = (Vec::new(), Parser::default());
-    loop {
-        let (mut out, mut received) = (Vec::new(), std::mem::take(&mut unread));
-        let mut rest = &mut received[..];
-        let mut arguments = Arguments::new();
-        while let Ok(true) = parser.parse(&mut rest, &mut arguments) {
-            // A paused server runs nothing; what has arrived is run when it continues.
-            server.wait(session.number, false).await;
-            if server.state.lock().start != start || !server.is_up() {
-                return stream.reset();
-            }
-            servers.run(node, &mut session, &arguments, &mut out);
-        }
-        unread = rest.to_vec();
-        if !out.is_empty() {
-            server.wait(session.number, true).await;
-        }
-        if stream.write_all(&out).await.is_err() {
-            return;
-        }
-        if !matches!(stream.read_buf(&mut unread).await, Ok(1..)) {
-            return;
-        }
-    }
-}
-
 impl RedisModel {
     /// The state of a new connection.
     pub(super) fn new_session(&self, process: usize) -> Session {
         let mut state = self.state.lock();
         state.sessions += 1;
         Session { process, number: state.sessions, is_asking: false }
-    }
-
-    /// Waits while the server runs no command of the session, or does not reply to it.
-    async fn wait(&self, session: u64, replies: bool) {
-        loop {
-            let until = self.waits_until(session, replies);
-            if Instant::now() >= until {
-                return;
-            }
-            sleep_until(until).await;
-        }
     }
 
     /// Runs a command, and writes its reply.

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::server::RedisModel;
-
 /// For how long a slow script waits to be called.
 const ARMED: Duration = Duration::from_secs(1);
 
@@ -21,53 +19,41 @@ pub(super) struct SlowScript {
     running: Option<(Instant, u64)>,
 }
 
-impl RedisModel {
+impl SlowScript {
     /// The next script within a second runs for `span`. After `limit`, if it is not zero, others are told that the server is
     /// busy.
-    pub(crate) fn slow_script(&self, span: Duration, limit: Duration) {
-        let armed_until = Instant::now() + ARMED;
+    pub(super) fn new(span: Duration, limit: Duration) -> Self {
         let limit = (!limit.is_zero()).then_some(limit);
-        self.state.lock().slow = Some(SlowScript { armed_until, span, limit, running: None });
+        Self { armed_until: Instant::now() + ARMED, span, limit, running: None }
     }
 
-    /// A script runs in a session.
-    pub(super) fn begin_script(&self, session: u64) {
+    /// A script runs in a session. Returns for how long, if it is the slow one.
+    pub(super) fn begin(&mut self, session: u64) -> Option<Duration> {
         let now = Instant::now();
-        if let Some(slow) = &mut self.state.lock().slow
-            && slow.running.is_none()
-            && now < slow.armed_until
-        {
-            slow.running = Some((now, session));
-            self.log.add(format_args!("server: a script takes {:?}", slow.span));
-            self.checks.disturbed(u64::try_from(slow.span.as_millis()).unwrap_or_default());
+        let is_it = self.running.is_none() && now < self.armed_until;
+        is_it.then(|| {
+            self.running = Some((now, session));
+            self.span
+        })
+    }
+
+    /// Until when a session waits: before its next command, or (`replies`) before its replies.
+    pub(super) fn waits_until(&self, session: u64, replies: bool) -> Option<Instant> {
+        let (begin, by) = self.running?;
+        let end = begin + self.span;
+        match self.limit {
+            _ if by == session => Some(end),
+            _ if replies => None,
+            Some(limit) => Some(end.min(begin + limit)),
+            None => Some(end),
         }
     }
 
-    /// Until when a session waits, because the server is paused or runs a script: before its next command, or (`replies`)
-    /// before its replies.
-    pub(super) fn waits_until(&self, session: u64, replies: bool) -> Instant {
-        let state = self.state.lock();
-        let by_script = state.slow.as_ref().and_then(|slow| {
-            let (begin, by) = slow.running?;
-            let end = begin + slow.span;
-            match slow.limit {
-                _ if by == session => Some(end),
-                _ if replies => None,
-                Some(limit) => Some(end.min(begin + limit)),
-                None => Some(end),
-            }
-        });
-        by_script.map_or(state.paused_until, |until| until.max(state.paused_until))
-    }
-
-    /// Whether commands are refused because a script has been running for too long.
+    /// Whether commands are refused because the script has been running for too long.
     pub(super) fn is_busy(&self) -> bool {
         let now = Instant::now();
-        let is_late = |slow: &SlowScript| {
-            let running = slow.running.zip(slow.limit);
-            running
-                .is_some_and(|((begin, _), limit)| begin + limit <= now && now < begin + slow.span)
-        };
-        self.state.lock().slow.as_ref().is_some_and(is_late)
+        self.running
+            .zip(self.limit)
+            .is_some_and(|((begin, _), limit)| begin + limit <= now && now < begin + self.span)
     }
 }
