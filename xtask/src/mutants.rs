@@ -4,6 +4,7 @@
 //! The code is changed in a copy of the repository, `target/mutants`.
 
 mod algorithms;
+mod cluster;
 mod decisions;
 mod library;
 mod mutant;
@@ -30,9 +31,16 @@ const MUTANT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// All bugs.
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [store::MUTANTS, table::MUTANTS, algorithms::MUTANTS, decisions::MUTANTS, library::MUTANTS]
-        .into_iter()
-        .flatten()
+    [
+        store::MUTANTS,
+        cluster::MUTANTS,
+        table::MUTANTS,
+        algorithms::MUTANTS,
+        decisions::MUTANTS,
+        library::MUTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Plants each bug whose name contains `filter`.

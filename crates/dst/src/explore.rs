@@ -25,6 +25,40 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
+    /// The only kind of plans that is run, if there is one.
+    pub(crate) only: Option<Kind>,
+}
+
+/// What a plan runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With one server.
+    Processes,
+    Cluster,
+    Table,
+    Server,
+}
+
+impl Kind {
+    /// All of them, with their names.
+    pub(crate) const ALL: [(Self, &str); 4] = [
+        (Self::Processes, "processes"),
+        (Self::Cluster, "cluster"),
+        (Self::Table, "table"),
+        (Self::Server, "server"),
+    ];
+
+    const fn of(plan: &Plan) -> Self {
+        if plan.server.is_some() {
+            Self::Server
+        } else if plan.table.is_some() {
+            Self::Table
+        } else if plan.cluster.is_some() {
+            Self::Cluster
+        } else {
+            Self::Processes
+        }
+    }
 }
 
 /// How many runs took place, and their hash.
@@ -42,8 +76,8 @@ struct Totals {
     events: u64,
     /// Equal for equal seeds, in any order of the runs.
     hash: u64,
-    /// Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
-    times: [(u64, Duration); 3],
+    /// Milliseconds of virtual time, and real time: of each kind.
+    times: [(u64, Duration); 4],
     /// The lowest seed with a violation, and the violation.
     violation: Option<(u64, String)>,
 }
@@ -55,7 +89,7 @@ impl Totals {
         {
             self.violation = Some((seed, violation.clone()));
         }
-        let (millis, took) = &mut self.times[ran.kind];
+        let (millis, took) = &mut self.times[ran.kind as usize];
         (*millis, *took) = (*millis + ran.millis, *took + ran.took);
         self.seeds += 1;
         self.events += ran.events;
@@ -66,8 +100,7 @@ impl Totals {
 
 /// A run of a seed.
 struct Ran {
-    /// The index of its kind among the times.
-    kind: usize,
+    kind: Kind,
     millis: u64,
     took: Duration,
     events: u64,
@@ -87,6 +120,9 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed - seeds.first >= seeds.count {
                 break;
+            }
+            if seeds.only.is_some_and(|only| Kind::of(&Plan::from_seed(seed)) != only) {
+                continue;
             }
             let ran = run_seed(seed).inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
@@ -110,11 +146,11 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
         }
         return Ok(None);
     }
-    let [processes, tables, servers] =
+    let [processes, clusters, tables, servers] =
         totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
     println!(
         "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: \
-         processes {processes:.0} times, tables {tables:.0} times, servers {servers:.0} times",
+         processes {processes:.0} times, clusters {clusters:.0} times, tables {tables:.0} times, servers {servers:.0} times",
         totals.seeds,
         seeds.first,
         totals.events,
@@ -135,7 +171,7 @@ fn run_seed(seed: u64) -> Result<Ran> {
     {
         violation.get_or_insert_with(|| "two runs differ".to_owned());
     }
-    let kind = if plan.server.is_some() { 2 } else { usize::from(plan.table.is_some()) };
+    let kind = Kind::of(&plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
     Ok(Ran { kind, millis, took, events, hash, violation })
 }

@@ -8,6 +8,7 @@ mod check;
 mod event_log;
 mod explore;
 mod generate;
+mod host;
 mod library;
 mod meter;
 mod network;
@@ -32,7 +33,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::Output,
-    explore::{Seeds, Summary, explore},
+    explore::{Kind, Seeds, Summary, explore},
     outcome::RunOutcome,
     plan::Plan,
 };
@@ -41,13 +42,14 @@ use crate::{
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KIND]
        cargo xtask dst --replay SEED [--html FILE | --svg FILE]
        cargo xtask dst --script FILE [--html FILE | --svg FILE]
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
+  --only KIND    leaves out the seeds that run no processes (with one server), cluster, table, or server
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
@@ -69,7 +71,8 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let mut seeds = Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true };
+    let mut seeds =
+        Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true, only: None };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
     let mut expected = None;
     let mut words = arguments.iter();
@@ -84,6 +87,11 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--from" => seeds.first = number()?,
             "--minutes" => seeds.minutes = number()?,
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
+            "--only" => {
+                let value = value()?;
+                let kind = Kind::ALL.iter().find(|it| it.1 == value);
+                seeds.only = Some(kind.with_context(|| format!("invalid --only `{value}`"))?.0);
+            }
             "--no-shrink" => seeds.shrinks = false,
             "--expect" => expected = Some(value()?),
             "--replay" => replayed = Some(Plan::from_seed(number()?)),

@@ -168,10 +168,12 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         Action::UsePolicy { .. } => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
         Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),
-        Action::Fault { span, .. } => ("fault", step.to_string(), *span),
+        Action::Fault { span, .. } | Action::NodeFault { span, .. } => {
+            ("fault", step.to_string(), *span)
+        }
     };
     let of_process = match step.action {
-        Action::Fault { kind, .. } => kind.is_of_one_process(),
+        Action::Fault { kind, .. } | Action::NodeFault { kind, .. } => kind.is_of_one_process(),
         _ => true,
     };
     let lane = if plan.table.is_none() && of_process { step.process as u64 + 1 } else { 0 };

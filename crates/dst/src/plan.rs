@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) processes: usize,
     /// How long a process repeats a denial from its cache, in milliseconds.
     pub(crate) denial_cache: u64,
+    /// A cluster instead of the server that the processes share.
+    pub(crate) cluster: Option<ClusterPlan>,
     /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
     /// A server of Sluicegate instead of the processes, which are then its clients.
@@ -30,6 +32,23 @@ impl Plan {
     /// Whether processes share a server of Redis.
     pub(crate) const fn has_processes(&self) -> bool {
         self.table.is_none() && self.server.is_none()
+    }
+}
+
+/// A cluster, with a replica for each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterPlan {
+    pub(crate) shards: usize,
+    /// The hash tags that the names of keys have in turn; 0: none.
+    pub(crate) tags: usize,
+    /// Whether no key is served while a shard has no primary.
+    pub(crate) needs_all: bool,
+}
+
+impl ClusterPlan {
+    /// Primaries and replicas.
+    pub(crate) const fn nodes(&self) -> usize {
+        2 * self.shards
     }
 }
 
@@ -102,6 +121,8 @@ pub(crate) enum Action {
     Revisit { flood: usize, first: usize, count: usize },
     /// Something goes wrong, for `span` milliseconds.
     Fault { kind: FaultKind, span: u64, amount: i64 },
+    /// The same to one node of a cluster, or between it and a process.
+    NodeFault { node: usize, kind: FaultKind, span: u64, amount: i64 },
 }
 
 /// A hold that a request opens once it fits.
@@ -168,6 +189,15 @@ pub(crate) enum FaultKind {
     RestartServer,
     /// A replica takes over, without the writes of the last `amount` milliseconds.
     FailOver,
+    /// The primary of a shard ends for `span`. After half of it, at most half a second, its replica takes over, without the writes of the
+    /// last `amount` milliseconds.
+    LosePrimary,
+    /// The slot of the key `amount` moves to the shard of a node, key by key.
+    MigrateSlot,
+    /// A node of a cluster learns of no change of the slots.
+    StaleMap,
+    /// The next script runs for `span` milliseconds. After `amount`, if it is not zero, the server replies that it is busy.
+    SlowScript,
     /// The server drops its scripts.
     FlushScripts,
     /// The server accepts no writes.
@@ -201,7 +231,7 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 23] = [
+    pub(crate) const ALL: [(Self, &str); 27] = [
         (Self::CutRequests, "cut-requests"),
         (Self::CutReplies, "cut-replies"),
         (Self::Cut, "cut"),
@@ -211,6 +241,10 @@ impl FaultKind {
         (Self::PauseServer, "pause-server"),
         (Self::RestartServer, "restart-server"),
         (Self::FailOver, "fail-over"),
+        (Self::LosePrimary, "lose-primary"),
+        (Self::MigrateSlot, "migrate-slot"),
+        (Self::StaleMap, "stale-map"),
+        (Self::SlowScript, "slow-script"),
         (Self::FlushScripts, "flush-scripts"),
         (Self::ReadOnly, "read-only"),
         (Self::OutOfMemory, "out-of-memory"),
@@ -244,7 +278,19 @@ impl FaultKind {
 
     /// Whether it happens to processes and their server.
     pub(crate) const fn is_of_processes(self) -> bool {
-        matches!(self, Self::StepClock) || !self.is_of_table()
+        matches!(self, Self::StepClock) || !self.is_of_table() && !self.is_of_cluster()
+    }
+
+    /// Whether it happens only to nodes of clusters.
+    pub(crate) const fn is_of_cluster(self) -> bool {
+        matches!(self, Self::LosePrimary | Self::MigrateSlot | Self::StaleMap)
+    }
+
+    /// Whether it happens to one node of a cluster, or between a process and it.
+    pub(crate) const fn is_of_node(self) -> bool {
+        let is_of_process =
+            matches!(self, Self::PauseProcess | Self::RestartProcess | Self::CloseProcess);
+        self.is_of_cluster() || self.is_of_processes() && !is_of_process
     }
 
     /// Whether it happens to a client of a server of Sluicegate: a client that is paused does not read, one that closes connects
@@ -281,7 +327,16 @@ impl FaultKind {
 
     /// Whether answers may be fallbacks while it lasts, and a while after it.
     pub(crate) const fn disturbs(self) -> bool {
-        !matches!(self, Self::FlushScripts | Self::StepClock)
+        // A slow script begins later, and a primary is replaced before it is back.
+        !matches!(
+            self,
+            Self::FlushScripts
+                | Self::StepClock
+                | Self::MigrateSlot
+                | Self::StaleMap
+                | Self::LosePrimary
+                | Self::SlowScript
+        )
     }
 }
 

@@ -16,8 +16,12 @@
 //! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
 //! stops after the last step, or with `drain` once it is idle.
 //!
+//! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
+//! no primary, no key is served, or with `some` only its keys are not.
+//!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
-//! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
+//! and a process, and then operations on keys by their numbers, or a fault with its span and amount; `node-fault` has the number of
+//! a node before them.
 
 use std::{fmt, str::FromStr};
 
@@ -26,12 +30,14 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, ServerPlan, Step,
-    TablePlan, Together, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
+    ServerPlan, Step, TablePlan, Together, WaitingHold,
 };
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
+/// Nor more shards.
+const MAX_SHARDS: usize = 8;
 
 impl fmt::Display for Request {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,6 +101,9 @@ impl fmt::Display for Step {
             Action::Fault { kind, span, amount } => {
                 write!(formatter, "fault {kind} {span} {amount}")
             }
+            Action::NodeFault { node, kind, span, amount } => {
+                write!(formatter, "node-fault {node} {kind} {span} {amount}")
+            }
         }
     }
 }
@@ -138,6 +147,13 @@ impl fmt::Display for Plan {
         }
         if let Some(ServerPlan { unread, stops }) = self.server {
             writeln!(formatter, "server {unread} {}", if stops { "stop" } else { "drain" })?;
+        }
+        if let Some(ClusterPlan { shards, tags, needs_all }) = self.cluster {
+            writeln!(
+                formatter,
+                "cluster {shards} {tags} {}",
+                if needs_all { "all" } else { "some" }
+            )?;
         }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
@@ -213,13 +229,22 @@ impl<'a> Words<'a> {
                 count: self.number()?,
             },
             "fault" => {
-                let word = self.word()?;
-                let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
-                let (kind, _) = *kind.with_context(|| format!("invalid fault `{word}`"))?;
+                let kind = self.fault()?;
                 Action::Fault { kind, span: self.number()?, amount: self.number()? }
+            }
+            "node-fault" => {
+                let (node, kind) = (self.number()?, self.fault()?);
+                Action::NodeFault { node, kind, span: self.number()?, amount: self.number()? }
             }
             other => bail!("invalid step `{other}`"),
         })
+    }
+
+    fn fault(&mut self) -> Result<FaultKind> {
+        let word = self.word()?;
+        let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
+        let (kind, _) = *kind.with_context(|| format!("invalid fault `{word}`"))?;
+        Ok(kind)
     }
 
     fn permit(&mut self, is_kept_alive: bool) -> Result<PermitPlan> {
@@ -272,6 +297,7 @@ impl FromStr for Plan {
             seed: 0,
             processes: 1,
             denial_cache: 1000,
+            cluster: None,
             table: None,
             server: None,
             keys: Vec::new(),
@@ -316,6 +342,19 @@ impl Plan {
                     other => bail!("invalid `{other}`: expected `stop` or `drain`"),
                 };
                 self.server = Some(ServerPlan { unread, stops });
+            }
+            "cluster" => {
+                let (shards, tags) = (words.number()?, words.number()?);
+                ensure!(
+                    (1..=MAX_SHARDS).contains(&shards),
+                    "a cluster has 1 to {MAX_SHARDS} shards"
+                );
+                let needs_all = match words.word()? {
+                    "all" => true,
+                    "some" => false,
+                    other => bail!("invalid `{other}`: expected `all` or `some`"),
+                };
+                self.cluster = Some(ClusterPlan { shards, tags, needs_all });
             }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
@@ -368,6 +407,11 @@ impl Plan {
                 ensure!(policies(*key) > 0, "unknown key");
             }
             Action::Revisit { .. } => ensure!(self.table.is_some(), "a flood needs a table"),
+            Action::NodeFault { node, kind, .. } => {
+                let nodes = self.cluster.map_or(0, |it| it.nodes());
+                ensure!(self.has_processes() && *node < nodes, "unknown node `{node}`");
+                ensure!(kind.is_of_node(), "`{kind}` does not happen to a node");
+            }
             Action::Fault { kind, .. } if self.server.is_some() => {
                 ensure!(kind.is_of_client(), "`{kind}` does not happen to a client");
             }
@@ -401,6 +445,7 @@ mod tests {
             ("10 0 request 0 steal 1", "invalid operation `steal`"),
             ("10 0 fault flood 1 1", "invalid fault `flood`"),
             ("10 0 use-policy 0 1", "unknown key or policy"),
+            ("10 0 node-fault 0 fail-over 1 1", "unknown node `0`"),
             ("x 0 request 0 take 1", "invalid number `x`"),
         ] {
             let error = format!("{head}{line}").parse::<Plan>().unwrap_err();

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     event_log::Output,
-    plan::{Action, Plan},
+    plan::{Action, FaultKind, Plan},
     run::run,
 };
 
@@ -145,6 +145,11 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         | Action::Push { key, .. }
         | Action::UsePolicy { key, .. }
         | Action::Flood { key, .. } => change(key),
-        Action::Revisit { .. } | Action::Fault { .. } => {}
+        Action::NodeFault { kind: FaultKind::MigrateSlot, amount, .. } => {
+            let mut key = usize::try_from(*amount).unwrap_or_default();
+            change(&mut key);
+            *amount = i64::try_from(key).unwrap_or_default();
+        }
+        Action::Revisit { .. } | Action::Fault { .. } | Action::NodeFault { .. } => {}
     }
 }

@@ -65,6 +65,19 @@ impl HostClock {
         Self { time, drift, state: Mutex::new(state) }
     }
 
+    /// The clocks of the nodes of a cluster. They differ by milliseconds, or by up to three seconds.
+    pub(crate) fn of_cluster(time: VirtualTime, random: &Random, nodes: usize) -> Vec<Self> {
+        let first = Self::new(time, random);
+        let apart = *random.pick(&[5_000, 50_000, 3_000_000]);
+        let start = first.state.lock().start;
+        let other = |_| {
+            let start = start + random.below(apart).cast_signed();
+            let state = Mutex::new(ClockState { start, last: (0, 0) });
+            Self { time, drift: random.below(401).cast_signed() - 200, state }
+        };
+        (0..nodes).map(other).collect()
+    }
+
     /// Its time.
     pub(crate) fn now(&self) -> Timestamp {
         let mut state = self.state.lock();
