@@ -1,5 +1,5 @@
 //! Records the commit and its date for `sluicegate version`. Both are the same for every build of a commit.
-//! `SLUICEGATE_BUILD_COMMIT` and `SOURCE_DATE_EPOCH` replace what Git says; outside of Git both are unknown.
+//! `SLUICEGATE_BUILD_COMMIT` and `SOURCE_DATE_EPOCH` override Git; outside of Git both are unknown.
 
 use std::{env, process::Command};
 
@@ -23,10 +23,10 @@ fn main() {
     println!("cargo::rustc-env=BUILD_TARGET={target}");
 }
 
-/// What Git prints about the repository of this file, if it is in one of its own.
+/// Git's output about the repository of this file, if it is in one of its own.
 fn git(arguments: &[&str]) -> Option<String> {
     let top = Command::new("git").args(["rev-parse", "--show-prefix"]).output().ok()?;
-    // In somebody's vendor folder, the commit would be that of another project.
+    // In a vendor folder, the commit would be that of another project.
     if !top.status.success() || top.stdout.trim_ascii() != b"crates/cli/" {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Any bytes, read as an access log: see `check_log.rs` for what must hold.
+//! Any bytes, read as an access log: see `check_log.rs` for the checks.
 #![no_main]
 
 #[path = "../../crates/simulator/tests/it/check_log.rs"]

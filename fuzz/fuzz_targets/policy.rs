@@ -1,4 +1,4 @@
-//! Any bytes, read as a policy: see `check_policy` for what must hold.
+//! Any bytes, read as a policy: see `check_policy` for the checks.
 #![no_main]
 
 #[allow(dead_code, reason = "another target runs the other check")]

@@ -1,4 +1,4 @@
-//! Any bytes, read as RESP: see `check.rs` for what must hold.
+//! Any bytes, read as RESP: see `check.rs` for the checks.
 #![no_main]
 
 #[path = "../../crates/resp/tests/it/check.rs"]

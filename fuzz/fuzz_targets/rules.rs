@@ -1,4 +1,4 @@
-//! Any bytes, read as a rules file: see `check_rules` for what must hold.
+//! Any bytes, read as a rules file: see `check_rules` for the checks.
 #![no_main]
 
 #[path = "../../crates/rules/tests/it/check.rs"]

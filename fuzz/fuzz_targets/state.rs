@@ -1,4 +1,4 @@
-//! Any bytes, read as the state of a key: see `check_state` for what must hold.
+//! Any bytes, read as the state of a key: see `check_state` for the checks.
 #![no_main]
 
 #[allow(dead_code, reason = "another target runs the other check")]

@@ -1,4 +1,4 @@
-//! Any bytes, read as a trace: see `check_trace.rs` for what must hold.
+//! Any bytes, read as a trace: see `check_trace.rs` for the checks.
 #![no_main]
 
 #[path = "../../crates/simulator/tests/it/check_trace.rs"]

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::{python, shell, workspace};
 
-/// What the crate `bench` can be told to run.
+/// Comparisons that the crate `bench` can run.
 const COMPARISONS: [&str; 12] = [
     "memory",
     "resp",

@@ -1,5 +1,5 @@
-//! `cargo xtask chaos`: the store and the module on Redis and Valkey while servers, networks, clocks and
-//! processes fail, in the full sizes, and a table of what was measured.
+//! `cargo xtask chaos`: the store and the module on Redis and Valkey while servers, networks, clocks and processes
+//! fail, in the full sizes, and a table of their figures.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::{
     soak::{self, Tests},
 };
 
-/// What the tests read from the environment, and the full sizes.
+/// The sizes that the tests read from the environment.
 const SIZES: [(&str, &str); 23] = [
     ("SLUICEGATE_CALLS", "200000"),
     ("SLUICEGATE_DEMOTED_MS", "5000"),

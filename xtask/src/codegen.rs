@@ -1,6 +1,6 @@
-//! `cargo xtask codegen`: makes the committed Rust of the protos anew.
+//! `cargo xtask codegen`: generates the committed Rust code of the protos.
 //!
-//! The test that finds what has drifted does it. So nothing else waits for the compiler of protos.
+//! The test that finds drift does it, so that only that test compiles the compiler of protos.
 
 use anyhow::Result;
 

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use crate::{shell, workspace};
 
-/// Makes `command` use the build of the simulation. It has a flag for the seed of what tokio does in a random order, and
-/// is apart from the usual builds, which the flag would throw away.
+/// Makes `command` use the build of the simulation. It has a flag for the seed of tokio's random choices, and its own
+/// target folder, because the flag would invalidate the usual builds.
 pub(crate) fn use_build(command: &mut Command) {
     command.env("RUSTFLAGS", "--cfg tokio_unstable");
     command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(command.args(arguments))
 }
 
-/// Runs the first seeds.
+/// Runs the first seeds, whose runs must be the same on every machine.
 pub(crate) fn run_first(seeds: u32) -> Result<()> {
-    run(&["--from", "0", "--seeds", &seeds.to_string()])
+    run(&["--seeds", &seeds.to_string(), "--jobs", "2", "--expect", "crates/dst/first-seeds.txt"])
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask figures`: draws the pictures of the documentation, and writes what its commands
-//! print. That they are up to date is a test of the crate `cli`, which does the same without writing.
+//! `cargo xtask figures`: draws the pictures of the documentation, and writes the output of its commands. A test of
+//! the crate `cli` checks that they are up to date, without writing.
 
 use anyhow::Result;
 

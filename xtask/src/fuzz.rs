@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
             // are found without it.
             command.args(["--sanitizer", "none"]);
         }
-        // What is found goes to the first folder; the committed corpus is only read.
+        // New inputs go to the first folder; the committed corpus is only read.
         let found = root.join("target/fuzz-corpus").join(target);
         fs::create_dir_all(&found)?;
         command.arg(target).arg(found).arg(root.join("fuzz/corpus").join(target));
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The target, if one is given, and for how long.
+/// The target, if one is given, and the seconds.
 fn parse<'a>(arguments: &[&'a str]) -> Result<(Option<&'a str>, u64)> {
     let (target, rest) = match arguments {
         [target, rest @ ..] if !target.starts_with('-') => (Some(*target), rest),
@@ -57,7 +57,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Option<&'a str>, u64)> {
         ["--seconds", seconds] => seconds
             .parse()
             .with_context(|| format!("--seconds `{seconds}` is not a whole number of seconds"))?,
-        _ => bail!("`{}` is not understood; `[TARGET] [--seconds N]` would do", rest.join(" ")),
+        _ => bail!("unknown arguments `{}`: expected `[TARGET] [--seconds N]`", rest.join(" ")),
     };
     Ok((target, seconds))
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_and_a_time_may_be_given() {
+    fn parse_accepts_a_target_and_a_time() {
         assert_eq!(parse(&[]).unwrap(), (None, 60));
         assert_eq!(parse(&["resp"]).unwrap(), (Some("resp"), 60));
         assert_eq!(parse(&["--seconds", "5"]).unwrap(), (None, 5));

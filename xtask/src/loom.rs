@@ -16,7 +16,7 @@ pub(crate) fn run() -> Result<()> {
     leases(5_000)
 }
 
-/// Leases under so many random schedules of threads.
+/// Leases under `schedules` random schedules of threads.
 pub(crate) fn leases(schedules: u32) -> Result<()> {
     let root = workspace::root();
     let mut command = shell::cargo();

@@ -4,6 +4,7 @@
 //! The code is changed in a copy of the repository, `target/mutants`.
 
 mod algorithms;
+mod cluster;
 mod decisions;
 mod library;
 mod mutant;
@@ -25,14 +26,21 @@ use crate::{shell, workspace};
 
 /// Seeds that each mutant gets.
 const SEEDS: u64 = 10_000;
-/// How long its seeds may take.
-const MOST: Duration = Duration::from_mins(10);
+/// Time limit for its seeds.
+const MUTANT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// All bugs.
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [store::MUTANTS, table::MUTANTS, algorithms::MUTANTS, decisions::MUTANTS, library::MUTANTS]
-        .into_iter()
-        .flatten()
+    [
+        store::MUTANTS,
+        cluster::MUTANTS,
+        table::MUTANTS,
+        algorithms::MUTANTS,
+        decisions::MUTANTS,
+        library::MUTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Plants each bug whose name contains `filter`.
@@ -102,7 +110,7 @@ fn explore(copy: &Path) -> Result<Option<u64>> {
     let Some(status) = status else {
         child.kill()?;
         child.wait()?;
-        bail!("it was still running after {} minutes", MOST.as_secs() / 60);
+        bail!("it was still running after {} minutes", MUTANT_TIMEOUT.as_secs() / 60);
     };
     if status.success() {
         return Ok(None);
@@ -113,11 +121,11 @@ fn explore(copy: &Path) -> Result<Option<u64>> {
     Ok(Some(seed + 1))
 }
 
-/// How a program ended; `None` if it has not within [`MOST`].
+/// How a program ended; `None` if it has not within [`MUTANT_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "a program that a bug keeps from ending is stopped")]
 fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
     let begin = Instant::now();
-    while begin.elapsed() < MOST {
+    while begin.elapsed() < MUTANT_TIMEOUT {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
@@ -126,7 +134,8 @@ fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Copies the files that git knows; those that did not change keep their times, so that they are not built again.
+/// Copies the files under version control; those that did not change keep their times, so that they are not built
+/// again.
 fn copy_sources(root: &Path, copy: &Path) -> Result<()> {
     let mut list = Command::new("git");
     let files = shell::output(list.current_dir(root).arg("ls-files")).context("git failed")?;

@@ -42,10 +42,10 @@ const TOOLS: [&str; 27] = [
     "uvicorn==0.54.0",
     "uvloop==0.23.0",
 ];
-/// arq asks for an older `redis`, but works with this one.
+/// arq requires an older `redis`, but works with this one.
 const ARQ: [&str; 2] = ["--no-deps", "arq==0.28.0"];
 
-/// What a test run has come to.
+/// The result of a test run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Tested {
     Passed,
@@ -69,9 +69,10 @@ pub(crate) fn test() -> Result<Tested> {
     let mut maturin = maturin(&tools);
     let wheel = build(maturin.args(["--profile", "dev"]), &folder().join("wheel"))?;
     let python = fresh(&[&tools, &arq], &wheel)?;
+    // The program is a part of it. Built alone, its dependencies have other features, and are compiled again.
     let mut program = shell::cargo();
     program.current_dir(workspace::root());
-    shell::run(program.args(["build", "--locked", "-p", "sluicegate-cli"]))?;
+    shell::run(program.args(["test", "--workspace", "--locked", "--no-run"]))?;
 
     let package = workspace::root().join("bindings/python");
     let pytest = |arguments: &[&str]| {
@@ -131,7 +132,7 @@ pub(crate) fn release_wheel(
     build(&mut maturin, folder)
 }
 
-/// What is built.
+/// The kind of wheel to build.
 fn folder() -> PathBuf {
     workspace::root().join("target/python")
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask screenshots`: the pictures of the dashboard that the documentation shows, from a
-//! test that serves, asks and looks.
+//! `cargo xtask screenshots`: the pictures of the dashboard in the documentation, from a test that runs a server with
+//! traffic and a browser.
 
 use std::fs;
 

@@ -1,5 +1,4 @@
-//! `cargo xtask soak`: the tests of faults and bounds in their full sizes, and a table of what they
-//! measured.
+//! `cargo xtask soak`: the tests of faults and bounds in their full sizes, and a table of their figures.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{shell, workspace};
 
-/// What the tests read from the environment, and the full sizes.
+/// The sizes that the tests read from the environment.
 const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_AUTH_TRIES", "1000000"),
     ("SLUICEGATE_BIG_STATE", "300000"),

@@ -30,7 +30,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.step("tidy", tidy::run);
     shell::announce("cargo xtask docs: links and words; its tests are among those that follow");
     steps.step("docs", docs::check);
-    // Apart, so that the summary tells the time of compiling from that of the tests.
+    // Apart, so that the summary distinguishes the time of compiling from that of the tests.
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));
@@ -47,7 +47,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {
         let mut bench = bench::command(package, name, &["--quick"]);
-        // What they depend on is there already, in its release profile.
+        // Their dependencies have been built already, in its release profile.
         dst::use_build(&mut bench);
         steps.run(&mut bench);
     }
@@ -139,7 +139,7 @@ impl Steps {
         bail!("these steps failed:\n  {}", failed.join("\n  "))
     }
 
-    /// What ran and for how long, and what did not run.
+    /// The steps with their times, and those that did not run.
     fn summary(&self) -> String {
         let mut text = String::from("\n   time  result  step\n");
         for Step { name, time, outcome } in &self.ended {

@@ -15,7 +15,7 @@ const FILES: [&str; 1] = ["envoy/service/ratelimit/v3/rls.proto"];
 const DESCRIPTORS: &str = "descriptors.bin";
 
 #[test]
-fn what_is_committed_is_what_the_protos_say() {
+fn codegen_output_equals_the_committed_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proto");
     let committed = root.join("src/generated");
     let fresh = generate(&root.join("proto"));

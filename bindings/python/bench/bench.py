@@ -39,13 +39,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-# Every candidate admits so many a minute: more than a round asks for.
+# Every candidate admits this many per minute: more than a round requests.
 LIMIT = 1_000_000
 ROUNDS = 7
 KEYS = itertools.count()
 
 Round = Callable[[int], float]
-"""Makes so many calls, and returns the seconds that they took."""
+"""Makes a number of calls, and returns the seconds that they took."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ def main() -> None:
             print(*pool.map(lambda number: report(limiter, number), range(4)), sep="\n")
         print(tokens(limiter), "tokens left")
         both = limiter.take_all([("{llm}:requests", LOGIN), ("{llm}:tokens", "gcra:1/1s", 2)])
-        print("binds:", both.key, dict(both.headers()))
+        print("binding key:", both.key, dict(both.headers()))
 
 
 if __name__ == "__main__":

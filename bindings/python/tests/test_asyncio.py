@@ -1,4 +1,4 @@
-"""Tasks that are cancelled, event loops that come and go, and what is left of them."""
+"""Tasks that are cancelled, event loops that are closed, and the state that they leave."""
 
 import asyncio
 import gc

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sluicegate import Limiter, ManualClock, OperationError, PolicyError, StoreError, aio
 
-# What a store in another process cannot decide is an error there as well.
+# A store in another process returns the same errors.
 ERRORS = (OperationError, PolicyError, StoreError)
 
 
@@ -15,7 +15,7 @@ def micros(count):
 
 class Replay:
     """A history of one key, replayed. Python ends a hold by its object: `next_step` returns a call, or None if the step does
-    nothing, and ends the history at one that Python cannot ask for."""
+    nothing, and ends the history at one that Python cannot express."""
 
     def __init__(self, limiter, key):
         self.limiter, self.key, self.holds, self.kept = limiter, key, {}, []
@@ -41,7 +41,7 @@ class Replay:
         return step.answer is None or bool(step.answer[0])
 
     def check(self, step, result):
-        """Compares what a call has returned, or the error that it has raised, with the answer of the oracle."""
+        """Compares the result of a call, or the error that it has raised, with the answer of the oracle."""
         if isinstance(result, ERRORS):
             assert step.answer is None, step
         elif step.operation == "hold":
@@ -50,7 +50,7 @@ class Replay:
             if result:
                 self.holds[step.id] = (result, step.policy, step.wait)
         elif step.operation in ("settle", "renew") and not result and result.never:
-            # The process knows of holds that it has ended, and does not ask.
+            # The process remembers the holds that it has ended, and sends no request for them.
             assert step.answer[0] == 0 and step.answer[3] == -1, step
         elif step.operation != "reset":
             assert result.integers() == step.answer, step
@@ -97,7 +97,7 @@ def total(histories):
 
 
 def in_memory(histories):
-    """A store in memory forgets what has recovered, and so does not follow a clock that steps back."""
+    """A store in memory drops keys that have recovered, and therefore does not follow a clock that steps back."""
     found = [it for it in histories if all(a.now <= b.now for a, b in zip(it, it[1:]))]
     assert len(found) > len(histories) / 4
     return found
@@ -145,7 +145,7 @@ async def test_histories_on_redis_with_asyncio_decide_as_oracle(histories, hold_
 
 
 @pytest.mark.parametrize("operation", ["take", "hold", "settle"])
-def test_a_wrong_answer_is_noticed(hold_histories, operation):
+def test_oracle_wrong_answer_is_detected(hold_histories, operation):
     def noticed(history):
         step = next((step for step in history if step.operation == operation and step.answer and step.answer[0]), None)
         if step is None or replay(Limiter.in_memory(clock=(clock := ManualClock())), clock, "key", history) <= history.index(step):

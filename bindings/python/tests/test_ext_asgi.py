@@ -92,7 +92,7 @@ async def test_store_that_is_down_answers_as_the_policy_says():
     assert (await client(limiter, Policy(POLICY, on_error="allow")).get("/")).status_code == 200
 
 
-async def test_two_applications_share_a_store(redis_url):
+async def test_limiter_is_shared_by_two_applications(redis_url):
     one, other = (client(aio.Limiter.connect(redis_url), name="shared") for _ in range(2))
     is_allowed(await one.get("/"), 1, "shared")
     is_allowed(await other.get("/"), 0, "shared")

@@ -41,7 +41,7 @@ class Ran:
 
 
 def run(app, ran, count, *tasks):
-    """Runs a worker until so many calls have run."""
+    """Runs a worker until `count` calls have run."""
     with start_worker(app, pool="solo", perform_ping_check=False):
         for task, args in tasks:
             task.delay(*args)
@@ -49,7 +49,7 @@ def run(app, ran, count, *tasks):
 
 
 def test_tasks_run_in_order_and_take_their_units_once(app):
-    # The clock stands still: each unit that is taken can be read afterwards.
+    # The clock does not advance: each unit that is taken can be read afterwards.
     limiter, ran = Limiter.in_memory(clock=ManualClock()), Ran()
 
     @app.task(shared=False, base=limited(limiter, QUEUE, key=lambda user, number: user))

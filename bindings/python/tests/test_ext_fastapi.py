@@ -74,7 +74,7 @@ def test_clients_behind_proxies_cannot_forge_their_address():
     assert statuses == [200, 200, 429]
 
 
-def test_two_applications_share_a_store(redis_url):
+def test_limiter_is_shared_by_two_applications(redis_url):
     one, other = (client(RateLimit(aio.Limiter.connect(redis_url, timeout=20), POLICY, name="fastapi")) for _ in range(2))
     is_allowed(one.get("/limited"), 1, "fastapi")
     is_allowed(other.get("/limited"), 0, "fastapi")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import requests
 from sluicegate import Denied, Limiter, ManualClock, Policy, SettingsError, aio
-from sluicegate.ext._pause import asked
+from sluicegate.ext._pause import requested_pause
 from sluicegate.ext.httpx import AsyncPacedTransport, PacedTransport
 from sluicegate.ext.requests import PacedAdapter
 
@@ -82,11 +82,11 @@ def test_pauses_of_several_do_not_add_up():
     transport = clock.replace(PacedTransport(Limiter.in_memory(clock=clock.clock), POLICY, transport=third_party))
     pace, headers = transport._pace, httpx.Headers({"Retry-After": "5"})
     for _ in range(3):
-        pace.run(transport._limiter, pace.heeds("api", 429, headers))
+        pace.run(transport._limiter, pace.start_pause("api", 429, headers))
     pace.run(transport._limiter, pace.waits("api"))
     assert clock.slept == [5.0]
     for after in ("5", "8", "2"):
-        pace.run(transport._limiter, pace.heeds("api", 429, httpx.Headers({"Retry-After": after})))
+        pace.run(transport._limiter, pace.start_pause("api", 429, httpx.Headers({"Retry-After": after})))
     pace.run(transport._limiter, pace.waits("api"))
     assert clock.slept == [5.0, 8.0]
 
@@ -99,7 +99,7 @@ def test_request_lines_up_again_if_a_pause_began_while_it_waited():
     steps = pace.waits("api")
     assert next(steps)[0] == "peek"
     assert steps.send(limiter.peek(b"pause:api", "gcra:1000/1s:burst=1"))[0] == "wait"
-    pace.run(limiter, pace.heeds("api", 429, httpx.Headers({"Retry-After": "3"})))
+    pace.run(limiter, pace.start_pause("api", 429, httpx.Headers({"Retry-After": "3"})))
     assert steps.send(limiter.take("api", POLICY))[0] == "peek"
     paused = limiter.peek(b"pause:api", "gcra:1000/1s:burst=1")
     assert steps.send(paused)[0] == "peek"
@@ -157,13 +157,13 @@ def test_pause_is_at_most_max_pause():
     ],
 )
 def test_pause_is_what_the_response_asks_for(status, headers, seconds):
-    assert asked(status, headers) == seconds
+    assert requested_pause(status, headers) == seconds
 
 
 def test_points_in_time_become_spans():
     date = email.utils.formatdate(time.time() + 60, usegmt=True)
-    assert 50 < asked(503, {"retry-after": date}) <= 60
-    assert 50 < asked(200, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time() + 60))}) <= 60
+    assert 50 < requested_pause(503, {"retry-after": date}) <= 60
+    assert 50 < requested_pause(200, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time() + 60))}) <= 60
 
 
 async def test_coroutines_are_paced_and_paused():

@@ -16,7 +16,7 @@ READ = 13
 
 
 def provider(usage=25, status=200, delivered=None):
-    """A provider that says that each call has used so many tokens."""
+    """A provider that reports the same usage for each call."""
 
     def answer(request):
         body = json.loads(request.content)
@@ -137,15 +137,15 @@ async def test_coroutines_settle_with_the_usage_of_their_responses():
 
 
 async def test_call_that_is_cancelled_gives_its_tokens_back():
-    limiter, asked = aio.Limiter.in_memory(), asyncio.Event()
+    limiter, started = aio.Limiter.in_memory(), asyncio.Event()
 
     async def never(_):
-        asked.set()
+        started.set()
         await asyncio.Event().wait()
 
     calls = client(limiter, httpx.MockTransport(never))
     task = asyncio.create_task(calls.chat.completions.create(model="m", messages=MESSAGES))
-    await asked.wait()
+    await started.wait()
     assert used(Limiter(limiter._native)) == (1, READ + 1024)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -21,7 +21,7 @@ def stores(redis_url):
 
 def run(code, *arguments, deadline=60):
     """Runs a program, whose errors and whose end by a signal are failures."""
-    # Newer versions warn of each fork beside threads, which is what some of these are about.
+    # Newer versions warn of each fork beside threads, which some of these tests need.
     warnings = ["-W", "ignore:This process:DeprecationWarning"]
     command = [sys.executable, "-X", "faulthandler", *warnings, "-c", code, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=deadline)

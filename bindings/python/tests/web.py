@@ -1,4 +1,4 @@
-"""What the tests of all frameworks compare."""
+"""The common comparisons of the tests of all frameworks."""
 
 import json
 
@@ -32,7 +32,7 @@ def is_denied(response, name="default"):
 
 
 def is_undecided(response):
-    """Whether a response says that no decision was made."""
+    """Whether a response reports that no decision was made."""
     assert response.status_code == 503, response.text
     assert values(response, "Content-Type") == ["application/problem+json"]
     assert values(response, "RateLimit") == []

@@ -173,7 +173,7 @@ fn compare(
     Ok(())
 }
 
-/// Opens so many holds of one key.
+/// Opens `count` holds of one key.
 fn open(connection: &mut Connection, policy: &str, count: u32) -> io::Result<()> {
     for index in 0..count {
         let line = format!("SG.HOLD holds {policy} open-hold-of-{index:03} TTL 3600000000");

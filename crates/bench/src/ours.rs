@@ -29,7 +29,7 @@ pub(crate) fn serve(rules: Option<PathBuf>) -> io::Result<Addresses> {
                 (Some((Ipv4Addr::LOCALHOST, 0).into()), None);
             config.rules.extend(rules);
             let server = Server::bind(config).await?;
-            // The receiver may be gone.
+            // The receiver may have been dropped.
             let _ = sender.send((server.local_addr()?, server.http_addr()));
             server.run(std::future::pending()).await
         })

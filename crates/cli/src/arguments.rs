@@ -154,7 +154,7 @@ pub(crate) struct Key {
     pub(crate) connection: Connection,
 }
 
-/// A policy, or the name of one that the server knows.
+/// A policy, or the name of one on the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Named(pub(crate) String);
 

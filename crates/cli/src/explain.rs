@@ -1,4 +1,4 @@
-//! `policy`: what a policy allows, explained.
+//! `policy`: explains policies.
 
 use std::{io::Write, time::Duration};
 
@@ -21,7 +21,7 @@ pub(crate) fn explain(policies: &[Policy], out: &mut impl Write) -> anyhow::Resu
     Ok(())
 }
 
-/// The canonical form and what it means, limit by limit, then together.
+/// The canonical form and its meaning, for each limit, then for all together.
 pub(crate) fn in_words(policy: &Policy) -> String {
     let mut out = format!("{policy}\n");
     let line = |out: &mut String, label: &str, text: &str| {
@@ -73,7 +73,7 @@ pub(crate) fn in_words(policy: &Policy) -> String {
     out
 }
 
-/// A second, each period and a day, shortest first, with what to call them.
+/// A second, each period and a day, shortest first, with their names.
 fn spans(policy: &Policy) -> Vec<(u64, String)> {
     let mut spans = periods(policy);
     spans.extend([SECOND, DAY]);

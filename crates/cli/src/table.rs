@@ -11,7 +11,7 @@ pub(crate) const BUSIEST: usize = 10;
 /// Maximum length of a key in characters.
 const MAX_KEY_CHARS: usize = 40;
 
-/// A duration, rounded up to what is worth reading.
+/// A duration, rounded up to a readable precision.
 pub(crate) fn words(duration: Duration) -> String {
     span(as_micros(duration))
 }

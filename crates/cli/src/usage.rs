@@ -66,7 +66,7 @@ impl Origins<'_> {
         Some(Origin::File(path.display().to_string(), setting.line))
     }
 
-    /// What a message calls the setting, and what stands before the message.
+    /// The name of the setting in a message, and the prefix of the message.
     pub(crate) fn call(&self, name: &str) -> (String, String) {
         match self.of(name) {
             Some(Origin::Environment(variable)) => (String::new(), variable),
@@ -81,7 +81,7 @@ impl Origins<'_> {
         anyhow!("{before}{}", invalid(&called, name, value, expected))
     }
 
-    /// What a person can correct, for what clap found.
+    /// Converts clap's error to one that names the correction.
     pub(crate) fn explain(&self, error: &Error) -> anyhow::Error {
         let text = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.clone(),
@@ -154,7 +154,7 @@ impl Origins<'_> {
         anyhow!("{before}{}", invalid(&called, name.trim_start_matches('-'), value, expected))
     }
 
-    /// As [`Origins::call`], for a flag or for what stands in a fixed place.
+    /// As [`Origins::call`], for a flag or a positional argument.
     fn called(&self, argument: &str) -> (String, String) {
         match argument.strip_prefix("--") {
             Some(name) => self.call(name),
@@ -169,7 +169,7 @@ impl Origins<'_> {
         anyhow!("unknown {what} `{word}`: did you mean `{near}`?")
     }
 
-    /// The command whose help lists what is known.
+    /// The command whose help lists the valid values.
     fn help(&self) -> String {
         let mut path = vec![self.command.get_name().to_owned()];
         let mut command = self.command;
@@ -225,7 +225,7 @@ fn variable(command: &Command, name: &str) -> Option<String> {
         .or_else(|| command.get_subcommands().find_map(|it| variable(it, name)))
 }
 
-/// Environment variables that are called like ours and are not.
+/// Environment variables with the prefix of Sluicegate that are not its own.
 pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
     let mut known = Vec::new();
     variables(command, &mut known);

@@ -110,8 +110,8 @@ pub enum Action<'a, P> {
         /// Whether a hold is settled with 0 when its client disconnects.
         session: bool,
     },
-    /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision with the
-    /// index of the key that binds behind it, and the decision of each key.
+    /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision followed
+    /// by the index of the binding key, and the decision of each key.
     TakeAll {
         /// The takes: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
         takes: Vec<TakeRequest<'a, P>>,
@@ -119,7 +119,7 @@ pub enum Action<'a, P> {
         operation: MultiKeyOperation<'a>,
         /// The time.
         at: Option<Timestamp>,
-        /// How long it waits until all keys have room: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
+        /// How long it waits until all keys have free units: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
         timeout: Duration,
     },
     /// Resets `key`. The reply is 1 if it had state, otherwise 0.

@@ -26,7 +26,7 @@ pub enum CommandError {
         .0.syntax()
     )]
     Arity(&'static CommandSpec),
-    /// A command on several keys with more or fewer takes than its `n` says.
+    /// A command on several keys with more or fewer takes than its `n`.
     #[error(
         "ERR wrong number of arguments for '{}' command; {announced} announced and {given} given{}; \
          expected {}",

@@ -4,8 +4,8 @@ use sluicegate_core::MultiKeyDecision;
 
 use crate::{command::ReplyWriter, decision_format::IntegersWriter};
 
-/// Writes the reply to an operation on several keys: an array of the decision, with the index of the key that binds
-/// behind its integers, and of the decision on each key.
+/// Writes the reply to an operation on several keys: an array of the decision, followed by the index of the binding
+/// key, and of the decision on each key.
 pub fn write_multi_key(taken: &MultiKeyDecision, writer: &mut (impl IntegersWriter + ReplyWriter)) {
     writer.array(1 + taken.each.len());
     let [allowed, limit, remaining, retry, reset, delay, binding] = taken.decision.to_integers();

@@ -1,4 +1,4 @@
-//! Texts of foreign errors, for use in ours.
+//! Texts of foreign errors, for use in errors of Sluicegate.
 
 use std::fmt;
 

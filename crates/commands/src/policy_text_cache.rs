@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn get_texts_with_equal_bytes_are_told_apart() {
+    fn get_texts_that_join_to_equal_bytes_are_distinct() {
         let cache = &mut Cache::new();
         let ways = [
             PolicyText::Text(b"gcra:30/1m"),

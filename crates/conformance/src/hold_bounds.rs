@@ -16,7 +16,7 @@ const DAY: u64 = 86_400 * SECOND;
 /// Checks values at the bounds of their domains, settles of another key's id, and steps back of the clock.
 ///
 /// # Panics
-/// If the subject answers otherwise than `SEMANTICS.md` says, or an error changes a key.
+/// If an answer of the subject differs from `SEMANTICS.md`, or an error changes a key.
 pub fn check_hold_bounds(subject: &mut impl HoldSubject) {
     check_ids(subject);
     check_ttls(subject);
@@ -31,7 +31,7 @@ fn check_lost_units_return(subject: &mut impl HoldSubject) {
     let (key, mut draw) = (b"bounds:lost", SeededRng::new(5));
     let (mut now, mut expiries) = (0, Vec::new());
     for number in 0_u32..200 {
-        // The first five find room; each other one waits for the next expiry.
+        // The first five fit; each later one waits for the next expiry.
         if expiries.len() == 5 {
             let (first, _) = expiries.iter().enumerate().min_by_key(|it| it.1).expect("five");
             let expires: u64 = expiries.swap_remove(first);
@@ -165,7 +165,7 @@ fn check_steps_back(subject: &mut impl HoldSubject) {
         assert!(denied.retry() >= Some(Retry::After(Duration::from_secs(60))), "{text}");
         let opened = apply(subject, key, policy, 50 * SECOND, hold(b"a", 5)).expect("a decision");
         assert!(opened.allowed() && opened.remaining == 1, "{text}: it is open");
-        // Under a rate, what was used stays used.
+        // Under a rate, usage remains.
         let rate = text.contains('h');
         let settled = apply(subject, key, policy, 40 * SECOND, settle(b"a")).expect("a decision");
         assert!(settled.allowed(), "{text}");
@@ -203,11 +203,11 @@ fn id_of(number: usize) -> [u8; 4] {
     units(number as u64).to_be_bytes()
 }
 
-/// Checks that a key that stores [`full_ledger`] under `policy` opens no hold more, and changes nothing then.
-/// The policy has room for more units.
+/// Checks that a key that stores [`full_ledger`] under `policy` opens no further hold, and changes nothing then. The
+/// policy has more units free.
 ///
 /// # Panics
-/// If a hold more is opened, or the key changes.
+/// If a further hold is opened, or the key changes.
 pub fn check_full_ledger(
     subject: &mut impl HoldSubject,
     key: &[u8],

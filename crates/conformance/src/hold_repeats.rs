@@ -1,7 +1,8 @@
 //! Operations on holds that arrive several times.
 //!
-//! A client that misses a reply sends the operation again until it has one, and begins the next operation on that hold
-//! only then. So the copies of a hold arrive before the first copy of its settle; all other copies arrive in any order.
+//! A client that misses a reply sends the operation again until it has one, and only then begins the next operation
+//! on that hold. Therefore the copies of a hold arrive before the first copy of its settle; all other copies arrive
+//! in any order.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ struct Stream {
     id: Vec<u8>,
     cost: u32,
     ttl: Duration,
-    /// What is settled; `None` for a stream that is lost.
+    /// The units of the settle; `None` for a stream that is lost.
     settled: Option<Option<u32>>,
 }
 
@@ -62,11 +63,11 @@ enum Kind {
     Settle { is_first: bool },
 }
 
-/// Checks that operations on holds that arrive one to three times charge as much as each charges once: what was used, and
-/// what lost streams held. Returns the number of operations, and of their copies.
+/// Checks that operations on holds that arrive one to three times charge the same as single ones: the units used, and
+/// those held by lost streams. Returns the number of operations, and of their copies.
 ///
 /// # Panics
-/// If a sum differs, a copy of a hold is denied, or a settle answers otherwise than it should.
+/// If a sum differs, a copy of a hold is denied, or a settle has an unexpected answer.
 pub fn check_repeated_holds(
     subject: &mut impl HoldSubject,
     seeds: std::ops::Range<u64>,

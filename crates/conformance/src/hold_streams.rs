@@ -1,4 +1,4 @@
-//! Streams that hold units and settle what they used: some are killed, some settle late, and operations arrive twice.
+//! Streams that hold units and settle their usage: some are killed, some settle late, and operations arrive twice.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -16,7 +16,7 @@ const POLICIES: [(&str, &str); 3] = [
     ("sliding-counter:4294967295/366d,concurrency:65536/1m", "sliding-counter:4294967295/366d"),
 ];
 
-/// What became of the streams of [`check_hold_streams`].
+/// The results of the streams of [`check_hold_streams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamCounts {
@@ -56,8 +56,8 @@ enum Kind {
     Settle,
 }
 
-/// Checks that what is charged is what settled streams used and what expired ones held, to the unit, at 20 times and at the
-/// end.
+/// Checks that the units charged are those used by settled streams and those held by expired ones, to the unit, at 20
+/// times and at the end.
 ///
 /// # Panics
 /// If a sum differs, or an operation finds a hold open that is not, or the reverse.
@@ -70,7 +70,7 @@ pub fn check_hold_streams(subject: &mut impl HoldSubject, count: usize) -> Strea
         (0..count).map(|number| stream(&mut draw, number, &mut arrivals)).collect();
     arrivals.sort_unstable();
     let mut counts = StreamCounts::default();
-    // Streams that may be open, and what is charged, by key.
+    // Streams that may be open, and charged units, by key.
     let mut open: HashSet<usize> = HashSet::new();
     let mut charged = [0_u64; POLICIES.len()];
     let check_every = arrivals.len() / 20 + 1;
@@ -194,7 +194,7 @@ fn name(key: usize) -> Vec<u8> {
     format!("streams:{key}").into_bytes()
 }
 
-/// Checks what is held and charged of each key.
+/// Checks the held and charged units of each key.
 fn check_sums(
     subject: &mut impl HoldSubject,
     policies: &[[Policy; 2]; POLICIES.len()],

@@ -1,7 +1,7 @@
 //! Readable traces: operations on one key, line by line, with the expected results.
 //!
 //! ```text
-//! # a spent burst returns one unit per interval
+//! # gcra: a spent burst returns one unit per interval
 //! policy gcra:10/1s:burst=3
 //! 0ms take 3 -> allow remaining=0 reset=300ms
 //! 99ms take 1 -> deny retry=1ms

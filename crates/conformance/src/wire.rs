@@ -105,7 +105,7 @@ pub fn ask_all_over_the_wire<V>(
     }
     let mut parts = arrays(&ask(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())?);
     let mut all = parts.remove(0);
-    let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("the key that binds");
+    let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("the binding key");
     let decision = |reply: &Vec<i64>| {
         Decision::from_integers(reply).unwrap_or_else(|| panic!("not a decision: {reply:?}"))
     };

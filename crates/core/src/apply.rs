@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// A reserve under a policy with a limit that cannot say when a later request would pass.
+    /// A reserve under a policy with a limit that cannot compute when a later request would pass.
     #[error(
         "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
          leaky-queue"
@@ -29,17 +29,17 @@ pub enum OperationError {
     Concurrency,
 }
 
-/// Applies `operation` to what is kept of a key, under `policy`, at `now`.
+/// Applies `operation` to the entry of a key, under `policy`, at `now`.
 ///
-/// `entry` is `None` for a key never used or fully recovered, and is left so where nothing need be
-/// kept. A denied request leaves it as it was, unless the policy has changed since it was written
-/// (then it is carried over) or denied requests count (`count=all`).
+/// `entry` is `None` for a key that is unused or fully recovered, and stays `None` where nothing need be stored. A
+/// denied request leaves it as it was, unless the policy has changed since it was written (then the entry is
+/// migrated) or denied requests count (`count=all`).
 ///
 /// [`apply_hold`](crate::apply_hold) applies the operations on holds.
 ///
 /// # Errors
-/// [`OperationError`] for [`Operation::Reserve`] where a limit is of another machine than gcra, and for all that take or
-/// give back units under a policy with a `concurrency` limit; the entry is then untouched.
+/// [`OperationError`] for [`Operation::Reserve`] if a limit is not of the gcra family, and for all operations that
+/// take or give back units under a policy with a `concurrency` limit; the entry is then untouched.
 pub fn apply(
     policy: &Policy,
     entry: &mut Option<Entry>,
@@ -88,7 +88,7 @@ impl Policy {
     }
 }
 
-/// The everyday case, several times faster: a take under one limit of the gcra family.
+/// The fast path, several times faster: a take under one limit of the gcra family.
 fn take_of_one(
     gcra: &Gcra,
     policy: &Policy,
@@ -112,9 +112,9 @@ fn take_of_one(
 pub(crate) struct Key<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
-    /// The entry after holds of it have expired, if any have. It takes the place of `entry` where that is stored.
+    /// The entry after holds of it have expired, if any have. It is used instead of `entry` where that is stored.
     expired: Option<Entry>,
-    /// What each limit reads of the entry, where that was written under another policy; else nothing.
+    /// The migrated state of each limit, if the entry was written under another policy; else empty.
     migrated: Vec<MigratedState>,
     entry: &'a mut Option<Entry>,
 }
@@ -131,7 +131,7 @@ impl<'a> Key<'a> {
         Self { policy, now, expired, migrated, entry }
     }
 
-    /// What is kept of the key, after the expired holds.
+    /// The entry of the key, after the expired holds.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.expired.as_ref().or(self.entry.as_ref())
     }
@@ -162,7 +162,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// Changes the entry, after it was migrated to the policy, and keeps the outcome. A policy of only `concurrency`
+    /// Changes the entry, after it was migrated to the policy, and stores the result. A policy of only `concurrency`
     /// limits leaves the policy of the entry as it is.
     pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
         if self.migrated.is_empty()
@@ -202,7 +202,7 @@ impl<'a> Key<'a> {
             self.charge(cost);
             return self.decision(outcome, cost);
         }
-        self.note_denial(cost);
+        self.record_denial(cost);
         let retry = self.wait(cost);
         self.decision(Outcome::Deny { retry }, cost)
     }
@@ -212,8 +212,9 @@ impl<'a> Key<'a> {
         self.store(|limit, state| limit.charge(state, now, cost))
     }
 
-    /// Records a request of `cost` that was denied, where that counts, and keeps what was carried over and what has expired.
-    pub(crate) fn note_denial(&mut self, cost: u32) {
+    /// Records a request of `cost` that was denied, where that counts, and stores the migrated state and the expired
+    /// holds.
+    pub(crate) fn record_denial(&mut self, cost: u32) {
         let now = self.now;
         if self.policy.limits().iter().any(Limit::count_all) {
             self.store(|limit, state| {
@@ -226,7 +227,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether a request of `cost` would pass, and what it would be told.
+    /// Whether a request of `cost` would pass, and the outcome to return.
     pub(crate) fn outcome(&self, cost: u32) -> Outcome {
         match self.wait(cost) {
             Retry::NOW => Outcome::Allow { delay: self.delay() },
@@ -248,8 +249,7 @@ impl<'a> Key<'a> {
 
     fn reserve(&mut self, cost: u32, max_wait: u64) -> Decision {
         let (now, holds) = (self.now, self.holds());
-        // What each limit asks the caller to wait: until it would pass and, in a queue, until
-        // those before it have gone.
+        // The wait of each limit: until it would pass and, in a queue, until the requests before it have gone.
         let needs = |(limit, state): (&Limit, &State)| {
             if cost > limit.capacity() {
                 return Retry::Never;
@@ -273,12 +273,12 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Allowed, with the key as it stands.
+    /// Allowed, with the current state of the key.
     pub(crate) fn answer(&self) -> Decision {
         self.decision(Outcome::Allow { delay: Duration::ZERO }, 0)
     }
 
-    /// `outcome` of a request of `cost`, with the key as it stands.
+    /// `outcome` of a request of `cost`, with the current state of the key.
     pub(crate) fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
         let holds = self.holds();
         let binding = match outcome {
@@ -298,7 +298,7 @@ impl<'a> Key<'a> {
         )
     }
 
-    /// `outcome`, which the limit at `binding` determined, with the key as it stands.
+    /// `outcome`, which the limit at `binding` determined, with the current state of the key.
     pub(crate) fn decision_of(&self, outcome: Outcome, binding: usize) -> Decision {
         let (holds, now) = (self.holds(), self.now);
         let limits = || self.limits();

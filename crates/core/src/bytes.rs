@@ -1,6 +1,6 @@
-//! Numbers as bytes, little-endian: what the byte forms of all algorithms are made of.
+//! Numbers as bytes, little-endian: the parts of the byte forms of all algorithms.
 //!
-//! Invariant: nothing is allocated by a length that the bytes merely claim.
+//! Invariant: a length that the bytes merely claim allocates nothing.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const FLAGS: u8 = 0xf0;
 /// No time in a state lies beyond the last timestamp and the longest debt.
 pub(crate) const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 
-/// Bytes that are not a state which this version can read. Its text is what a key "holds".
+/// Bytes that are not a state that this version can read. The text completes "key `k` has ...".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -36,7 +36,7 @@ pub enum StateError {
     Damaged(&'static str),
 }
 
-/// What a limit begins with.
+/// The header of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// Which algorithm, and which form of its parameters.

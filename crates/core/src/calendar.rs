@@ -83,7 +83,7 @@ impl Calendar {
     /// The name of the zone that is meant where none is given.
     pub(crate) const UTC: &'static str = "UTC";
 
-    /// `None` for a zone that the bundled database doesn't know.
+    /// `None` for a zone that is not in the bundled database.
     pub(crate) fn new(unit: CalendarUnit, zone: &str) -> Option<Self> {
         let zone = jiff::tz::TimeZoneDatabase::bundled().get(zone).ok()?;
         let name = zone.iana_name()?.into();

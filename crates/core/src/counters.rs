@@ -26,7 +26,7 @@ macro_rules! store_counters {
             corrupt,
             /// Decisions of the store by its module, not by a script.
             module,
-            /// Scripts sent in full, because the server did not know them.
+            /// Scripts sent in full, because the server did not have them.
             scripts_sent,
             /// Operations that were redirected to another node of the cluster.
             redirects,

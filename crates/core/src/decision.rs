@@ -34,7 +34,7 @@ pub struct Decision {
     pub outcome: Outcome,
     /// Capacity of the binding limit, in units.
     pub limit: u32,
-    /// How many requests of cost 1 would pass right after this one, at the same instant.
+    /// Number of requests of cost 1 that would pass right after this one, at the same instant.
     pub remaining: u32,
     /// Time until the key is unused again, rounded up to whole microseconds.
     pub reset_after: Duration,
@@ -71,7 +71,7 @@ impl Retry {
     /// Passes immediately.
     pub(crate) const NOW: Self = Self::After(Duration::ZERO);
 
-    /// Would pass after so many microseconds.
+    /// Would pass after `micros` microseconds.
     pub(crate) const fn after_micros(micros: u64) -> Self {
         Self::After(Duration::from_micros(micros))
     }

@@ -1,25 +1,25 @@
-//! What a limit allows, in words.
+//! The description of a limit in words.
 
 use crate::human;
 
-/// What a limit allows, in words that follow the labels "at once", "sustained" and "denied".
+/// A limit in words that follow the labels "at once", "sustained" and "denied".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
-    /// What an idle key admits at once: "16 units after idling".
+    /// The units that an idle key admits at once: "16 units after idling".
     pub at_once: String,
     /// The rate that it admits for ever: "30 units per 1m: one each 2s".
     pub sustained: String,
-    /// What a denied client waits for: "waits 2s at most for 1 unit, 32s for 16".
+    /// The wait of a denied client: "waits 2s at most for 1 unit, 32s for 16".
     pub denied: String,
 }
 
-/// Behind what a denied client waits for, where denied requests may be recorded.
+/// The text after the wait of a denied client, if denied requests may be recorded.
 pub(crate) const fn counting_denied(all: bool) -> &'static str {
     if all { "; denied requests count too, and extend the wait" } else { "" }
 }
 
-/// What a bucket of `size` units admits at once.
+/// The units that a bucket of `size` units admits at once.
 pub(crate) fn bucket_at_once(size: u32, borrow: bool) -> String {
     let units = human::units(size.into());
     let more = if borrow { "; one request may take more, if 1 unit is available" } else { "" };

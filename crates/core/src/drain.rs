@@ -1,8 +1,8 @@
-//! When a debt is paid back if holds are charged one after the other, as they expire.
+//! The time at which a debt is paid back if holds are charged one after the other, as they expire.
 //!
-//! A debt `d` that is paid back at one tick a tick becomes `max(d, t) + u` where `u` ticks are charged at `t`. Over all holds
-//! that is the larger of two: the debt with all charges, and what follows from the holds alone, which is `owed` here. It
-//! changes little as holds come and go at the end, and so is kept with the ledger.
+//! A debt `d` that is paid back at one tick a tick becomes `max(d, t) + u` when `u` ticks are charged at `t`. Over
+//! all holds that is the larger of two: the debt with all charges, and the debt of the holds alone, which is `owed`
+//! here. It changes little as holds come and go at the end, and is therefore stored with the ledger.
 
 /// How long a limit takes to pay back units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) struct DrainRate {
     pub(crate) ticks_per_micro: u64,
 }
 
-/// What is owed after the last of some holds, which expire one after the other, if nothing was before the first.
+/// The debt after the last of some holds, which expire one after the other, if there was none before the first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
     rate: DrainRate,
@@ -43,7 +43,7 @@ impl Drain {
         Some(())
     }
 
-    /// Removes the hold that was added last. `None` if what was owed before is not known.
+    /// Removes the hold that was added last. `None` if the debt before it is unknown.
     pub(crate) fn remove_newest(&mut self) -> Option<()> {
         self.owed = self.owed_before.take()?;
         Some(())
@@ -54,8 +54,8 @@ impl Drain {
         rate == self.rate
     }
 
-    /// What is owed in ticks from `now` on, in microseconds, at which no hold has expired; `None` if that does not fit in 64
-    /// bits.
+    /// The debt in ticks from `now` on, in microseconds, at which no hold has expired; `None` if that does not fit in
+    /// 64 bits.
     #[inline]
     pub(crate) fn owed(&self, now: u64) -> Option<u64> {
         let ticks = |micros: u64| micros.checked_mul(self.rate.ticks_per_micro);

@@ -1,10 +1,10 @@
-//! The byte form of an [`Entry`]: what is kept of a key outside a process.
+//! The byte form of an [`Entry`]: the state of a key outside a process.
 //!
-//! Laid out so that Lua reads it with `struct.unpack` and exact doubles: all numbers little-endian
-//! and of a width that what stands before them tells. `docs/state-format.md` is the specification, byte by byte.
+//! Laid out so that Lua reads it with `struct.unpack` and exact doubles: all numbers are little-endian, and earlier
+//! fields determine their width. `docs/state-format.md` is the specification, byte by byte.
 //!
-//! Invariants: what is decoded equals what was encoded; any bytes decode to an entry or to an
-//! error, never to a guess; nothing is allocated by a length that the bytes merely claim.
+//! Invariants: decoding an encoded entry gives an equal one; any bytes decode to an entry or to an error, never to a
+//! guess; a length that the bytes merely claim allocates nothing.
 
 use crate::{
     algorithm::{Limit, State},
@@ -63,7 +63,7 @@ impl Entry {
         out
     }
 
-    /// How many bytes [`encode`](Self::encode) makes, which it does not make.
+    /// The length of the bytes that [`encode`](Self::encode) returns.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let mut logs = 0;
@@ -76,10 +76,10 @@ impl Entry {
         out.0.len() + logs + self.ledger().map_or(0, Ledger::encoded_len)
     }
 
-    /// The entry that `bytes` say.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// [`StateError`] for what a later version wrote, and for anything that is no state.
+    /// [`StateError`] for an entry of a later version, and for any other bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut input = Reader(bytes);
         let version = match input.byte() {

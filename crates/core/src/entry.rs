@@ -12,12 +12,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is in use of one limit.
+/// Usage of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Units in use, rounded up.
     pub used: u64,
-    /// How many requests of cost 1 this limit would still pass at once.
+    /// Number of requests of cost 1 that this limit would still pass at once.
     pub remaining: u32,
     /// The time until nothing is in use.
     pub reset_after: Duration,
@@ -28,7 +28,7 @@ pub(crate) type States = SmallVec<[State; 1]>;
 
 /// All state of a key, with the policy that it was written under.
 ///
-/// Only [`apply`](crate::apply) makes one. Stores keep it as it is, or as bytes
+/// Only [`apply`](crate::apply) makes one. Stores store it as it is, or as bytes
 /// ([`Entry::encode`](crate::Entry::encode)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -39,7 +39,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a key that was never used, for stores that keep bytes: no [`apply`](crate::apply) makes one.
+    /// The entry of an unused key, for stores that store bytes: no [`apply`](crate::apply) makes one.
     #[must_use]
     pub fn unused(policy: &Policy) -> Self {
         Self { policy: policy.clone(), states: smallvec![State::None; policy.limits().len()] }
@@ -57,7 +57,7 @@ impl Entry {
         &self.policy
     }
 
-    /// Each limit of the policy with what is in use of it at `now`, in the order written.
+    /// Each limit of the policy with its usage at `now`, in the order written.
     pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
         let charged = self.has_expired_holds(now).then(|| self.clone().after_expiries(now));
         let charged = charged.map(|entry| entry.unwrap_or_else(|| Self::unused(&self.policy)));
@@ -81,10 +81,10 @@ impl Entry {
         holds.filter(move |hold| hold.expires > now.as_micros())
     }
 
-    /// How long the entry must be kept from `now` on; zero when it may be forgotten.
+    /// How long the entry must be stored from `now` on; zero when it may be dropped.
     ///
-    /// This is the `reset_after` of its policy, and longer for a log that keeps events for a later
-    /// rule (`keep`).
+    /// This is the `reset_after` of its policy, and longer for a log that stores events for a later
+    /// policy (`keep`).
     #[must_use]
     pub fn lifetime(&self, now: Timestamp) -> Duration {
         let holds = OpenHolds(self.ledger());
@@ -126,9 +126,9 @@ impl Entry {
         }
     }
 
-    /// The entry of a key that has used so many units in a window that began at `start`, under a policy of
-    /// one fixed window ([`FixedWindow::try_take`](crate::FixedWindow::try_take)); `None` under any other, and where
-    /// nothing is used.
+    /// The entry of a key that has used `used` units in a window that began at `start`, under a policy of one fixed
+    /// window ([`FixedWindow::try_take`](crate::FixedWindow::try_take)); `None` under any other, and if nothing is
+    /// used.
     #[must_use]
     pub fn with_window(policy: &Policy, start: Timestamp, used: u64) -> Option<Self> {
         policy.as_window().filter(|_| used > 0)?;
@@ -169,7 +169,7 @@ impl Entry {
     /// Whether the entry may be forgotten: its [`lifetime`](Self::lifetime) is over.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
-        // An open hold is enough to know.
+        // An open hold alone keeps the entry.
         self.ledger().is_none_or(|ledger| ledger.last_expiry() <= now.as_micros())
             && self.lifetime(now).is_zero()
     }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_after_a_hold_has_expired_charges_it_or_gives_its_room_back() {
+    fn usage_after_a_hold_has_expired_charges_it_or_frees_its_units() {
         for (policy, expected) in [("concurrency:9/1h", (2, 7)), ("fixed-window:9/1h", (5, 4))] {
             let (policy, mut entry) = (policy.parse().unwrap(), None);
             for (id, cost, millis) in [(b"a", 2, 60_000), (b"b", 3, 1)] {

@@ -1,7 +1,8 @@
-//! Holds: room that is taken now, and paid for when it is known what was really used.
+//! Holds: units that are taken now, and charged when the real usage is known.
 //!
-//! A hold is a request in flight, a stream of tokens, a job. It ends when it is settled, or expires; a metered one that
-//! expires is charged in full. So a process that dies blocks room for a bounded time, and never lets more through.
+//! A hold is a request in flight, a stream of tokens, a job. It ends when it is settled, or expires; a metered one
+//! that expires is charged in full. Therefore a process that dies blocks units for a bounded time, and never causes
+//! an excess.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::{
     apply::Key,
     decision::{Decision, Outcome, Retry},
     entry::Entry,
-    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, Place},
+    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
     look_ahead::OpenHolds,
     policy::Policy,
     time::{Timestamp, as_micros},
@@ -34,7 +35,7 @@ pub enum HoldOperation<'a> {
         /// limits, at most the shortest of their periods, which is also the default; otherwise it must be given.
         ttl: Option<Duration>,
     },
-    /// End an open hold, and charge what was used.
+    /// End an open hold, and charge the units used.
     Settle {
         /// The id.
         id: &'a [u8],
@@ -96,7 +97,7 @@ pub enum HoldError {
     Full,
 }
 
-/// Applies `operation` to what is kept of a key, under `policy`, at `now`.
+/// Applies `operation` to the entry of a key, under `policy`, at `now`.
 ///
 /// A settle or renew of an id that is not open is denied with [`Retry::Never`], and changes nothing: a settle that is
 /// repeated charges once.
@@ -131,7 +132,7 @@ pub fn apply_hold(
     Ok(decision)
 }
 
-/// [`apply_hold`] for stores that use memory again: where the last hold ends, it may leave an [idle](Entry::is_idle) entry,
+/// [`apply_hold`] for stores that reuse memory: when the last hold ends, it may leave an [idle](Entry::is_idle) entry,
 /// which keeps the memory of its ledger and may become that of another key.
 ///
 /// # Errors
@@ -171,7 +172,7 @@ fn apply_in_general(
     })
 }
 
-/// The everyday case, twice as fast: a hold that is allowed, or the settle of an open one, under the only limit of the policy
+/// The fast path, which takes half the time: a hold that is allowed, or the settle of an open one, under the only limit of the policy
 /// that the entry is stored with, where no hold has expired.
 #[inline]
 fn under_one_limit(
@@ -259,7 +260,7 @@ impl Policy {
 
 impl Key<'_> {
     /// Where in the ledger the hold of that id is, if it is open.
-    pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, id: &[u8]) -> Option<RecordPosition> {
         self.entry().and_then(Entry::ledger)?.find(id)
     }
 
@@ -271,7 +272,7 @@ impl Key<'_> {
             self.open(id, cost, ttl);
             return Ok(self.decision(outcome, cost));
         }
-        self.note_denial(cost);
+        self.record_denial(cost);
         let retry = self.wait(cost);
         Ok(self.decision(Outcome::Deny { retry }, cost))
     }
@@ -291,7 +292,7 @@ impl Key<'_> {
     }
 
     /// Ends the hold at `at` of the ledger.
-    fn settle(&mut self, at: Place, used: Option<u32>) -> &Self {
+    fn settle(&mut self, at: RecordPosition, used: Option<u32>) -> &Self {
         let now = self.now;
         self.store_entry(|entry| {
             let settled = entry.change_ledger(|ledger| ledger.remove(at));
@@ -305,12 +306,12 @@ impl Key<'_> {
     }
 
     /// Prolongs the hold at `at` of the ledger.
-    fn renew(&mut self, at: Place, ttl: u64) -> &Self {
+    fn renew(&mut self, at: RecordPosition, ttl: u64) -> &Self {
         let expires = self.now.as_micros() + ttl;
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.set_expires(at, expires)))
     }
 
-    /// Denied for ever, with the key as it stands.
+    /// Denied for ever, with the current state of the key.
     fn not_open(&self) -> Decision {
         self.decision_of(Outcome::Deny { retry: Retry::Never }, self.least_remaining())
     }

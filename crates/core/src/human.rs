@@ -15,8 +15,8 @@ pub fn span_of(micros: u64, parts: u64) -> String {
     if exact { span(whole) } else { format!("{}/{parts}", span(micros)) }
 }
 
-/// A span in microseconds, rounded up to what is worth reading: `250us`, `1.5ms`, `12.346s`,
-/// `3m 20s`, `2h 5m`, `3d 4h`.
+/// A span in microseconds, rounded up to a readable precision: `250us`, `1.5ms`, `12.346s`, `3m 20s`, `2h 5m`, `3d
+/// 4h`.
 #[must_use]
 pub fn span(micros: u64) -> String {
     const MILLI: u64 = 1_000;

@@ -27,9 +27,9 @@ const HEAD: usize = 12;
 /// Set in the first byte of a record of a metered hold.
 const METERED: u8 = 0x80;
 
-/// Where the record of a hold begins, and that of the hold before it.
+/// The positions of the record of a hold, and of the one before it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct RecordPosition {
     at: usize,
     before: usize,
 }
@@ -67,7 +67,7 @@ impl Hold<'_> {
     }
 }
 
-/// The open holds of a key; never empty where an entry has it, unless the entry is [idle](crate::Entry::is_idle).
+/// The open holds of a key; never empty in an entry, unless the entry is [idle](crate::Entry::is_idle).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     records: Vec<u8>,
@@ -82,10 +82,10 @@ pub(crate) struct Ledger {
     /// were opened, not after it: then nothing has to be sorted.
     newest_expiry: u64,
     is_unsorted: bool,
-    /// The length of each record, while all are of one length; otherwise 0. The place of a record then does not wait for the
-    /// read of the one before.
+    /// The length of each record, while all are of one length; otherwise 0. The position of a record then does not
+    /// depend on the record before it.
     stride: usize,
-    /// What follows from the metered holds, if that is known: only while they are sorted.
+    /// The debt of the metered holds, if it is known: only while they are sorted.
     drain: Option<Drain>,
 }
 
@@ -131,7 +131,7 @@ impl Ledger {
         })
     }
 
-    /// The holds in the order in which they expire; of equals, the first opened is the first.
+    /// The holds in the order in which they expire; among equals, the first opened comes first.
     pub(crate) fn by_expiry(&self) -> Vec<Hold<'_>> {
         let mut holds: Vec<_> = self.iter().collect();
         if self.is_unsorted {
@@ -141,8 +141,8 @@ impl Ledger {
         holds
     }
 
-    /// What the metered holds alone make a limit owe at `now` that pays back at `rate`, in ticks from `now` on; `None` if that
-    /// does not fit in 64 bits.
+    /// The debt at `now` of the metered holds alone under a limit that pays back at `rate`, in ticks from `now` on;
+    /// `None` if that does not fit in 64 bits.
     #[inline]
     pub(crate) fn owed(&self, rate: DrainRate, now: Timestamp) -> Option<u64> {
         match &self.drain {
@@ -183,14 +183,14 @@ impl Ledger {
 
     /// Where the record of the hold of that id is.
     #[inline]
-    pub(crate) fn find(&self, id: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, id: &[u8]) -> Option<RecordPosition> {
         let (last, size) = (id.last()?, HEAD + id.len());
         let (mut at, mut before) = (0, 0);
         let mut rest = &self.records[..];
         if self.stride == 0 {
             while let Some((hold, behind)) = first(rest) {
                 if hold.id == id {
-                    return Some(Place { at, before });
+                    return Some(RecordPosition { at, before });
                 }
                 (before, at) = (at, self.records.len() - behind.len());
                 rest = behind;
@@ -202,13 +202,16 @@ impl Ledger {
         let (older, newest) = rest.split_at_checked(rest.len().checked_sub(size)?)?;
         // The settle of the last one of nested holds, or of the only short one.
         if self.stride == size && is_found(newest) {
-            return Some(Place { at: older.len(), before: older.len().saturating_sub(size) });
+            return Some(RecordPosition {
+                at: older.len(),
+                before: older.len().saturating_sub(size),
+            });
         }
         while self.stride == size
             && let Some((record, behind)) = rest.split_at_checked(size)
         {
             if is_found(record) {
-                return Some(Place { at, before });
+                return Some(RecordPosition { at, before });
             }
             (before, at) = (at, at + size);
             rest = behind;
@@ -239,7 +242,7 @@ impl Ledger {
     }
 
     /// Removes the hold at `place`. Returns its units, and whether it was metered.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<(u32, bool)> {
+    pub(crate) fn remove(&mut self, place: RecordPosition) -> Option<(u32, bool)> {
         let at = place.at;
         let Hold { id, units, expires, metered } = self.at(at)?;
         let end = at + HEAD + id.len();
@@ -268,7 +271,7 @@ impl Ledger {
     }
 
     /// Sets when the hold at `place` expires.
-    pub(crate) fn set_expires(&mut self, place: Place, expires: u64) {
+    pub(crate) fn set_expires(&mut self, place: RecordPosition, expires: u64) {
         if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }

@@ -1,14 +1,14 @@
 //! Every rate limiting algorithm of Sluicegate, exact and pure.
 //!
-//! [`apply`] is the whole of the semantics: a [`Policy`], what is kept of a key (an [`Entry`]), the
+//! [`apply`] is the whole of the semantics: a [`Policy`], the state of a key (an [`Entry`]), the
 //! time and an [`Operation`] go in; a [`Decision`] comes out and the entry is brought up to date.
-//! Nothing here can tell the time, do I/O, wait, or count in floats.
+//! Nothing here reads a clock, does I/O, waits, or counts in floats.
 //!
 //! ```
 //! use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 //!
 //! let policy: Policy = "gcra:30/60s:burst=16".parse()?;
-//! let mut entry: Option<Entry> = None; // a key never used
+//! let mut entry: Option<Entry> = None; // an unused key
 //! let now = Timestamp::from_micros(1_700_000_000_000_000)?;
 //!
 //! let decision = apply(&policy, &mut entry, now, Operation::Take(1))?;

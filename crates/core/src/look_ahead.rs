@@ -1,8 +1,8 @@
-//! What a limit answers while holds of the key are open.
+//! The answers of a limit while holds of the key are open.
 //!
 //! Held units count as in use. An open hold that is not settled expires, and is then charged if it is metered: the
-//! answers look ahead to that. As time passes and nothing else comes, what a limit has free never shrinks, because an
-//! expiry moves held units into use. So a binary search finds the first expiry after which a request passes.
+//! answers look ahead to that. As time passes without requests, the free units of a limit never shrink, because an
+//! expiry moves held units into use. Therefore a binary search finds the first expiry after which a request passes.
 
 use crate::{
     algorithm::{Limit, State},
@@ -75,7 +75,7 @@ impl OpenHolds<'_> {
                 (state, since, held, done) = (later, at, left, middle);
             }
         }
-        // It passes before the next expiry, at it, or, after the last, when what is then in use has drained.
+        // It passes before the next expiry, at it, or, after the last, when the units then in use have drained.
         let next = holds[end - 1].expires;
         let found = match passes(&state, since, held).filter(|&at| at < next) {
             Some(at) => Some(at),

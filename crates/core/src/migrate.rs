@@ -7,22 +7,22 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a limit reads of an entry that was written under another policy.
+/// The state of a limit after [`migrate`], for an entry that was written under another policy.
 pub(crate) enum MigratedState {
-    /// What its state is after [`migrate`].
+    /// The state itself.
     State(State),
-    /// The log at this place of the entry, where it is: a log may be long, and is not copied to be
-    /// read. What the limit says of it after [`migrate`], this one says of it as it is.
+    /// The log at this index of the entry, uncopied, because a log may be long. This limit reads it as the migrated
+    /// limit reads its copy.
     Log(Limit, usize),
 }
 
-/// What each limit of `policy` reads of `old` at `now`.
+/// The state of each limit of `policy` after a migration of `old` at `now`.
 pub(crate) fn migrated_states(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<MigratedState> {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let migrated = policy.limits().iter().zip(sources).map(|(limit, source)| {
         let Some(index) = source else { return MigratedState::State(State::None) };
         let writer = &old.policy.limits()[index];
-        // A log is read where it is only for `now`: with open holds, limits look ahead.
+        // A log is read uncopied for `now` only: with open holds, limits look ahead.
         match limit.reader(writer).filter(|_| old.ledger().is_none()) {
             Some(reader) => MigratedState::Log(reader, index),
             None => MigratedState::State(limit.migrate(writer, old.states[index].clone(), now)),
@@ -72,7 +72,7 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
     pass(&|old, new| old.is_same_algorithm(new) && old.has_period_of(new, now));
     pass(&Limit::is_same_algorithm);
 
-    // Every new log sees what the old logs saw.
+    // Every additional log begins with the events of the longest old log.
     let longest = longest_log(old);
     for (limit, source) in new.iter().zip(&mut sources) {
         if source.is_none() && limit.keeps_log() {
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-        /// A log that is read where it is reads as it would after it was carried over.
+        /// An uncopied log reads as its migrated copy does.
         #[test]
         fn migrated_states_read_as_after_migrate(
             (writer, reader) in (policy(), policy()),
@@ -140,18 +140,18 @@ mod tests {
             for (time, cost) in writes {
                 let _ = apply(&writer, &mut entry, time, Operation::Charge(cost)).expect("no reserve");
             }
-            let mut carried = entry.clone().map(|entry| migrate(entry, &reader, now));
+            let mut migrated_entry = entry.clone().map(|entry| migrate(entry, &reader, now));
             let before = entry.clone();
             for operation in [Operation::Take(0), Operation::Peek(0), Operation::Peek(cost)] {
                 let migrated = apply(&reader, &mut entry, now, operation);
-                prop_assert_eq!(migrated, apply(&reader, &mut carried, now, operation));
+                prop_assert_eq!(migrated, apply(&reader, &mut migrated_entry, now, operation));
             }
-            prop_assert_eq!(entry, before, "what is only read stays as it was");
+            prop_assert_eq!(entry, before, "a read does not change the entry");
         }
     }
 
     #[test]
-    fn a_log_is_read_where_it_is() {
+    fn migrated_states_log_is_borrowed() {
         let [writer, reader]: [Policy; 2] =
             ["sliding-log:9/1h", &["sliding-log:9/2h"; 8].join(",")]
                 .map(|text| text.parse().expect("a policy"));
@@ -166,9 +166,9 @@ mod tests {
         );
     }
 
-    /// What a request costs that changes the policy does not depend on the length of the log.
+    /// The cost of a request that changes the policy does not depend on the length of the log.
     #[test]
-    fn a_log_that_several_limits_continue_is_not_copied() {
+    fn migrate_log_continued_by_several_limits_is_not_copied() {
         let [one, eight]: [Policy; 2] =
             ["sliding-log:900/1h", &["sliding-log:800/2h"; 8].join(",")]
                 .map(|text| text.parse().expect("a policy"));
@@ -185,7 +185,7 @@ mod tests {
         };
         let first = (0..200).map(|_| take(&one)).last().expect("200 events");
         assert_eq!(take(&eight), vec![first[0]; 8], "all have the events that there were");
-        // They come and go: what each of them adds is few, and what was added before is shared as well.
+        // The policies change in turn: each change adds few events, and earlier ones are shared.
         for _ in 0..20 {
             assert_eq!((0..10).map(|_| take(&one)).last(), Some(first.clone()));
             assert_eq!((0..10).map(|_| take(&eight)).last(), Some(vec![first[0]; 8]));

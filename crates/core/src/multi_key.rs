@@ -1,8 +1,8 @@
-//! One decision on several keys: a user, the tenant that it belongs to, and everybody.
+//! One decision on several keys: a user, its tenant, and all users.
 //!
-//! It is what one policy of all their limits would decide on one key: all are evaluated at the same
-//! time; it is allowed if every one allows; otherwise none is charged, but limits with `count=all`
-//! record, also those of a key that would itself have allowed.
+//! It equals the decision of one policy of all their limits on one key: all are evaluated at the same time; it is
+//! allowed if every one allows; otherwise none is charged, but limits with `count=all` record, also those of a key
+//! that alone would have allowed.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::{
 /// The most keys of one decision.
 pub const MAX_KEYS_PER_TAKE: usize = 8;
 
-/// One of several keys that are asked together.
+/// One key of a multi-key take.
 #[derive(Debug)]
 pub struct EntryTake<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// What is kept of the key.
+    /// The entry of the key.
     pub entry: &'a mut Option<Entry>,
-    /// Units asked for: `0..=u32::MAX`. Of 0 it always allows, and nothing is stored.
+    /// Units to take: `0..=u32::MAX`. A cost of 0 is always allowed, and nothing is stored.
     pub cost: u32,
 }
 
-/// What is done with several keys together.
+/// An operation on several keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiKeyOperation<'a> {
     /// Take from all of them or from none.
@@ -46,22 +46,22 @@ pub enum MultiKeyOperation<'a> {
     },
 }
 
-/// What was decided about several keys together.
+/// The decision on several keys.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiKeyDecision {
-    /// The decision: `remaining` is the least of all keys, `retry`, `reset_after` and `delay` the
-    /// greatest; `limit` and `binding` are those of the key that binds.
+    /// The decision: `remaining` is the least of all keys, `retry`, `reset_after` and `delay` the greatest; `limit`
+    /// and `binding` are those of the binding key.
     pub decision: Decision,
-    /// Which key binds, from 0: denied, the one that takes longest to pass; allowed, the one with the
-    /// least remaining; of equals the first.
+    /// The binding key, from 0: if denied, the one that takes longest to pass; if allowed, the one with the least
+    /// remaining; among equals, the first.
     pub key: usize,
-    /// How each key stands: allowed, or when it would be. Where any is denied none is charged.
+    /// The decision on each key: allowed, or when it would be. If any is denied, none is charged.
     pub each: Vec<Decision>,
 }
 
 impl MultiKeyDecision {
-    /// What follows from how each key stands. `None` for no key.
+    /// Combines the decisions on the keys. `None` for no key.
     #[must_use]
     pub fn of(each: Vec<Decision>) -> Option<Self> {
         let wait = |it: &Decision| it.retry().unwrap_or(Retry::NOW);
@@ -116,15 +116,15 @@ pub enum MultiKeyError {
 /// };
 /// assert!(take(&mut anna, 4).decision.allowed());
 /// let denied = take(&mut anna, 2);
-/// assert_eq!((denied.key, denied.decision.remaining), (0, 1), "her own limit binds");
-/// // What was denied has cost the tenant nothing.
+/// assert_eq!((denied.key, denied.decision.remaining), (0, 1), "her own limit is binding");
+/// // The denied request has cost the tenant nothing.
 /// assert!(take(&mut ben, 2).decision.allowed());
 /// assert_eq!(take(&mut ben, 1).key, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`MultiKeyError`]: there is no key, or a policy does not support the operation. Nothing is changed.
+/// [`MultiKeyError`]: no key, or a policy does not support the operation. Nothing is changed.
 pub fn apply_multi_key(
     operation: MultiKeyOperation<'_>,
     parts: &mut [EntryTake<'_>],
@@ -134,17 +134,17 @@ pub fn apply_multi_key(
     let mut parts: Vec<_> = parts.iter_mut().map(|part| Part::new(part, now, operation)).collect();
     let outcomes = outcomes(&parts);
     if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
-        parts.iter().filter(|part| part.asks).try_for_each(|part| part.key.check_room())?;
+        parts.iter().filter(|part| part.takes_units).try_for_each(|part| part.key.check_room())?;
     }
     let each = parts.iter_mut().enumerate().map(|(index, part)| {
         match operation {
             MultiKeyOperation::Peek => {}
-            _ if !part.asks => {}
-            _ if outcomes.is_none() => part.key.note_denial(part.cost),
+            _ if !part.takes_units => {}
+            _ if outcomes.is_none() => part.key.record_denial(part.cost),
             MultiKeyOperation::Take => _ = part.key.charge(part.cost),
             MultiKeyOperation::Hold { id, .. } => part.key.open(id, part.cost, ttls[index]),
         }
-        stands(part, outcomes.as_ref().map(|outcomes| outcomes[index]))
+        decide_key(part, outcomes.as_ref().map(|outcomes| outcomes[index]))
     });
     let each = each.collect();
     MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)
@@ -167,8 +167,8 @@ fn check(operation: MultiKeyOperation<'_>, part: &EntryTake<'_>) -> Result<u64, 
 struct Part<'a> {
     key: Key<'a>,
     cost: u32,
-    /// Whether it is asked for units. Otherwise it is allowed as it stands.
-    asks: bool,
+    /// Whether units are taken from it. Otherwise it is allowed without a change.
+    takes_units: bool,
 }
 
 impl<'a> Part<'a> {
@@ -179,14 +179,14 @@ impl<'a> Part<'a> {
             MultiKeyOperation::Hold { id, .. } => key.find(id).is_some(),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
         };
-        Self { key, cost: *cost, asks: *cost > 0 && !is_open }
+        Self { key, cost: *cost, takes_units: *cost > 0 && !is_open }
     }
 }
 
 /// The outcome of each key, if every one allows.
 fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
     let outcome = |part: &Part<'_>| match part {
-        Part { asks: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
+        Part { takes_units: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
         Part { key, cost, .. } => {
             Some(key.outcome(*cost)).filter(|it| matches!(it, Outcome::Allow { .. }))
         }
@@ -194,10 +194,10 @@ fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
     parts.iter().map(outcome).collect()
 }
 
-/// How a key stands: `allowed` with all others, or not charged since one denies.
-fn stands(Part { key, cost, asks }: &Part<'_>, allowed: Option<Outcome>) -> Decision {
+/// The decision on one key: `allowed` with all others, or not charged because one denies.
+fn decide_key(Part { key, cost, takes_units }: &Part<'_>, allowed: Option<Outcome>) -> Decision {
     match allowed {
-        _ if !asks => key.answer(),
+        _ if !takes_units => key.answer(),
         Some(outcome) => key.decision(outcome, *cost),
         None => match key.wait(*cost) {
             Retry::NOW => key.decision(Outcome::Allow { delay: Duration::ZERO }, *cost),

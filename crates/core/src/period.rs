@@ -42,7 +42,7 @@ pub(crate) fn format(micros: u64) -> String {
     )
 }
 
-/// The word of the calendar that a unit says, in any case and number, with a similar duration.
+/// The calendar word for a unit, in any case, singular or plural, with a similar duration.
 pub(crate) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
     CALENDAR.into_iter().find(|(word, _)| {
         let plural = unit.len() == word.len() + 1 && unit.ends_with(['s', 'S']);
@@ -50,7 +50,7 @@ pub(crate) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// What is expected of a period in place of `text`, which is not one.
+/// The text after "expected" for the invalid period `text`.
 pub(crate) fn expected(text: &str) -> String {
     let (count, unit) = split(text);
     if unit.is_empty() && (1..=9).contains(&count.len()) {

@@ -1,4 +1,4 @@
-//! A fraction of a policy: what one of several processes may admit by itself.
+//! A fraction of a policy: the part that one of several processes may admit by itself.
 
 use std::{fmt, time::Duration};
 

@@ -100,7 +100,7 @@ pub trait Store: Debug + Send + Sync {
         operation: HoldOperation<'a>,
     ) -> Applied<'a, Result<Answer, Self::Error>>;
 
-    /// Takes from several keys, from all of them or from none, holds, or peeks. Of a key that is given twice, only the
+    /// Takes from several keys, from all of them or from none, holds, or peeks. If a key is given twice, only the
     /// first take counts.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ pub trait Store: Debug + Send + Sync {
         let _ = key;
     }
 
-    /// How the store is doing, as far as is known without calling it.
+    /// The status of the store, without a call to it.
     fn status(&self) -> StoreStatus;
 
     /// Returns what this process holds of the store's units, such as leases. The store stays usable.

@@ -10,7 +10,7 @@ use crate::{apply::OperationError, holds::HoldError, multi_key::MultiKeyError};
 pub enum StateFault {
     /// The key holds another type than a string.
     WrongType,
-    /// It holds what a newer version of Sluicegate wrote.
+    /// A newer version of Sluicegate has written it.
     Version,
     /// It holds a value that Sluicegate did not write, or a damaged state.
     Damaged,

@@ -1,10 +1,10 @@
-//! How a store is doing, as far as is known without calling it.
+//! The status of a store, without a call to it.
 
 use std::time::Duration;
 
 use crate::counters::Counters;
 
-/// How a store is doing.
+/// Status of a store.
 #[derive(Clone, Debug)]
 pub enum StoreStatus {
     /// State in this process: every operation is answered now.

@@ -7,8 +7,7 @@ use std::{fmt, ops::Add, sync::Arc, time::Duration};
 
 /// A point in time: whole microseconds since the Unix epoch, `0..=2^52` (until the year 2112).
 ///
-/// The upper bound leaves room for the longest debt (2^50 µs) below 2^53, so that every time is
-/// exact in Lua too.
+/// The upper bound keeps the sum with the longest debt (2^50 µs) below 2^53, so that every time is exact in Lua too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 

@@ -1,4 +1,4 @@
-//! What happened in a run, as a hash and, on demand, as text.
+//! The events of a run, as a hash and, on demand, as text.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::{
     time::VirtualTime,
 };
 
-/// What becomes of events beside their hash.
+/// The output of events beside their hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Nothing,
@@ -54,7 +54,7 @@ impl EventLog {
         self.add_at(self.time.millis(), event);
     }
 
-    /// Adds an event that happens so many milliseconds after the start.
+    /// Adds an event that happens `millis` milliseconds after the start.
     pub(crate) fn add_at(&self, millis: u64, event: fmt::Arguments<'_>) {
         let mut state = self.state.lock();
         state.events += 1;
@@ -72,7 +72,7 @@ impl EventLog {
         }
     }
 
-    /// What was recorded.
+    /// The recorded events.
     pub(crate) fn take_recording(&self) -> Recording {
         std::mem::take(&mut self.recording.lock())
     }

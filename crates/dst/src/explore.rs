@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::{event_log::Output, plan::Plan, run::run, shrink};
 
-/// Every so many seeds, one runs twice, and both runs must be equal.
+/// One seed of every `TWICE` runs twice, and both runs must be equal.
 const TWICE: u64 = 64;
 
 /// Which seeds are run, and how.
@@ -25,6 +25,48 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
+    /// The only kind of plans that is run, if there is one.
+    pub(crate) only: Option<Kind>,
+}
+
+/// What a plan runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With one server.
+    Processes,
+    Cluster,
+    Table,
+    Server,
+}
+
+impl Kind {
+    /// All of them, with their names.
+    pub(crate) const ALL: [(Self, &str); 4] = [
+        (Self::Processes, "processes"),
+        (Self::Cluster, "cluster"),
+        (Self::Table, "table"),
+        (Self::Server, "server"),
+    ];
+
+    const fn of(plan: &Plan) -> Self {
+        if plan.server.is_some() {
+            Self::Server
+        } else if plan.table.is_some() {
+            Self::Table
+        } else if plan.cluster.is_some() {
+            Self::Cluster
+        } else {
+            Self::Processes
+        }
+    }
+}
+
+/// How many runs took place, and their hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) seeds: u64,
+    pub(crate) events: u64,
+    pub(crate) hash: u64,
 }
 
 /// All runs together.
@@ -32,11 +74,11 @@ pub(crate) struct Seeds {
 struct Totals {
     seeds: u64,
     events: u64,
-    /// The same for the same seeds, in whichever order they were run.
+    /// Equal for equal seeds, in any order of the runs.
     hash: u64,
-    /// Milliseconds of virtual time, and real time: of processes, of tables, and of servers.
-    times: [(u64, Duration); 3],
-    /// The lowest seed that violates something, and what.
+    /// Milliseconds of virtual time, and real time: of each kind.
+    times: [(u64, Duration); 4],
+    /// The lowest seed with a violation, and the violation.
     violation: Option<(u64, String)>,
 }
 
@@ -47,7 +89,7 @@ impl Totals {
         {
             self.violation = Some((seed, violation.clone()));
         }
-        let (millis, took) = &mut self.times[ran.kind];
+        let (millis, took) = &mut self.times[ran.kind as usize];
         (*millis, *took) = (*millis + ran.millis, *took + ran.took);
         self.seeds += 1;
         self.events += ran.events;
@@ -58,8 +100,7 @@ impl Totals {
 
 /// A run of a seed.
 struct Ran {
-    /// The index of its kind among the times.
-    kind: usize,
+    kind: Kind,
     millis: u64,
     took: Duration,
     events: u64,
@@ -67,9 +108,9 @@ struct Ran {
     violation: Option<String>,
 }
 
-/// Runs seeds until one violates something. Whether none does.
+/// Runs seeds until one violates something: `None`.
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
+pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
     let begin = Instant::now();
     let limit = Duration::from_secs(seeds.minutes.saturating_mul(60));
     let (next, ends) = (AtomicU64::new(seeds.first), AtomicBool::new(false));
@@ -79,6 +120,9 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed - seeds.first >= seeds.count {
                 break;
+            }
+            if seeds.only.is_some_and(|only| Kind::of(&Plan::from_seed(seed)) != only) {
+                continue;
             }
             let ran = run_seed(seed).inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
@@ -100,20 +144,20 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             let script = shrink::shrink(&Plan::from_seed(seed))?;
             println!("# the shortest script that shows it, for --script:\n{script}");
         }
-        return Ok(false);
+        return Ok(None);
     }
-    let [processes, tables, servers] =
+    let [processes, clusters, tables, servers] =
         totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
     println!(
         "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: \
-         processes {processes:.0} times, tables {tables:.0} times, servers {servers:.0} times",
+         processes {processes:.0} times, clusters {clusters:.0} times, tables {tables:.0} times, servers {servers:.0} times",
         totals.seeds,
         seeds.first,
         totals.events,
         totals.hash,
         totals.seeds as f64 / begin.elapsed().as_secs_f64()
     );
-    Ok(true)
+    Ok(Some(Summary { seeds: totals.seeds, events: totals.events, hash: totals.hash }))
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
@@ -127,7 +171,7 @@ fn run_seed(seed: u64) -> Result<Ran> {
     {
         violation.get_or_insert_with(|| "two runs differ".to_owned());
     }
-    let kind = if plan.server.is_some() { 2 } else { usize::from(plan.table.is_some()) };
+    let kind = Kind::of(&plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
     Ok(Ran { kind, millis, took, events, hash, violation })
 }

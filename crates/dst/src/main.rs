@@ -8,6 +8,7 @@ mod check;
 mod event_log;
 mod explore;
 mod generate;
+mod host;
 mod library;
 mod meter;
 mod network;
@@ -32,7 +33,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::Output,
-    explore::{Seeds, explore},
+    explore::{Kind, Seeds, Summary, explore},
     outcome::RunOutcome,
     plan::Plan,
 };
@@ -41,17 +42,19 @@ use crate::{
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KIND]
        cargo xtask dst --replay SEED [--html FILE | --svg FILE]
        cargo xtask dst --script FILE [--html FILE | --svg FILE]
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
+  --only KIND    leaves out the seeds that run no processes (with one server), cluster, table, or server
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
   --svg FILE     writes the picture alone
+  --expect FILE  compares the hash of the seeds with that in FILE; with SLUICEGATE_BLESS=1 writes it there
   --no-shrink    prints no script for a violation";
 
 fn main() -> ExitCode {
@@ -68,8 +71,10 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let mut seeds = Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true };
+    let mut seeds =
+        Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true, only: None };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
+    let mut expected = None;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -82,7 +87,13 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--from" => seeds.first = number()?,
             "--minutes" => seeds.minutes = number()?,
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
+            "--only" => {
+                let value = value()?;
+                let kind = Kind::ALL.iter().find(|it| it.1 == value);
+                seeds.only = Some(kind.with_context(|| format!("invalid --only `{value}`"))?.0);
+            }
             "--no-shrink" => seeds.shrinks = false,
+            "--expect" => expected = Some(value()?),
             "--replay" => replayed = Some(Plan::from_seed(number()?)),
             "--script" => {
                 let path = value()?;
@@ -97,12 +108,35 @@ fn command(arguments: &[String]) -> Result<bool> {
     match (replayed, drawn) {
         (Some(plan), None) => replay(&plan),
         (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => explore(seeds),
+        (None, None) => match (explore(seeds)?, expected) {
+            (Some(summary), Some(path)) => compare(path, summary),
+            (summary, _) => Ok(summary.is_some()),
+        },
         (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
     }
 }
 
-/// A file, and what is written to it.
+/// Whether the runs were those that a file of the repository expects. Equal seeds give equal runs on each machine, and after
+/// each change that changes no decision, no message and no timer.
+fn compare(path: &str, Summary { seeds, events, hash }: Summary) -> Result<bool> {
+    let found = format!("{seeds} seeds, {events} events, hash {hash:016x}\n");
+    if env::var_os("SLUICEGATE_BLESS").is_some() {
+        fs::write(path, found).with_context(|| path.to_owned())?;
+        return Ok(true);
+    }
+    let expected = fs::read_to_string(path).with_context(|| path.to_owned())?;
+    if found != expected {
+        println!(
+            "the runs differ: {}, but {path} expects {}; if this is due to a change of the code, and not to another \
+             machine, write it there: SLUICEGATE_BLESS=1 cargo xtask dst --seeds {seeds} --expect {path}",
+            found.trim_end(),
+            expected.trim_end()
+        );
+    }
+    Ok(found == expected)
+}
+
+/// A file, and its content.
 type Drawn<'a> = (&'a String, fn(&Plan, &RunOutcome) -> String);
 
 /// Runs one plan, and prints its events.
@@ -119,7 +153,7 @@ fn draw(plan: &Plan, (path, drawing): Drawn<'_>) -> Result<bool> {
     Ok(report(&outcome))
 }
 
-/// Prints what was violated. Whether nothing was.
+/// Prints the violations. Returns whether there were none.
 fn report(outcome: &RunOutcome) -> bool {
     if let Some(violation) = &outcome.violation {
         println!("violation: {violation}");

@@ -2,15 +2,15 @@
 
 use sluicegate_core::{Gcra, Timestamp, as_micros};
 
-/// What was admitted under a rate: for any interval of length T, more than `rate * T` by this excess at most.
+/// Units admitted under a rate: in any interval of length T, at most `rate * T` and this excess.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
-    /// When in virtual time, when by the clock of who admitted them, and how many.
+    /// Virtual time, time by the clock that admitted them, and units.
     admitted: Vec<(u64, Timestamp, u64)>,
 }
 
 impl Meter {
-    /// Adds units that were admitted at a millisecond of virtual time, which was `time` by the clock of who admitted them.
+    /// Adds units that were admitted at a millisecond of virtual time, at `time` by the clock that admitted them.
     pub(crate) fn admit(&mut self, at: u64, time: Timestamp, units: u64) {
         self.admitted.push((at, time, units));
     }

@@ -40,7 +40,7 @@ pub(crate) struct Link {
 struct LinkState {
     /// Nothing arrives before these times: requests, replies.
     blocked_until: [Instant; 2],
-    /// Until when everything takes longer, and how much.
+    /// Until when messages take longer, and by how much.
     slow: (Instant, Duration),
     pipes: Vec<Arc<Mutex<Pipe>>>,
 }
@@ -81,12 +81,12 @@ impl Link {
         }
     }
 
-    /// When what is sent now arrives.
+    /// When a message that is sent now arrives.
     fn arrival(&self, direction: Direction) -> Instant {
         let (state, now) = (self.state.lock(), Instant::now());
         let usual = now + Duration::from_millis(self.random.below(2));
         let slow = if now < state.slow.0 { state.slow.1 } else { Duration::ZERO };
-        // What was held back is sent again, up to a fifth of a second later.
+        // A message that was held back is sent again, up to a fifth of a second later.
         let blocked = state.blocked_until[direction as usize];
         let again = if now < blocked {
             Duration::from_millis(self.random.below(200))
@@ -142,7 +142,7 @@ struct Pipe {
     end: Option<(Instant, Ending)>,
     is_lost: bool,
     reader: Option<Waker>,
-    /// Bytes on their way, and how many may be.
+    /// Bytes in transit, and their upper bound.
     bytes: usize,
     capacity: usize,
     writer: Option<Waker>,
@@ -195,7 +195,7 @@ pub(crate) struct Stream {
     read: Arc<Mutex<Pipe>>,
     write: Arc<Mutex<Pipe>>,
     link: Arc<Link>,
-    /// Of what is written.
+    /// The pipe for written bytes.
     direction: Direction,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -207,7 +207,7 @@ impl Stream {
         self.write.lock().fail();
     }
 
-    /// What the other side can see of the end of what is written here.
+    /// Whether the other side can see the end of the written bytes.
     pub(crate) fn end(&self) -> StreamEnd {
         StreamEnd(Arc::clone(&self.write))
     }

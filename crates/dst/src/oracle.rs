@@ -1,4 +1,4 @@
-//! What the oracle decides on one key.
+//! The decisions of the oracle on one key.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(crate) fn decide(
     }
 }
 
-/// The decision on a key of several that are decided together, of which one denies: nothing is charged. What is under another
-/// policy is carried over, and holds that have expired end. Not for policies that borrow.
+/// The decision on one key of a multi-key take that is denied: nothing is charged. A state under another policy is
+/// migrated, and holds that have expired end. Not for policies that borrow.
 pub(crate) fn decide_denied(
     state: &mut OracleSubject,
     call: ScriptCall<'_>,
@@ -42,7 +42,7 @@ pub(crate) fn decide_denied(
             let renew = ScriptOperation::OnHold(HoldOperation::Renew { id, ttl });
             let renewed = decide(&mut state.clone(), ScriptCall { operation: renew, ..call }, now)?;
             if renewed.allowed() {
-                // It is open, and the key is allowed as it stands.
+                // The hold is open, and the key is allowed without a change.
                 let peek = ScriptCall { operation: Operation::Peek(0).into(), ..call };
                 return decide(state, peek, now);
             }

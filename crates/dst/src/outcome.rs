@@ -1,16 +1,16 @@
-//! What came out of a run.
+//! The result of a run.
 
 use crate::recording::Recording;
 
-/// What came out of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunOutcome {
     /// The hash of all events, and their number.
     pub(crate) hash: u64,
     pub(crate) events: u64,
-    /// How long it took, in milliseconds of virtual time.
+    /// Its duration, in milliseconds of virtual time.
     pub(crate) millis: u64,
-    /// What did not hold.
+    /// The violated property.
     pub(crate) violation: Option<String>,
     /// For a picture.
     pub(crate) recording: Recording,

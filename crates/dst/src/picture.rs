@@ -1,5 +1,5 @@
-//! A run as a picture: time from left to right, a lane for the server and each process, and what keys admitted against
-//! their bounds.
+//! A run as a picture: time from left to right, a lane for the server and each process, and the units that keys
+//! admitted against their bounds.
 
 use std::fmt::{self, Write};
 
@@ -168,10 +168,12 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         Action::UsePolicy { .. } => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
         Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),
-        Action::Fault { span, .. } => ("fault", step.to_string(), *span),
+        Action::Fault { span, .. } | Action::NodeFault { span, .. } => {
+            ("fault", step.to_string(), *span)
+        }
     };
     let of_process = match step.action {
-        Action::Fault { kind, .. } => kind.is_of_one_process(),
+        Action::Fault { kind, .. } | Action::NodeFault { kind, .. } => kind.is_of_one_process(),
         _ => true,
     };
     let lane = if plan.table.is_none() && of_process { step.process as u64 + 1 } else { 0 };
@@ -198,7 +200,7 @@ fn write_axis(out: &mut String, y: u64, scale: Scale) -> fmt::Result {
     Ok(())
 }
 
-/// What a key admitted beyond its rate, its burst and its bound.
+/// The units that a key admitted beyond its rate, its burst and its bound.
 fn write_chart(out: &mut String, key: &AdmittedByKey, y: u64, scale: Scale) -> fmt::Result {
     let AdmittedByKey { name, policy, burst, bounds, levels } = key;
     let bound = last_bound(key);

@@ -1,5 +1,5 @@
-//! What happens in a run: the processes, policies and keys, and the steps that are taken at set times. A plan is made from
-//! a seed (`generate`), or read from a script (`script`).
+//! The plan of a run: the processes, policies and keys, and the steps at set times. A plan is made from a seed
+//! (`generate`), or read from a script (`script`).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use sluicegate_memory::WhenFull;
 
 use crate::{redis_model::ScriptOperation, server::ServerPlan};
 
-/// A run, except for what its seed decides while it runs: delays of the network, clocks and jitter.
+/// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -17,9 +17,11 @@ pub(crate) struct Plan {
     pub(crate) processes: usize,
     /// How long a process repeats a denial from its cache, in milliseconds.
     pub(crate) denial_cache: u64,
-    /// A table in memory in place of the processes and their server.
+    /// A cluster instead of the server that the processes share.
+    pub(crate) cluster: Option<ClusterPlan>,
+    /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
-    /// A server of Sluicegate in place of the processes, which are then its clients.
+    /// A server of Sluicegate instead of the processes, which are then its clients.
     pub(crate) server: Option<ServerPlan>,
     pub(crate) keys: Vec<KeyPlan>,
     /// In the order of their times.
@@ -30,6 +32,23 @@ impl Plan {
     /// Whether processes share a server of Redis.
     pub(crate) const fn has_processes(&self) -> bool {
         self.table.is_none() && self.server.is_none()
+    }
+}
+
+/// A cluster, with a replica for each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterPlan {
+    pub(crate) shards: usize,
+    /// The hash tags that the names of keys have in turn; 0: none.
+    pub(crate) tags: usize,
+    /// Whether no key is served while a shard has no primary.
+    pub(crate) needs_all: bool,
+}
+
+impl ClusterPlan {
+    /// Primaries and replicas.
+    pub(crate) const fn nodes(&self) -> usize {
+        2 * self.shards
     }
 }
 
@@ -48,7 +67,7 @@ pub(crate) struct KeyPlan(pub(crate) Vec<PolicyPlan>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyPlan {
     pub(crate) policy: String,
-    /// Units of a lease; 0 and 1 are none.
+    /// Units of a lease; 0 and 1 mean no lease.
     pub(crate) lease: u32,
     pub(crate) on_error: OnError,
 }
@@ -72,18 +91,18 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
-/// What is done at a step.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Operations on keys, in one call if there are several.
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
     Together(Together, Vec<(usize, u32)>),
-    /// A request that may wait for so many milliseconds: at the server, or in the library of its process.
+    /// A request that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
     /// A permit of the library.
     Permit(PermitPlan),
-    /// Adds so many items to the shaper that the process has for a key.
+    /// Adds `count` items to the shaper that the process has for a key.
     Push { key: usize, count: usize },
     /// The process uses another policy for a key from now on.
     UsePolicy { key: usize, policy: usize },
@@ -93,6 +112,8 @@ pub(crate) enum Action {
     Revisit { flood: usize, first: usize, count: usize },
     /// Something goes wrong, for `span` milliseconds.
     Fault { kind: FaultKind, span: u64, amount: i64 },
+    /// The same to one node of a cluster, or between it and a process.
+    NodeFault { node: usize, kind: FaultKind, span: u64, amount: i64 },
 }
 
 /// A hold that a request opens once it fits.
@@ -105,12 +126,12 @@ pub(crate) struct WaitingHold {
     pub(crate) is_of_session: bool,
 }
 
-/// A permit of the library: what it holds, and for how long.
+/// A permit of the library: its units and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitPlan {
     pub(crate) key: usize,
     pub(crate) cost: u32,
-    /// Its lifetime, how long its client waits for it, and how long it keeps it, in milliseconds.
+    /// Its lifetime, how long its client waits for it, and how long the client keeps it, in milliseconds.
     pub(crate) ttl: u64,
     pub(crate) timeout: u64,
     pub(crate) kept: u64,
@@ -122,7 +143,7 @@ pub(crate) struct PermitPlan {
 /// How a permit ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitEnd {
-    /// It is settled for so many units.
+    /// It is settled for this many units.
     Settled(u32),
     Dropped,
     /// The request for it is dropped after this many milliseconds, if it has no answer by then.
@@ -138,7 +159,7 @@ pub(crate) enum Together {
     Hold(u64, u64),
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     /// Requests of a process are held back.
@@ -155,11 +176,20 @@ pub(crate) enum FaultKind {
     SlowLink,
     /// The server does not run.
     PauseServer,
-    /// The server ends, and starts again without what it wrote in the last `amount` milliseconds.
+    /// The server ends, and starts again without the writes of the last `amount` milliseconds.
     RestartServer,
-    /// A replica takes over, without what was written in the last `amount` milliseconds.
+    /// A replica takes over, without the writes of the last `amount` milliseconds.
     FailOver,
-    /// The server forgets its scripts.
+    /// The primary of a shard ends for `span`. After half of it, at most half a second, its replica takes over, without the writes of the
+    /// last `amount` milliseconds.
+    LosePrimary,
+    /// The slot of the key `amount` moves to the shard of a node, key by key.
+    MigrateSlot,
+    /// A node of a cluster learns of no change of the slots.
+    StaleMap,
+    /// The next script runs for `span` milliseconds. After `amount`, if it is not zero, the server replies that it is busy.
+    SlowScript,
+    /// The server drops its scripts.
     FlushScripts,
     /// The server accepts no writes.
     ReadOnly,
@@ -169,7 +199,7 @@ pub(crate) enum FaultKind {
     StepClock,
     /// A process does not run.
     PauseProcess,
-    /// A process ends, and another one starts in its place.
+    /// A process ends, and another one replaces it.
     RestartProcess,
     /// The same, but it returns its leases first.
     CloseProcess,
@@ -179,7 +209,8 @@ pub(crate) enum FaultKind {
     FillDisk,
     /// The operation of the disk after `amount` others fails.
     FailDisk,
-    /// The power fails instead of the operation of the disk after `amount` others; 0: now. What was not synced is lost in part.
+    /// The power fails instead of the operation of the disk after `amount` others; 0: now. Bytes that were not synced
+    /// are lost in part.
     FailPower,
     /// The process ends, and starts again from the last file. The bound of its table is now `amount` KiB; 0: as before.
     Crash,
@@ -191,7 +222,7 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 23] = [
+    pub(crate) const ALL: [(Self, &str); 27] = [
         (Self::CutRequests, "cut-requests"),
         (Self::CutReplies, "cut-replies"),
         (Self::Cut, "cut"),
@@ -201,6 +232,10 @@ impl FaultKind {
         (Self::PauseServer, "pause-server"),
         (Self::RestartServer, "restart-server"),
         (Self::FailOver, "fail-over"),
+        (Self::LosePrimary, "lose-primary"),
+        (Self::MigrateSlot, "migrate-slot"),
+        (Self::StaleMap, "stale-map"),
+        (Self::SlowScript, "slow-script"),
         (Self::FlushScripts, "flush-scripts"),
         (Self::ReadOnly, "read-only"),
         (Self::OutOfMemory, "out-of-memory"),
@@ -234,7 +269,19 @@ impl FaultKind {
 
     /// Whether it happens to processes and their server.
     pub(crate) const fn is_of_processes(self) -> bool {
-        matches!(self, Self::StepClock) || !self.is_of_table()
+        matches!(self, Self::StepClock) || !self.is_of_table() && !self.is_of_cluster()
+    }
+
+    /// Whether it happens only to nodes of clusters.
+    pub(crate) const fn is_of_cluster(self) -> bool {
+        matches!(self, Self::LosePrimary | Self::MigrateSlot | Self::StaleMap)
+    }
+
+    /// Whether it happens to one node of a cluster, or between a process and it.
+    pub(crate) const fn is_of_node(self) -> bool {
+        let is_of_process =
+            matches!(self, Self::PauseProcess | Self::RestartProcess | Self::CloseProcess);
+        self.is_of_cluster() || self.is_of_processes() && !is_of_process
     }
 
     /// Whether it happens to a client of a server of Sluicegate: a client that is paused does not read, one that closes connects
@@ -271,7 +318,16 @@ impl FaultKind {
 
     /// Whether answers may be fallbacks while it lasts, and a while after it.
     pub(crate) const fn disturbs(self) -> bool {
-        !matches!(self, Self::FlushScripts | Self::StepClock)
+        // A slow script begins later, and a primary is replaced before it is back.
+        !matches!(
+            self,
+            Self::FlushScripts
+                | Self::StepClock
+                | Self::MigrateSlot
+                | Self::StaleMap
+                | Self::LosePrimary
+                | Self::SlowScript
+        )
     }
 }
 
@@ -287,7 +343,7 @@ pub(crate) enum Request {
     Reset,
     /// The number of the hold, its units, its lifetime in milliseconds.
     Hold(u64, u32, u64),
-    /// The number of the hold, and what was used.
+    /// The number of the hold, and the units used.
     Settle(u64, Option<u32>),
     /// The number of the hold, its lifetime in milliseconds.
     Renew(u64, u64),

@@ -1,13 +1,11 @@
 //! A process with a store: production code, whose clock, connections, tasks and random numbers are simulated.
 
 use std::{
-    fmt, io,
-    pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::Waker,
     time::Duration,
 };
 
@@ -15,114 +13,22 @@ use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
     Answer, BoxFuture, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyOperation, Operation,
-    PreparedPolicy, Source, Store as _, StoreError, StoreStatus, Timestamp,
+    PreparedPolicy, Source, Store as _, StoreError, StoreStatus,
 };
-use sluicegate_redis::{Connection, Environment, Options, RedisStore};
-use tokio::{task::AbortHandle, time::sleep};
+use sluicegate_redis::{Environment, Options, RedisStore};
+use tokio::time::sleep;
 
 use crate::{
     check::{Answered, AnsweredTogether, Checks, Kind},
     event_log::EventLog,
+    host::{Gated, Host},
     network::Link,
     plan::{Request, Together},
     random::Random,
     recording::MarkKind,
-    redis_model::{RedisModel, ScriptCall, ScriptOperation, serve},
+    redis_model::{ScriptCall, ScriptOperation, Servers},
     time::{HostClock, VirtualTime},
 };
-
-/// What a process runs on.
-pub(crate) struct Host {
-    index: usize,
-    /// Its number among all processes that were started.
-    number: u64,
-    time: VirtualTime,
-    clock: HostClock,
-    random: Random,
-    link: Arc<Link>,
-    server: Arc<RedisModel>,
-    gate: Arc<Gate>,
-    tasks: Mutex<Vec<AbortHandle>>,
-    /// Operations without an answer.
-    open: AtomicU64,
-}
-
-/// Keeps the tasks of a process from running while it is paused.
-#[derive(Debug, Default)]
-struct Gate {
-    /// It stays closed when the process has ended.
-    is_closed: AtomicBool,
-    has_ended: AtomicBool,
-    /// Milliseconds that it was closed in all.
-    closed_for: AtomicU64,
-    waiting: Mutex<Vec<Waker>>,
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Host").field("index", &self.index).finish_non_exhaustive()
-    }
-}
-
-impl Host {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if self.gate.has_ended.load(Ordering::Relaxed) {
-            return;
-        }
-        let task = Gated { task: Box::pin(task), gate: Arc::clone(&self.gate) };
-        let handle = tokio::spawn(task).abort_handle();
-        let mut tasks = self.tasks.lock();
-        if tasks.len() >= 64 {
-            tasks.retain(|task| !task.is_finished());
-        }
-        tasks.push(handle);
-    }
-}
-
-impl Environment for Host {
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    fn random(&self) -> u64 {
-        self.random.next()
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.spawn(task);
-    }
-
-    fn connect(&self, _: &str, _: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
-        let (link, server, index) = (Arc::clone(&self.link), Arc::clone(&self.server), self.index);
-        Box::pin(async move {
-            link.shake_hands().await;
-            if !server.is_up() {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            let (ours, theirs) = link.open();
-            tokio::spawn(serve(server, index, theirs));
-            Ok(Box::new(ours) as Box<dyn Connection>)
-        })
-    }
-}
-
-/// A task that runs only while the gate is open.
-struct Gated<'a, T> {
-    task: BoxFuture<'a, T>,
-    gate: Arc<Gate>,
-}
-
-impl<T> Future for Gated<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        if self.gate.is_closed.load(Ordering::Relaxed) {
-            self.gate.waiting.lock().push(context.waker().clone());
-            return Poll::Pending;
-        }
-        self.task.as_mut().poll(context)
-    }
-}
 
 /// An operation on a key, under a policy.
 #[derive(Clone, Debug)]
@@ -153,15 +59,15 @@ pub(crate) struct KeyedCall<'a> {
 pub(crate) struct Moment {
     /// Milliseconds since the start of the run.
     pub(crate) millis: u64,
-    /// For how many milliseconds the process was paused so far.
+    /// Milliseconds for which the process has been paused so far.
     pub(crate) closed_for: u64,
 }
 
-/// What is known of a request when it is sent.
+/// The state at the time when a request is sent.
 #[derive(Clone, Copy)]
 struct Sent {
     at: Moment,
-    /// What the oracle answers to a peek in place of a take.
+    /// The answer of the oracle to a peek instead of a take.
     by_oracle: Option<Decision>,
 }
 
@@ -178,8 +84,8 @@ impl Process {
     pub(crate) fn start(
         (index, number, time): (usize, u64, VirtualTime),
         random: Random,
-        link: &Arc<Link>,
-        server: &Arc<RedisModel>,
+        links: &[Arc<Link>],
+        servers: &Arc<Servers>,
         (log, checks): (&Arc<EventLog>, &Arc<Checks>),
         denial_cache: Duration,
     ) -> Result<Self> {
@@ -190,8 +96,9 @@ impl Process {
             time,
             clock: HostClock::new(time, &random),
             random,
-            link: Arc::clone(link),
-            server: Arc::clone(server),
+            links: links.to_vec(),
+            servers: Arc::clone(servers),
+            checks: Arc::clone(checks),
             gate: Arc::default(),
             tasks: Mutex::default(),
             open: AtomicU64::new(0),
@@ -199,7 +106,7 @@ impl Process {
         let mut options = Options::default();
         options.max_denial_cache = denial_cache;
         options.environment = Some(Arc::clone(&host) as Arc<dyn Environment>);
-        let store = RedisStore::new("redis://server", options)?;
+        let store = RedisStore::new(&servers.url(), options)?;
         Ok(Self { host, store, log: Arc::clone(log), checks: Arc::clone(checks) })
     }
 
@@ -218,11 +125,22 @@ impl Process {
         }
     }
 
-    /// Why it uses no store, as far as it knows.
+    /// The reason why its store is unavailable, as it sees it.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self.store.status() {
             StoreStatus::Remote(status) => status.unavailable,
             StoreStatus::Local(_) => None,
+        }
+    }
+
+    /// The nodes whose breakers are open.
+    pub(crate) fn open_breakers(&self) -> Vec<String> {
+        match self.store.status() {
+            StoreStatus::Remote(status) => {
+                let open = status.nodes.into_iter().filter(|node| node.breaker_open);
+                open.map(|node| node.endpoint).collect()
+            }
+            StoreStatus::Local(_) => Vec::new(),
         }
     }
 
@@ -308,7 +226,7 @@ impl Process {
         Moment { millis: self.host.time.millis(), closed_for }
     }
 
-    /// Its place among the processes, and its number among all that were started.
+    /// Its index among the processes, and its number among all that were started.
     pub(crate) fn numbers(&self) -> (usize, u64) {
         (self.host.index, self.host.number)
     }
@@ -323,9 +241,9 @@ impl Process {
         &self.store
     }
 
-    /// The server that it uses.
-    pub(crate) fn server(&self) -> &RedisModel {
-        &self.host.server
+    /// The servers that it uses.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.host.servers
     }
 
     pub(crate) fn checks(&self) -> &Arc<Checks> {
@@ -388,14 +306,15 @@ impl Process {
             .iter()
             .map(|TakeOfKey { key, policy, cost }| KeyedTake { key, policy, cost: *cost })
             .collect();
+        let in_turn = !host.servers.are_together(takes.iter().map(|it| &*it.key));
         if together == Together::Take {
             let takes = takes.iter().map(|it| (it.key.clone(), it.cost)).collect();
-            self.checks.asked_together(host.index, takes);
+            self.checks.asked_together(host.index, takes, in_turn);
         }
         let result = self.store.apply_multi_key(operation, &keyed).await;
         let by_oracle = |TakeOfKey { key, policy, cost }: &TakeOfKey| {
             let operation = ScriptOperation::OnKey(Operation::Peek(*cost));
-            host.server.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
+            host.servers.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
         };
         match &result {
             Ok(answer) => self.log.add(format_args!(
@@ -413,6 +332,7 @@ impl Process {
             process: host.index,
             number: host.number,
             operation,
+            in_turn,
             takes: takes.iter().map(|it| (&*it.key, &it.policy, it.cost, by_oracle(it))).collect(),
             sent,
             paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
@@ -421,17 +341,17 @@ impl Process {
         });
     }
 
-    /// What is known of a request when it is sent.
+    /// The state at the time when a request is sent.
     fn sent(&self, call: KeyedCall<'_>) -> Sent {
         Sent { at: self.moment(), by_oracle: self.by_oracle(call) }
     }
 
-    /// What the oracle answers to a peek in place of a take.
+    /// The answer of the oracle to a peek instead of a take.
     fn by_oracle(&self, KeyedCall { key, policy, operation }: KeyedCall<'_>) -> Option<Decision> {
         let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
         let peek = ScriptOperation::OnKey(Operation::Peek(cost));
         let call = ScriptCall { policy: policy.policy(), operation: peek };
-        self.host.server.peek(key, call).ok()
+        self.host.servers.peek(key, call).ok()
     }
 
     fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
@@ -469,7 +389,7 @@ impl Process {
             paused: self.moment().closed_for - sent.at.closed_for,
             result,
             local_time: host.clock.now(),
-            server_time: host.server.clock.now(),
+            server_time: host.servers.time_of(key),
             by_oracle: [sent.by_oracle, by_oracle],
         });
     }

@@ -10,7 +10,7 @@ use std::sync::{
 pub(crate) struct Random(Arc<AtomicU64>);
 
 impl Random {
-    /// The sequence of `purpose` under `seed`. What one purpose draws does not change what another draws.
+    /// The sequence of `purpose` under `seed`. The draws of one purpose do not change those of another.
     pub(crate) fn new(seed: u64, purpose: &str) -> Self {
         let folded = purpose.bytes().fold(seed, |state, byte| mix(state ^ u64::from(byte)));
         Self(Arc::new(AtomicU64::new(folded)))

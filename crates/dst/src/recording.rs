@@ -1,6 +1,6 @@
-//! What a picture of a run shows.
+//! The content of a picture of a run.
 
-/// The answers of a run, and what keys admitted.
+/// The answers of a run, and the units that keys admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) marks: Vec<Mark>,
@@ -25,13 +25,13 @@ pub(crate) enum MarkKind {
     Error,
 }
 
-/// What a key admitted beyond its rate, against its bound.
+/// The units that a key admitted beyond its rate, against its bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdmittedByKey {
     pub(crate) name: String,
     pub(crate) policy: String,
     pub(crate) burst: u64,
-    /// Units that it may admit beyond its rate, from a millisecond on: the burst, and the allowances for what went wrong.
+    /// Units that it may admit beyond its rate, from a millisecond on: the burst, and the allowances for faults.
     pub(crate) bounds: Vec<(u64, u64)>,
     /// Milliseconds, and hundredths of units.
     pub(crate) levels: Vec<(u64, u64)>,

@@ -11,13 +11,17 @@
 //! 500 0 fault restart-server 40 1000
 //! ```
 //!
-//! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of so many bytes.
+//! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of 2097152 bytes.
 //!
-//! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave so many bytes of replies unread; it
+//! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
 //! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP.
 //!
+//! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
+//! no primary, no key is served, or with `some` only its keys are not.
+//!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
-//! and a process, and then operations on keys by their numbers, or a fault with its span and amount.
+//! and a process, and then operations on keys by their numbers, or a fault with its span and amount; `node-fault` has the number of
+//! a node before them.
 
 use std::{fmt, str::FromStr};
 
@@ -26,13 +30,15 @@ use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::plan::{
-    Action, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request, Step, TablePlan,
-    Together, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
+    Step, TablePlan, Together, WaitingHold,
 };
 use crate::server::ServerPlan;
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
+/// Nor more shards.
+const MAX_SHARDS: usize = 8;
 
 impl fmt::Display for Request {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,6 +102,9 @@ impl fmt::Display for Step {
             Action::Fault { kind, span, amount } => {
                 write!(formatter, "fault {kind} {span} {amount}")
             }
+            Action::NodeFault { node, kind, span, amount } => {
+                write!(formatter, "node-fault {node} {kind} {span} {amount}")
+            }
         }
     }
 }
@@ -138,6 +147,13 @@ impl fmt::Display for Plan {
             }
         }
         self.server.iter().try_for_each(|server| write!(formatter, "{server}"))?;
+        if let Some(ClusterPlan { shards, tags, needs_all }) = self.cluster {
+            writeln!(
+                formatter,
+                "cluster {shards} {tags} {}",
+                if needs_all { "all" } else { "some" }
+            )?;
+        }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
             policies.iter().try_for_each(|policy| write!(formatter, " {policy}"))?;
@@ -217,13 +233,22 @@ impl<'a> Words<'a> {
                 count: self.number()?,
             },
             "fault" => {
-                let word = self.word()?;
-                let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
-                let (kind, _) = *kind.with_context(|| format!("invalid fault `{word}`"))?;
+                let kind = self.fault()?;
                 Action::Fault { kind, span: self.number()?, amount: self.number()? }
+            }
+            "node-fault" => {
+                let (node, kind) = (self.number()?, self.fault()?);
+                Action::NodeFault { node, kind, span: self.number()?, amount: self.number()? }
             }
             other => bail!("invalid step `{other}`"),
         })
+    }
+
+    fn fault(&mut self) -> Result<FaultKind> {
+        let word = self.word()?;
+        let kind = FaultKind::ALL.iter().find(|it| it.1 == word);
+        let (kind, _) = *kind.with_context(|| format!("invalid fault `{word}`"))?;
+        Ok(kind)
     }
 
     fn permit(&mut self, is_kept_alive: bool) -> Result<PermitPlan> {
@@ -276,6 +301,7 @@ impl FromStr for Plan {
             seed: 0,
             processes: 1,
             denial_cache: 1000,
+            cluster: None,
             table: None,
             server: None,
             keys: Vec::new(),
@@ -314,6 +340,19 @@ impl Plan {
             }
             "server" => self.server = Some(ServerPlan::read(words)?),
             "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
+            "cluster" => {
+                let (shards, tags) = (words.number()?, words.number()?);
+                ensure!(
+                    (1..=MAX_SHARDS).contains(&shards),
+                    "a cluster has 1 to {MAX_SHARDS} shards"
+                );
+                let needs_all = match words.word()? {
+                    "all" => true,
+                    "some" => false,
+                    other => bail!("invalid `{other}`: expected `all` or `some`"),
+                };
+                self.cluster = Some(ClusterPlan { shards, tags, needs_all });
+            }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
             at => {
@@ -325,7 +364,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether what a step names is there.
+    /// Whether all names of a step exist.
     fn check(&self, step: &Step) -> Result<()> {
         ensure!(step.process < self.processes, "unknown process `{}`", step.process);
         let policies = |key: usize| self.keys.get(key).map_or(0, |it| it.0.len());
@@ -365,6 +404,11 @@ impl Plan {
                 ensure!(policies(*key) > 0, "unknown key");
             }
             Action::Revisit { .. } => ensure!(self.table.is_some(), "a flood needs a table"),
+            Action::NodeFault { node, kind, .. } => {
+                let nodes = self.cluster.map_or(0, |it| it.nodes());
+                ensure!(self.has_processes() && *node < nodes, "unknown node `{node}`");
+                ensure!(kind.is_of_node(), "`{kind}` does not happen to a node");
+            }
             Action::Fault { kind, .. } if self.server.is_some() => {
                 ensure!(kind.is_of_client(), "`{kind}` does not happen to a client");
             }
@@ -398,6 +442,7 @@ mod tests {
             ("10 0 request 0 steal 1", "invalid operation `steal`"),
             ("10 0 fault flood 1 1", "invalid fault `flood`"),
             ("10 0 use-policy 0 1", "unknown key or policy"),
+            ("10 0 node-fault 0 fail-over 1 1", "unknown node `0`"),
             ("x 0 request 0 take 1", "invalid number `x`"),
         ] {
             let error = format!("{head}{line}").parse::<Plan>().unwrap_err();

@@ -4,11 +4,12 @@ use anyhow::Result;
 
 use crate::{
     event_log::Output,
-    plan::{Action, Plan},
+    plan::{Action, FaultKind, Plan},
     run::run,
 };
 
-/// A shorter plan is tried under so many seeds: what it leaves out changes the delays of what follows.
+/// Number of seeds under which a shorter plan is tried, because a step that is left out changes the delays of those
+/// that follow.
 const SEEDS: u64 = 4;
 
 /// The shortest plan found whose violation is of the same kind.
@@ -32,7 +33,7 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Takes a shorter plan in place of the shortest so far, if it violates the same.
+    /// Replaces the shortest plan so far by a shorter one, if it violates the same property.
     fn accept(&mut self, mut shorter: Plan) -> Result<bool> {
         for seed in shorter.seed..shorter.seed + SEEDS {
             shorter.seed = seed;
@@ -144,6 +145,11 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         | Action::Push { key, .. }
         | Action::UsePolicy { key, .. }
         | Action::Flood { key, .. } => change(key),
-        Action::Revisit { .. } | Action::Fault { .. } => {}
+        Action::NodeFault { kind: FaultKind::MigrateSlot, amount, .. } => {
+            let mut key = usize::try_from(*amount).unwrap_or_default();
+            change(&mut key);
+            *amount = i64::try_from(key).unwrap_or_default();
+        }
+        Action::Revisit { .. } | Action::Fault { .. } | Action::NodeFault { .. } => {}
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::random::Random;
 
-/// What clocks show at the start of a run, in microseconds since the Unix epoch.
+/// The time of clocks at the start of a run, in microseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 /// A midnight in UTC after it.
 const MIDNIGHT: u64 = 1_700_006_400_000_000;
@@ -28,7 +28,7 @@ impl VirtualTime {
         u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The moment so many milliseconds after the start.
+    /// The moment `millis` milliseconds after the start.
     pub(crate) fn at(&self, millis: u64) -> Instant {
         self.0 + Duration::from_millis(millis)
     }
@@ -39,14 +39,14 @@ impl VirtualTime {
 #[derive(Debug)]
 pub(crate) struct HostClock {
     time: VirtualTime,
-    /// How much faster it runs, in parts per million.
+    /// Its drift, in parts per million.
     drift: i64,
     state: Mutex<ClockState>,
 }
 
 #[derive(Debug)]
 struct ClockState {
-    /// What it shows at the start, in microseconds.
+    /// Its time at the start, in microseconds.
     start: i64,
     /// The millisecond of the last reading, and the readings in it.
     last: (u64, u64),
@@ -65,7 +65,20 @@ impl HostClock {
         Self { time, drift, state: Mutex::new(state) }
     }
 
-    /// What it shows.
+    /// The clocks of the nodes of a cluster. They differ by milliseconds, or by up to three seconds.
+    pub(crate) fn of_cluster(time: VirtualTime, random: &Random, nodes: usize) -> Vec<Self> {
+        let first = Self::new(time, random);
+        let apart = *random.pick(&[5_000, 50_000, 3_000_000]);
+        let start = first.state.lock().start;
+        let other = |_| {
+            let start = start + random.below(apart).cast_signed();
+            let state = Mutex::new(ClockState { start, last: (0, 0) });
+            Self { time, drift: random.below(401).cast_signed() - 200, state }
+        };
+        (0..nodes).map(other).collect()
+    }
+
+    /// Its time.
     pub(crate) fn now(&self) -> Timestamp {
         let mut state = self.state.lock();
         let millis = self.time.millis();

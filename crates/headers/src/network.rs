@@ -1,4 +1,4 @@
-//! Networks of clients: what addresses share a key.
+//! Networks of clients, whose addresses share a key.
 
 use std::{
     fmt,

@@ -1,11 +1,12 @@
 //! How servers read the target of a request: its path and its query.
 //!
 //! Servers read unusual spellings differently: whether `%2F` and `\` separate segments, whether `#` ends the path,
-//! whether `//x` names a host, what `..` removes. A limiter does not know the server behind it. Therefore [`Readings`]
-//! contains each path that a common server delivers. Nearly all targets are plain and have one reading, which borrows.
+//! whether `//x` names a host, what `..` removes. A limiter cannot identify the server behind it. Therefore
+//! [`Readings`] contains each path that a common server delivers. Nearly all targets are plain and have one reading,
+//! which borrows.
 //!
-//! A path in a reading is canonical: only bytes that need an escape have one, in capital letters. Therefore two spellings
-//! of one path are equal bytes. Reading a canonical path again changes nothing.
+//! A path in a reading is canonical: only bytes that need an escape have one, in capital letters. Therefore two
+//! spellings of one path are equal bytes. Reading a canonical path again changes nothing.
 
 use std::borrow::Cow;
 
@@ -88,7 +89,7 @@ const OTHERS: [Server; 10] = [
     Server::HASH.and(Server::BACKSLASH).and(Server::HOST),
     // The same, decoded by the application.
     Server::HASH.and(Server::SLASH).and(Server::BACKSLASH).and(Server::HOST).and(Server::MERGE),
-    // Python: `urlsplit(target).path`, which knows hosts and not backslashes.
+    // Python: `urlsplit(target).path`, which recognises hosts and not backslashes.
     Server::HASH.and(Server::SLASH).and(Server::HOST).and(Server::MERGE),
     // Windows: IIS, ASP.NET.
     Server::HASH.and(Server::SLASH).and(Server::BACKSLASH).and(Server::MERGE),

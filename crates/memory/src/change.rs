@@ -1,4 +1,4 @@
-//! What a request changes: one type for operations on limits and on holds, so that there is one path for both.
+//! Changes by a request: one type for operations on limits and on holds, so that there is one path for both.
 
 use sluicegate_core::{
     Decision, Entry, HoldError, HoldOperation, Operation, OperationError, Policy, Timestamp, apply,

@@ -1,18 +1,19 @@
 //! Returns free memory of the process to the system.
 //!
-//! The allocator of glibc has a heap for each thread. [`release_free_memory`] reaches the free blocks between used ones.
-//! What is free behind the last used block is returned by a thread's own next free of a block there:
-//! [`release_end_of_heap`] makes one, and [`limit_free_memory`] has it count. With other allocators all do nothing.
+//! The allocator of glibc has a heap for each thread. [`release_free_memory`] reaches the free blocks between used
+//! ones. Free memory behind the last used block is returned by a thread's own next free of a block there:
+//! [`release_end_of_heap`] frees such a block, and [`limit_free_memory`] sets the threshold. With other allocators
+//! all do nothing.
 
 /// Free bytes at the end of a heap from which they are returned.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAX_FREE: libc::c_int = 1024 * 1024;
 
-/// Bytes of a block whose free makes the allocator look at the end of the heap, and which is no mapping of its own.
+/// Bytes of a block whose free makes the allocator check the end of the heap, and which is not a mapping of its own.
 const BLOCK: usize = 96 * 1024;
 
-/// Has the allocator return what is free at the end of a heap from 1 MiB on. Otherwise it adapts the bound to the
-/// largest block that was ever freed, up to 64 MiB. Call it once, at the start.
+/// Makes the allocator return free memory at the end of a heap from 1 MiB on. Otherwise it adapts the threshold to
+/// the largest block that was ever freed, up to 64 MiB. Call it once, at the start.
 #[cfg_attr(
     all(target_os = "linux", target_env = "gnu"),
     expect(unsafe_code, reason = "the allocator's own function, which has no safe wrapper")
@@ -27,7 +28,7 @@ pub fn limit_free_memory() {
     }
 }
 
-/// Returns what is free at the end of the calling thread's heap.
+/// Returns the free memory at the end of the calling thread's heap.
 pub fn release_end_of_heap() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));
 }

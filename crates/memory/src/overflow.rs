@@ -26,7 +26,7 @@ pub(crate) struct OverflowTable {
     idle: Option<(u64, u64)>,
 }
 
-/// What is left of an entry after a change.
+/// The remainder of an entry after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     InUse,
@@ -90,7 +90,7 @@ impl OverflowTable {
         Some((entry, size))
     }
 
-    /// Counts a change of [`entry_mut`](Self::entry_mut), and returns what is left.
+    /// Counts a change of [`entry_mut`](Self::entry_mut), and returns the remainder.
     pub(crate) fn note_changed(
         &mut self,
         index: u64,

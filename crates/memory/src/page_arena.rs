@@ -29,7 +29,7 @@ const LARGE_BLOCK: usize = 16 << 20;
 const SMALL_TABLE: usize = 4 << 20;
 /// if its bound is at least this: prefaulted pages are then a small part of it.
 const LARGE_BOUND: usize = 128 << 20;
-/// How much is prefaulted: shards grow in bursts, and a page may take milliseconds.
+/// Bytes that are prefaulted: shards grow in bursts, and a page may take milliseconds.
 const PREFAULT_BYTES: usize = 4 * HUGE_PAGE;
 
 /// The memory of a store's buckets. Clones share it.
@@ -119,7 +119,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether the next page is needed soon. What is beyond the bound is never used.
+    /// Whether the next page is needed soon. Pages beyond the bound are never needed.
     fn has_page_to_prefault(&self) -> bool {
         self.prefaulted < (self.large.used + PREFAULT_BYTES).min(self.most)
     }

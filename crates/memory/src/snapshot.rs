@@ -6,7 +6,7 @@
 //!   a key       kind is the length of what follows, at most 2^30: the encoded entry
 //!   in a slot   kind is 2^31 and the length: a key whose state was in its slot, so that its policy had a number
 //!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
-//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share so many bits
+//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share this many bits
 //!               are denied until then, because one of them was dropped
 //! end: hash 0, kind 0xffffffff | how many keys, 8 bytes | SHA-256 of all before it, 32 bytes
 //! ```
@@ -167,15 +167,15 @@ impl MemoryStore {
         (cell as u64) << (64 - SHARD_BITS) | quarter as u64
     }
 
-    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. The file is read twice: first
-    /// to check all of it, because a damaged file must not become a part of a store.
+    /// Loads a store that [`MemoryStore::save`] wrote, without keys that have recovered at `now`. The file is read
+    /// twice: first to check all of it, because a damaged file must not become a part of a store.
     ///
-    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for longest
-    /// are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others. Under
-    /// [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
+    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for
+    /// longest are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others.
+    /// Under [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
     ///
     /// # Errors
-    /// [`SnapshotError`] for anything but a whole, unchanged file of a version that is known.
+    /// [`SnapshotError`] unless the file is whole, unchanged and of a supported version.
     pub fn load(
         mut input: impl Read + Seek,
         now: Timestamp,

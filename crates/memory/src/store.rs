@@ -96,9 +96,9 @@ impl MemoryStore {
         )
     }
 
-    /// As [`bounded`](Self::bounded), with these keys of the hash in place of random ones.
+    /// As [`bounded`](Self::bounded), with these keys of the hash instead of random ones.
     ///
-    /// For simulations: equal keys give equal tables. Keys that strangers know let them choose keys that collide.
+    /// For simulations: equal keys give equal tables. An attacker who knows the keys can choose keys that collide.
     #[must_use]
     pub fn with_hash_keys(keys: [u64; 4], max_bytes: usize, when_full: WhenFull) -> Self {
         let hasher = RandomState::with_seeds(keys[0], keys[1], keys[2], keys[3]);

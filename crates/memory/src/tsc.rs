@@ -140,8 +140,8 @@ impl Anchor {
 
     /// `nanos`, or the latest time that this anchor may have given, if that is a little later.
     fn no_earlier(self, nanos: u64) -> u64 {
-        let told = self.nanos + ((self.holds * self.pace) >> 32);
-        if nanos < told && told - nanos <= BEHIND { told } else { nanos }
+        let latest = self.nanos + ((self.holds * self.pace) >> 32);
+        if nanos < latest && latest - nanos <= BEHIND { latest } else { nanos }
     }
 }
 
@@ -201,17 +201,17 @@ mod tests {
     #[test]
     fn anchor_system_slightly_behind_stays_monotonic() {
         let anchor = after(&[STEP, STEP]);
-        let (ticks, told) = (anchor.ticks + HOLDS, anchor.nanos + HOLDS / 2);
-        assert_eq!(anchor.no_earlier(told - 40), told);
-        assert_eq!(anchor.next(ticks, told - 40).nanos, told);
-        assert_eq!(anchor.no_earlier(told + 40), told + 40);
+        let (ticks, latest) = (anchor.ticks + HOLDS, anchor.nanos + HOLDS / 2);
+        assert_eq!(anchor.no_earlier(latest - 40), latest);
+        assert_eq!(anchor.next(ticks, latest - 40).nanos, latest);
+        assert_eq!(anchor.no_earlier(latest + 40), latest + 40);
     }
 
     #[test]
     fn anchor_system_set_back_is_followed() {
         let anchor = Anchor { nanos: 5 * BEHIND, ..after(&[STEP, STEP]) };
-        let (ticks, told) = (anchor.ticks + HOLDS, 5 * BEHIND + HOLDS / 2);
-        let back = told - BEHIND - 1;
+        let (ticks, latest) = (anchor.ticks + HOLDS, 5 * BEHIND + HOLDS / 2);
+        let back = latest - BEHIND - 1;
         assert_eq!(anchor.no_earlier(back), back);
         // Measurement starts again from there.
         assert_eq!(anchor.next(ticks, 3), Anchor::first(ticks, 3));

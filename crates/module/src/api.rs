@@ -84,13 +84,13 @@ macro_rules! table {
                 let get = unsafe { *ctx.cast::<Option<GetApi>>() }.ok_or(c"GetApi")?;
                 let find = |name: &CStr| {
                     let mut found = null_mut::<c_void>();
-                    // SAFETY: it writes one pointer, where it knows the name.
+                    // SAFETY: it writes one pointer, if it has a function of that name.
                     let answer = unsafe { get(name.as_ptr(), &raw mut found) };
                     (answer == OK && !found.is_null()).then_some(found)
                 };
                 Ok(Self {
-                    // SAFETY: what it finds under a name is the function that the API documents
-                    // under that name; the types here are those.
+                    // SAFETY: the result for a name is the function that the API documents under that name; the types
+                    // here are those.
                     $($field: unsafe {
                         transmute::<*mut c_void, unsafe extern "C" fn($($taken)*) $(-> $given)?>(
                             find($name).ok_or($name)?,

@@ -1,4 +1,4 @@
-//! The system's clock, for servers that tell modules no microseconds. No other file reads it.
+//! The system's clock, for servers that give modules no microseconds. No other file reads it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -174,14 +174,16 @@ impl<'a> Call<'a> {
                             session::remove(context, name, id);
                         }
                         self.count(name, &decision);
+                        wait::held(context, name, &policy.policy, decision.allowed());
                     }
                     HoldOperation::Settle { id, .. } => {
                         session::remove(context, name, id);
-                        // It makes room for those that wait.
+                        // It frees units for waiting clients.
                         wait::changed(context, name);
                     }
                     HoldOperation::Renew { id, .. } => {
                         session::renew(context, name, id, moment.now + ttl);
+                        wait::changed(context, name);
                     }
                 }
                 self.reply_decision(&decision, DecisionFormat::Sluicegate);

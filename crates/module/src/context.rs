@@ -28,7 +28,7 @@ static PXAT: AtomicPtr<Text> = AtomicPtr::new(null_mut());
 /// Set while no consumer reads the replication stream.
 static NO_CONSUMERS: AtomicBool = AtomicBool::new(false);
 
-/// Whether no replica, append-only file or backlog reads what is replicated.
+/// Whether no replica, append-only file or backlog reads replicated commands.
 #[inline]
 pub(crate) fn has_no_consumers() -> bool {
     NO_CONSUMERS.load(Ordering::Relaxed)
@@ -50,7 +50,7 @@ pub(crate) fn create_shared_strings() {
 pub(crate) fn free_shared_strings() {
     let made = PXAT.swap(null_mut(), Ordering::Relaxed);
     if !made.is_null() {
-        // SAFETY: it is ours, and this is its end.
+        // SAFETY: this object owns it, and this is its end.
         unsafe { (api().free_string)(null_mut(), made) };
     }
 }
@@ -133,8 +133,8 @@ impl<'a> Context<'a> {
         if self.flags() & api::FLAG_CLUSTER == 0 {
             return true;
         }
-        // SAFETY: the format says what follows: a string of the server. On a Cluster a call with a key
-        // that is elsewhere gives no reply; any other is ours to free.
+        // SAFETY: the arguments match the format: a string of the server. On a Cluster a call with a key of another
+        // node gives no reply; any other reply is the caller's to free.
         unsafe {
             let reply = (api().call)(self.raw, c"EXISTS".as_ptr(), c"s".as_ptr(), name.raw);
             if !reply.is_null() {
@@ -150,7 +150,7 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn select(self, database: c_int) {
-        // SAFETY: the context is valid. A database that is not there is refused.
+        // SAFETY: the context is valid. The server rejects a database that does not exist.
         unsafe { (api().select_db)(self.raw, database) };
     }
 
@@ -185,8 +185,8 @@ impl<'a> Context<'a> {
             return;
         }
         let start = bytes.as_ptr().cast::<c_char>();
-        // SAFETY: the format says what follows: a string of the server, a buffer and its length, a
-        // string of the server, which was made on loading, and a number.
+        // SAFETY: the arguments match the format: a string of the server, a buffer and its length, a string of the
+        // server, which was made on loading, and a number.
         unsafe {
             (api().replicate)(
                 self.raw,
@@ -206,7 +206,7 @@ impl<'a> Context<'a> {
         if self.is_unreplicated() {
             return;
         }
-        // SAFETY: the format says what follows: a string of the server, and a number.
+        // SAFETY: the arguments match the format: a string of the server, and a number.
         unsafe {
             (api().replicate)(self.raw, c"PEXPIREAT".as_ptr(), c"sl".as_ptr(), name.raw, ends);
         }
@@ -219,8 +219,7 @@ impl<'a> Context<'a> {
         }
         let start = bytes.as_ptr().cast::<c_char>();
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
-        // SAFETY: the format says what follows: a string of the server, a number, a buffer and its
-        // length.
+        // SAFETY: the arguments match the format: a string of the server, a number, a buffer and its length.
         unsafe {
             (api().replicate)(
                 self.raw,
@@ -239,7 +238,7 @@ impl<'a> Context<'a> {
         if self.is_unreplicated() {
             return;
         }
-        // SAFETY: the format says what follows: a string of the server.
+        // SAFETY: the arguments match the format: a string of the server.
         unsafe { (api().replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw) };
     }
 
@@ -280,13 +279,13 @@ impl<'a> Context<'a> {
 
     /// Calls `run` with `data` after `millis` milliseconds. Returns the number of the timer.
     pub(crate) fn timer<T>(self, millis: i64, run: OnTimer, data: *mut T) -> u64 {
-        // SAFETY: the context is valid; `run` knows what `data` is.
+        // SAFETY: the context is valid; `run` interprets `data`.
         unsafe { (api().create_timer)(self.raw, millis, run, data.cast()) }
     }
 
     /// Stops a timer of [`timer`](Self::timer).
     pub(crate) fn stop_timer(self, timer: u64) {
-        // SAFETY: a number that no timer has is refused.
+        // SAFETY: the server rejects a number that no timer has.
         unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
     }
 
@@ -297,7 +296,7 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn subscribe(self, event: Event, run: OnEvent) {
-        // SAFETY: an event that the server does not know is refused.
+        // SAFETY: the server rejects an event that it does not have.
         unsafe { (api().subscribe_event)(self.raw, event, run) };
     }
 
@@ -360,7 +359,7 @@ impl<'a> Name<'a> {
     #[inline]
     pub(crate) fn bytes(self) -> &'a [u8] {
         let mut length = 0;
-        // SAFETY: the string is valid, and gives as many bytes as it says.
+        // SAFETY: the string is valid, and has as many bytes as its length says.
         unsafe {
             let start = (api().string_bytes)(self.raw, &raw mut length);
             std::slice::from_raw_parts(start.cast(), length)
@@ -376,7 +375,7 @@ impl<'a> Owned<'a> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and this is its end.
+        // SAFETY: this object owns it, and this is its end.
         unsafe { (api().free_string)(self.context.raw, self.name.raw) };
     }
 }

@@ -52,6 +52,6 @@ fn panic_if_armed(name: &str) {
         *armed = None;
         IS_ARMED.store(false, Ordering::Relaxed);
         drop(armed);
-        panic!("told to, by test-panic");
+        panic!("on request, by test-panic");
     }
 }

@@ -20,7 +20,7 @@ const MAX_STATE: usize = TAT_END + 4;
 /// No time in a state lies beyond the last timestamp and the longest debt.
 const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 
-/// One limit of the gcra family, and how a state begins that was written under it.
+/// One limit of the gcra family, and the first bytes of a state written under it.
 #[derive(Debug)]
 pub(crate) struct InPlaceGcra {
     gcra: Gcra,

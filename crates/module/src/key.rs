@@ -76,8 +76,8 @@ impl<'a> Key<'a> {
     pub(crate) fn bytes_mut(&mut self, length: usize, resize: bool) -> &mut [u8] {
         let Some(handle) = self.handle else { return &mut [] };
         let mut found = 0;
-        // SAFETY: the handle is open for writing. What it gives stays in place until the key is
-        // changed otherwise; that needs `self` alone.
+        // SAFETY: the handle is open for writing. The returned bytes stay in place until the key is changed
+        // otherwise; that needs `self` alone.
         unsafe {
             if resize && (api().string_truncate)(handle.as_ptr(), length) != api::OK {
                 return &mut [];

@@ -50,7 +50,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argc: c_int,
 ) -> c_int {
     let (ctx, argv): (*mut Ctx, *mut *mut Text) = (ctx.cast(), argv.cast());
-    // SAFETY: it is what the server passed on loading.
+    // SAFETY: it is the context that the server passed on loading.
     if let Err(missing) = unsafe { api::load(ctx) } {
         eprintln!("sluicegate: this server has no {}", missing.to_string_lossy());
         return api::ERR;

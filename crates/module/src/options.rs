@@ -70,7 +70,7 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
     }
     for switch in ALL {
         let flags = if switch.is_mutable { 0 } else { api::CONFIG_IMMUTABLE };
-        // SAFETY: context and name are valid; the functions take what is passed as their data.
+        // SAFETY: context and name are valid; the functions take the passed pointer as their data.
         let answer = unsafe {
             (api().register_bool)(
                 context.raw(),
@@ -120,7 +120,7 @@ fn is_on(value: &[u8]) -> Option<bool> {
 
 unsafe extern "C" fn get(_: *const c_char, data: *mut c_void) -> c_int {
     edge::guard("get", 0, || {
-        // SAFETY: it is what was registered: a switch that lives as long as the program.
+        // SAFETY: it is the registered pointer: a switch that lives as long as the program.
         let switch = unsafe { &*data.cast::<Switch>() };
         switch.get().into()
     })
@@ -133,7 +133,7 @@ unsafe extern "C" fn set(
     error: *mut *mut Text,
 ) -> c_int {
     edge::guard("set", api::ERR, || {
-        // SAFETY: it is what was registered, as above; the server takes a null error for none.
+        // SAFETY: it is the registered pointer, as above; the server takes a null error for none.
         let switch = unsafe {
             *error = null_mut();
             &*data.cast::<Switch>()

@@ -1,5 +1,5 @@
-//! Holds that end with the connection of their client (`SG.HOLD ... SESSION`): what a client still holds when it disconnects
-//! is settled with 0.
+//! Holds that end with the connection of their client (`SG.HOLD ... SESSION`): holds that are open when the client
+//! disconnects are settled with 0.
 //!
 //! The event of a disconnect may come within the command of another client: a timer, due immediately, settles.
 
@@ -49,7 +49,7 @@ struct Sessions {
 }
 
 static SESSIONS: Mutex<Option<Sessions>> = Mutex::new(None);
-/// Whether there were any, to check without a lock that there were none.
+/// Whether any were opened, to check without a lock that there are none.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `body` on the sessions. It must not call the server, because the server may call back.
@@ -164,7 +164,7 @@ unsafe extern "C" fn client_changed(ctx: *mut Ctx, _: Event, what: u64, data: *m
     });
 }
 
-/// Settles what clients held that have disconnected. What cannot be settled expires.
+/// Settles the holds of clients that have disconnected. A hold that cannot be settled expires.
 unsafe extern "C" fn settle_ended(ctx: *mut Ctx, _: *mut c_void) {
     edge::guard("session", (), || {
         // SAFETY: the server passed the context for this call.

@@ -103,7 +103,7 @@ pub(crate) fn take_all(
 ) -> Result<MultiKeyDecision, CommandError> {
     let mut keys: Vec<Key<'_>> = Vec::with_capacity(takes.len());
     let mut loaded = Vec::with_capacity(takes.len());
-    // Of a key that is given twice, only the first take counts.
+    // If a key is given twice, only the first take counts.
     let is_first = |&(index, &(name, ..)): &(usize, &(Name<'_>, &Policy, u32))| {
         takes[..index].iter().all(|(other, ..)| other.bytes() != name.bytes())
     };
@@ -139,7 +139,7 @@ pub(crate) fn take_all(
     Ok(taken)
 }
 
-/// Stores what is loaded of a key, if the operation `writes`.
+/// Stores the loaded state of a key, if the operation `writes`.
 fn store(
     key: &mut Key<'_>,
     Loaded { entry, exists, is_foreign }: Loaded,
@@ -207,7 +207,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Whether a denied request changes what is stored.
+    /// Whether a denied request changes the stored state.
     fn stores_denials(&self, policy: &Policy, now: Timestamp) -> bool {
         let changes =
             |entry: &Entry| !entry.policy().same_rule(policy) || entry.has_expired_holds(now);

@@ -7,7 +7,7 @@ pub struct Figure {
     pub title: String,
     /// Alternative text.
     pub description: String,
-    /// Text below the time axis, such as what its 0 is.
+    /// Text below the time axis, such as the meaning of its 0.
     pub axis: String,
     /// The length of a span in microseconds; each value of a series is about one.
     pub width: u64,
@@ -33,7 +33,7 @@ pub struct Row {
 pub struct Plot {
     /// Name of its values, one word.
     pub label: String,
-    /// How much space it takes, and whether its values are written beside it.
+    /// Its size, and whether its values are written beside it.
     pub size: Size,
     /// The series; later ones are drawn over earlier ones.
     pub series: Vec<Series>,

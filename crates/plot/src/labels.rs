@@ -13,7 +13,7 @@ pub(crate) struct Labels {
 pub(crate) struct Extent {
     pub(crate) left: u64,
     pub(crate) right: u64,
-    /// The line that the text stands on.
+    /// The baseline of the text.
     pub(crate) baseline: u64,
 }
 

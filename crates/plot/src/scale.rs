@@ -1,6 +1,6 @@
 //! Axes: positions of values, and the round values that label an axis.
 
-/// Steps of a time axis: what clocks and calendars divide by. Each unit in microseconds, with multiples.
+/// Steps of a time axis: divisions of clocks and calendars. Each unit in microseconds, with multiples.
 const STEPS: [(u64, &[u64]); 5] = [
     (1_000, &[1, 2, 5, 10, 20, 50, 100, 200, 500]),
     (1_000_000, &[1, 2, 5, 10, 15, 30]),
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn span_is_exact() {
-        for (micros, told) in [
+        for (micros, actual) in [
             (0, "0"),
             (1, "1us"),
             (50_000, "50ms"),
@@ -104,7 +104,7 @@ mod tests {
             (129_600_000_000, "36h"),
             (172_800_000_000, "2d"),
         ] {
-            assert_eq!(span(micros), told);
+            assert_eq!(span(micros), actual);
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
             let (low, high) = (one.min(other), one.max(other));
             prop_assert!(place(low, top, length) <= place(high, top, length));
             prop_assert_eq!((place(0, top, length), place(top, top, length)), (0, length));
-            // Within half of a place of where it would be.
+            // Within half of a step of its exact position.
             let exact = u128::from(low) * u128::from(length);
             let found = u128::from(place(low, top, length)) * u128::from(top);
             prop_assert!(exact.abs_diff(found) * 2 <= u128::from(top));

@@ -137,7 +137,7 @@ fn draw(figure: &Figure, plot: &Plot, series: &Series, canvas: &mut Canvas) {
         let from = scaled(x, canvas.width(), values);
         let to = scaled(x + 1, canvas.width(), values).max(from + 1);
         let Some(found) = series.values.get(from..to.min(series.values.len())) else { continue };
-        // Of many values the greatest is shown, but of what remains the least.
+        // Among many values the greatest is shown, except for remaining units, where it is the least.
         let value = match series.shape {
             Shape::Line => found.iter().min(),
             Shape::Bars | Shape::Step | Shape::Above => found.iter().max(),

@@ -1,7 +1,7 @@
-//! What Envoy says to a rate limit service, and what it hears: its protos as Rust.
+//! Requests that Envoy sends to a rate limit service, and the responses: its protos as Rust.
 //!
-//! `proto/` holds the parts of Envoy's files that are used, `src/generated/` what `cargo xtask
-//! codegen` makes of them; a test finds what has drifted. Names of packages, messages and numbers of
+//! `proto/` holds the parts of Envoy's files that are used, `src/generated/` the code that `cargo xtask
+//! codegen` generates from them; a test fails on drift. Names of packages, messages and numbers of
 //! fields are Envoy's.
 //!
 //! ```
@@ -19,7 +19,7 @@
     clippy::all,
     clippy::use_self,
     rustdoc::all,
-    reason = "generated; what there is to say stands in the protos"
+    reason = "generated; the protos have the documentation"
 )]
 #[rustfmt::skip]
 pub mod envoy {
@@ -58,5 +58,5 @@ pub use envoy::{
     service::ratelimit::v3 as rls,
 };
 
-/// The descriptors of all messages and services, as reflection tells them: a `FileDescriptorSet`.
+/// The descriptors of all messages and services, as reflection serves them: a `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");

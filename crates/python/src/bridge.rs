@@ -1,7 +1,8 @@
 //! From calls on the runtime to the futures of one event loop.
 //!
-//! A call that has ended writes its result to a queue, and the first of a queue a byte to a socket that the event loop reads.
-//! So no thread of the runtime ever waits for the interpreter, and one wake serves all results of that time.
+//! A call that has ended writes its result to a queue, and the first result of a queue writes a byte to a socket that
+//! the event loop reads. Therefore no thread of the runtime ever waits for the interpreter, and one wake-up serves
+//! all pending results.
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::runtime;
 
-/// What a call replies, and Python gets as an object or as an exception.
+/// The reply to a call: an object or an exception in Python.
 pub(crate) trait Reply: Send + 'static {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }

@@ -5,7 +5,7 @@ use sluicegate::{Clock, Timestamp};
 
 use crate::arguments::span;
 
-/// A clock that stands still until it is moved.
+/// A clock that does not advance until it is set.
 #[pyclass(frozen, module = "sluicegate")]
 #[derive(Debug)]
 pub(crate) struct ManualClock(pub(crate) sluicegate::ManualClock);

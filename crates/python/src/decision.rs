@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct Decision {
     answer: Answer,
     policy: PreparedPolicy,
-    /// Of a decision on several keys: the index of the one that binds.
+    /// For a decision on several keys: the index of the binding one.
     key: Option<usize>,
 }
 
@@ -66,7 +66,7 @@ impl Decision {
         Ok(Self::new(Answer { decision, source }, prepared(policy)?, key))
     }
 
-    /// What `pickle` writes.
+    /// The content of a `pickle`.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Pickled)> {
         let it = slf.get();
         let pickled = (it.policy(), it.integers(), it.source(), it.key);
@@ -83,7 +83,7 @@ impl Decision {
         self.answer.allowed()
     }
 
-    /// Units that the limit that binds admits at once.
+    /// Units that the binding limit admits at once.
     #[getter]
     fn limit(&self) -> u32 {
         self.answer.limit
@@ -122,13 +122,13 @@ impl Decision {
         delta(py, self.answer.delay())
     }
 
-    /// Which limit of the policy binds, from 0.
+    /// Index of the binding limit of the policy, from 0.
     #[getter]
     fn binding(&self) -> usize {
         self.answer.binding
     }
 
-    /// Of a decision on several keys: which key binds, from 0. Otherwise `None`.
+    /// For a decision on several keys: index of the binding key, from 0. Otherwise `None`.
     #[getter]
     fn key(&self) -> Option<usize> {
         self.key

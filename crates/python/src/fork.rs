@@ -1,8 +1,9 @@
-//! What a fork must not cut in two.
+//! Locks that a fork must not leave locked.
 //!
-//! A child has one thread, and memory as it was at the fork: a lock of the table that another thread has at that moment is
-//! never released there. Calls that use a table with the lock of the interpreter cannot meet a fork, because `os.fork` has that
-//! lock, too. All others go through [`Gated`], and a fork waits until none of them is in the table.
+//! A child has one thread, and memory as it was at the fork: a lock of the table that another thread has at that
+//! moment is never released there. Calls that use a table with the lock of the interpreter cannot run during a fork,
+//! because `os.fork` has that lock, too. All others go through [`Gated`], and a fork waits until none of them is in
+//! the table.
 
 use std::{
     cell::RefCell,
@@ -26,7 +27,7 @@ thread_local! {
     static CLOSED: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// Registers what happens at a fork.
+/// Registers the handlers of a fork.
 #[expect(unsafe_code, reason = "the one way to run code at each fork")]
 pub(crate) fn prepare() {
     extern "C" fn before() {
@@ -43,10 +44,10 @@ pub(crate) fn prepare() {
         HoldId::reseed();
     }
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are functions of this module, which Python never unloads. They take no lock that a thread
-        // keeps for long, and the child uses only what its own thread has locked.
+        // SAFETY: the handlers are functions of this module, which Python never unloads. They take no lock that a
+        // thread keeps for long, and the child uses only locks of its own thread.
         let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-        assert_eq!(code, 0, "a list of handlers has room for one more");
+        assert_eq!(code, 0, "the list of handlers is not full");
     });
 }
 

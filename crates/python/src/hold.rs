@@ -21,8 +21,8 @@ use crate::{
 pub(crate) type AnyStore = dyn Store<Error = StoreError>;
 pub(crate) type Guard = HoldGuard<AnyStore>;
 
-/// Units of one key or of several, which are held until they are settled or expire; or the denial of a hold. It is true if
-/// the units are held.
+/// Units of one key or of several, which are held until they are settled or expire; or the denial of a hold. It is
+/// true if the units are held.
 #[pyclass(frozen, module = "sluicegate", weakref)]
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -36,7 +36,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Of a drop without a settle, each guard charges what is held.
+    /// After a drop without a settle, each guard charges the units held.
     pub(crate) fn new(decision: Py<Decision>, guards: Vec<Guard>) -> Self {
         let guards = guards.into_iter().map(|mut guard| {
             guard.set_used(None);
@@ -115,7 +115,7 @@ impl Hold {
         self.lock().first().map_or_else(Vec::new, |(guard, _)| guard.id().to_vec()).into()
     }
 
-    /// Whether units are held still, as far as this process knows.
+    /// Whether units are still held, as far as this process has seen.
     #[getter]
     fn open(&self) -> bool {
         !self.lock().is_empty()
@@ -125,7 +125,7 @@ impl Hold {
         self.allowed
     }
 
-    /// Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision is
+    /// Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision is
     /// a denial if the hold has expired, or was settled before: then nothing more is charged.
     #[pyo3(signature = (used = None))]
     fn settle(&self, py: Python<'_>, used: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {

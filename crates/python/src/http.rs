@@ -1,12 +1,12 @@
-//! What the middleware for web frameworks needs: the network of a client, and the body of a rejection.
+//! Functions for the middleware of web frameworks: the network of a client, and the body of a rejection.
 
 use std::net::IpAddr;
 
 use pyo3::prelude::*;
 use sluicegate_headers::{AddressList, Network, Problem};
 
-/// The network of the client behind `trusted_hops` proxies, from all `lines` of `X-Forwarded-For`, or of `Forwarded`; without an
-/// address there, that of the peer. `None` if that is no address either, such as a Unix socket.
+/// The network of the client behind `trusted_hops` proxies, from all `lines` of `X-Forwarded-For`, or of `Forwarded`;
+/// without an address there, that of the peer. `None` if that is not an address either, such as a Unix socket.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "arguments of Python are owned")]
 pub(crate) fn client_network(

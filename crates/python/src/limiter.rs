@@ -42,7 +42,7 @@ enum Backend {
     Remote(Box<Remote>),
 }
 
-/// A store in another process, connected in each process anew.
+/// A store in another process. Each process opens its own connection.
 #[derive(Debug)]
 struct Remote {
     url: String,
@@ -69,7 +69,7 @@ impl Remote {
         let connected = RedisStore::new(&self.url, options);
         let connected = connected.map_err(|error| errors::store(py, &error))?;
         let connected: Arc<AnyStore> = Arc::new(connected);
-        // What a parent has connected stays its own: closing it here would write to its connections.
+        // The connections belong to the parent: closing them here would write to them.
         let old = store.replace((process::id(), Arc::clone(&connected)));
         std::mem::forget(old);
         Ok(connected)

@@ -84,7 +84,7 @@ impl Policy {
         self.lease
     }
 
-    /// What the policy admits, in words.
+    /// Describes the policy in words.
     fn explain(&self) -> String {
         let limits = self.prepared.policy().limits().iter();
         let words = limits.map(|limit| {

@@ -32,7 +32,7 @@ pub(crate) struct Keyed {
     pub(crate) cost: u32,
 }
 
-/// What a call asks for.
+/// The operation of a call.
 #[derive(Debug)]
 pub(crate) enum Request {
     Apply { key: Vec<u8>, policy: PreparedPolicy, operation: Operation },
@@ -55,13 +55,13 @@ pub(crate) struct HoldRequest {
     pub(crate) renews: bool,
 }
 
-/// What a call returns.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Value {
     Decision(Answer, PreparedPolicy),
     Flag(bool),
     Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
-    /// The decision on several keys, under the policy of the key that binds.
+    /// The decision on several keys, under the policy of the binding one.
     All(MultiKeyAnswer, PreparedPolicy),
     Held {
         decision: Answer,
@@ -97,7 +97,7 @@ impl Reply for Replied {
 }
 
 impl Request {
-    /// Sends it to the store, and waits as long as it says.
+    /// Sends it to the store, and waits for up to its timeout.
     pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Replied {
         match self {
             Self::Apply { key, policy, operation } => {
@@ -135,8 +135,8 @@ impl Request {
 }
 
 impl HoldRequest {
-    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may make room at any
-    /// time, and a store does not tell.
+    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may free
+    /// units at any time, and a store does not announce that.
     async fn perform(self, store: &Arc<AnyStore>) -> Replied {
         let start = Instant::now();
         loop {

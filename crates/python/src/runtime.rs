@@ -1,8 +1,8 @@
-//! The runtimes of calls of stores in other processes, and what a fork does to them.
+//! The runtimes of calls of stores in other processes, and their state after a fork.
 //!
-//! Calls of event loops run on a thread of their own. A call that blocks drives its runtime itself: so its reply comes without a
-//! switch of threads, which takes longer than Redis. Between calls, a keeper drives that runtime, for what goes on in the
-//! background: renewals of holds, and connections.
+//! Calls of event loops run on a thread of their own. A call that blocks drives its runtime itself, so that its reply
+//! needs no switch of threads, which takes longer than Redis. Between calls, a keeper drives that runtime, for tasks
+//! in the background: renewals of holds, and connections.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,13 +26,13 @@ use tokio::{
 
 use crate::errors;
 
-/// How long a call blocks before it looks for a signal, such as that of Ctrl-C.
+/// How long a call blocks before it checks for a signal, such as that of Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// How long no call may begin before the keeper drives.
+/// Time without calls after which the keeper drives.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How long a call asks for its reply again and again before it sleeps, if the reply to the last one came as soon. To sleep and to
-/// be woken takes longer than a store on the same machine.
+/// How long a call polls for its reply before it sleeps, if the reply to the last one came as soon. To sleep and to
+/// be woken takes longer than a request to a store on the same machine.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// A value of this process. It is never dropped: in a child, the threads of the parent do not exist.

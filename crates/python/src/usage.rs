@@ -1,4 +1,4 @@
-//! What is in use of a key, whatever its policy: for `sluicegate.ext.limits`, whose interface asks without one.
+//! Usage of a key, whatever its policy: for `sluicegate.ext.limits`, whose interface queries without one.
 
 use pyo3::prelude::*;
 use sluicegate::{Applied, Store as _};
@@ -6,8 +6,8 @@ use sluicegate_core::StoreStatus;
 
 use crate::{arguments::bytes, errors, limiter::Limiter, runtime};
 
-/// Of the first limit of a key: units in use, requests that pass, the time until nothing is in use and the time of the store, in
-/// microseconds; and, of a sliding counter, the units in the window before and in the current one.
+/// Usage of the first limit of a key: units in use, requests that pass, the time until nothing is in use and the time
+/// of the store, in microseconds; and, for a sliding counter, the units in the window before and in the current one.
 type Usage = (u64, u32, u64, u64, Option<(u64, u64)>);
 
 /// The usage of `key`; `None` if it is unused.

@@ -1,6 +1,6 @@
 -- The operations, over all limits of a policy at once: all or nothing.
 
--- Bytes as an error shows them: printable ASCII, cut where they are long. As `crates/commands` does.
+-- Bytes in the form of error texts: printable ASCII, long values cut, as in `crates/commands`.
 local function shown(bytes)
     local text = string.gsub(sub(bytes, 1, 40), '.', function(one)
         local code = byte(one)
@@ -19,21 +19,22 @@ local function say_holds(key, what)
     return { err = 'SGSTATE key `' .. shown(key) .. '` holds ' .. what }
 end
 
-local function say_damaged(key, what)
+local function damaged_error(key, what)
     return say_holds(key, what == FOREIGN and FOREIGN or 'damaged state: ' .. what)
 end
 
-local function say_version(key, version)
+local function version_error(key, version)
     return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 3; '
         .. 'upgrade Sluicegate')
 end
 
-local function say_cell(key)
+local function cell_error(key)
     return say_holds(key, 'state of redis-cell; use a policy with a limit of the gcra family to take it over')
 end
 
--- What redis-cell stores: the arrival time as decimal nanoseconds since the Unix epoch. Whole
--- microseconds, and the rest; nothing for other bytes. Ours begin with a version, which is no digit.
+-- Parses a value of redis-cell: the arrival time as decimal nanoseconds since the Unix epoch. Returns whole
+-- microseconds and the rest; nothing for other bytes. States of Sluicegate begin with a version, which is not a
+-- digit.
 local function cell_time(bytes)
     if #bytes > 0 and #bytes <= 20 and not string.find(bytes, '[^0-9]')
         and (#bytes < 20 or bytes <= '18446744073709551615') then
@@ -41,7 +42,7 @@ local function cell_time(bytes)
     end
 end
 
--- The first of unused limits that is of the gcra family, owing until that time; nothing if none is.
+-- The first of the unused `limits` that is of the gcra family, with a debt until that time; nothing if none is.
 local function cell_limit(limits, now, tat, rest)
     for i = 1, #limits do
         local limit = limits[i]
@@ -54,7 +55,7 @@ local function cell_limit(limits, now, tat, rest)
     end
 end
 
--- The server's error of a GET; our own where the key is of another type.
+-- The error of a GET: the server's, or a text of Sluicegate if the key is of another type.
 local function say_type(key, failed)
     if string.find(failed.err, 'WRONGTYPE', 1, true) then
         return { err = 'WRONGTYPE key `' .. shown(key) .. '` does not hold a string, so Sluicegate did not write it' }
@@ -86,9 +87,9 @@ local function longest_delay(limits, now)
     return longest
 end
 
--- The seven integers, with the key as it now stands. What binds is the first limit with the least
--- remaining, unless `binding` says otherwise.
-local function tell(limits, now, allowed, retry, delay, binding)
+-- The seven integers, with the current state of the key. The binding limit is the first one with the least remaining,
+-- unless `binding` overrides it.
+local function decision(limits, now, allowed, retry, delay, binding)
     local remaining, least, reset = math.huge, 1, 0
     for i = 1, #limits do
         local limit = limits[i]
@@ -110,8 +111,8 @@ local function milliseconds(micros)
     return string.format('%d', math.ceil(micros / 1000))
 end
 
--- How the key is given its time to live: two words of SET. A test's time is not the server's, so
--- its keys live for an hour at least.
+-- The time to live of the key: two arguments of SET. The time of a test differs from the server's, therefore its keys
+-- live for an hour at least.
 local function lifetime(limits, now, at)
     local longest = 1
     limits = limits.kept or limits
@@ -124,7 +125,7 @@ local function lifetime(limits, now, at)
     return 'PXAT', milliseconds(now + longest)
 end
 
--- Stores the key as it now stands. Gives the server's error, if it has one.
+-- Stores the current state of the key. Returns the server's error, if there is one.
 local function store(key, limits, now, at, existed)
     local kept, ledger = limits.kept or limits, limits.ledger
     local version, parts, used = '\2', {}, false
@@ -147,7 +148,7 @@ local function store(key, limits, now, at, existed)
     return type(done) == 'table' and done.err and done
 end
 
--- Gives a key that nothing was stored of, and that has lost its time to live, a new one.
+-- Sets the time to live of a key that has lost it and was not stored.
 local function heal(key, limits, now, at)
     if redis.pcall('PTTL', key) == -1 then
         local unit, span = lifetime(limits, now, at)
@@ -161,9 +162,9 @@ local function charge(limits, now, cost)
     end
 end
 
--- Records what was denied, where that counts, and keeps what was carried over. Tells whether there was
--- anything to store, and the server's error.
-local function note_denial(key, limits, now, at, existed, changed, cost)
+-- Records a denied request where that counts, and stores a migrated state. Returns whether there was anything to
+-- store, and the server's error.
+local function record_denial(key, limits, now, at, existed, changed, cost)
     local records = changed
     for i = 1, #limits do
         if limits[i].count_all then
@@ -174,21 +175,21 @@ local function note_denial(key, limits, now, at, existed, changed, cost)
     return records, records and store(key, limits, now, at, existed)
 end
 
--- Denies a request for which `wait` is too long: records it where that counts, and keeps what was carried over. The
--- answer, and whether nothing was stored.
+-- Denies a request for which `wait` is too long: records it where that counts, and stores a migrated state. Returns
+-- the reply, and whether nothing was stored.
 local function deny(key, limits, now, at, existed, changed, cost, wait, binding)
-    local noted, failed = note_denial(key, limits, now, at, existed, changed, cost)
+    local noted, failed = record_denial(key, limits, now, at, existed, changed, cost)
     if failed then
         return failed
     elseif noted then
         wait, binding = longest_wait(limits, now, cost)
     end
-    return tell(limits, now, 0, wait, 0, binding), not noted
+    return decision(limits, now, 0, wait, 0, binding), not noted
 end
 
 local function reserve(key, limits, now, at, existed, cost, max_wait)
-    -- What each limit asks the caller to wait: until it would pass and, in a queue, until those
-    -- before it have gone. For a denial, how much of that is too much.
+    -- The wait of each limit: until it would pass and, in a queue, until the requests before it have gone. For a
+    -- denial, the excess over the permitted wait.
     local needed, beyond, binding = 0, -1, 1
     for i = 1, #limits do
         local limit, need = limits[i], NEVER
@@ -204,34 +205,34 @@ local function reserve(key, limits, now, at, existed, cost, max_wait)
         end
     end
     if needed > max_wait then
-        return tell(limits, now, 0, beyond, 0, binding), true
+        return decision(limits, now, 0, beyond, 0, binding), true
     end
     charge(limits, now, cost)
     local failed = store(key, limits, now, at, existed)
-    return failed or tell(limits, now, 1, 0, needed)
+    return failed or decision(limits, now, 1, 0, needed)
 end
 
--- What `operation` answers under limits that hold the key's state; and whether nothing was stored.
--- `changed` says that it was written under another rule.
+-- The reply to `operation` under limits that have the key's state; and whether nothing was stored. `changed`: the
+-- state was written under another policy.
 local function operate(key, limits, now, at, existed, changed, operation, cost, max_wait, id)
     local holds = id and with_holds()
     if operation == 'settle' or operation == 'renew' then
         return holds.operate(key, limits, now, at, existed, operation, id, cost, max_wait)
     elseif cost == 0 or operation == 'reset' or (holds and holds.is_open(limits, id)) then
-        return tell(limits, now, 1, 0, 0), true
+        return decision(limits, now, 1, 0, 0), true
     elseif operation == 'reserve' then
         return reserve(key, limits, now, at, existed, cost, max_wait)
     elseif operation == 'charge' or operation == 'refund' then
         for i = 1, #limits do
             limits[i].kind[operation](limits[i], now, cost)
         end
-        return store(key, limits, now, at, existed) or tell(limits, now, 1, 0, 0)
+        return store(key, limits, now, at, existed) or decision(limits, now, 1, 0, 0)
     end
 
     local wait, binding = longest_wait(limits, now, cost)
     if wait > 0 then
         if operation == 'peek' then
-            return tell(limits, now, 0, wait, 0, binding), true
+            return decision(limits, now, 0, wait, 0, binding), true
         end
         return deny(key, limits, now, at, existed, changed, cost, wait, binding)
     end
@@ -247,10 +248,10 @@ local function operate(key, limits, now, at, existed, changed, operation, cost, 
     if operation ~= 'peek' then
         failed = failed or store(key, limits, now, at, existed)
     end
-    return failed or tell(limits, now, 1, 0, delay), operation == 'peek'
+    return failed or decision(limits, now, 1, 0, delay), operation == 'peek'
 end
 
--- What a key holds: its bytes, or false. Or nothing, and the server's error.
+-- The value of a key: its bytes, or false. Or nothing, and the server's error.
 local function get(key)
     local bytes = redis.pcall('GET', key)
     if type(bytes) == 'table' then
@@ -278,15 +279,15 @@ local function none_used(limits)
     return true
 end
 
--- Reads the open holds behind the limits of a key (`limits.open`), and charges those that have expired. Whether there
--- were any, and the fault in them; nil if the calendar of a limit must be known first.
-local function read_holds(limits, bytes, now, know)
+-- Reads the open holds behind the limits of a key (`limits.open`), and charges those that have expired. Returns
+-- whether there were any, and the fault in them; nil if the calendar of a limit is needed first.
+local function read_holds(limits, bytes, now, find_window)
     local ledger, fault = with_holds().read(bytes, limits.rest)
     if fault then
         return false, fault
     end
     for i = 1, #limits do
-        if limits[i].calendar and not know(limits[i]) then
+        if limits[i].calendar and not find_window(limits[i]) then
             return nil
         end
     end
@@ -298,18 +299,18 @@ local function read_holds(limits, bytes, now, know)
     return expires
 end
 
--- The limits that `policy` says (the byte form of a key of which nothing is in use) with the state that
--- `bytes` of `key` say, and whether that was written under another rule. Or nothing, and what to reply.
--- `calendar(name, now)` tells the window of a calendar around now, or nothing where that is not known: the
--- reply is then the time and the names of all calendars that may be needed.
+-- The limits of `policy` (the byte form of an unused key), with the state in `bytes` of `key`, and whether that was
+-- written under another policy. Or nothing, and the reply. `calendar(name, now)` returns the window of a calendar
+-- around now, or nothing if the client did not send it: the reply is then the time and the names of all calendars
+-- that may be needed.
 local function read_key(key, bytes, policy, now, calendar)
-    local function know(limit)
+    local function find_window(limit)
         if not limit.next then
             limit.calendars, limit.first, limit.next, limit.after = calendar, calendar(limit.calendar, now)
         end
         return limit.next
     end
-    local function ask(...)
+    local function request_calendars(...)
         local reply = { now }
         for _, limits in ipairs({ ... }) do
             for i = 1, #limits do
@@ -318,37 +319,37 @@ local function read_key(key, bytes, policy, now, calendar)
         end
         return nil, reply
     end
-    -- The limits of the policy, unused; and whether their calendars are known.
+    -- The limits of the policy, unused; and whether the windows of their calendars are available.
     local function fresh()
         local limits, fault = read_all(policy)
         local known = true
         for i = 1, limits and #limits or 0 do
-            known = known and (not limits[i].calendar or know(limits[i]))
+            known = known and (not limits[i].calendar or find_window(limits[i]))
         end
         return limits, fault, known
     end
 
     local limits, fault, known = fresh()
     if not limits then
-        return nil, say_damaged(key, fault)
+        return nil, damaged_error(key, fault)
     elseif not known then
-        return ask(limits)
+        return request_calendars(limits)
     end
     local changed = false
     local tat, rest = cell_time(bytes or '')
     if tat then
         local old = cell_limit(fresh(), now, tat, rest)
         if not old then
-            return nil, say_cell(key)
+            return nil, cell_error(key)
         end
-        changed = carry({ old }, limits, now, know)
+        changed = migrate_state({ old }, limits, now, find_window)
     elseif bytes then
         local version
         fault, version = read_fault(bytes)
         if version then
-            return nil, say_version(key, version)
+            return nil, version_error(key, version)
         elseif fault then
-            return nil, say_damaged(key, fault)
+            return nil, damaged_error(key, fault)
         end
         local same, old
         same, fault = load_same(limits, bytes)
@@ -358,24 +359,24 @@ local function read_key(key, bytes, policy, now, calendar)
         end
         local stored = old or limits
         if not fault and stored.rest then
-            changed, fault = read_holds(stored, bytes, now, know)
+            changed, fault = read_holds(stored, bytes, now, find_window)
             if changed == nil then
-                return ask(limits, stored)
+                return request_calendars(limits, stored)
             end
         end
         if fault then
-            return nil, say_damaged(key, fault)
+            return nil, damaged_error(key, fault)
         elseif changed and not stored.open and none_used(stored) then
-            -- Nothing is left of the key.
+            -- The state of the key is empty.
             limits = old and limits or fresh()
         elseif old and only_concurrency(limits) and not only_concurrency(old) then
             limits.kept = old
         elseif old then
-            local carried, unknown = carry(old, limits, now, know)
+            local migrated, unknown = migrate_state(old, limits, now, find_window)
             if unknown then
-                return ask(limits, old)
+                return request_calendars(limits, old)
             end
-            changed = changed or carried
+            changed = changed or migrated
         end
         if stored.open then
             with_holds().attach(limits, stored.open)

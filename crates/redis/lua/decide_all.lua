@@ -1,8 +1,8 @@
--- One decision on several keys, all or nothing. Of each: its name (`key`), `cost`, `policy` as `decide` takes it, and for a
--- hold its lifetime (`ttl`). `operation`: take, peek or hold; `id` is that of the hold.
+-- One decision on several keys, all or nothing. Each take has a name (`key`), `cost`, `policy` as `decide` takes it,
+-- and for a hold its lifetime (`ttl`). `operation`: take, peek or hold; `id` is that of the hold.
 --
--- The seven integers of a decision for each key, one behind the other: allowed, or when it would be. Where any is denied none
--- was charged. Or what `read_key` says to reply.
+-- Returns the seven integers of a decision for each key, one after the other: allowed, or when it would be. If any is
+-- denied none was charged. Or the reply of `read_key`.
 local function decide_all(takes, operation, now, at, calendar, id)
     local holds = operation == 'hold' and with_holds()
     local keys, allowed = {}, true
@@ -16,7 +16,7 @@ local function decide_all(takes, operation, now, at, calendar, id)
         if not limits then
             return changed
         end
-        -- A key in which the hold is open is allowed as it stands.
+        -- A key in which the hold is open is allowed without a change.
         if holds and holds.is_open(limits, id) then
             cost = 0
         end
@@ -46,7 +46,7 @@ local function decide_all(takes, operation, now, at, calendar, id)
                 failed, untouched = store(name, limits, now, at, key.bytes), false
             elseif operation ~= 'peek' then
                 local noted
-                noted, failed = note_denial(name, limits, now, at, key.bytes, key.changed, cost)
+                noted, failed = record_denial(name, limits, now, at, key.bytes, key.changed, cost)
                 untouched = not noted
             end
             if failed then
@@ -60,9 +60,9 @@ local function decide_all(takes, operation, now, at, calendar, id)
         if not allowed and cost > 0 then
             wait, binding = longest_wait(limits, now, cost)
         end
-        local told = wait == 0 and tell(limits, now, 1, 0, delay) or tell(limits, now, 0, wait, 0, binding)
+        local integers = wait == 0 and decision(limits, now, 1, 0, delay) or decision(limits, now, 0, wait, 0, binding)
         for j = 1, 7 do
-            reply[#reply + 1] = told[j]
+            reply[#reply + 1] = integers[j]
         end
     end
     return reply

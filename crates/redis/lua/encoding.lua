@@ -10,21 +10,21 @@ local EARLY = 'it ends too early'
 local FOREIGN = 'a value that Sluicegate did not write'
 local DOMAIN = 'a limit has a parameter outside its domain'
 
--- The last first byte that a newer version may write.
+-- The greatest first byte that a newer version may write.
 local LAST_VERSION = 7
 
 local kinds = {}
 
--- The flags that each machine knows, as a sum: any sum up to it is of known flags.
+-- The valid flags of each machine, as a sum: any sum up to it consists of valid flags.
 local FLAGS = { 16, 16, 16, 0, 16, 48, 16, 48, 16, 0 }
 
--- Brings in the machines that the policy of this script does not use.
+-- Loads the machines that the policy of this script does not use.
 local others
 
--- Brings in the holds (holds.lua): the table of their functions.
+-- Loads the holds (holds.lua): the table of their functions.
 local with_holds
 
--- The limit that stands at `at`, without its state, and the place behind it.
+-- The limit at `at`, without its state, and the position behind it.
 local function read_limit(bytes, at)
     local head = byte(bytes, at)
     if not head then
@@ -43,7 +43,7 @@ local function read_limit(bytes, at)
     return kinds[machine].read(bytes, at, machine, flags)
 end
 
--- The fault in how `bytes` begin; nil if there is none.
+-- The fault in the header of `bytes`; nil if there is none.
 local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
     if not version or version < 1 or version > LAST_VERSION then
@@ -57,7 +57,8 @@ local function read_fault(bytes)
     end
 end
 
--- Where the open holds of a key begin (`limits.rest`), if it has any; the fault if it goes on after its end.
+-- Sets the position of the open holds of a key (`limits.rest`), if it has any; returns the fault if bytes follow its
+-- end.
 local function note_rest(limits, bytes, at)
     if at <= #bytes then
         if byte(bytes, 1) ~= 3 then
@@ -67,7 +68,7 @@ local function note_rest(limits, bytes, at)
     end
 end
 
--- The limits that `bytes` say, with their states.
+-- The limits in `bytes`, with their states.
 local function read_all(bytes)
     local limits, at, wide = {}, 3, byte(bytes, 1) == 1
     for i = 1, byte(bytes, 2) do
@@ -93,8 +94,8 @@ local function read_all(bytes)
     return limits
 end
 
--- Loads the states of `bytes` into `limits` if they were written under the very same policy. Tells
--- whether they were, and what is wrong with them.
+-- Loads the states of `bytes` into `limits` if they were written under the very same policy. Returns whether they
+-- were, and the fault in them.
 local function load_same(limits, bytes)
     local at, count, wide = 3, #limits, byte(bytes, 1) == 1
     if byte(bytes, 2) ~= count then

@@ -1,19 +1,19 @@
--- The everyday question, answered before anything else is set up: a take under one limit of the gcra
--- family, on a key that is new or was last written under the very same limit. Whatever it does not
--- know it leaves to the rest of the script, which reads the question anew.
+-- The fast path, before anything else is set up: a take under one limit of the gcra family, on a key that is new or
+-- was last written under the very same limit. Any other case falls through to the rest of the script, which reads the
+-- request again.
 --
 -- KEYS[1]  the key
--- ARGV[1]  the question, 36 bytes, little-endian: cost (4 bytes, at least 1), n (4) and p (6), the
+-- ARGV[1]  the request, 36 bytes, little-endian: cost (4 bytes, at least 1), n (4) and p (6), the
 --          rate N/P in lowest terms, in units per microsecond; B (4); 1 for a leaky-queue, else 0 (1);
---          and how a state begins that was written under this limit (17: version, one, the limit).
+--          and the first bytes of a state written under this limit (17: version, one, the limit).
 --          Only for B*p < 2^52, and no `borrow`.
 -- ARGV[2]  for tests only: the time, as in main.lua
--- reply    how many ticks the key owed before, of which the client makes the decision as the core does: most
---          of a script's time goes for its replies. For a leaky-queue, and for more than B units, the seven
+-- reply    the debt of the key before, in ticks, from which the client computes the decision as the core does:
+--          the reply takes most of a script's time. For a leaky-queue, and for more than B units, the seven
 --          integers of the decision
 --
--- Functions of Lua are called as rarely as can be, since each call takes as long as ten sums: hence
--- `x - x % 1` for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
+-- Functions of Lua are called as rarely as possible, because each call takes as long as ten sums: hence `x - x % 1`
+-- for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
 if #ARGV[1] == 36 then
     local pcall, unpack, key = redis.pcall, struct.unpack, KEYS[1]
     local cost, n, p, limit, queue, begins = unpack('<I4I4I6I4Bc17', ARGV[1])
@@ -55,8 +55,8 @@ if #ARGV[1] == 36 then
         local depth = limit * p
         local new = debt + cost * p
         if new > depth then
-            -- Every write gives the key its time to live. A key that is only ever denied is looked
-            -- after now and then, since to look takes a tenth of the whole.
+            -- Every write sets the time to live. For a key that is only ever denied it is checked occasionally,
+            -- because the check takes a tenth of the script's time.
             if now % 16 == 0 and not at and bytes and pcall('PTTL', key) == -1 then
                 pcall('PEXPIREAT', key, string.format('%d', (now + debt / n) / 1000 + 1))
             end
@@ -83,7 +83,7 @@ if #ARGV[1] == 36 then
         if at then
             unit, ends = 'PX', reset < 3600000000 and 3600000000 or reset
         end
-        -- The server writes a number with 17 digits, or as the integer that it is.
+        -- The server formats a number with 17 digits, or as an integer.
         ends = (ends + -ends % 1000) / 1000
         local done = pcall('SET', key, struct.pack(form, begins, tat, part), unit, ends)
         if done.err then

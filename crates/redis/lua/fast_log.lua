@@ -1,10 +1,10 @@
--- A take under one sliding-log, answered before anything else is set up: on a key that was last
--- written under the very same limit, and of which every event weighs 1. Whatever it does not know it
--- leaves to the rest of the script, which reads the question anew.
+-- The fast path of a take under one sliding-log, before anything else is set up: on a key that was last written under
+-- the very same limit, with events of weight 1 only. Any other case falls through to the rest of the script, which
+-- reads the request again.
 --
 -- KEYS[1]  the key
--- ARGV[1]  the question, 27 bytes, little-endian: cost (4 bytes, at least 1), N (4), P (6), and how a
---          state begins that was written under this limit (13: version, one, the limit). Not for
+-- ARGV[1]  the request, 27 bytes, little-endian: cost (4 bytes, at least 1), N (4), P (6), and the first
+--          bytes of a state written under this limit (13: version, one, the limit). Not for
 --          `count=all` or `keep`.
 -- ARGV[2]  for tests only: the time, as in main.lua
 -- reply    the seven integers of a decision
@@ -29,7 +29,7 @@ if #ARGV[1] == 27 then
         local edge, newest, format, last = now - period, now + 1, '<I' .. wide, 26 + count * wide
         if begun == begins and heavy == 0 and wide > 0 and wide < 8 and count > 0 then
             if #bytes == 512 then
-                -- A long log. A denial needs no more than its ends, if no event has expired.
+                -- A long log. A denial needs only its ends, if no event has expired.
                 local tail = pcall('GETRANGE', KEYS[1], string.format('%d', last - wide),
                     string.format('%d', last))
                 if #tail == wide then
@@ -43,9 +43,9 @@ if #ARGV[1] == 27 then
                 newest = base + unpack(format, bytes, last - wide + 1)
             end
         end
-        -- What lies later than now is for the rest of the script.
+        -- Events later than now are left to the rest of the script.
         if newest <= now then
-            -- How many events no longer count: mostly none or few.
+            -- The number of events that no longer count: mostly none or few.
             local gone, beyond = 0, count + 1
             if base + unpack(format, bytes, 27) <= edge then
                 gone = 1

@@ -1,8 +1,8 @@
 -- fixed-window: machines 6 (of a fixed length) and 7 (of the calendar) of the byte form.
 --
--- Of a key there are the `start` of its window, the units `used` in it, and for the calendar the
--- `finish` of the window, by which readers that know no calendar can tell whether it is still open.
--- A limit of the calendar knows the window around now (`first`, `next`) once `calendar` has told it.
+-- The state of a key is the `start` of its window, the units `used` in it, and for the calendar the `finish` of the
+-- window, by which readers without calendars can determine whether it is still open. A limit of the calendar has the
+-- window around now (`first`, `next`) once `calendar` has returned it.
 
 local window = {}
 
@@ -72,8 +72,8 @@ function window.unused(limit)
     return limit.used == 0
 end
 
--- When the window that began at `start`, which is not after now, ends or has ended. A window of the
--- calendar ends at the first boundary after its start: that of the window around now, or one before.
+-- The end of the window that began at `start`, which is not after now. A window of the calendar ends at the first
+-- boundary after its start: that of the window around now, or one before.
 local function window_end(limit, start)
     if not limit.calendar then
         return start + limit.period
@@ -88,7 +88,7 @@ local function window_open(limit, now)
     if limit.used > 0 then
         local start = limit.start
         if start >= now then
-            -- It ends later than now, under whatever calendar.
+            -- It ends later than now, under any calendar.
             return now, limit.used
         elseif now < window_end(limit, start) then
             return start, limit.used
@@ -148,7 +148,7 @@ function window.with_used(limit, now, used)
     window_set(limit, now, nil, used)
 end
 
-function window.carry(limit, old, now)
+function window.migrate(limit, old, now)
     local start, used = window_open(old, now)
     if start and now < window_end(limit, start) then
         window_set(limit, now, start, used)

@@ -1,7 +1,7 @@
 -- gcra, token-bucket, leaky-bucket (the meter), leaky-queue: machines 1 to 4 of the byte form.
 --
--- Of a key there is the theoretical arrival time (`tat`, in whole microseconds, and `part`, the rest
--- in 1/n microseconds). Spans come as two numbers likewise, so that no product need be kept whole.
+-- The state of a key is the theoretical arrival time (`tat`, in whole microseconds, and `part`, the rest in 1/n
+-- microseconds). Spans have two numbers likewise, so that every product stays exact.
 
 local gcra = {}
 
@@ -10,7 +10,7 @@ local function gcra_width(n)
     return n == 1 and 0 or n <= 256 and 1 or n <= 65536 and 2 or n <= 16777216 and 3 or 4
 end
 
--- The limit that stands in `bytes` at `at`, without its state, and the place behind it.
+-- The limit in `bytes` at `at`, without its state, and the position behind it.
 function gcra.read(bytes, at, machine, flags)
     if #bytes < at + 14 then
         return nil, EARLY
@@ -35,7 +35,7 @@ function gcra.read(bytes, at, machine, flags)
     }, at + 15
 end
 
--- `wide`: as version 1 has it, where `part` always takes four bytes.
+-- `wide`: the form of version 1, where `part` always takes four bytes.
 function gcra.load(limit, bytes, at, wide)
     local width = wide and 4 or limit.width
     if #bytes < at + 6 + width then
@@ -65,12 +65,12 @@ function gcra.unused(limit)
     return limit.tat == 0 and limit.part == 0
 end
 
--- Names and defaults aside, what makes two limits the same rule.
+-- The parameters that distinguish two limits, without names and defaults.
 function gcra.rule(limit)
     return (limit.borrow and 'g+' or 'g') .. sub(limit.head, 2)
 end
 
--- How far the arrival time lies in the future.
+-- The time from now to the arrival time.
 local function gcra_debt(limit, now)
     local whole = limit.tat - now
     if whole < 0 then
@@ -79,7 +79,7 @@ local function gcra_debt(limit, now)
     return whole, limit.part
 end
 
--- Makes the key owe so much.
+-- Sets the debt of the key.
 local function gcra_put(limit, now, whole, part)
     if whole == 0 and part == 0 then
         limit.tat, limit.part = 0, 0
@@ -88,7 +88,7 @@ local function gcra_put(limit, now, whole, part)
     end
 end
 
--- Makes it owe so much, at most what drains in 2^50 microseconds.
+-- Sets the debt, at most the units that drain in 2^50 microseconds.
 local function gcra_set(limit, now, whole, part)
     if part >= limit.n then
         whole, part = whole + 1, part - limit.n
@@ -99,16 +99,16 @@ local function gcra_set(limit, now, whole, part)
     gcra_put(limit, now, whole, part)
 end
 
--- For who takes over what another program has written.
+-- For the migration of keys that another program has written.
 gcra.owe = gcra_set
 
 function gcra.wait(limit, now, cost)
-    local asked = limit.borrow and 1 or cost
-    if asked > limit.capacity then
+    local needed = limit.borrow and 1 or cost
+    if needed > limit.capacity then
         return NEVER
     end
     local whole, part = gcra_debt(limit, now)
-    local more, more_part = muldiv(asked, limit.p, 0, limit.n)
+    local more, more_part = muldiv(needed, limit.p, 0, limit.n)
     whole, part = whole + more - limit.depth, part + more_part - limit.depth_part
     if part < 0 then
         whole, part = whole - 1, part + limit.n
@@ -140,8 +140,8 @@ end
 
 gcra.lifetime = gcra.reset_after
 
--- Microseconds until nothing is owed, if nothing comes but that the holds of `ledger` expire. Nothing where the order of
--- their expiries is not known, or the sum in 1/n microseconds could pass 2^50.
+-- Microseconds until the debt is 0, if the only change is that the holds of `ledger` expire. Nothing if the order of
+-- their expiries is unknown, or if the sum in 1/n microseconds could pass 2^50.
 function gcra.drained_after(limit, now, ledger)
     local whole, part = gcra_debt(limit, now)
     local n, p = limit.n, limit.p
@@ -192,8 +192,8 @@ function gcra.with_used(limit, now, used)
     gcra_set(limit, now, muldiv(used, limit.p, 0, limit.n))
 end
 
--- What is kept under `limit` of a state that was written under `old`.
-function gcra.carry(limit, old, now)
+-- Migrates a state that was written under `old` to `limit`.
+function gcra.migrate(limit, old, now)
     local whole, part = gcra_debt(old, now)
     if limit.n == old.n and limit.p == old.p then
         return gcra_put(limit, now, whole, part)

@@ -9,7 +9,7 @@ local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
 
--- A list with room for some values: it need not grow one by one.
+-- A list with space for some values, so that it need not grow one by one.
 local function list()
     return { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
 end
@@ -21,7 +21,7 @@ local function new_ledger()
     }
 end
 
--- Counts when the holds expire.
+-- Counts the expiry times of the holds.
 local function count_times(ledger)
     local first, last, sorted = math.huge, 0, true
     for i = 1, ledger.count do
@@ -36,7 +36,7 @@ local function count_times(ledger)
     ledger.first, ledger.last, ledger.sorted = first, last, sorted
 end
 
--- Takes a hold off the ledger.
+-- Removes a hold from the ledger.
 local function remove(ledger, number)
     local records, ends = ledger.records, ledger.ends
     local place, next = number > 1 and ends[number - 1] or 1, ends[number]
@@ -54,7 +54,7 @@ local function remove(ledger, number)
     count_times(ledger)
 end
 
--- The ledger that stands in `bytes` at `start`, to the end.
+-- The ledger in `bytes` from `start` to the end.
 function holds.read(bytes, start)
     if #bytes < start + 3 then
         return nil, EARLY
@@ -116,7 +116,7 @@ local function find(ledger, id)
     end
 end
 
--- Numbers of holds in the order in which they expire; of equals, the first stays the first.
+-- Sorts numbers of holds by expiry; the sort is stable.
 local function sort(ledger, numbers)
     if not ledger.sorted then
         local times = ledger.times
@@ -138,7 +138,7 @@ local function by_expiry(ledger, only_metered)
     return sort(ledger, numbers)
 end
 
--- Charges a hold that expired at `time`. A window of the calendar that was over before the last one is of no account.
+-- Charges a hold that expired at `time`. A window of the calendar that was over before the last one has no effect.
 local function charge_expired(limit, time, units)
     local first, next = limit.first, limit.next
     if first and time < first then
@@ -159,7 +159,7 @@ local function charge_later(limit, time, units)
     limit.plain.charge(limit, time, units)
 end
 
--- Takes the holds that have expired off the ledger, and charges the metered ones to `limits`, each at its time.
+-- Removes the holds that have expired from the ledger, and charges the metered ones to `limits`, each at its time.
 function holds.expire(limits, ledger, now)
     local open, expired, at = {}, {}, 1
     for i = 1, ledger.count do
@@ -198,13 +198,13 @@ local function fork(limit, now)
     return copy
 end
 
--- When a limit has so many units free, if nothing but time passes; nothing if it never has.
+-- When a limit has `units` free, if only time passes; nothing if it never has.
 local function free_at(limit, at, units)
     return units <= limit.capacity and at + limit.plain.wait(limit, at, units) or nil
 end
 
--- As time passes and nothing else comes, what a limit has free never shrinks, because an expiry moves held units into
--- use. So a binary search finds the first expiry after which a request passes.
+-- As time passes without requests, the free units of a limit never shrink, because an expiry moves held units into
+-- use. Therefore a binary search finds the first expiry after which a request passes.
 local function wait(limit, now, cost)
     local ledger = limit.ledger
     local held = limit.counts_holds and ledger.held or ledger.in_use
@@ -217,8 +217,8 @@ local function wait(limit, now, cost)
     if not limit.borrow and free_at(limit, now, needed + held) == now then
         return 0
     end
-    -- After the first `done` expiries, at `since`, the request does not pass; after the first `last`, it does, or they
-    -- are all.
+    -- After the first `done` expiries, at `since`, the request does not pass; after the first `last`, it does, or
+    -- `last` is all of them.
     local state, since = fork(limit, now), now
     state.borrow = false
     if free_at(state, since, needed + held) == since then
@@ -240,7 +240,7 @@ local function wait(limit, now, cost)
             state, since, held, done = later, time, left, middle
         end
     end
-    -- It passes before the next expiry, at it, or, after the last, when what is then in use has drained.
+    -- It passes before the next expiry, at it, or, after the last, when the units then in use have drained.
     local next = list[last]
     local time = free_at(state, since, needed + held)
     if not time or time >= times[next] then
@@ -271,8 +271,8 @@ local function reserve_wait(limit, now, cost, max_wait)
     return passes() - now
 end
 
--- Microseconds until the limit is drained (`drain`) and no hold is open. What the limit is once all holds have expired is
--- kept: the key is stored with its lifetime, and then answered.
+-- Microseconds until the limit is drained (`drain`) and no hold is open. The state after the last expiry is cached,
+-- because both the lifetime and the reply need it.
 local function drained(limit, now, drain)
     local ledger = limit.ledger
     local open = math.max(0, ledger.last - now)
@@ -299,7 +299,7 @@ local function drained(limit, now, drain)
     return math.max(open, later.time - now + later.plain[drain](later, later.time))
 end
 
--- What a limit does with a ledger: it looks ahead.
+-- The functions of a limit with a ledger: they look ahead.
 local held_kind = {
     wait = wait,
 
@@ -321,7 +321,7 @@ local held_kind = {
     end,
 }
 
--- Lets limits see a ledger.
+-- Attaches a ledger to limits.
 function holds.attach(limits, ledger)
     limits.ledger = ledger
     for i = 1, #limits do
@@ -340,7 +340,7 @@ function holds.is_open(limits, id)
     return find(limits.ledger, id) ~= nil
 end
 
--- The error where one more hold cannot be opened.
+-- The error if one more hold cannot be opened.
 function holds.full(limits)
     if limits.ledger and limits.ledger.count >= MAX_HOLDS then
         return { err = 'ERR too many open holds of the key: expected at most 65536' }
@@ -372,7 +372,7 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     local ledger = limits.ledger
     local number = find(ledger, id)
     if not number then
-        return tell(limits, now, 0, NEVER, 0), true
+        return decision(limits, now, 0, NEVER, 0), true
     end
     if operation == 'renew' then
         local place, time = number > 1 and ledger.ends[number - 1] or 1, now + ttl
@@ -386,7 +386,7 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
             charge(limits.kept or limits, now, used or units)
         end
     end
-    return store(key, limits, now, at, existed) or tell(limits, now, 1, 0, 0)
+    return store(key, limits, now, at, existed) or decision(limits, now, 1, 0, 0)
 end
 
 -- Made once in a run.

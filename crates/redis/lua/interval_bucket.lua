@@ -1,8 +1,8 @@
 -- token-bucket with refill=interval: machine 5 of the byte form. A tokens each interval I.
 --
--- Of a key there is when the last step was (`last`), and how many tokens are missing from a full
--- bucket. That may exceed 2^53, so it is held as whole steps of A tokens and the tokens beyond
--- (`steps`, `units`): every question about it is then one of small numbers.
+-- The state of a key is the time of the last step (`last`), and the number of tokens missing from a full bucket. That
+-- may exceed 2^53, therefore it is stored as whole steps of A tokens and the tokens beyond (`steps`, `units`), which
+-- are small numbers.
 
 local bucket = {}
 
@@ -22,7 +22,7 @@ function bucket.read(bytes, at, _, flags)
     }, at + 15
 end
 
--- Makes so many tokens missing, at most as many as come in 2^50 microseconds.
+-- Sets the missing tokens, at most as many as come in 2^50 microseconds.
 local function bucket_set(limit, steps, units, last)
     if units >= limit.amount then
         steps, units = steps + 1, units - limit.amount
@@ -60,7 +60,7 @@ function bucket.unused(limit)
     return limit.steps == 0 and limit.units == 0
 end
 
--- What is missing once all steps up to `now` are done, and when the last of them was.
+-- The missing tokens after all steps up to `now`, and the time of the last step.
 local function bucket_refilled(limit, now)
     local steps, units, last = limit.steps, limit.units, math.min(limit.last, now)
     local done = math.floor((now - last) / limit.period)
@@ -70,7 +70,7 @@ local function bucket_refilled(limit, now)
     return steps - done, units, last + done * limit.period
 end
 
--- So many tokens less, and never fewer than none.
+-- Subtracts `tokens`, down to 0.
 local function bucket_less(limit, steps, units, tokens)
     local rest = tokens % limit.amount
     steps, units = steps - (tokens - rest) / limit.amount, units - rest
@@ -94,11 +94,11 @@ local function bucket_until(limit, now, left)
 end
 
 function bucket.wait(limit, now, cost)
-    local asked = limit.borrow and 1 or cost
-    if asked > limit.capacity then
+    local needed = limit.borrow and 1 or cost
+    if needed > limit.capacity then
         return NEVER
     end
-    return bucket_until(limit, now, limit.capacity - asked)
+    return bucket_until(limit, now, limit.capacity - needed)
 end
 
 function bucket.remaining(limit, now)
@@ -135,7 +135,7 @@ function bucket.with_used(limit, now, used)
     bucket_set(limit, (used - rest) / limit.amount, rest, now)
 end
 
-function bucket.carry(limit, old, now)
+function bucket.migrate(limit, old, now)
     local steps, units, last = bucket_refilled(old, now)
     steps, units = muldiv(steps, old.amount, units, limit.amount)
     bucket_set(limit, steps, units, now - last < limit.period and last or now)

@@ -1,9 +1,8 @@
--- What a key's state becomes when the policy that it was written under has changed: what was used
--- stays used.
+-- Migration of a key's state to another policy: usage carries over.
 
--- Takes over the states of `old` limits into `limits`. Tells whether the rule has changed, or, where
--- it cannot be told which limit continues which, the old limit whose calendar must be known first.
-local function carry(old, limits, now, know)
+-- Migrates the states of `old` limits to `limits`. Returns whether the policy has changed, or, if the pairs of limits
+-- depend on a calendar that was not sent, nil and the old limit with that calendar.
+local function migrate_state(old, limits, now, find_window)
     local function rule(limit)
         return limit.kind.rule and limit.kind.rule(limit) or limit.head
     end
@@ -20,20 +19,20 @@ local function carry(old, limits, now, know)
         return false
     end
 
-    -- Periods of the calendar are as long as the window around now is.
+    -- The period of a calendar is the length of its window around now.
     local function period(limit)
         return limit.period or limit.next - limit.first
     end
     for i = 1, #old do
         for j = 1, #limits do
             if old[i].calendar and limits[j].kind == old[i].kind and limits[j].unit ~= old[i].unit
-                and not know(old[i]) then
+                and not find_window(old[i]) then
                 return nil, old[i]
             end
         end
     end
 
-    -- Those that count holds have no state, and take no part.
+    -- Limits that count holds have no state, and are not paired.
     local sources, taken, stateful = {}, {}, 0
     for i = 1, #limits do
         stateful = stateful + (limits[i].counts_holds and 0 or 1)
@@ -61,7 +60,7 @@ local function carry(old, limits, now, know)
         return a.kind == b.kind
     end)
 
-    -- Every new log sees what the old logs saw.
+    -- Every additional log begins with the events of the longest old log.
     local longest
     for i = 1, #old do
         if old[i].kind == kinds[8] and (not longest or old[i].period > longest.period) then
@@ -86,7 +85,7 @@ local function carry(old, limits, now, know)
         local limit, source = limits[i], sources[i]
         if source and not source.kind.unused(source) then
             if source.kind == limit.kind then
-                limit.kind.carry(limit, source, now)
+                limit.kind.migrate(limit, source, now)
             else
                 limit.kind.with_used(limit, now, source.kind.used(source, now))
             end

@@ -1,4 +1,4 @@
--- The script for several keys: its own part.
+-- The last part of the script for several keys.
 --
 -- KEYS     the keys
 -- ARGV[1]  take, peek or hold
@@ -6,7 +6,7 @@
 -- ARGV[3]  for tests only: the time, as in main.lua; else empty
 -- ARGV[4]  the id of the hold; else empty
 -- ARGV[5]  and on, three for each key: the cost, the policy as in main.lua, and the lifetime of the hold
--- reply    as decide_all.lua says. Or calendars to be given, as in main.lua.
+-- reply    that of decide_all.lua. Or calendars to send, as in main.lua.
 local operation, calendars, at, id = ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3] or nil, ARGV[4]
 local now, failed = clock(at)
 if not now then

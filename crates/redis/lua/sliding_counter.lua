@@ -1,9 +1,8 @@
 -- sliding-counter: machine 9 of the byte form.
 --
--- Of a key there are the `start` of the window of the clock that it last counted in, and the units of
--- that window (`cur`) and of the one before (`prev`). The estimate is W = prev*(P - e) + cur*P, in
--- units times P. Only W/P rounded up is ever needed: for a whole number f, W <= f*P just where that
--- is at most f.
+-- The state of a key is the `start` of the window of the clock in which it last counted, and the units of that window
+-- (`cur`) and of the one before (`prev`). The estimate is W = prev*(P - e) + cur*P, in units times P. Only W/P
+-- rounded up is needed: for a whole number f, W <= f*P if and only if that is at most f.
 
 local counter = {}
 
@@ -44,7 +43,7 @@ function counter.unused(limit)
     return limit.prev == 0 and limit.cur == 0
 end
 
--- Both counts as of the window that contains `now`, and when that began.
+-- Both counts as of the window that contains `now`, and the start of that window.
 local function counter_current(limit, now)
     local start = now - now % limit.period
     if limit.start >= start then
@@ -77,8 +76,8 @@ function counter.wait(limit, now, cost)
     if counter_estimate(limit, prev, cur, start, now) <= free then
         return 0
     end
-    -- How much of a window may still weigh: of the previous one while this one lasts, else of this
-    -- one in the next.
+    -- The part of a window that may still weigh: of the previous one during this one, else of this one during the
+    -- next.
     local left = start + limit.period - now
     if cur <= free then
         return left - (muldiv(free - cur, limit.period, 0, prev))
@@ -120,7 +119,7 @@ function counter.with_used(limit, now, used)
     counter_set(limit, now - now % limit.period, 0, used)
 end
 
-function counter.carry(limit, old, now)
+function counter.migrate(limit, old, now)
     if limit.period == old.period then
         local prev, cur, start = counter_current(old, now)
         counter_set(limit, start, prev, cur)

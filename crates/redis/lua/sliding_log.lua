@@ -1,17 +1,16 @@
 -- sliding-log: machine 8 of the byte form.
 --
--- Of a key there are its events, oldest first, as the bytes that are stored (`events`): each is an
--- offset from `base` in `wide` bytes and a weight in `heavy` bytes (none: all weigh 1). They are
--- looked up, cut off in front and appended to as bytes, so that a request costs little more than
--- copying them. Hence `base` may lie before the oldest event, and fields may be wider than they need
--- be: only when an offset outgrows its field are all events written anew, and then with room for
--- another period or more.
+-- The state of a key is its events, oldest first, as the bytes that are stored (`events`): each is an offset from
+-- `base` in `wide` bytes and a weight in `heavy` bytes (none: all weigh 1). They are searched, cut off in front and
+-- appended to as bytes, so that a request costs little more than copying them. Therefore `base` may lie before the
+-- oldest event, and fields may be wider than necessary: only when an offset outgrows its field are all events written
+-- again, with space for another period or more.
 
 local log = {}
 
--- The most units that keep-max may hold on to: 2^20. The greatest sum of a log: 2^53.
+-- The greatest keep-max: 2^20 units. The greatest sum of a log: 2^53.
 local MAX_KEEP, MAX_TOTAL = 1048576, 9007199254740992
--- So many weights are read at once.
+-- Number of weights that are read at once.
 local AT_ONCE = 100
 
 function log.read(bytes, at, _, flags)
@@ -111,7 +110,7 @@ local function log_upto(limit, index)
     return totals[index]
 end
 
--- How many events are not later than `edge`.
+-- The number of events that are not later than `edge`.
 local function log_through(limit, edge)
     if limit.count == 0 or log_time(limit, 1) > edge then
         return 0
@@ -128,7 +127,7 @@ local function log_through(limit, edge)
     return low
 end
 
--- How many of the oldest events together weigh less than `units`.
+-- The number of oldest events that together weigh less than `units`.
 local function log_under(limit, units)
     local low, high = 0, limit.count + 1
     while high - low > 1 do
@@ -159,7 +158,7 @@ local function log_list(limit)
     return times, weights
 end
 
--- Writes all events anew, with room for another retention.
+-- Writes all events again, with space for another retention.
 local function log_write(limit, times, weights)
     local count = #times
     limit.count, limit.totals = count, nil
@@ -197,8 +196,8 @@ local function log_push(limit, time, weight)
     log_write(limit, times, weights)
 end
 
--- A log without `keep` may begin with events that were gone when the newest one came: they stay so,
--- whatever the clock does.
+-- A log without `keep` may begin with events that had expired when the newest one came: they stay expired, whatever
+-- the clock does.
 function log.drop_gone(limit)
     if limit.count > 0 and not limit.keep_units then
         log_drop_first(limit, log_through(limit, log_time(limit, limit.count) - limit.period))
@@ -216,20 +215,20 @@ local function log_clamp(limit, now)
     end
 end
 
--- Forgets what need not be held; more of it where units were `added`.
+-- Drops events that need not be stored; more of them if units were `added`.
 local function log_tidy(limit, now, added)
     log_clamp(limit, now)
     log_drop_first(limit, log_through(limit, now - limit.retention))
     local keep = limit.keep_units
     local surplus = keep and log_upto(limit, limit.count) - keep or 0
     if surplus > 0 then
-        -- Those that no longer count go while there are too many units.
+        -- Events that no longer count are dropped while there are too many units.
         local spare = math.min(log_under(limit, surplus) + 1, log_through(limit, now - limit.period))
         log_drop_first(limit, spare)
     end
     if added then
-        -- The oldest whole events go while the rest still sums to the limit; with `keep` only while
-        -- there are too many, so that the first whose loss ends that is the last to go.
+        -- The oldest whole events are dropped while the rest still sums to the limit; with `keep` only while there
+        -- are too many, therefore the first whose loss ends that is the last to be dropped.
         local total = log_upto(limit, limit.count)
         local rest = math.max(0, total - limit.capacity)
         if keep then
@@ -252,7 +251,7 @@ function log.wait(limit, now, cost)
     end
     local gone = log_through(limit, now - limit.period)
     local before = log_upto(limit, gone)
-    -- So many of the oldest units must go first.
+    -- Number of the oldest units that must be dropped first.
     local surplus = log_upto(limit, limit.count) - before - left
     if surplus <= 0 then
         return 0
@@ -298,7 +297,7 @@ function log.refund(limit, now, cost)
     local total = log_upto(limit, limit.count)
     local gone = log_through(limit, now - limit.period)
     local kept = total - math.min(cost, total - log_upto(limit, gone))
-    -- The last event that stays, and what it then weighs.
+    -- The last event that stays, and its new weight.
     local last = kept > 0 and log_under(limit, kept) + 1 or 0
     local weight = kept - log_upto(limit, math.max(0, last - 1))
     local each = limit.wide + limit.heavy
@@ -316,15 +315,14 @@ function log.with_used(limit, now, used)
     end
 end
 
-function log.carry(limit, old, now)
+function log.migrate(limit, old, now)
     limit.count, limit.base, limit.wide, limit.heavy = old.count, old.base, old.wide, old.heavy
     limit.events, limit.totals = old.events, nil
     log_drop_first(limit, log_through(limit, now - old.retention))
     log_tidy(limit, now, false)
 end
 
--- What is wrong with the order of the events. Asked only when the rule has changed, since it reads
--- them all.
+-- The fault in the order of the events. Called only when the policy has changed, because it reads all of them.
 function log.fault(limit)
     local before = 0
     for i = 1, limit.count do

@@ -1,14 +1,14 @@
--- Whole numbers beyond 2^53, where doubles stop being exact: by parts.
+-- Exact arithmetic on whole numbers beyond 2^53, where doubles are inexact: by parts.
 
 -- The longest time in microseconds that a state may take to drain, and the greatest count: 2^50.
 local MOST = 1125899906842624
--- No time in a state lies beyond the last timestamp and the longest debt: 2^52 + 2^50.
+-- No time in a state is beyond the last timestamp and the longest debt: 2^52 + 2^50.
 local MAX_TIME = 5629499534213120
--- What no time waits for.
+-- A wait that never ends.
 local NEVER = math.huge
 
--- The floor of (a*b + add) / c and the rest, exactly, for whole numbers 0 <= a < 2^53,
--- 0 <= b, add < 2^52 and 0 < c <= 2^50. A quotient beyond 2^53 is told as some number beyond 2^53.
+-- The floor of (a*b + add) / c and the remainder, exactly, for whole numbers 0 <= a < 2^53, 0 <= b, add < 2^52 and 0
+-- < c <= 2^50. For a quotient beyond 2^53, some number beyond 2^53.
 local function muldiv(a, b, add, c)
     local sum = a * b + add
     if sum < 4503599627370496 then

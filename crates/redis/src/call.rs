@@ -29,8 +29,8 @@ pub(crate) trait StoreCommand {
     /// Maximum number of times that the script may request calendars.
     const CALENDARS: usize;
 
-    /// The command for this node, with the `whole` text of a script that the node does not know, and with the calendars
-    /// that the script has requested.
+    /// The command for this node, with the `whole` text of a script that the node does not have, and with the
+    /// calendars that the script has requested.
     fn command(
         &mut self,
         node: &Arc<NodeConnection>,
@@ -96,7 +96,7 @@ impl Inner {
                 }
                 ReplyKind::Calendars { .. } if requests == C::CALENDARS => {
                     return Err(StoreError::Unavailable(
-                        "the script asks for calendars again and again".to_owned(),
+                        "the script requests calendars repeatedly".to_owned(),
                     ));
                 }
                 ReplyKind::Calendars { now, calendars } => {
@@ -159,7 +159,7 @@ struct SingleKeyCommand<'a> {
     at: Option<Timestamp>,
     /// Whether the last command was one of the module.
     native: bool,
-    /// Set for a given time, and for a policy that the module does not know.
+    /// Set for a given time, and for a policy that the module does not support.
     by_script: bool,
 }
 

@@ -85,10 +85,9 @@ impl Store for RedisStore {
         Applied::later(self.inner().apply_hold(key, policy, operation))
     }
 
-    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
-    /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
-    /// keeps what it was charged, as the record of the denial. Uses no leases. With a test clock, one server must have
-    /// all keys.
+    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the order
+    /// given, and charged units are refunded on a denial, once. Of those, a policy with `count=all` keeps the charge,
+    /// as the record of the denial. Uses no leases. With a test clock, one server must have all keys.
     fn apply_multi_key<'a>(
         &'a self,
         operation: MultiKeyOperation<'a>,
@@ -122,7 +121,7 @@ impl Store for RedisStore {
                 Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
                     is_live = true;
                 }
-                // A Sluicegate server says by itself whether there was state.
+                // The reply of a Sluicegate server already tells whether there was state.
                 Err(StoreError::Unavailable(why)) if why.contains("unknown command 'GET'") => {
                     let (inner, key) = (self.inner(), self.inner().key(key));
                     let deadline = Deadline::after(inner.context.options.deadline);

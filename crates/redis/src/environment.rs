@@ -1,12 +1,12 @@
-//! What a store uses of the system: time, random numbers, tasks and connections.
+//! The parts of the system that a store uses: time, random numbers, tasks and connections.
 
 use std::{fmt, io};
 
 use sluicegate_core::{BoxFuture, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a store uses in place of the system, so that a simulation decides what happens, in which order and when. Set it
-/// in [`Options`](crate::Options). Timers are those of tokio, whose time a simulation pauses.
+/// A replacement for the system, so that a simulation decides what happens, in which order and when. Set it in
+/// [`Options`](crate::Options). Timers are those of tokio, whose time a simulation pauses.
 pub trait Environment: fmt::Debug + Send + Sync {
     /// The time of this process, which never goes back.
     fn now(&self) -> Timestamp;
@@ -20,7 +20,7 @@ pub trait Environment: fmt::Debug + Send + Sync {
     /// A connection to a server.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why it failed.
     fn connect(&self, host: &str, port: u16)
     -> BoxFuture<'static, io::Result<Box<dyn Connection>>>;
 }

@@ -24,7 +24,7 @@ use crate::{
     store::Inner,
 };
 
-/// How often an operation is sent at most.
+/// Maximum number of times that an operation is sent.
 pub(crate) const MAX_ATTEMPTS: usize = 3;
 
 impl Inner {
@@ -45,7 +45,7 @@ impl Inner {
             let command =
                 HoldCommand { context, key: &key, policy: &policy, operation, ttl, at: given };
             let reply = self.send(slot(&key), command, deadline).await;
-            // A settle may have made room, even if its reply was lost.
+            // A settle may have freed units, even if its reply was lost.
             self.denials.forget(&key);
             match reply {
                 Ok(decision) => {

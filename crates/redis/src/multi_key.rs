@@ -165,7 +165,7 @@ impl Inner {
         let command = MultiKeyCommand {
             context: &self.context,
             sides,
-            script: Script::together(sides.iter().map(|side| &side.policy.policy)),
+            script: Script::multi_key(sides.iter().map(|side| &side.policy.policy)),
             operation,
             at,
             native: false,

@@ -20,7 +20,10 @@ const MAX_SPAN: u64 = 1 << 50;
 
 /// Whether the server has the module. A user without the permission to check most likely may not use it either.
 pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {
-    connection.send_packed_command(&probe_command()).await.is_ok_and(|told| lists_command(&told))
+    connection
+        .send_packed_command(&probe_command())
+        .await
+        .is_ok_and(|actual| lists_command(&actual))
 }
 
 /// The command that checks for the module.
@@ -35,7 +38,7 @@ pub(crate) fn lists_command(answer: &Value) -> bool {
     matches!(answer, Value::Array(found) if matches!(&found[..], [Value::Array(_)]))
 }
 
-/// Whether the reply to a script is that of a server that has none, such as one of Sluicegate.
+/// Whether the reply to a script is that of a server without scripts, such as one of Sluicegate.
 pub(crate) fn is_without_scripts(reply: &Value) -> bool {
     let Value::ServerError(error) = reply else { return false };
     error.code() == "ERR"
@@ -134,7 +137,7 @@ pub(crate) fn command(
 /// Parses the reply of the module.
 pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
-        // The integer says whether there was state.
+        // The integer is 1 if there was state.
         Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
         Value::ServerError(error) => {
             let is_unknown = error.details().is_some_and(|it| it.starts_with("unknown command"));
@@ -142,7 +145,7 @@ pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> R
                 // The user may be allowed to run scripts.
                 "NOPERM" => ReplyKind::NoModule { at_all: true },
                 "ERR" if is_unknown => ReplyKind::NoModule { at_all: true },
-                // Another version, which does not know this policy.
+                // Another version, which does not support this policy.
                 "SGPOLICY" => ReplyKind::NoModule { at_all: false },
                 _ => parse_general(reply, one_decision),
             }

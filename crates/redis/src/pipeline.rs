@@ -54,7 +54,7 @@ impl Inner {
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
             answers[place] = Some(answer);
         }
-        let none = || Err(StoreError::Unavailable("the store said nothing".to_owned()));
+        let none = || Err(StoreError::Unavailable("the store did not reply".to_owned()));
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
 
@@ -67,7 +67,7 @@ impl Inner {
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
         let mut parsed = self.send_slot(slot, &all, false, deadline).await;
-        // Sends commands again that the server did not know, in the same order.
+        // Sends commands again that the server did not have, in the same order.
         let (again, unknown): (Vec<_>, Vec<_>) = open
             .iter()
             .zip(&mut parsed)

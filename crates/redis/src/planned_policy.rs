@@ -1,4 +1,4 @@
-//! What the store needs for a policy.
+//! The store's data for a policy.
 
 use std::{
     ops::Deref,

@@ -13,9 +13,9 @@ pub(crate) enum ReplyKind<T = Decision> {
         now: Timestamp,
         calendars: Vec<Calendar>,
     },
-    /// Not applied: the server does not know the script.
+    /// Not applied: the server does not have the script.
     NoScript,
-    /// Not applied: the server does not have the module, or (unless `at_all`) the module does not know the policy.
+    /// Not applied: the server does not have the module, or (unless `at_all`) the module does not support the policy.
     NoModule {
         at_all: bool,
     },

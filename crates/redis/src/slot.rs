@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn slot_hashes_only_the_tag() {
-        // What `CLUSTER KEYSLOT` of Redis 7.0 says.
+        // Replies of `CLUSTER KEYSLOT` of Redis 7.0.
         for (key, expected) in [
             (&b"foo"[..], 12182),
             (b"", 0),

@@ -258,8 +258,8 @@ async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
             "run `sluicegate redis install URL`",
         ));
     }
-    let told = node.command(&native::probe_command(), Deadline::after(STATUS_TIMEOUT)).await;
-    let module = told.is_ok_and(|told| native::lists_command(&told));
+    let actual = node.command(&native::probe_command(), Deadline::after(STATUS_TIMEOUT)).await;
+    let module = actual.is_ok_and(|actual| native::lists_command(&actual));
     ServerStatus { endpoint, engine, library, functions, module, notes, problems }
 }
 

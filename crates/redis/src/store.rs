@@ -141,7 +141,7 @@ impl Inner {
         self.context.options.test_clock.as_ref().map(|clock| clock.now())
     }
 
-    /// What the store needs for `policy`. Policies with the same text and settings share it, and thereby their cached
+    /// The store's data for `policy`. Policies with the same text and settings share it, and thereby their cached
     /// denials.
     pub(crate) fn planned<'a>(&self, policy: &'a PreparedPolicy) -> Cow<'a, PlannedPolicy> {
         let find = || self.find_planned(policy);

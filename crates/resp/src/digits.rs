@@ -1,16 +1,15 @@
 //! Lines of whole numbers.
 //!
-//! A server writes five or seven numbers a reply, most of them short: up to four digits are two pairs
-//! from a table. Eight fit into one word, and three multiplications part a number below 10^8 into
-//! them, each for all its lanes at once: 4 + 4 digits, 2 + 2 + 2 + 2, then one a byte.
-//! (The idea is SIMD within a register: Lamport, "Multiple byte processing with full-word
-//! instructions", 1975.) With `itoa` for all, a reply of seven numbers takes 368 instead of 270 instructions, a tenth of
-//! all that a pipelined `SG.TAKE` takes; for longer numbers, `itoa` is faster.
+//! A server writes five or seven numbers per reply, most of them short: up to four digits are two pairs from a table.
+//! Eight fit into one word, and three multiplications split a number below 10^8 into them, each for all its lanes at
+//! once: 4 + 4 digits, 2 + 2 + 2 + 2, then one per byte. (The idea is SIMD within a register: Lamport, "Multiple byte
+//! processing with full-word instructions", 1975.) With `itoa` for all, a reply of seven numbers takes 368 instead of
+//! 270 instructions, a tenth of all that a pipelined `SG.TAKE` takes; for longer numbers, `itoa` is faster.
 
 /// Maximum length of a line: its kind, the digits of `i64::MIN`, its sign, `\r\n`.
 pub(crate) const MAX_LINE: usize = 1 + 20 + 2;
 /// Space for a line, and for the zeros that may be written after it.
-pub(crate) const ROOM: usize = 32;
+pub(crate) const LINE_CAPACITY: usize = 32;
 
 const EIGHT: u32 = 100_000_000;
 /// Eight times `0`.
@@ -18,7 +17,7 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 /// `\r\n`.
 const END: u64 = 0x0a0d;
 
-/// Writes a line of `kind` and `value` at `at` of `lines`, where [`ROOM`] bytes are free. Returns
+/// Writes a line of `kind` and `value` at `at` of `lines`, where [`LINE_CAPACITY`] bytes are free. Returns
 /// its end.
 #[inline]
 pub(crate) fn line(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
@@ -90,8 +89,8 @@ fn long(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
     end + 2
 }
 
-/// `value`, below 10^8, without zeros in front of it: its text, the first digit in the lowest byte,
-/// and how many digits it has.
+/// `value`, below 10^8, without leading zeros: its text, the first digit in the lowest byte, and the number of
+/// digits.
 #[inline]
 fn text(value: u64) -> (u64, usize) {
     let digits = digits(value);
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     fn text(value: i64) -> String {
-        let mut lines = [b'x'; ROOM];
+        let mut lines = [b'x'; LINE_CAPACITY];
         let end = line(&mut lines, 0, b':', value);
         assert!(end <= MAX_LINE);
         let line = str::from_utf8(&lines[..end]).unwrap();

@@ -1,10 +1,9 @@
-//! What can be wrong with received bytes.
+//! Faults in received bytes.
 
-/// The peer does not speak RESP, or asks for more than it may.
+/// The peer does not speak RESP, or exceeds a limit.
 ///
-/// Framing is lost for good: a server answers `-ERR ` and this error's text, then closes the
-/// connection. The texts are Redis's own where Redis has one, because clients and operators know
-/// them; hence the capital letter.
+/// Framing is lost for good: a server answers `-ERR ` and this error's text, then closes the connection. Where Redis
+/// has a text, it is Redis's own, because clients and operators recognise it; hence the capital letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -35,13 +34,13 @@ pub enum ProtocolError {
     /// An inline command with an open quote, or with a closing one in the middle of a word.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// A bulk that is longer than it said. Redis would misread what follows; we stop.
+    /// A bulk that is longer than declared. Redis would misread the bytes after it; this parser stops.
     #[error("Protocol error: expected CRLF after a bulk")]
     UnterminatedBulk,
     /// A reply of no known type, and the byte it begins with.
     #[error("Protocol error: unknown reply type '{}'", .0.escape_ascii())]
     UnknownType(u8),
-    /// A reply that is not what its type byte promises, and that byte.
+    /// A reply that does not match its type byte, and that byte.
     #[error("Protocol error: malformed reply of type '{}'", .0.escape_ascii())]
     MalformedReply(u8),
     /// A reply nested deeper than [`MAX_DEPTH`](crate::MAX_DEPTH).

@@ -56,13 +56,12 @@ pub enum Value {
     Verbatim([u8; 3], Vec<u8>),
 }
 
-/// Reads one reply from the front of `buffer`: the value and the bytes taken, `None` if there are
-/// not enough.
+/// Reads one reply from the front of `buffer`: the value and the number of bytes, `None` if bytes are missing.
 ///
-/// It starts afresh at each call; a client bounds its replies by bounding its buffer.
+/// Each call starts from the front; a client bounds its replies by bounding its buffer.
 ///
 /// # Errors
-/// Any error is final: what follows cannot be made sense of.
+/// Any error is final: the bytes after it cannot be interpreted.
 pub fn decode(buffer: &[u8]) -> Result<Option<(Value, usize)>, ProtocolError> {
     let mut reader = Reader { bytes: buffer, position: 0 };
     Ok(reader.value(0)?.map(|value| (value, reader.position)))
@@ -141,7 +140,7 @@ impl<'a> Reader<'a> {
                     Value::Map(ready!(self.pairs(count, depth)))
                 }
                 b'|' => {
-                    // An attribute says something about the value behind it, which is what counts.
+                    // An attribute only annotates the value behind it, which is the result.
                     let count = ready!(self.count(false, 2)).unwrap_or_default();
                     ready!(self.pairs(count, depth));
                     continue;
@@ -170,10 +169,10 @@ impl<'a> Reader<'a> {
         Ok(Some(pairs))
     }
 
-    /// How many elements follow, each of `width` values; the inner `None` is the null of RESP2.
+    /// The number of elements that follow, each of `width` values; the inner `None` is the null of RESP2.
     ///
-    /// A count that the bytes at hand cannot hold ends the reading here, before any of its
-    /// elements is built only to be dropped.
+    /// A count that the received bytes cannot contain ends the reading here, before any of its elements is built only
+    /// to be dropped.
     fn count(&mut self, nullable: bool, width: usize) -> Read<Option<usize>> {
         let count = ready!(self.length(
             nullable,
@@ -219,7 +218,7 @@ impl<'a> Reader<'a> {
         length.map(|length| Some(Some(length))).ok_or(invalid)
     }
 
-    /// The text up to `\r\n`, in which neither byte may stand alone.
+    /// The text up to `\r\n`, in which neither byte may be alone.
     fn line(&mut self, kind: u8) -> Read<&'a [u8]> {
         let rest = &self.bytes[self.position..];
         let Some(end) = memchr2(b'\r', b'\n', rest) else { return Ok(None) };

@@ -5,12 +5,12 @@
 //! where a rate limiter can afford to be stricter.
 //!
 //! - [`Parser`]: the server's side of reading. Commands come out as slices of the read buffer.
-//! - [`Writer`]: the server's side of writing, in the [`Version`] the client asked for.
+//! - [`Writer`]: the server's side of writing, in the [`Version`] that the client has selected.
 //! - [`decode`] and [`encode_command`]: the client's side, as owned [`Value`]s.
 //!
 //! Invariants, each tested and fuzzed:
 //! - no input panics, and no declared length or count allocates: memory follows received bytes;
-//! - what is read does not depend on where the network cut it;
+//! - the commands do not depend on where the network cuts the bytes;
 //! - no text given to a [`Writer`] can break the framing of the reply it is in.
 
 #[cfg(test)]

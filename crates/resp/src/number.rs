@@ -2,10 +2,10 @@
 
 use crate::ProtocolError;
 
-/// Where a number that has not ended is given up: any `i64` and its `\r` fit well inside.
+/// Length at which an unfinished number is rejected: any `i64` and its `\r` are shorter.
 ///
-/// Redis waits for 64 KiB here. The tighter bound also caps what is read twice when a header
-/// arrives byte by byte.
+/// Redis waits for 64 KiB here. The tighter bound also caps the bytes that are read twice when a header arrives byte
+/// by byte.
 pub(crate) const MAX_NUMBER: usize = 32;
 
 /// Reads `number\r\n` from the front: the number and the bytes taken, `None` if it has not ended.
@@ -50,7 +50,7 @@ fn integer(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Counted below zero, where `i64` has room for one more.
+    // Counted below zero, because the range of `i64` has one more value there.
     let number = digits.iter().try_fold(0_i64, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| i64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_sub(digit)
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_end_is_given_up() {
+    fn number_without_end_is_an_error() {
         assert_eq!(read(&"1".repeat(MAX_NUMBER - 1)), Ok(None));
         assert_eq!(read(&"1".repeat(MAX_NUMBER)), Err(ENDLESS));
         assert_eq!(read(&format!("{}\r\n", "1".repeat(MAX_NUMBER))), Err(ENDLESS));

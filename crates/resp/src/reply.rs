@@ -14,7 +14,7 @@ pub const MAX_ERROR: usize = 512;
 /// Number of lines that are appended at once.
 const GROUP: usize = 9;
 
-/// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
+/// The protocol of a connection: RESP2 until `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// The five types of Redis 1.2, which every client speaks.
@@ -59,7 +59,7 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
-        let mut lines = [0; GROUP * digits::MAX_LINE + digits::ROOM];
+        let mut lines = [0; GROUP * digits::MAX_LINE + digits::LINE_CAPACITY];
         let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
@@ -127,7 +127,7 @@ impl<'a> Writer<'a> {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        let mut header = [0; digits::ROOM];
+        let mut header = [0; digits::LINE_CAPACITY];
         let end = digits::line(&mut header, 0, kind, value);
         self.out.extend_from_slice(&header[..end]);
     }

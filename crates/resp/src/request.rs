@@ -1,14 +1,13 @@
 //! Commands as a server reads them: arrays of bulk strings, and inline lines.
 //!
-//! The grammar is the RESP specification's, the limits are those of Redis's `networking.c`. Two
-//! things are stricter here than there: the bytes after a bulk must be `\r\n`, and a header that
-//! cannot be a number is refused after 32 bytes.
+//! The grammar is the RESP specification's, the limits are those of Redis's `networking.c`. Two things are stricter:
+//! the bytes after a bulk must be `\r\n`, and a header that cannot be a number is rejected after 32 bytes.
 //!
 //! Invariants:
 //! - arguments are slices of the caller's buffer: reading a command copies and allocates nothing;
-//! - a declared count or length is checked the moment its header is read, and reserves nothing;
-//! - each byte is looked at a bounded number of times, however finely the network cuts: a long
-//!   command is taken up again where it was left.
+//! - a declared count or length is checked as soon as its header is read, and reserves nothing;
+//! - each byte is read a bounded number of times, however finely the network cuts: reading resumes in the middle of a
+//!   long command.
 
 use std::mem;
 use std::ops::Range;
@@ -22,9 +21,9 @@ use crate::number::number;
 /// The arguments of one command, its name first.
 pub type Arguments<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// What a client may send in one command. A declared size beyond it is refused unread.
+/// Limits of one command. A greater declared size is rejected unread.
 ///
-/// The size of a whole command is the caller's to bound, by the size of its read buffer.
+/// The caller bounds the size of a whole command, by the size of its read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most arguments, the command's name among them.
@@ -33,7 +32,7 @@ pub struct Limits {
     pub max_bulk: usize,
     /// Longest inline command, in bytes before its `\n`.
     pub max_inline: usize,
-    /// Whether the client is known. It changes how a refusal is worded, nothing else.
+    /// Whether the client has authenticated. It changes only the wording of an error.
     pub authenticated: bool,
 }
 
@@ -83,8 +82,8 @@ impl Parser {
         self.position == 0
     }
 
-    /// Frees the memory that a command with many arguments took up, except what an unfinished one needs.
-    /// Returns the bytes that are left.
+    /// Frees the memory that a command with many arguments took up, except the memory of an unfinished one. Returns
+    /// the bytes that remain.
     #[inline]
     pub fn shrink(&mut self) -> usize {
         if self.spans.capacity() > KEPT_SPANS {
@@ -95,10 +94,10 @@ impl Parser {
 
     /// Takes one command off the front of `unread`.
     ///
-    /// `true`: `arguments` are those of the command. They may be none (an empty line, `*0`, `*-1`),
-    /// which is to be ignored. `false`: the command is unfinished and `unread` as it was; call
-    /// again with the same bytes and more behind them. One read holds many commands, so call until
-    /// `false`; the slices live as long as the buffer, not just until the next call.
+    /// `true`: `arguments` are those of the command. If there are none (an empty line, `*0`, `*-1`), ignore it.
+    /// `false`: the command is unfinished and `unread` as it was; call again with the same bytes and more behind
+    /// them. One read contains many commands, so call until `false`; the slices live as long as the buffer, not just
+    /// until the next call.
     ///
     /// The buffer is mutable because the escapes of an inline command are undone in place.
     ///
@@ -207,8 +206,8 @@ impl Parser {
     }
 }
 
-/// Splits a line as Redis does: at whitespace, outside of quotes. A word only ever shrinks as its
-/// quotes and escapes are undone, so it stays where it is.
+/// Splits a line as Redis does: at whitespace, outside of quotes. A word only ever shrinks as its quotes and escapes
+/// are undone, therefore it stays in place.
 fn split_words(
     line: &mut [u8],
     max_arguments: usize,
@@ -265,7 +264,7 @@ fn split_words(
     }
 }
 
-/// The byte meant by what follows a backslash, and how much of it was read.
+/// The byte for the escape after a backslash, and the length of the escape.
 fn unescape(rest: &[u8]) -> (u8, usize) {
     match *rest {
         [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {

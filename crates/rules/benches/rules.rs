@@ -1,7 +1,7 @@
-//! What it takes to find the rules of a request, among 10 and among 10 000.
+//! The time to find the rules of a request, among 10 and among 10 000.
 //!
-//! Rounds take turns, so that what else the machine does hits both alike; a figure is the median of
-//! the rounds. Bars: 10 000 rules take at most twice the time of 10, and under 1 us.
+//! Rounds take turns, so that disturbances of the machine affect both alike; a figure is the median of the rounds.
+//! Bars: 10 000 rules take at most twice the time of 10, and under 1 us.
 
 use std::{hint::black_box, net::Ipv4Addr, time::Instant};
 
@@ -11,11 +11,11 @@ use sluicegate_rules::{Descriptor, Format, Request, RuleSet};
 struct Case {
     name: &'static str,
     rule: fn(usize) -> String,
-    ask: fn(&RuleSet, &Asked<'_>) -> usize,
+    ask: fn(&RuleSet, &SampleRequest<'_>) -> usize,
 }
 
-/// What a request is made of: pieces of one text, as those of a server are of what it has just read.
-struct Asked<'t> {
+/// A request, as slices of one text, as a server has them.
+struct SampleRequest<'t> {
     target: &'t str,
     tenant: &'t str,
     client: Ipv4Addr,
@@ -68,7 +68,7 @@ fn network(index: usize) -> u32 {
     (10 << 24) + (u32::try_from(index * 6_007 % 65_536).expect("16 bits") << 8)
 }
 
-fn http(rules: &RuleSet, asked: &Asked<'_>) -> usize {
+fn http(rules: &RuleSet, asked: &SampleRequest<'_>) -> usize {
     let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", asked.tenant)];
     let request = Request::http("GET", asked.target, &headers).from(asked.client.into());
     rules.matches(&request).len()
@@ -90,7 +90,8 @@ fn main() {
     );
     for case in CASES {
         let texts = [10, many].map(|count| (count, texts(count, requests)));
-        let sets = texts.each_ref().map(|(count, text)| (set(&case, *count), asked(text)));
+        let sets =
+            texts.each_ref().map(|(count, text)| (set(&case, *count), sample_requests(text)));
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             for ((rules, asked), times) in sets.iter().zip(&mut times) {
@@ -124,8 +125,8 @@ fn text(case: &Case, count: usize) -> String {
     text
 }
 
-/// Requests for all of the rules, a line each, in an order that neither a cache nor a predictor of branches
-/// foresees: of ten rules in turn, it would know all that is done for a request before it is there.
+/// Requests for all of the rules, one per line, in an order that neither a cache nor a branch predictor foresees:
+/// with ten rules in turn, it would predict the whole path of a request.
 fn texts(count: usize, requests: usize) -> String {
     let mut text = String::new();
     for number in 0..requests {
@@ -136,12 +137,12 @@ fn texts(count: usize, requests: usize) -> String {
     text
 }
 
-fn asked(text: &str) -> Vec<Asked<'_>> {
-    fn read(line: &str) -> Option<Asked<'_>> {
+fn sample_requests(text: &str) -> Vec<SampleRequest<'_>> {
+    fn read(line: &str) -> Option<SampleRequest<'_>> {
         let mut words = line.split(' ');
         let (target, tenant) = (words.next()?, words.next()?);
         let client = Ipv4Addr::from_bits(words.next()?.parse().ok()?);
-        Some(Asked { target, tenant, client })
+        Some(SampleRequest { target, tenant, client })
     }
     text.lines().map(|line| read(line).expect("three words")).collect()
 }
@@ -156,7 +157,7 @@ fn stirred(number: usize) -> usize {
 
 /// Nanoseconds a request.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn round(case: &Case, rules: &RuleSet, asked: &[Asked<'_>]) -> f64 {
+fn round(case: &Case, rules: &RuleSet, asked: &[SampleRequest<'_>]) -> f64 {
     let start = Instant::now();
     let mut found = 0;
     for asked in asked {

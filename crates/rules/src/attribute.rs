@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use sluicegate_core::{closest, one_of};
 use sluicegate_headers::PathOptions;
 
-/// A property of a request: what a rule matches, builds keys from, or takes a cost from.
+/// A property of a request: a rule matches it, builds keys from it, or takes a cost from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Attribute {
@@ -46,7 +46,7 @@ const OTHER_NAMES: [(&str, &str); 10] = [
     ("authorization", "header.authorization"),
 ];
 
-/// What is expected in place of `name`, which is not an attribute.
+/// The text after "expected" for `name`, which is not an attribute.
 pub(crate) fn expected(name: &str) -> String {
     const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
     let plain: String = name.chars().filter(|it| it.is_alphanumeric()).collect();

@@ -38,7 +38,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// An error before the text is known that it is in.
+/// An error whose text is not yet known.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     at: Position,

@@ -42,8 +42,8 @@ pub(crate) struct EscapedValues(RefCell<Vec<EscapedValue>>);
 type EscapedValue = (*const [u8], Box<[u8]>);
 
 impl EscapedValues {
-    /// Does what [`escape`] does, once for each `value`. The request borrows or owns the values as long as this exists,
-    /// so their addresses tell them apart.
+    /// As [`escape`], once for each `value`. The request borrows or owns the values as long as this exists, so that
+    /// their addresses identify them.
     pub(crate) fn escape(&self, value: &[u8], key: &mut Vec<u8>) {
         let mut all = self.0.borrow_mut();
         if let Some((_, known)) = all.iter().find(|(it, _)| std::ptr::eq(*it, value)) {

@@ -78,14 +78,14 @@ impl MatchOutcome {
         if answer.source == Source::Fallback || self.decision.is_none() {
             self.source = answer.source;
         }
-        if self.decision.as_ref().is_none_or(|other| binds(decision, other)) {
+        if self.decision.as_ref().is_none_or(|other| is_binding(decision, other)) {
             (self.decision, self.charge) = (Some(*decision), charge);
         }
     }
 }
 
-/// Whether `one` binds rather than `other`, which comes first: the longer denial, or else the least remaining.
-fn binds(one: &Decision, other: &Decision) -> bool {
+/// Whether `one` is binding rather than `other`, which comes first: the longer denial, or else the least remaining.
+fn is_binding(one: &Decision, other: &Decision) -> bool {
     match (retry(one), retry(other)) {
         (Some(one), Some(other)) => one > other,
         (Some(_), None) => true,
@@ -111,7 +111,7 @@ pub struct KeyTooLong(pub usize);
 pub struct ChargeRequest<'m, 's> {
     /// The first charge with the key: its policy is used.
     pub charge: &'m Charge<'s>,
-    /// What its rule says about an unavailable store.
+    /// The rule's setting for an unavailable store.
     pub on_error: Option<OnError>,
     /// Units of the operation.
     pub cost: u32,
@@ -368,7 +368,7 @@ impl<'m, 's> Evaluation<'m, 's> {
             }
             *allowed &= outcome.allowed;
             if let Some(decision) = &outcome.decision
-                && enforced.is_none_or(|other| binds(decision, other))
+                && enforced.is_none_or(|other| is_binding(decision, other))
             {
                 (enforced, *binding) = (Some(decision), Some(index));
             }

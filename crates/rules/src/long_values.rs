@@ -6,8 +6,8 @@ use sluicegate_headers::PathOptions;
 
 use crate::{escape::EscapedValues, query::work};
 
-/// Long values of one request: of all readings of its target, which must exist as long as this does, because
-/// their addresses tell them apart.
+/// Long values of one request: of all readings of its target, which must exist as long as this does, because their
+/// addresses identify them.
 #[derive(Default)]
 pub(crate) struct LongValues {
     pub(crate) escaped: EscapedValues,
@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    /// Rules that ignore differences between paths read a path of 8 KB once for what they ignore, and not once
-    /// for each of them.
+    /// Rules that ignore differences between paths read a path of 8 KB once for each set of options, and not once for
+    /// each rule.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
     fn hostile_path_is_read_once_for_all_rules() {

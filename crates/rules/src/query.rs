@@ -5,8 +5,8 @@ use std::{borrow::Cow, cell::OnceCell};
 use ahash::AHashMap;
 use sluicegate_headers::unescaped;
 
-/// A query, parsed when a rule first needs one of its parameters, and once: a client chooses how many there
-/// are, and rules look up many names in each reading of the target.
+/// A query, parsed when a rule first needs one of its parameters, and only once: a client chooses their number, and
+/// rules look up many names in each reading of the target.
 pub(crate) struct Query<'r> {
     text: Cow<'r, str>,
     parameters: OnceCell<Parameters>,
@@ -46,7 +46,7 @@ fn parameters(query: &str) -> Parameters {
     work::add(query.len());
     let mut all = Parameters::new();
     let mut add = |name: Vec<u8>, value| {
-        // A rule cannot ask for an empty name.
+        // A rule cannot have an empty parameter name.
         if !name.is_empty() {
             all.entry(name).or_default().push(decoded(value));
         }

@@ -17,7 +17,7 @@ use crate::{
     request::Request,
 };
 
-/// What a rule does with a request that it matches.
+/// The treatment of a request that a rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Treatment {
     /// Decides by its policies.
@@ -45,7 +45,7 @@ pub(crate) enum Cost {
     },
 }
 
-/// Settings of a rule or of an override. What an override does not set, its rule does.
+/// Settings of a rule or of an override. A setting that is missing in an override is that of the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) treatment: Option<Treatment>,
@@ -162,7 +162,7 @@ impl Rule {
         self.settings.shadow.unwrap_or(false)
     }
 
-    /// What it does, unless an override changes that.
+    /// Its treatment of requests, unless an override changes that.
     #[must_use]
     pub fn treatment(&self) -> Treatment {
         self.settings.treatment.unwrap_or_default()
@@ -248,12 +248,12 @@ fn units(value: &[u8]) -> Option<u32> {
 /// Charges of a match: usually one.
 pub type Charges<'s> = SmallVec<[Charge<'s>; 1]>;
 
-/// A rule that matches a request, with what it charges.
+/// A rule that matches a request, with its keys and costs.
 #[derive(Clone, Debug)]
 pub struct Match<'s> {
     /// The rule.
     pub rule: &'s Rule,
-    /// What the rule does with the request.
+    /// The treatment of the request.
     pub treatment: Treatment,
     /// Cost of the request, in units.
     pub cost: u32,
@@ -269,7 +269,7 @@ pub struct Match<'s> {
     /// Its name in metrics, of which they keep [`MAX_METRIC_NAME`](crate::MAX_METRIC_NAME) bytes: the name of the rule,
     /// and values if the rule includes them.
     pub metric: Cow<'s, str>,
-    /// What the response to Envoy says about a limit in the format of envoyproxy/ratelimit.
+    /// The fields in the response to Envoy about a limit in the format of envoyproxy/ratelimit.
     pub wire: Option<Wire<'s>>,
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Fault, Position, quoted};
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 /// Maximum nesting of lists and maps.
 pub(crate) const MAX_DEPTH: usize = 40;
-/// Maximum number of scalars, lists and maps; what an alias repeats is counted each time.
+/// Maximum number of scalars, lists and maps; the repetition of an alias is counted each time.
 pub(crate) const MAX_NODES: usize = 1 << 21;
 
 /// A value with its position.

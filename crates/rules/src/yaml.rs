@@ -1,7 +1,7 @@
 //! Parses YAML into a tree.
 //!
-//! Aliases and merge keys (`<<`) share what they repeat. It counts each time towards the maximum number of nodes, so
-//! that aliases of aliases cannot exhaust memory.
+//! Aliases and merge keys (`<<`) share their nodes. Each use counts towards the maximum number of nodes, so that
+//! aliases of aliases cannot exhaust memory.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -37,14 +37,14 @@ fn position(marker: &Marker) -> Position {
 #[derive(Default)]
 struct Builder {
     /// Unfinished lists and maps, the innermost last.
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     /// Nodes that aliases can repeat, each with its size.
     anchors: HashMap<usize, (Node, usize)>,
     root: Option<(Node, usize)>,
     documents: usize,
 }
 
-struct Open {
+struct OpenNode {
     at: Position,
     anchor: usize,
     /// Number of nodes in it, including those that aliases repeat.
@@ -100,7 +100,7 @@ impl Builder {
     }
 
     fn begin(&mut self, at: Position, anchor: usize, inside: Inside) -> Result<(), Fault> {
-        if let Some(Open { inside: Inside::Map { key: None, .. }, .. }) = self.open.last() {
+        if let Some(OpenNode { inside: Inside::Map { key: None, .. }, .. }) = self.open.last() {
             return Err(Fault::new(at, "invalid map key: expected a string"));
         }
         if self.open.len() >= MAX_DEPTH {
@@ -109,7 +109,7 @@ impl Builder {
                 format!("invalid nesting: expected at most {MAX_DEPTH} levels"),
             ));
         }
-        self.open.push(Open { at, anchor, size: 1, inside });
+        self.open.push(OpenNode { at, anchor, size: 1, inside });
         Ok(())
     }
 

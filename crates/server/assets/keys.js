@@ -36,7 +36,7 @@ async function lookUp({ asked, name }, aloud) {
   const told = sentence(`${name}${result.mask ? ` (${result.mask})` : ""}`, result);
   const text = result.holds ? told + heldBy(result.holds) : told;
   byId("look-told").textContent = text;
-  // A screen reader hears it once, not every second.
+  // A screen reader reads it once, not every second.
   if (aloud || !result.found) byId("look-said").textContent = text;
   byId("look-limits").replaceChildren(...(result.limits ?? []).map(level));
   return result.found || Boolean(result.blocked_us);
@@ -120,7 +120,7 @@ byId("confirm-form").addEventListener("submit", ({ submitter }) => {
   answer?.(submitter?.value === "yes" ? Number(byId("duration").value) : undefined);
   answer = undefined;
 });
-// By the Escape key. The event may come late, when the dialog asks something else already.
+// By the Escape key. The event may come late, when the dialog already shows another question.
 dialog.addEventListener("close", () => {
   if (dialog.open) return;
   answer?.(undefined);

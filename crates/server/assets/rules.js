@@ -33,7 +33,7 @@ export function rules(frame, before) {
   const again = `${now.reloads ? `reloaded ${times(now.reloads)}` : "never reloaded"}${now.failed ? `, ${several(now.failed, "failed reload")}` : ""}`;
   put(byId("rules-age"), `Loaded ${span(ago)} ago, ${again}.`);
   table(now, frame, before);
-  // After a restart of the server the same version number may stand for other rules.
+  // After a restart of the server the same version number may identify other rules.
   if ((shown !== now.version || !before) && !asking) say();
 }
 

@@ -33,7 +33,7 @@ fn main() {
 
     let parsed = report("csv crate, parse only", &mut parsed, events, bytes);
     let simulated = report("simulate to csv", &mut simulated, events, bytes);
-    println!("ratio {:.2} (at least 0.50 is asked for)", parsed / simulated);
+    println!("ratio {:.2} (bar: at least 0.50)", parsed / simulated);
 }
 
 /// Parses the file into a reused record.
@@ -69,7 +69,7 @@ fn simulate(path: &Path) -> u64 {
     }
 }
 
-/// Writes a trace of [`KEYS`] keys, some far busier than others, and tells its length.
+/// Writes a trace of [`KEYS`] keys, some far busier than others, and returns its length.
 fn generate(path: &Path, events: u64) -> io::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
     writeln!(out, "t_us,key,cost")?;

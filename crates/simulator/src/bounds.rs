@@ -1,18 +1,18 @@
-//! What a limit promises: the most units in any one period, or held at one time.
+//! Bounds of a limit: the most units in any one period, or held at one time.
 
 use std::time::Duration;
 
 use sluicegate_core::Policy;
 
-/// Upper bound on the units that a limit lets through in any one period, or, of `concurrency`, that are held at one time.
+/// Upper bound on the units that a limit admits in any one period, or, for `concurrency`, that are held at one time.
 ///
-/// A bucket may send its burst and what is refilled in the period. The other algorithms are meant
+/// A bucket may send its burst and the units refilled in the period. The other algorithms are meant
 /// to keep to their limit; a fixed window does not, across the boundary of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Units per period, or at one time.
     pub limit: u32,
-    /// Units that an idle bucket sends at once, on top of the limit; 0 for what has no burst.
+    /// Units that an idle bucket sends at once, in addition to the limit; 0 without a burst.
     pub burst: u32,
     /// The period.
     pub period: Duration,

@@ -17,7 +17,7 @@ pub struct Event<'a> {
     pub time: Timestamp,
     /// The key: any bytes.
     pub key: &'a [u8],
-    /// Its cost in units; not used by a `reset` or `renew`. Without one, a `settle` charges what was held; any other
+    /// Its cost in units; not used by a `reset` or `renew`. Without one, a `settle` charges the units held; any other
     /// operation costs nothing.
     pub cost: Option<u32>,
     /// The text of the policy in force for it; empty for the default one.

@@ -17,7 +17,7 @@ pub enum Kind {
     Reset,
     /// A request that holds its cost until it is settled.
     Hold,
-    /// The end of a hold, with what was used.
+    /// The end of a hold, with the units used.
     Settle,
     /// A new lifetime of a hold.
     Renew,

@@ -1,11 +1,12 @@
-//! Access logs: one request a line, in nearly the order of time.
+//! Access logs: one request per line, in nearly the order of time.
 //!
-//! Lines are text of a known format or JSON objects; the key is made of their fields. With its duration, a request is two
-//! events, its start and its end. A broken line is counted and skipped. Servers write a line when a request ends, and some write when it began. Therefore lines that are within a
-//! few seconds of each other are sorted. A later one is moved to the time reached by then, and counted.
+//! Lines are text of a supported format or JSON objects; the key is made of their fields. With its duration, a
+//! request is two events, its start and its end. A broken line is counted and skipped. Servers write a line when a
+//! request ends, and some write when it began. Therefore lines that are within a few seconds of each other are
+//! sorted. A later one is moved to the time reached by then, and counted.
 //!
-//! Invariants: what is read does not depend on how the source cuts it; events come in order of
-//! time, and those of equal time in the order of their lines; what is held is bounded.
+//! Invariants: the events do not depend on how the source cuts the log; they come in order of time, and those of
+//! equal time in the order of their lines; buffers are bounded.
 
 mod duration;
 mod error;

@@ -1,10 +1,10 @@
 //! Records of CSV (RFC 4180), from a source of bytes: the shape of a trace, not its meaning.
 //!
-//! A record without quotes, which is nearly every one, is a slice of the read buffer. Lines end in
-//! LF or CRLF; empty lines are skipped; fields hold any bytes.
+//! A record without quotes, as nearly every one is, is a slice of the read buffer. Lines end in
+//! LF or CRLF; empty lines are skipped; fields contain any bytes.
 //!
-//! Invariants: what is read does not depend on how the source cuts it; no more than one line of
-//! at most [`MAX_LINE`] bytes is held.
+//! Invariants: the records do not depend on how the source cuts them; the buffer has no more than one line of at most
+//! [`MAX_LINE`] bytes.
 
 use std::io::{self, Read};
 
@@ -42,7 +42,7 @@ struct Record {
 pub(crate) struct Records<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Where in the buffer the next record begins, and where what was read ends.
+    /// Start of the next record in the buffer, and the end of the bytes read.
     start: usize,
     end: usize,
     /// Whether the source has no more.
@@ -146,7 +146,7 @@ impl<R: Read> Records<R> {
         self.record.quoted
     }
 
-    /// How many fields the record has, which may be more than can be read.
+    /// The number of fields of the record, which may be more than can be read.
     pub(crate) fn count(&self) -> usize {
         self.record.count
     }
@@ -163,7 +163,7 @@ impl<R: Read> Records<R> {
         (if index == 0 { *start } else { ends[index - 1] + 1 }, ends[index])
     }
 
-    /// What holds the fields of the record, and of those before it if all were read in place.
+    /// The buffer of the fields of the record, and of those before it if all were read in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.record.quoted { &self.unquoted } else { &self.buffer }
     }
@@ -211,7 +211,7 @@ impl Record {
     }
 
     /// Copies the fields of the record at the front of `text` out of their quotes. Returns the length of the record
-    /// without its LF, and what is wrong with it; `None` if its end is missing, unless the source has `ended`.
+    /// without its LF, and the fault in it; `None` if its end is missing, unless the source has `ended`.
     #[cold]
     fn unquote(
         &mut self,

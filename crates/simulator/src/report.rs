@@ -47,7 +47,7 @@ pub struct Totals {
     pub others: u64,
     /// The longest delay.
     pub longest_delay: Duration,
-    /// Delay of the last request; `None` if it was denied, or there was none.
+    /// Delay of the last request; `None` if it was denied, or before the first one.
     pub last_delay: Option<Duration>,
     /// The most requests in flight at one time, of all keys; 0 without durations.
     pub max_in_flight: usize,
@@ -138,7 +138,7 @@ impl Report {
         self.admitted.most()
     }
 
-    /// The most requests that departed in any interval of each length: at their time and delay.
+    /// The most requests that were sent in any interval of each length: at their time and delay.
     pub fn peak_sent(&self) -> impl Iterator<Item = WindowPeak> {
         self.departed.as_ref().unwrap_or(&self.admitted).most()
     }

@@ -67,10 +67,10 @@ impl<W: Write> Rows<W> {
         Ok(())
     }
 
-    /// Writes what is left and gives the sink back.
+    /// Writes the rest and returns the sink.
     ///
     /// # Errors
-    /// That of the sink.
+    /// Those of the sink.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.write_all(&self.buffer[..self.length])?;
         self.sink.flush()?;

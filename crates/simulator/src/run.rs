@@ -14,25 +14,24 @@ use crate::{
     kind::Kind,
 };
 
-/// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.
+/// Fewest keys at which a search for recovered ones is worth its time: this many take up 4 MB.
 const MIN_SWEEP: usize = 65_536;
 /// Most policies of a trace that are kept parsed.
 const MAX_POLICIES: usize = 1024;
 
 /// A store in virtual time: its clock is the time of each event.
 ///
-/// Memory follows the keys that are in use: those that have recovered are forgotten whenever their
-/// number may have come to as much as half.
+/// Memory follows the keys that are in use: keys that have recovered are dropped whenever they may be half of all.
 #[derive(Debug)]
 pub struct Simulation {
     policies: Policies,
     keys: HashTable<Slot>,
     hasher: RandomState,
-    /// The number of keys at which to look for ones that have recovered.
+    /// The number of keys at which recovered ones are swept.
     sweep_at: usize,
 }
 
-/// A key, with its bytes in place if they are few.
+/// A key, with its bytes inline if they are few.
 type Key = SmallVec<[u8; 24]>;
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -45,7 +44,7 @@ struct Slot {
     state: StoredState,
 }
 
-/// What is kept of a key.
+/// The state of a key.
 #[derive(Debug)]
 enum StoredState {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
@@ -77,8 +76,8 @@ impl Simulation {
         mut each: impl FnMut(&Event<'_>, &Decision) -> Result<(), E>,
     ) -> Result<(), E> {
         for batch in batch.pieces() {
-            // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
-            // processor wait for many at a time, as no look depends on another.
+            // The state of a key is seldom in a fast cache. A first pass over all keys lets the processor load many
+            // at a time, because no access depends on another.
             let mut hashes = [0; batch::MAX_EVENTS];
             for (key, hash) in batch.keys().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
@@ -92,17 +91,16 @@ impl Simulation {
         Ok(())
     }
 
-    /// From the next event on, `policy` is in force for every event that names none. What was used
-    /// stays used.
+    /// From the next event on, `policy` is active for every event that names none. Usage carries over.
     pub fn change(&mut self, policy: Policy) {
         self.policies.default = Some(policy);
     }
 
-    /// Decides `event`. A `reset` is answered by the key as it then stands.
+    /// Decides `event`. The decision on a `reset` shows the key after it.
     ///
     /// # Errors
-    /// [`TraceError`] for an invalid policy, where neither a policy is named nor a default was given, and for an
-    /// operation that is invalid or that the policy does not support. The key is then untouched.
+    /// [`TraceError`] for an invalid policy, if no policy is named and there is no default, and for an operation that
+    /// is invalid or that the policy does not support. The key is then untouched.
     pub fn decide(&mut self, event: &Event<'_>) -> Result<Decision, TraceError> {
         self.decide_hashed(event, self.hasher.hash_one(event.key))
     }
@@ -162,7 +160,7 @@ impl Simulation {
         self.policies.find(text)
     }
 
-    /// How many keys are kept.
+    /// The number of keys with state.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.keys.len()
@@ -175,8 +173,8 @@ impl Simulation {
         self.keys.insert_unique(hash, slot, |slot| self.hasher.hash_one(slot.key.as_slice()));
     }
 
-    /// Forgets the keys that have recovered. The next time comes when as many have been added as
-    /// are left now, so each added key pays for looking at two.
+    /// Drops the keys that have recovered. The next time is when as many keys have been added as are left now, so
+    /// that each added key costs two checks.
     #[cold]
     fn sweep(&mut self, now: Timestamp) {
         self.keys.retain(|slot| slot.state.is_in_use(now));
@@ -240,7 +238,7 @@ fn split(ticks: u128) -> [u64; 2] {
         .map(|half| u64::try_from(half).expect("half of the bits"))
 }
 
-/// Decides on a key never used.
+/// Decides on an unused key.
 fn first(policy: &Policy, event: &Event<'_>) -> Result<(Option<StoredState>, Decision), Fault> {
     if event.kind == Kind::Take
         && let Some(cost) = event.cost

@@ -9,7 +9,7 @@ use memchr::memchr3;
 /// Digits of a time from September 2001 to the year 2112.
 const TIME: usize = 16;
 
-/// What a line says.
+/// The values of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SimpleLine {
     /// In microseconds.

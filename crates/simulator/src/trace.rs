@@ -13,14 +13,14 @@ use crate::{
     simple_line::SimpleLine,
 };
 
-/// Reads a trace, event by event, without allocating for any.
+/// Reads a trace, event by event, without an allocation for each.
 ///
-/// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never
-/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295; may be empty for a settle, which then
-/// charges what was held, and for a renew), and optionally `policy` (in force for that event; empty: the default), `op`
-/// (`take` when empty, `peek`, `charge`, `refund`, `reset`, `hold`, `settle`, `renew`), `id` (of the hold) and `ttl_us`
-/// (of a hold or renew; empty: that of the policy). Fields may be quoted as in RFC 4180; lines end in LF or CRLF; empty
-/// lines are skipped.
+/// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never less than on the
+/// line before), `key` (any bytes), `cost` (0 to 4 294 967 295; may be empty for a settle, which then charges the
+/// units held, and for a renew), and optionally `policy` (for that event; empty: the default), `op` (`take` when
+/// empty, `peek`, `charge`, `refund`, `reset`, `hold`, `settle`, `renew`), `id` (of the hold) and `ttl_us` (of a hold
+/// or renew; empty: that of the policy). Fields may be quoted as in RFC 4180; lines end in LF or CRLF; empty lines
+/// are skipped.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     records: Records<R>,

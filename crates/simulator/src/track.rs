@@ -42,7 +42,7 @@ struct TrackedKey {
     is_met: bool,
 }
 
-/// What a policy promises, from a moment on.
+/// The bounds of a policy, from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The moment, in microseconds since the Unix epoch.
@@ -130,8 +130,7 @@ impl TimeSeries {
         Self { followed, ..Self::default() }
     }
 
-    /// Adds an event, not before the last one, and what was decided. `default` is the policy in
-    /// force for events that name none.
+    /// Adds an event, not before the last one, and its decision. `default` is the policy for events that name none.
     pub fn add(&mut self, event: &Event<'_>, decision: &Decision, default: Option<&Policy>) {
         let now = event.time.as_micros();
         self.last = now;
@@ -157,7 +156,7 @@ impl TimeSeries {
 
     /// From `now` on, `policy` is in force for events that name none.
     pub fn change(&mut self, now: Timestamp, policy: &Policy) {
-        // What is left at that moment is a matter of the new one.
+        // The units left at that moment are those of the new policy.
         self.ask_until(now.as_micros().saturating_sub(1));
         if let Some(followed) = &mut self.followed {
             followed.set_policy(now.as_micros(), policy);
@@ -167,7 +166,7 @@ impl TimeSeries {
     /// Ends it with the last event and departure, or at `until` if that is later.
     pub fn finish(&mut self, until: Option<Timestamp>) {
         if let Some(until) = until {
-            // An end is no part of what it ends.
+            // The end of a span is not part of it.
             self.bins.at(until.as_micros().saturating_sub(1).max(self.last));
         }
         if !self.bins.all().is_empty() {
@@ -201,8 +200,7 @@ impl TimeSeries {
         bins.width()
     }
 
-    /// All in spans of `width` microseconds, which [`width_for`](Self::width_for) told of this or
-    /// of another track.
+    /// All in spans of `width` microseconds, a result of [`width_for`](Self::width_for) of this or of another track.
     #[must_use]
     pub fn spans(&self, width: u64) -> Spans {
         let mut bins = self.bins.clone();
@@ -210,13 +208,13 @@ impl TimeSeries {
         Spans { start: bins.start(), width: bins.width(), bins: bins.all().to_vec() }
     }
 
-    /// The interval in which the followed key was furthest above what a limit promises.
+    /// The interval in which the followed key was furthest above the bound of a limit.
     #[must_use]
     pub fn worst(&self) -> Option<&Excess> {
         self.followed.as_ref().and_then(|followed| followed.sliding.worst())
     }
 
-    /// What the policy of the followed key promises, and promises after each change.
+    /// The bounds of the policy of the followed key, at first and after each change.
     #[must_use]
     pub fn bounds(&self) -> &[Bounds] {
         self.followed.as_ref().map_or(&[], |followed| &followed.bounds)
@@ -254,7 +252,7 @@ impl TimeSeries {
         if followed.policy.as_ref() != Some(&policy) {
             followed.set_policy(now, &policy);
         }
-        // The first time, as it was before.
+        // The first time, the state before the event.
         if self.bins.at(now).left.is_none()
             && let Ok(before) = apply(&policy, &mut followed.entry, event.time, Operation::Peek(1))
         {
@@ -279,7 +277,7 @@ impl TimeSeries {
         bin.leave(decision.remaining);
     }
 
-    /// Counts what the followed key sends up to `now`.
+    /// Counts the units that the followed key sends up to `now`.
     fn send_until(&mut self, now: u64) {
         let Some(followed) = &mut self.followed else { return };
         while let Some(time) = followed.send_next(now) {
@@ -287,9 +285,9 @@ impl TimeSeries {
         }
     }
 
-    /// Asks what is left of the followed key, and what it sent, wherever a span begins, up to `now`.
+    /// Samples the units left of the followed key, and those it sent, at each start of a span up to `now`.
     fn ask_until(&mut self, now: u64) {
-        // Joins spans first, so that there are not too many to ask about.
+        // Joins spans first, so that there are not too many decisions to make.
         self.bins.at(now);
         let width = self.bins.width();
         let Some(asked) = self.followed.as_ref().map(|followed| followed.asked) else { return };
@@ -297,7 +295,7 @@ impl TimeSeries {
         while at <= now {
             self.send_until(at);
             let Some(followed) = &mut self.followed else { return };
-            // Before its first request, nothing is known of the key.
+            // Before its first request, the key has no state.
             let Some(policy) = &followed.policy else { break };
             followed.sliding.slide_to(at);
             let time = Timestamp::saturating_from_micros(at);

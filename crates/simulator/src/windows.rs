@@ -31,7 +31,7 @@ struct Window {
     span: u64,
     /// The number of the first time that is in it, counted from 0 over all.
     first: u64,
-    /// How many events are in it.
+    /// The number of events in it.
     held: u64,
     most: u64,
 }
@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_counting_every_window(
+        fn windows_agree_with_counting_every_window(
             mut times in proptest::collection::vec(0..200_u64, 0..80),
             spans in proptest::collection::btree_set(1..90_u64, 1..5),
         ) {

@@ -14,8 +14,8 @@ use sluicegate::{Limiter, PreparedPolicy};
 pub struct Plans(Arc<RwLock<HashMap<String, PreparedPolicy>>>);
 
 impl Plans {
-    /// Sets the policy of a plan, from the next request on. Other processes may use the old policy for a while: what
-    /// they take counts for all.
+    /// Sets the policy of a plan, from the next request on. Other processes may use the old policy for a while: their
+    /// takes count for all.
     pub fn set(&self, plan: &str, policy: &str) -> Result<(), sluicegate::PolicyError> {
         let policy = policy.parse()?;
         if let Ok(mut plans) = self.0.write() {

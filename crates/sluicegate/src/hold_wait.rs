@@ -1,7 +1,7 @@
 //! Waiting until a hold fits: when the next attempt is made.
 //!
-//! A settle may make room at any time, and a store does not tell when. So the request is repeated at a pace that adapts: the
-//! longer it has waited, the longer it pauses.
+//! A settle may free units at any time, and a store does not announce that. Therefore the request is repeated at a
+//! pace that adapts: the longer it has waited, the longer it pauses.
 
 use std::time::Duration;
 

@@ -234,7 +234,7 @@ impl Limiter {
         self.0.apply_many(&operations).await
     }
 
-    /// Takes from several keys, from all of them or from none. Of a key that is given twice, only the first take counts.
+    /// Takes from several keys, from all of them or from none. If a key is given twice, only the first take counts.
     ///
     /// ```
     /// use sluicegate::{Limiter, PreparedPolicy};
@@ -245,7 +245,7 @@ impl Limiter {
     /// let team: PreparedPolicy = "gcra:100/1m".parse()?;
     /// let answer = limiter.take_all([("user7", &user, 6), ("team1", &team, 6)]).await?;
     /// assert!(!answer.decision.allowed());
-    /// assert_eq!(answer.key, 0, "the user's own limit binds");
+    /// assert_eq!(answer.key, 0, "the user's own limit is binding");
     /// assert_eq!(limiter.peek("team1", &team, 1).await?.remaining, 100);
     /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
@@ -319,7 +319,7 @@ impl Limiter {
     /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
     /// a [`Duration`] or [`WaitOptions`], and immediately if it never can.
     ///
-    /// A settle may make room at any time. Therefore this tries again after 1 ms at first, and then after an eighth of
+    /// A settle may free units at any time. Therefore this tries again after 1 ms at first, and then after an eighth of
     /// the time that it has waited, at most 250 ms.
     ///
     /// A future that is dropped while it waits holds nothing.

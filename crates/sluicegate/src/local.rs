@@ -129,7 +129,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         takes.map(|(key, policy, cost)| self.take(key, policy.borrow(), cost)).collect()
     }
 
-    /// Takes from several keys, from all of them or from none. Of a key that is given twice, only the first take counts.
+    /// Takes from several keys, from all of them or from none. If a key is given twice, only the first take counts.
     ///
     /// # Errors
     /// [`MultiKeyError`] without a key, or if a policy has `concurrency` limits.

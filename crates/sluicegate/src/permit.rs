@@ -15,7 +15,7 @@ pub type LocalPermit<C = SystemClock> = Permit<ClockedStore<C>>;
 /// Units that are held until the permit is settled or dropped: a request in flight, a stream of tokens, a job.
 ///
 /// A permit that is dropped is settled with the units that were held: rates are charged for all of them, and
-/// `concurrency` limits, which charge nothing, have their room back. The same holds if a future that owns the permit is
+/// `concurrency` limits, which charge nothing, get their units back. The same holds if a future that owns the permit is
 /// cancelled.
 ///
 /// A drop never blocks. With a store in this process, it settles at once. With a remote store, a task settles on the

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 
 /// Targets that some servers or applications interpret as `/login`.
 pub const LOGIN_SPELLINGS: [&str; 38] = [
@@ -106,7 +106,7 @@ impl Drop for Application {
 pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
     let answer = || {
         let mut stream = TcpStream::connect(server)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);

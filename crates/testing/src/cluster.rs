@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Engine, Folder, Server, free_port, rest, until};
+use crate::{Engine, Server, TempDir, free_port, pause, until};
 
 /// A cluster of three primaries, each with a replica: node `n + 3` is the replica of node `n` until
 /// a failover.
@@ -50,7 +50,7 @@ impl Cluster {
             // The bus has a separate port, which another process may take first, too.
             let bus = ["--cluster-port", &free_port().to_string()];
             let all = [&own[..], &short, &bus, arguments].concat();
-            match Server::within(engine, Folder::new(), &all, &[]) {
+            match Server::within(engine, TempDir::new(), &all, &[]) {
                 Ok(node) => return node,
                 Err(log) => last_log = log,
             }
@@ -61,7 +61,7 @@ impl Cluster {
     /// Waits until every running node reports a healthy cluster, and every replica is connected.
     pub fn settled(&self) {
         until("the cluster is up", || {
-            rest(Duration::from_millis(20));
+            pause(Duration::from_millis(20));
             self.nodes.iter().all(|node| {
                 let Ok(info) = node.try_ask::<String>("CLUSTER INFO") else { return true };
                 let Ok(role) = node.try_ask::<String>("INFO replication") else { return true };

@@ -2,8 +2,8 @@
 //! sentinels. The servers end with the thread that started them.
 //!
 //! - [`Engine`]: kinds of servers, and their programs;
-//! - [`Server`]: a running server; [`Cluster`]: six of them; [`Folder`]: a temporary folder for their files;
-//! - [`Peer`]: a connection that sends commands given as text;
+//! - [`Server`]: a running server; [`Cluster`]: six of them; [`TempDir`]: a temporary folder for their files;
+//! - [`RawClient`]: a connection that sends commands given as text;
 //! - [`Application`]: an application in another language, behind a rate limiter;
 //! - [`FakeClock`]: a wall clock that a test sets;
 //! - [`corpus()`], [`check_mutations`]: the fuzzing corpora, for ordinary tests;
@@ -20,10 +20,10 @@ mod cluster;
 mod corpus;
 mod engine;
 mod fake_clock;
-mod folder;
 mod module;
-mod peer;
+mod raw_client;
 mod server;
+mod temp_dir;
 mod timeout;
 
 pub use application::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, get};
@@ -32,8 +32,10 @@ pub use cluster::Cluster;
 pub use corpus::{check_mutations, corpus};
 pub use engine::Engine;
 pub use fake_clock::FakeClock;
-pub use folder::Folder;
 pub use module::{module, target};
-pub use peer::{Peer, integers};
+pub use raw_client::{RawClient, integers};
 pub use server::{Server, free_port};
-pub use timeout::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
+pub use temp_dir::TempDir;
+pub use timeout::{
+    SetOnDrop, TEST_TIMEOUT, eventually, eventually_within, now, pause, size, until,
+};

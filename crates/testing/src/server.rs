@@ -6,7 +6,7 @@ use std::{
 
 use redis::{Client, Connection, FromRedisValue, RedisResult};
 
-use crate::{Engine, Folder, Peer, eventually};
+use crate::{Engine, RawClient, TempDir, eventually};
 
 /// A server, which runs until it is dropped.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Server {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     child: Child,
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Server {
@@ -32,7 +32,7 @@ impl Server {
     /// If the process exits.
     #[must_use]
     pub fn with(engine: Engine, arguments: &[&str]) -> Self {
-        Self::within(engine, Folder::new(), arguments, &[]).expect("the server starts")
+        Self::within(engine, TempDir::new(), arguments, &[]).expect("the server starts")
     }
 
     /// Starts a server in a folder, with `arguments` and `environment`.
@@ -41,7 +41,7 @@ impl Server {
     /// Its log, if the process exits.
     pub fn within(
         engine: Engine,
-        mut folder: Folder,
+        mut folder: TempDir,
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self, String> {
@@ -73,7 +73,7 @@ impl Server {
     /// If the process exits.
     #[must_use]
     pub fn sentinel(configuration: &str) -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let file = folder.path().join("configuration");
         fs::write(&file, configuration).unwrap();
         let arguments = [file.to_str().unwrap(), "--sentinel"];
@@ -117,7 +117,7 @@ impl Server {
 
     /// The folder with its files.
     #[must_use]
-    pub fn folder(&self) -> &Folder {
+    pub fn folder(&self) -> &TempDir {
         &self.folder
     }
 
@@ -135,15 +135,15 @@ impl Server {
 
     /// A new connection that sends commands given as text.
     #[must_use]
-    pub fn peer(&self) -> Peer {
-        Peer(self.connect())
+    pub fn raw_client(&self) -> RawClient {
+        RawClient(self.connect())
     }
 
     /// A new connection that speaks RESP3.
     #[must_use]
-    pub fn peer_with_maps(&self) -> Peer {
+    pub fn raw_client_with_maps(&self) -> RawClient {
         let client = Client::open(format!("{}?protocol=resp3", self.url()));
-        Peer(client.unwrap().get_connection().unwrap())
+        RawClient(client.unwrap().get_connection().unwrap())
     }
 
     /// Sends a command whose arguments are separated by spaces, and returns its reply.
@@ -185,7 +185,7 @@ impl Server {
 
     /// Kills it, and returns its folder.
     #[must_use]
-    pub fn into_folder(mut self) -> Folder {
+    pub fn into_folder(mut self) -> TempDir {
         std::mem::take(&mut self.folder)
     }
 }
@@ -202,7 +202,7 @@ impl Drop for Server {
 fn spawn(
     engine: Engine,
     port: u16,
-    folder: &Folder,
+    folder: &TempDir,
     arguments: &[String],
     environment: &[(String, String)],
 ) -> Child {

@@ -5,7 +5,7 @@ use std::{
 };
 
 /// Time after which a wait fails its test.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The system's clock, for deadlines on processes. Tests about time use a manual clock.
 #[must_use]
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Repeats `attempt` until it succeeds, and returns its value. A failed attempt returns its observation.
 ///
 /// # Panics
-/// If no attempt succeeds within [`PATIENCE`]. The message has `what` and the last observation.
+/// If no attempt succeeds within [`TEST_TIMEOUT`]. The message has `what` and the last observation.
 ///
 /// ```
 /// let mut attempts = 0;
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// assert_eq!(third, 3);
 /// ```
 pub fn eventually<T, S: Debug>(what: &str, attempt: impl FnMut() -> Result<T, S>) -> T {
-    eventually_within(PATIENCE, what, attempt)
+    eventually_within(TEST_TIMEOUT, what, attempt)
 }
 
 /// [`eventually`] with another time limit, for waits that are known to be long.
@@ -50,7 +50,7 @@ pub fn eventually_within<T, S: Debug>(
             Err(seen) if start.elapsed() >= timeout => {
                 panic!("not within {timeout:?}: {what}; last seen: {seen:?}")
             }
-            Err(_) => rest(PAUSE),
+            Err(_) => pause(PAUSE),
         }
     }
 }
@@ -59,7 +59,7 @@ pub fn eventually_within<T, S: Debug>(
 /// observations.
 ///
 /// # Panics
-/// If it is not true within [`PATIENCE`].
+/// If it is not true within [`TEST_TIMEOUT`].
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let start = now();
     eventually(what, || if condition() { Ok(()) } else { Err("false") });
@@ -82,7 +82,7 @@ impl Drop for SetOnDrop<'_> {
 
 /// Pauses the thread: between requests, or while the time passes that a test is about. To wait for a condition, use
 /// [`until`].
-pub fn rest(span: Duration) {
+pub fn pause(span: Duration) {
     std::thread::park_timeout(span);
 }
 

@@ -37,7 +37,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
     /// Gives `policy` a name. Use printable ASCII, because headers contain it. Every decision comes from the store:
-    /// while it is unavailable, there is none.
+    /// while it is unavailable, no decision is made.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         Self::prepared(name, PreparedPolicy::from(policy).on_error(OnError::Fail))

@@ -64,7 +64,7 @@ where
     Ok(response)
 }
 
-/// A waiting request. When it is dropped, what it has reserved and not used is refunded.
+/// A waiting request. When it is dropped, its unused reservation is refunded.
 struct Reservation<'a, S: Store + 'static, R: Send + Sync + 'static> {
     shared: &'a Arc<Shared<S, R>>,
     pending: &'a DecisionRequest,

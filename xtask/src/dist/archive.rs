@@ -23,7 +23,7 @@ const FILES: [(&str, &str); 6] = [
     ("dist/sluicegate.service", "lib/systemd/system/sluicegate.service"),
 ];
 
-/// Each shell, and where it looks for completions below `share`.
+/// Each shell, and its folder of completions below `share`.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "bash-completion/completions/sluicegate"),
     ("zsh", "zsh/site-functions/_sluicegate"),

@@ -13,7 +13,7 @@ use crate::{install::ReleaseTools, shell, workspace};
 /// glibc that programs for `*-linux-gnu` need at least: zig links against this version.
 const GLIBC: &str = "2.17";
 
-/// What a release is built for.
+/// A target of a release.
 pub(super) struct Platform {
     /// The target of Rust.
     pub(super) triple: String,
@@ -44,7 +44,7 @@ impl Platform {
     }
 }
 
-/// What was built.
+/// The result of a build.
 pub(super) struct Built {
     /// The folder of the stripped files and their symbols.
     pub(super) folder: PathBuf,
@@ -91,8 +91,8 @@ pub(super) fn run(
     Ok(Built { folder, program, module })
 }
 
-/// Where sources are on this machine must not be in the program: neither for who reads a backtrace, nor for who
-/// compares two builds.
+/// The paths of sources on this machine must not be in the program: they would disturb readers of a backtrace, and
+/// make two builds differ.
 pub(super) fn remapped_paths() -> Result<String> {
     let home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! The crates, as `cargo publish` would upload them: packed and built from what was packed.
+//! The crates, as `cargo publish` would upload them: packed and built from the packages.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::{archive, release::Release};
 use crate::shell;
 
-/// What the program needs at run time.
+/// The files that the program needs at run time.
 const PACKAGES: [&str; 4] = ["base-files", "ca-certificates", "libc6", "libgcc-s1"];
 
 /// The arguments of `dist/Dockerfile`.
@@ -104,7 +104,7 @@ fn root(release: &Release) -> Result<PathBuf> {
     }
     certificates(&root)?;
     archive::copy(&release.built.program, &root.join("usr/bin/sluicegate"))?;
-    // Whoever builds the image cannot give files to the image's user.
+    // The user that builds the image cannot give files to the image's user.
     let state = root.join("var/lib/sluicegate");
     fs::create_dir_all(&state)?;
     fs::set_permissions(&state, fs::Permissions::from_mode(0o1777))?;

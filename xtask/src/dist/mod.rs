@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: builds everything that a release consists of into `target/dist`, and prints what it made.
+//! `cargo xtask dist`: builds all parts of a release into `target/dist`, and lists them.
 //!
 //! Each part is a file of this folder. The files of one commit are the same bytes wherever they are built with the
 //! same versions of Rust and of the tools in `install`: times come from the commit, and paths are remapped.

@@ -18,7 +18,7 @@ pub(super) struct Release {
     pub(super) epoch: String,
     /// `target/dist`.
     pub(super) folder: PathBuf,
-    /// For what is unpacked and put together.
+    /// For unpacked and intermediate files.
     pub(super) scratch: PathBuf,
     pub(super) platform: Platform,
     pub(super) built: build::Built,
@@ -32,7 +32,7 @@ impl Release {
         let version =
             metadata.workspace_packages().first().context("a package")?.version.to_string();
         let epoch = git(&["log", "-1", "--format=%ct"])?;
-        // Where the manifest of the Debian package looks for its files, too.
+        // The manifest of the Debian package expects its files there, too.
         let target = workspace::root().join("target");
         let (folder, scratch) = (target.join("dist"), target.join("dist-scratch"));
         fs::create_dir_all(&folder).context("cannot create target/dist")?;

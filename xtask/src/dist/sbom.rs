@@ -78,7 +78,7 @@ fn reference(name: &str, version: &str) -> String {
 }
 
 /// Every package that `package` links, with those that it links itself. Build scripts and macros are not in the
-/// program, but whoever asks about a fault in one of them wants to find it: they are listed, too.
+/// program, but are listed too, because a report about a vulnerability in one of them must find it.
 fn linked(metadata: &Metadata, package: &str) -> Result<BTreeMap<PackageId, Vec<PackageId>>> {
     let graph = metadata.resolve.as_ref().context("cargo metadata lists no dependencies")?;
     let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (&node.id, node)).collect();

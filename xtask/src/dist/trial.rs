@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{install, shell, workspace};
 
-/// How long a server may take until it answers.
+/// Timeout for the first answer of a server.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const POLICY: &str = "gcra:30/1m:burst=16";
@@ -287,7 +287,7 @@ fn crates(release: &Release) -> Result<()> {
 fn first_decision(program: &Path, server: &mut Command, variables: &[(&str, &str)]) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let address = format!("127.0.0.1:{port}");
-    // The unit file's command line says `serve` itself.
+    // The unit file's command line has `serve` itself.
     if !server.get_args().any(|word| word == "serve") {
         server.arg("serve");
     }

@@ -184,7 +184,7 @@ fn literals(source: &str, help: bool) -> String {
     kept
 }
 
-/// A literal without its escapes and the names of what is put in.
+/// A literal without its escapes and the names of inserted values.
 fn readable(literal: &str) -> String {
     let mut text = literal.to_owned();
     for escape in ["\\n", "\\t", "\\r", "\\\"", "\\'"] {

@@ -1,6 +1,6 @@
 //! Finds patterns of words in a text, whatever lies between the words: line breaks, quotes, hyphens.
 
-/// What a text is read as.
+/// How a text is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),

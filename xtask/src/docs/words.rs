@@ -1,7 +1,7 @@
-//! Words that no text for users contains, with what to write instead.
+//! Words that no text for users contains, with the replacement.
 //!
-//! A pattern is a sequence of words. `a|b` is one word or the other, a word that ends in `*` any word that
-//! begins so. `!a|b` in front matches no word: it says that neither may come before.
+//! A pattern is a sequence of words. `a|b` is one word or the other, a word that ends in `*` is a prefix. `!a|b` in
+//! front matches no word: neither may come before.
 
 /// A pattern, and what to write instead.
 pub(super) const BANNED: &[(&str, &str)] = &[

@@ -31,7 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a denial charges the limits that would allow",
         APPLY,
-        "        self.note_denial(cost);\n        let retry = self.wait(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
+        "        self.record_denial(cost);\n        let retry = self.wait(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
         "        let retry = self.wait(cost);\n        self.charge(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
     ),
     mutant(

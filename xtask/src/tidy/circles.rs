@@ -181,7 +181,7 @@ impl Crate {
     }
 }
 
-/// In a path, what stands before a name that is a module beside the code or another crate.
+/// In a path, the prefix of a name that is a module beside the code or another crate.
 const BESIDE: &str = "?";
 
 /// `path` from the crate's root; `None` if it leaves the crate.

@@ -1,4 +1,4 @@
-"""The exceptions of this package. A denial is none, unless `require` or a `with` statement asks for units."""
+"""The exceptions of this package. A denial raises one only from `require` or a `with` statement."""
 
 from __future__ import annotations
 

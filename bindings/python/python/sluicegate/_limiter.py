@@ -86,7 +86,7 @@ class Limiter:
         return self._native.take_many([*takes])
 
     def take_all(self, takes: Iterable[Keyed]) -> Decision:
-        """Takes from all keys or from none. `decision.key` is the index of the key that binds."""
+        """Takes from all keys or from none. `decision.key` is the index of the binding key."""
         return self._native.take_all([*takes])
 
     def hold(

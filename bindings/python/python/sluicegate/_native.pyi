@@ -23,7 +23,7 @@ class Policy:
     def lease(self) -> int:
         """The most units that are taken from the store at once."""
     def explain(self) -> str:
-        """What the policy admits, in words."""
+        """Describes the policy in words."""
 
 @final
 class Decision:
@@ -35,7 +35,7 @@ class Decision:
         """Whether the request is allowed."""
     @property
     def limit(self) -> int:
-        """Units that the limit that binds admits at once."""
+        """Units that the binding limit admits at once."""
     @property
     def remaining(self) -> int:
         """Requests of cost 1 that would pass now."""
@@ -53,10 +53,10 @@ class Decision:
         """The time after which the units that were taken are for use: of a reservation, or in a queue."""
     @property
     def binding(self) -> int:
-        """Which limit of the policy binds, from 0."""
+        """Index of the binding limit of the policy, from 0."""
     @property
     def key(self) -> int | None:
-        """Of a decision on several keys: which key binds, from 0. Otherwise `None`."""
+        """For a decision on several keys: index of the binding key, from 0. Otherwise `None`."""
     @property
     def source(self) -> Literal["store", "cache", "lease", "fallback"]:
         """What decided."""
@@ -73,7 +73,7 @@ class Decision:
 
 @final
 class ManualClock:
-    """A clock that stands still until it is moved.
+    """A clock that does not advance until it is set.
 
     `now`: seconds since the Unix epoch, as of `time.time()`.
     """
@@ -104,9 +104,9 @@ class Hold:
         """The id of the hold; empty once it is settled."""
     @property
     def open(self) -> bool:
-        """Whether units are held still, as far as this process knows."""
+        """Whether units are still held, as far as this process has seen."""
     def settle(self, used: int | Sequence[int] | None = None) -> Decision:
-        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision
+        """Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision
         is a denial if the hold has expired, or was settled before: then nothing more is charged."""
     def renew(self) -> Decision:
         """Prolongs the hold by its lifetime from now on. The decision is a denial if it is not open: it has expired, or was

@@ -41,7 +41,7 @@ class Policy(_native.Policy):
 
     `on_error` is the answer while the store is unavailable: `"deny"` (the default), `"allow"`, `"local"` or
     `"local=1/4"` (this process decides, with that share of the policy), or `"fail"`, which raises `StoreUnavailable`.
-    `lease` takes up to so many units of a busy key from the store at once.
+    `lease` is the number of units of a busy key that are taken from the store at once, at most.
     """
 
     __slots__ = ()

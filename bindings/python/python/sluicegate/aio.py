@@ -82,14 +82,14 @@ class Hold:
 
     @property
     def open(self) -> bool:
-        """Whether units are held still, as far as this process knows."""
+        """Whether units are still held, as far as this process has seen."""
         return self._native.open
 
     def __bool__(self) -> bool:
         return bool(self._native)
 
     async def settle(self, used: int | list[int] | None = None) -> Decision:
-        """Ends the hold, and charges what was used: a number of units, one for each key, or as many as were held. The decision
+        """Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision
         is a denial if the hold has expired, or was settled before."""
         return await _call(self._native.start_settle, used)
 
@@ -212,7 +212,7 @@ class Limiter:
         return await _call(self._native.start_take_many, [*takes])
 
     async def take_all(self, takes: Iterable[Keyed]) -> Decision:
-        """Takes from all keys or from none. `decision.key` is the index of the key that binds."""
+        """Takes from all keys or from none. `decision.key` is the index of the binding key."""
         if self._is_local:
             return self._native.take_all([*takes])
         return await _call(self._native.start_take_all, [*takes])

@@ -1,6 +1,6 @@
 //! The baseline service: it replies without rules, with tonic and hyper on one thread. It decodes the request and
-//! encodes one status per descriptor. The difference between our service and this baseline is the cost of matching and
-//! deciding.
+//! encodes one status per descriptor. The difference between Sluicegate's service and this baseline is the cost of
+//! matching and deciding.
 
 use std::{convert::Infallible, io, net::TcpListener};
 

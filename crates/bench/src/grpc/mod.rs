@@ -57,7 +57,7 @@ const QUICK: Sizes = Sizes {
     measured: Duration::from_millis(10),
 };
 
-/// Rules for both descriptors of a call, in our format and in that of envoyproxy/ratelimit.
+/// Rules for both descriptors of a call, in Sluicegate's format and in that of envoyproxy/ratelimit.
 const FORMS: [(&str, &str); 2] = [
     (
         "our rules",
@@ -185,7 +185,7 @@ fn in_process() -> io::Result<Vec<Contender>> {
     Ok(contenders)
 }
 
-/// Starts our server in a thread, and returns its address.
+/// Starts a Sluicegate server in a thread, and returns its address.
 fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
     let (sender, receiver) = mpsc::channel();
     let mut config = Config::default();
@@ -197,7 +197,7 @@ fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let server = OurServer::bind(config).await?;
-            // The receiver may be gone.
+            // The receiver may have been dropped.
             let _ = sender.send(server.grpc_addr());
             server.run(std::future::pending()).await
         })

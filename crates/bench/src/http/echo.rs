@@ -1,5 +1,6 @@
-//! The baseline server: hyper on one core, as in our server. It reads each request to its end and sends the same reply
-//! to all. The difference between a server and this baseline is the cost of its JSON, decisions and headers.
+//! The baseline server: hyper on one core, as in Sluicegate's server. It reads each request to its end and sends the
+//! same reply to all. The difference between a server and this baseline is the cost of its JSON, decisions and
+//! headers.
 
 use std::{convert::Infallible, io, net::TcpListener};
 

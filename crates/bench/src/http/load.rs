@@ -80,7 +80,7 @@ pub(super) fn send_one(address: SocketAddr, request: &Request) -> io::Result<()>
 }
 
 /// Returns the number of the next key.
-pub(super) type Draw = Box<dyn FnMut() -> u64>;
+pub(super) type NextKey = Box<dyn FnMut() -> u64>;
 
 /// Connections to one server.
 pub(super) struct Load {
@@ -129,7 +129,7 @@ impl Load {
     }
 
     /// Sends at least `requests` requests, and waits for all replies.
-    pub(super) fn send_at_least(mut self, requests: u64, mut draw: Draw) -> io::Result<()> {
+    pub(super) fn send_at_least(mut self, requests: u64, mut draw: NextKey) -> io::Result<()> {
         self.start(&mut draw)?;
         while self.answered < requests {
             self.turn(&mut draw)?;
@@ -142,7 +142,7 @@ impl Load {
         mut self,
         warm_up: Duration,
         measured: Duration,
-        mut draw: Draw,
+        mut draw: NextKey,
         cpu: impl Fn() -> io::Result<Option<f64>>,
     ) -> io::Result<Sample> {
         self.start(&mut draw)?;
@@ -161,11 +161,11 @@ impl Load {
         Ok(Sample { requests, seconds, cpu })
     }
 
-    fn start(&mut self, draw: &mut Draw) -> io::Result<()> {
+    fn start(&mut self, draw: &mut NextKey) -> io::Result<()> {
         (0..self.clients.len()).try_for_each(|number| self.send(number, draw))
     }
 
-    fn stop(&mut self, draw: &mut Draw) -> io::Result<()> {
+    fn stop(&mut self, draw: &mut NextKey) -> io::Result<()> {
         self.stopping = true;
         while self.busy > 0 {
             self.turn(draw)?;
@@ -173,7 +173,7 @@ impl Load {
         Ok(())
     }
 
-    fn send(&mut self, number: usize, draw: &mut Draw) -> io::Result<()> {
+    fn send(&mut self, number: usize, draw: &mut NextKey) -> io::Result<()> {
         let client = &mut self.clients[number];
         client.answer = Answer::default();
         client.outgoing.rewind();
@@ -184,7 +184,7 @@ impl Load {
     }
 
     /// Waits once, and reads from the sockets that are ready.
-    fn turn(&mut self, draw: &mut Draw) -> io::Result<()> {
+    fn turn(&mut self, draw: &mut NextKey) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.poll.wait(&mut ready, REPLY_TIMEOUT)?;
         if ready.is_empty() {

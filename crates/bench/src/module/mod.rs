@@ -18,7 +18,7 @@ use crate::{
     report::{Bar, Table, median, ratio},
     resp::{
         Sizes,
-        command::{Command, Draw, MAX_KEYS},
+        command::{Command, KeySequence, MAX_KEYS},
         load::Load,
         peers,
         servers::Server,
@@ -184,8 +184,11 @@ fn fill(subjects: &mut [Subject], sizes: &Sizes) -> io::Result<()> {
         let address = subject.server.address;
         subject.before = used(address)?;
         let keys = if subject.work.one_key { 2000 } else { sizes.keys };
-        let draw =
-            if subject.work.one_key { Draw::Random(Random::new(1), 1) } else { Draw::InOrder(0) };
+        let draw = if subject.work.one_key {
+            KeySequence::Random(Random::new(1), 1)
+        } else {
+            KeySequence::InOrder(0)
+        };
         let load = Load::connect(address, sizes.connections, 16, &subject.command, draw)?;
         load.send_at_least(keys)?;
         subject.measure_bytes(sizes)?;
@@ -208,7 +211,7 @@ impl Subject {
     fn measure(&mut self, sizes: &Sizes, seed: u64) -> io::Result<()> {
         let address = self.server.address;
         let keys = if self.work.one_key { 1 } else { sizes.keys };
-        let draw = Draw::Random(Random::new(seed), keys);
+        let draw = KeySequence::Random(Random::new(seed), keys);
         let (pipeline, command) = (self.work.pipeline, &self.command);
         let load = Load::connect(address, sizes.connections, pipeline, command, draw)?;
         call(address, &[b"CONFIG", b"RESETSTAT"])?;
@@ -227,7 +230,7 @@ fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
     let server = servers::start(engine, &["--appendonly", "yes", "--loadmodule", module])?;
     let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
     let load = || {
-        let draw = Draw::Random(Random::new(1), 1);
+        let draw = KeySequence::Random(Random::new(1), 1);
         Load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
     };
     load()?;

@@ -109,13 +109,13 @@ impl Command {
 
 /// A sequence of keys.
 #[derive(Debug)]
-pub(crate) enum Draw {
+pub(crate) enum KeySequence {
     Random(Random, u64),
     /// Each key once, from 0.
     InOrder(u64),
 }
 
-impl Draw {
+impl KeySequence {
     #[inline]
     pub(crate) const fn next(&mut self) -> u64 {
         match self {
@@ -136,7 +136,7 @@ mod tests {
     fn draw_sets_key_of_each_command() {
         let command = Command::new(&["GO", "ten bytes!", "1"]);
         let mut batch = command.batch(2);
-        let mut draw = Draw::InOrder(123_456);
+        let mut draw = KeySequence::InOrder(123_456);
         command.draw(&mut batch, || draw.next());
         let sent = "*3\r\n$2\r\nGO\r\n$16\r\nten bytes!123456\r\n$1\r\n1\r\n";
         let next = sent.replace("123456", "123457");

@@ -13,7 +13,7 @@ use std::{
 use memchr::memchr_iter;
 
 use super::{
-    command::{Command, Draw, REPLY_TIMEOUT},
+    command::{Command, KeySequence, REPLY_TIMEOUT},
     poll::{Outgoing, Poll, READ, read},
 };
 use crate::clock::instant;
@@ -32,7 +32,7 @@ pub(crate) struct Load {
     poll: Poll,
     clients: Vec<Client>,
     command: Command,
-    draw: Draw,
+    draw: KeySequence,
     pipeline: usize,
     /// Line ends per reply.
     reply_lines: usize,
@@ -58,7 +58,7 @@ impl Load {
         connections: usize,
         pipeline: usize,
         command: &Command,
-        draw: Draw,
+        draw: KeySequence,
     ) -> io::Result<Self> {
         let integers = command.call(address)?.len();
         let poll = Poll::new()?;

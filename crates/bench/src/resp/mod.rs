@@ -20,7 +20,7 @@ use contenders::{Contender, PIPELINES};
 use load::{Load, Sample};
 
 use crate::{keys::Random, others::Others};
-use command::{Draw, MAX_KEYS};
+use command::{KeySequence, MAX_KEYS};
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let before = servers_cpu(&contenders)?;
 
     for contender in &contenders {
-        let load = connect(contender, &sizes, PIPELINES[2], Draw::InOrder(0));
+        let load = connect(contender, &sizes, PIPELINES[2], KeySequence::InOrder(0));
         load.and_then(|load| load.send_at_least(keys)).map_err(|error| named(contender, &error))?;
     }
     for round in 0..rounds {
@@ -97,12 +97,17 @@ fn in_turn(
 }
 
 fn measure(contender: &Contender, sizes: &Sizes, pipeline: usize, seed: u64) -> io::Result<Sample> {
-    let draw = Draw::Random(Random::new(seed), sizes.keys);
+    let draw = KeySequence::Random(Random::new(seed), sizes.keys);
     let load = connect(contender, sizes, pipeline, draw)?;
     load.measure(sizes.warm_up, sizes.measured, || contender.server.cpu())
 }
 
-fn connect(contender: &Contender, sizes: &Sizes, pipeline: usize, draw: Draw) -> io::Result<Load> {
+fn connect(
+    contender: &Contender,
+    sizes: &Sizes,
+    pipeline: usize,
+    draw: KeySequence,
+) -> io::Result<Load> {
     let (address, command) = (contender.server.address, &contender.command);
     Load::connect(address, sizes.connections, pipeline, command, draw)
 }

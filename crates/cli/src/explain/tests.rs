@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each policy with the words for it, behind its canonical form.
+/// Each policy with its description, after its canonical form.
 const WORDS: &[(&str, &str)] = &[
     (
         "gcra:30/60s:burst=16",
@@ -125,14 +125,14 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_policy_has_its_words() {
+fn explain_each_algorithm_prints_its_text() {
     for (text, words) in WORDS {
         assert_eq!(in_words(&text.parse().unwrap()), *words, "{text}");
     }
 }
 
 #[test]
-fn several_policies_are_told_apart() {
+fn explain_several_policies_separates_them_with_a_blank_line() {
     let policies = ["gcra:1/1s", "gcra:2/1s"].map(|text| text.parse().unwrap());
     let mut out = Vec::new();
     explain(&policies, &mut out).unwrap();
@@ -140,7 +140,7 @@ fn several_policies_are_told_apart() {
     assert_eq!(out, format!("{}\n{}", in_words(&policies[0]), in_words(&policies[1])));
 }
 
-/// What is said of denied requests that count is what they do.
+/// The text about denied requests that count agrees with the decisions.
 #[test]
 fn count_all_extends_the_wait_where_the_words_say_so() {
     use sluicegate_core::{Operation, Retry, Timestamp, apply};

@@ -22,7 +22,7 @@ impl Otlp {
     pub(super) fn telemetry(self, origins: &Origins<'_>) -> anyhow::Result<Option<Telemetry>> {
         let Some(url) = self.otlp else { return Ok(None) };
         let endpoint = url.parse::<OtlpEndpoint>();
-        // An error repeats no password, although there is no place for one.
+        // An error never contains a password, although a URL here should have none.
         let endpoint = endpoint
             .map_err(|expected| origins.invalid("otlp", &without_login(&url), &expected))?;
         Ok(Some(Telemetry::new(endpoint, self.otlp_sample)))

@@ -25,7 +25,7 @@ pub(super) struct Store {
         value_parser = values::store_deadline
     )]
     store_deadline: Duration,
-    /// Repeat a denial for up to this long without asking the store; 0 disables it
+    /// Repeat a denial for up to this long without a request to the store; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = values::denial_cache)]
     store_denial_cache: Duration,
     /// Authority of the store's certificate (PEM); otherwise those that the system trusts

@@ -8,7 +8,7 @@ use sluicegate_simulator::{BusyKey, MAX_BUSY_KEYS};
 use super::lane::Lane;
 use crate::table::{BUSIEST, share, shown, words};
 
-/// What each policy did, the most in windows, and of a single policy the busiest keys.
+/// The results of each policy, the most in windows, and for a single policy the busiest keys.
 pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
     let mut tables = vec![outcomes(lanes), most_sent(lanes)];
     if let [lane] = lanes {
@@ -105,7 +105,7 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
     notes(lanes, out)
 }
 
-/// How many requests of a log lasted longer than a hold may.
+/// The number of requests of a log that lasted longer than a hold may.
 pub(super) fn expired(lane: &Lane) -> String {
     match lane.report().totals().expired {
         1 => "1 request lasted longer than its hold, which expired".to_owned(),

@@ -246,7 +246,7 @@ impl Lane {
     }
 
     pub(super) fn report(&self) -> &Report {
-        self.output.report.as_ref().expect("a finished lane has one wherever it is asked for")
+        self.output.report.as_ref().expect("a finished lane has a report")
     }
 
     pub(super) fn track(&self) -> Option<&TimeSeries> {

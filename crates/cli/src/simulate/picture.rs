@@ -159,7 +159,7 @@ fn plots(lane: &Lane, spans: &Spans, level: Option<Plot>, only: bool) -> Vec<Plo
     plots
 }
 
-/// What the lines of `tracks` count: units in flight under a `concurrency` limit, else those in any period.
+/// The unit of the lines of `tracks`: units in flight under a `concurrency` limit, else those in any period.
 fn level_name<'a>(mut tracks: impl Iterator<Item = &'a TimeSeries>) -> &'static str {
     let counts_holds = |track: &TimeSeries| {
         let bounds = track.bounds().first().and_then(|it| it.limits.get(limit_to_draw(track)));
@@ -217,7 +217,7 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
     })
 }
 
-/// The boundaries of windows, and what was counted in each.
+/// The boundaries of windows, and the units counted in each.
 fn windows(
     windows: &[CountedWindow],
     (start, first, end): (u64, u64, u64),

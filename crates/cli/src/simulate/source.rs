@@ -88,8 +88,8 @@ impl Input {
         Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
 
-    /// The key that charts follow: the one asked for, else the one with the most requests. Of
-    /// what can be read only once, the beginning decides.
+    /// The key that charts follow: the one that was named, else the one with the most requests. For a source that can
+    /// be read only once, the beginning decides.
     pub(super) fn key_to_follow(&mut self, options: &Simulate) -> anyhow::Result<Option<Vec<u8>>> {
         if let Some(key) = &options.key_plot {
             return Ok(Some(key.as_bytes().to_vec()));

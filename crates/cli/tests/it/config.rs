@@ -1,4 +1,4 @@
-//! Where settings come from: the command line, the environment, a file, and what goes by default.
+//! Sources of settings: the command line, the environment, a file, and the defaults.
 
 use std::{fs, path::PathBuf};
 
@@ -55,10 +55,10 @@ fn config_flags_override_the_environment_and_that_the_file() {
         "# http-token is not set",
         "# rules is not set",
     ] {
-        assert!(text.lines().any(|told| told == *line), "`{line}` is not in:\n{text}");
+        assert!(text.lines().any(|actual| actual == *line), "`{line}` is not in:\n{text}");
     }
     assert!(!text.contains("hunter2"));
-    // What is printed can be read, and then says the same. A masked secret is not taken for the secret.
+    // The printed configuration can be read, and prints the same. A masked secret is not accepted as the secret.
     let again = File::with("masked", &text);
     let ended = run(&["serve", "--print-config", "--config", again.0.to_str().unwrap()], "");
     assert!(ended.err.contains("requirepass is masked: replace ********"), "{}", ended.err);

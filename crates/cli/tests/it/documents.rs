@@ -1,7 +1,7 @@
 //! The commands in the documentation do what the documentation says: each block that begins with
-//! `$ sluicegate` is run, and what it prints and draws is what stands there.
+//! `$ sluicegate` is run, and its output and charts must equal the page's.
 //!
-//! `cargo xtask figures` writes both anew, to be looked at before they are believed.
+//! `cargo xtask figures` writes both again; review the difference.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ const OTHERS: [&str; 1] = ["grafana.svg"];
 /// A command in a document.
 struct Block {
     words: Vec<String>,
-    /// Where in the document what it prints begins and ends.
+    /// The range of its output in the document.
     output: std::ops::Range<usize>,
 }
 
@@ -41,15 +41,15 @@ fn documents_commands_print_and_draw_the_same() {
         let text = fs::read_to_string(&path).unwrap();
         let blocks = blocks(&text);
         assert!(!blocks.is_empty(), "{document} has no command");
-        let (mut told, mut at) = (String::new(), 0);
+        let (mut actual, mut at) = (String::new(), 0);
         for Block { words, output } in blocks {
             let printed = run(&root, &folder, &words);
             if !bless {
                 let stands = &text[output.clone()];
                 assert_eq!(stands, printed, "{document}: {words:?}; `cargo xtask figures`");
             }
-            told += &text[at..output.start];
-            told += &printed;
+            actual += &text[at..output.start];
+            actual += &printed;
             at = output.end;
             for figure in words.iter().filter_map(|word| word.strip_prefix(FIGURES)) {
                 let stands = root.join(FIGURES).join(figure);
@@ -64,7 +64,7 @@ fn documents_commands_print_and_draw_the_same() {
             }
         }
         if bless {
-            fs::write(&path, told + &text[at..]).unwrap();
+            fs::write(&path, actual + &text[at..]).unwrap();
         }
     }
     fs::remove_dir_all(&folder).unwrap();
@@ -78,7 +78,7 @@ fn documents_commands_print_and_draw_the_same() {
     assert_eq!(drawn, there, "each figure is drawn by one command");
 }
 
-/// What the command prints; pictures go to `folder`.
+/// The output of the command; pictures go to `folder`.
 fn run(root: &Path, folder: &Path, words: &[String]) -> String {
     let mut command = sluicegate();
     command.current_dir(root);
@@ -118,7 +118,7 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Words as a shell has them; single quotes keep blanks.
+/// Words as a shell splits them; single quotes keep spaces.
 fn words(command: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for (index, part) in command.split('\'').enumerate() {

@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use sluicegate_testing::Folder;
+use sluicegate_testing::TempDir;
 
 use crate::{
     run::{output, run, sluicegate},
@@ -62,7 +62,7 @@ fn completions_list_the_commands() {
 
 #[test]
 fn man_pages_describe_every_command() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     output(&["man-pages", folder.path().to_str().unwrap()], "");
     for (page, text) in
         [("sluicegate.1", "exact to the microsecond"), ("sluicegate-serve.1", "max\\-clients")]
@@ -84,7 +84,7 @@ fn serve_require_secrets_without_one_does_not_start() {
 
 #[test]
 fn serve_require_secrets_false_in_the_environment_overrides_the_file() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.path().join("settings.toml");
     std::fs::write(&file, "require-secrets = true\nlisten = \"0.0.0.0:0\"").unwrap();
     let serve = |environment: &[(&str, &str)]| {

@@ -71,7 +71,7 @@ fn simulate_hold_under_a_rate_charges_what_was_used() {
 #[test]
 fn simulate_invalid_hold_is_an_error() {
     let long = "i".repeat(65);
-    for (row, told) in [
+    for (row, actual) in [
         ("0,k,1,hold,,", "invalid id of 0 bytes: expected 1 to 64 bytes"),
         (&*format!("0,k,,settle,{long},"), "invalid id of 65 bytes: expected 1 to 64 bytes"),
         ("0,k,1,hold,a,999", "invalid ttl `999`: expected 1000 to 30000000 microseconds"),
@@ -95,7 +95,7 @@ fn simulate_invalid_hold_is_an_error() {
             &["--policy", "concurrency:3/30s"],
             &format!("t_us,key,cost,op,id,ttl_us\n{row}\n"),
         );
-        assert_eq!((ended.code, ended.err), (Some(2), format!("error: line 2: {told}\n")));
+        assert_eq!((ended.code, ended.err), (Some(2), format!("error: line 2: {actual}\n")));
         assert_eq!(ended.out, HEADER);
     }
     let ended = csv(&["--policy", "gcra:1/1s"], "t_us,key,cost,op,id\n0,k,1,hold,a\n");
@@ -200,7 +200,7 @@ fn simulate_log_without_durations_cannot_count_requests_in_flight() {
     let json = "{\"ts\":1700000040.25,\"ip\":\"x\"}\n";
     let needs = "missing duration of the requests, which `concurrency:9/1s` needs: expected a log with \
                  `$request_time` (nginx), `%D` (Apache) or `duration` (Envoy, Caddy), but ";
-    for (more, input, told) in [
+    for (more, input, actual) in [
         (
             "- --policy gcra:1/1s --policy concurrency:9/1s",
             combined,
@@ -236,7 +236,7 @@ fn simulate_log_without_durations_cannot_count_requests_in_flight() {
         let words: Vec<&str> = ["simulate"].into_iter().chain(more.split(' ')).collect();
         let ended = run(&words, input);
         assert_eq!(ended.code, Some(2), "{more}");
-        assert!(ended.err.starts_with(&format!("error: {told}")), "{more}: {}", ended.err);
+        assert!(ended.err.starts_with(&format!("error: {actual}")), "{more}: {}", ended.err);
     }
 }
 

@@ -18,25 +18,31 @@ fn rows(arguments: &[&str], log: impl AsRef<[u8]>) -> Ended {
     run(&[&to, arguments].concat(), log)
 }
 
-/// Time from the first, key, and whether it passed.
-fn told(rows: &str) -> Vec<String> {
+/// Each row: time since the first, key, and whether it was allowed.
+fn decided_rows(rows: &str) -> Vec<String> {
     let field = |row: &str, index: usize| row.split(',').nth(index).unwrap().to_owned();
     let rows: Vec<&str> = rows.lines().skip(1).collect();
     let time = |row: &str| field(row, 0).parse::<u64>().unwrap();
     let first = rows.first().map_or(0, |row| time(row));
-    let tell = |row: &&str| format!("{} {} {}", time(row) - first, field(row, 1), field(row, 3));
-    rows.iter().map(tell).collect()
+    let format = |row: &&str| format!("{} {} {}", time(row) - first, field(row, 1), field(row, 3));
+    rows.iter().map(format).collect()
 }
 
 #[test]
 fn simulate_log_key_is_made_of_fields_and_lines_are_sorted() {
     let ended = rows(&[], LOG);
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    assert_eq!(told(&ended.out), ["0 10.0.0.1 1", "1000000 10.0.0.1 0", "2000000 10.0.0.2 1"]);
+    assert_eq!(
+        decided_rows(&ended.out),
+        ["0 10.0.0.1 1", "1000000 10.0.0.1 0", "2000000 10.0.0.2 1"]
+    );
     let ended = rows(&["--key", "{method} {path}"], LOG);
-    assert_eq!(told(&ended.out), ["0 GET /login 1", "1000000 POST /login 1", "2000000 GET / 1"]);
+    assert_eq!(
+        decided_rows(&ended.out),
+        ["0 GET /login 1", "1000000 POST /login 1", "2000000 GET / 1"]
+    );
     let ended = rows(&["--log", "combined", "--key", "{agent}"], LOG);
-    assert_eq!(told(&ended.out)[2], "2000000 \"a \"\"quoted\"\"\" 1");
+    assert_eq!(decided_rows(&ended.out)[2], "2000000 \"a \"\"quoted\"\"\" 1");
 }
 
 #[test]
@@ -45,16 +51,16 @@ fn simulate_log_custom_format_and_json_are_read() {
     let format = "$hour $msec $remote_addr|$uri";
     let ended = rows(&["--log", format, "--key", "{ip}{path}"], nginx);
     assert_eq!(
-        (&*ended.err, told(&ended.out)),
+        (&*ended.err, decided_rows(&ended.out)),
         ("", vec!["0 10.0.0.1/a 1".into(), "500000 10.0.0.1/b 1".into()])
     );
 
     let caddy = "{\"ts\":1700000040.25,\"request\":{\"remote_ip\":\"10.0.0.1\"},\"tenant\":\"x\"}\n\
                  {\"ts\":1700000040.5,\"request\":{\"remote_ip\":\"10.0.0.1\"},\"tenant\":\"y\"}\n";
-    assert_eq!(told(&rows(&[], caddy).out), ["0 10.0.0.1 1", "250000 10.0.0.1 0"]);
-    assert_eq!(told(&rows(&["--key", "{tenant}"], caddy).out), ["0 x 1", "250000 y 1"]);
+    assert_eq!(decided_rows(&rows(&[], caddy).out), ["0 10.0.0.1 1", "250000 10.0.0.1 0"]);
+    assert_eq!(decided_rows(&rows(&["--key", "{tenant}"], caddy).out), ["0 x 1", "250000 y 1"]);
     let named = caddy.replace("\"ts\"", "\"at\"");
-    assert_eq!(told(&rows(&["--time-field", "at"], named).out).len(), 2);
+    assert_eq!(decided_rows(&rows(&["--time-field", "at"], named).out).len(), 2);
 }
 
 fn packed(text: &str) -> Vec<u8> {
@@ -76,7 +82,7 @@ fn simulate_log_truncated_gzip_is_read_up_to_the_damage() {
     };
     let packed_log = packed(&(0..5000).map(line).collect::<String>());
     let ended = rows(&[], &packed_log[..packed_log.len() / 2]);
-    let lines = told(&ended.out).len();
+    let lines = decided_rows(&ended.out).len();
     assert!(ended.code == Some(0) && (1000..4000).contains(&lines), "{lines}: {}", ended.err);
     assert!(ended.err.contains("warning: the log is damaged ("), "{}", ended.err);
 
@@ -95,16 +101,16 @@ fn simulate_log_gzip_is_detected() {
     let packed = packed(LOG);
     // Logs that were packed one by one and put together are read to the end.
     let twice = [&packed[..], &packed].concat();
-    assert_eq!(told(&rows(&[], twice).out).len(), 6);
+    assert_eq!(decided_rows(&rows(&[], twice).out).len(), 6);
     let trace = "t_us,key,cost\n0,k,1\n";
-    assert_eq!(told(&rows(&[], trace).out), ["0 k 1"]);
+    assert_eq!(decided_rows(&rows(&[], trace).out), ["0 k 1"]);
 }
 
 #[test]
 fn simulate_log_invalid_lines_are_counted_and_skipped() {
     let log = format!("{LOG}what is this\n{LOG}{}", "\u{0}\n".repeat(9));
     let ended = rows(&[], log);
-    assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 6));
+    assert_eq!((ended.code, decided_rows(&ended.out).len()), (Some(0), 6));
     assert!(ended.err.starts_with("warning: skipped 10 of 16 lines:\n  line 4: "), "{}", ended.err);
     assert!(ended.err.ends_with("\n  ...\n"), "{}", ended.err);
     assert_eq!(ended.err.lines().count(), 7);
@@ -138,7 +144,7 @@ fn simulate_log_invalid_lines_are_counted_and_skipped() {
 fn simulate_log_format_is_found_behind_an_invalid_first_line() {
     let cut = format!("1 +0000] \"GET / HTTP/1.1\" 200 5\n{LOG}");
     let ended = rows(&[], cut);
-    assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 3));
+    assert_eq!((ended.code, decided_rows(&ended.out).len()), (Some(0), 3));
     assert!(ended.err.starts_with("warning: skipped 1 of 4 lines"), "{}", ended.err);
     let nothing = rows(&[], "what\nis\nthis\n");
     assert!(nothing.err.starts_with("error: unknown format: expected a trace with the header"));

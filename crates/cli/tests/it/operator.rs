@@ -1,4 +1,4 @@
-//! What the log says of actions of an operator.
+//! Log lines about actions of an operator.
 
 use std::{
     io::{Read, Write},
@@ -16,10 +16,10 @@ fn post(server: &Server, path: &str, body: &str) -> String {
          Content-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
     );
     stream.write_all([head.as_bytes(), body.as_bytes()].concat().as_slice()).unwrap();
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).unwrap();
-    assert!(heard.starts_with("HTTP/1.1 200 "), "{heard}");
-    heard
+    let mut received = String::new();
+    stream.read_to_string(&mut received).unwrap();
+    assert!(received.starts_with("HTTP/1.1 200 "), "{received}");
+    received
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! `simulate`: several policies, charts, synthetic traffic and changes of the policy.
 //!
-//! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures anew, to be looked at before they
-//! are believed.
+//! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures again; review the difference.
 
 use std::{
     fs,
@@ -10,10 +9,10 @@ use std::{
 
 use crate::run::{output, run, scenarios};
 
-/// A folder of this test's own, gone when it ends.
-struct Folder(PathBuf);
+/// A temporary folder of this test.
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new(name: &str) -> Self {
         let name = format!("sluicegate-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -26,7 +25,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.0));
     }
@@ -36,12 +35,12 @@ fn scenario(name: &str) -> String {
     scenarios().join(name).to_str().unwrap().to_owned()
 }
 
-fn assert_golden(name: &str, told: &str) {
+fn assert_golden(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("SLUICEGATE_BLESS").is_some() {
-        fs::write(&path, told).unwrap();
+        fs::write(&path, actual).unwrap();
     }
-    assert_eq!(told, fs::read_to_string(&path).unwrap_or_default(), "{name}");
+    assert_eq!(actual, fs::read_to_string(&path).unwrap_or_default(), "{name}");
 }
 
 #[test]
@@ -70,7 +69,7 @@ sliding-log:100/1m               100  100  100  100  100
 fn simulate_chart_is_drawn_in_the_terminal() {
     let trace = scenario("queue-200ms.csv");
     let policy = ["--policy", "leaky-queue:5/1s:capacity=20", "--policy", "gcra:5/1s:burst=20"];
-    // The word behind `--plot` is the trace, as it is no file of a picture.
+    // The word after `--plot` is the trace, because it does not name a picture.
     let drawn = output(&[&["simulate"][..], &policy, &["--plot", &trace]].concat(), "");
     assert_golden("plot-queue.txt", &drawn);
     assert!(!drawn.contains('\x1b'), "no colours but on a terminal");
@@ -80,7 +79,7 @@ fn simulate_chart_is_drawn_in_the_terminal() {
 
 #[test]
 fn simulate_chart_is_written_to_a_file_and_a_page() {
-    let folder = Folder::new("page");
+    let folder = TempDir::new("page");
     let (svg, html) = (folder.file("a.svg"), folder.file("a.html"));
     let trace = scenario("boundary-burst.csv");
     let policy =
@@ -183,7 +182,7 @@ fn simulate_synthetic_traffic_equal_seeds_are_equal() {
 #[test]
 fn simulate_conflicting_options_are_an_error() {
     let trace = scenario("queue-200ms.csv");
-    for (arguments, told) in [
+    for (arguments, actual) in [
         (
             &["--plot", "a.png", &trace][..],
             "invalid --plot `a.png`: expected a file that ends in `.svg`",
@@ -203,11 +202,11 @@ fn simulate_conflicting_options_are_an_error() {
     ] {
         let ended = run(&[&["simulate"], arguments].concat(), "");
         assert_eq!(ended.code, Some(2), "{arguments:?}");
-        assert!(ended.err.contains(told), "{}", ended.err);
+        assert!(ended.err.contains(actual), "{}", ended.err);
     }
 }
 
-/// A text of a drawing: left and right end, the line that it stands on, and what it says.
+/// A text of a drawing: left and right end, baseline, content.
 type Label = (f64, f64, f64, String);
 
 /// The texts of a drawing as wide as they are on a narrow screen, about.
@@ -215,7 +214,7 @@ fn labels(svg: &str) -> Vec<Label> {
     let texts = svg.split("<text ").skip(1);
     let label = |text: &str| {
         let (head, rest) = text.split_once('>').unwrap();
-        let said = rest.split('<').next().unwrap().to_owned();
+        let label = rest.split('<').next().unwrap().to_owned();
         let attribute = |name: &str| {
             let start = head.find(&format!("{name}=\"")).map(|at| at + name.len() + 2)?;
             Some(head[start..].split('"').next().unwrap().to_owned())
@@ -223,7 +222,7 @@ fn labels(svg: &str) -> Vec<Label> {
         let number = |name: &str| attribute(name).and_then(|it| it.parse::<f64>().ok());
         let class = attribute("class").unwrap_or_default();
         let character = if ["title", "rule"].contains(&&*class) { 11.5 } else { 9.3 };
-        let width = character * f64::from(u32::try_from(said.chars().count()).unwrap());
+        let width = character * f64::from(u32::try_from(label.chars().count()).unwrap());
         let (x, y) = (number(" x")?, number(" y")?);
         let left = match &*attribute("text-anchor")? {
             "start" => x,
@@ -231,7 +230,7 @@ fn labels(svg: &str) -> Vec<Label> {
             _ => x - width,
         };
         // Every other tick is left out there.
-        (!class.contains("odd")).then_some((left, left + width, y, said))
+        (!class.contains("odd")).then_some((left, left + width, y, label))
     };
     texts.filter_map(label).collect()
 }

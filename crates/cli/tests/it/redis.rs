@@ -60,7 +60,7 @@ fn serve_servers_on_one_store_share_its_state() {
         run(&["take", "k", "gcra:1/1d:burst=2", "--server", at], "").code
     };
     assert_eq!([take(0), take(1), take(0), take(1)], [Some(0), Some(0), Some(1), Some(1)]);
-    // Another one, that comes later and has a test clock, has keys of its own.
+    // A later server with a test clock has separate keys.
     let clocked = server::Server::start(&["--test-clock", "--store", &redis.url()]);
     let trace = "t_us,key,cost\n0,k,1\n0,k,1\n0,k,1\n";
     let simulate = ["simulate", "--format", "csv", "--policy", "gcra:1/1d:burst=2", "-"];

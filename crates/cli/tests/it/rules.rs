@@ -86,8 +86,8 @@ fn rules_check_invalid_file_names_line_and_column() {
 #[test]
 fn rules_test_runs_all_examples() {
     let file = File::new("holds.yaml", RULES);
-    let told = output(&["rules", "test", file.name()], "");
-    assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
+    let actual = output(&["rules", "test", file.name()], "");
+    assert_eq!(actual, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
     let file = File::new("broken.yaml", &RULES.replace("times: 10", "times: 11"));
     let ended = run(&["rules", "test", file.name()], "");
     let expected = "\
@@ -204,7 +204,7 @@ fn reload_signal_before_the_start_reloads_rules() {
     server.wait().unwrap();
 }
 
-/// The signal is asked for by hand, and heard although nothing is watched that changed.
+/// A signal forces a reload, even if no watched file has changed.
 #[cfg(unix)]
 #[test]
 fn reload_signal_reloads_rules() {
@@ -217,14 +217,14 @@ fn reload_signal_reloads_rules() {
     assert!(output(&take, "").starts_with("allowed; 4 of 5 remaining"));
     fs::write(&file.0, rules(7)).unwrap();
     server.signal("-HUP");
-    let mut told = String::new();
+    let mut actual = String::new();
     for _ in 0..2_000 {
-        told = output(&["peek", "k", "@plan", "--server", &server.address], "");
-        if told.contains("of 7") {
+        actual = output(&["peek", "k", "@plan", "--server", &server.address], "");
+        if actual.contains("of 7") {
             break;
         }
     }
-    assert!(told.starts_with("allowed; 6 of 7 remaining"), "{told}");
+    assert!(actual.starts_with("allowed; 6 of 7 remaining"), "{actual}");
     fs::write(&file.0, "policies: [").unwrap();
     server.signal("-HUP");
     assert!(output(&take, "").contains("of 7 remaining"));
@@ -233,7 +233,7 @@ fn reload_signal_reloads_rules() {
     assert!(ended.err.contains("unknown policy `@none`"), "{}", ended.err);
     let log = server.stop("-TERM");
     assert!(log.contains("rules reloaded"), "{log}");
-    // An event is one line, whatever the excerpt of the file has.
+    // An event is one line, even if the excerpt of the file has several.
     let stamped = |line: &&str| line.contains(" INFO ") || line.contains(" ERROR ");
     assert!(log.lines().all(|line| stamped(&line)), "{log}");
     let invalid = format!("invalid rules, keeping the previous ones: {}: line 1", file.name());

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The command, in an environment that says nothing to it.
+/// The command, in an environment without its variables.
 pub(crate) fn sluicegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
     for (name, _) in std::env::vars_os() {
@@ -18,7 +18,7 @@ pub(crate) fn sluicegate() -> Command {
     command
 }
 
-/// How it ended, and what it said.
+/// The exit status and the output of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Ended {
     Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// What it prints where all goes well.
+/// The output of a command that succeeds.
 pub(crate) fn output(arguments: &[&str], input: impl AsRef<[u8]>) -> String {
     let ended = run(arguments, input);
     assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{arguments:?}");

@@ -1,8 +1,7 @@
-//! Every scenario under every policy that something is expected of: the rows themselves, where it
-//! turns from allowed to denied and back.
+//! Every scenario under every policy for which rows are expected: the rows themselves, where it turns from allowed to
+//! denied and back.
 //!
-//! `SLUICEGATE_BLESS=1 cargo test` writes the expected rows anew, to be read before they are
-//! believed.
+//! `SLUICEGATE_BLESS=1 cargo test` writes the expected rows again; review the difference.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -16,7 +15,7 @@ fn scenarios_are_decided_as_recorded() {
     let expected: BTreeMap<String, Value> = serde_json::from_slice(&expected).unwrap();
     assert_eq!(expected.len(), 12);
     for (name, scenario) in &expected {
-        let mut told = String::new();
+        let mut actual = String::new();
         for (policy, expected) in scenario["expect"].as_object().unwrap() {
             let trace = scenarios().join(format!("{name}.csv"));
             let trace = trace.to_str().unwrap();
@@ -25,13 +24,13 @@ fn scenarios_are_decided_as_recorded() {
             assert_eq!(rows, output(&piped, fs::read(trace).unwrap()), "by standard input");
             let allowed = rows.lines().filter(|row| field(row, 3) == "1").count();
             assert_eq!(expected["allowed"], allowed, "{name}: {policy}");
-            told += &format!("{policy}\n{}\n", turns(&rows));
+            actual += &format!("{policy}\n{}\n", turns(&rows));
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
         if std::env::var_os("SLUICEGATE_BLESS").is_some() {
-            fs::write(&path, &told).unwrap();
+            fs::write(&path, &actual).unwrap();
         }
-        assert_eq!(told, fs::read_to_string(&path).unwrap(), "{name}");
+        assert_eq!(actual, fs::read_to_string(&path).unwrap(), "{name}");
     }
 }
 

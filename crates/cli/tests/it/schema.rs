@@ -4,8 +4,8 @@ use std::{env, path::PathBuf, process::Command};
 
 use crate::server::Server;
 
-/// Where `cargo xtask test` puts tools: `target/tools` of the workspace, or what `SLUICEGATE_TOOLS`
-/// says.
+/// The folder into which `cargo xtask test` puts tools: `target/tools` of the workspace, or that of
+/// `SLUICEGATE_TOOLS`.
 fn tools() -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     root.join(env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from))
@@ -20,7 +20,7 @@ fn schema_document_is_true() {
         .arg("run")
         .arg(format!("http://{}/openapi.json", server.http))
         .args(["--phases", "examples,coverage,fuzzing", "--checks", "all"])
-        // Most texts are no policy: the pattern of those that are is longer than the rest.
+        // Most generated texts are invalid policies: the pattern of valid ones is longer than the schema.
         .args(["--exclude-checks", "positive_data_acceptance"])
         .args(["--max-examples", &examples, "--seed", "1", "--request-timeout", "20"])
         .args(["--generation-database", "none", "--no-color", "--warnings", "off"])
@@ -30,8 +30,9 @@ fn schema_document_is_true() {
             let program = program.display();
             panic!("{program} could not be run ({error}); `cargo xtask test` installs it")
         });
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let told = said.lines().filter(|line| line.contains("generated") || line.contains("passed"));
-    println!("figure: schemathesis: {}", told.map(str::trim).collect::<Vec<_>>().join("; "));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    let actual =
+        printed.lines().filter(|line| line.contains("generated") || line.contains("passed"));
+    println!("figure: schemathesis: {}", actual.map(str::trim).collect::<Vec<_>>().join("; "));
 }

@@ -1,4 +1,4 @@
-//! `serve`, and the commands that ask a server.
+//! `serve`, and the commands that query a server.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ pub(crate) struct Server {
     pub(crate) http: String,
     /// Where it speaks gRPC.
     pub(crate) grpc: String,
-    // Kept open, so that what it writes has somewhere to go.
+    // Kept open, so that the server can write.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
 }
@@ -42,15 +42,15 @@ impl Server {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut told = |face: &str| {
+        let mut listener_address = |prefix: &str| {
             let mut line = String::new();
             out.read_line(&mut line).unwrap();
-            let address = line.strip_prefix(face).expect("it says where it listens");
+            let address = line.strip_prefix(prefix).expect("a line with the address");
             address.trim_end().to_owned()
         };
-        let address = format!("resp://{}", told("listening on "));
-        let http = told("http on ");
-        let grpc = told("grpc on ");
+        let address = format!("resp://{}", listener_address("listening on "));
+        let http = listener_address("http on ");
+        let grpc = listener_address("grpc on ");
         let err = child.stderr.take();
         Self { child, address, http, grpc, _out: out, err }
     }
@@ -98,16 +98,19 @@ fn commands_key_is_taken_peeked_shown_and_reset() {
     };
     let policy = "gcra:1/1d:burst=3";
     assert_eq!(ask("info", &["k"]), (0, "the key has no state\n".to_owned()));
-    let (code, said) = ask("take", &["k", policy]);
-    assert!(said.starts_with("allowed; 2 of 3 remaining; fully recovered after 1d"), "{said}");
-    assert_eq!(code, 0);
-    let (code, said) = ask("peek", &["k", policy, "--cost", "3"]);
-    assert!(said.starts_with("denied; retry after "), "{said}");
-    assert_eq!(code, 1);
-    let (_, said) = ask("take", &["k", policy, "--cost", "4"]);
+    let (code, printed) = ask("take", &["k", policy]);
     assert!(
-        said.starts_with("denied: 4 units can never pass a limit of 3; 2 of 3 remaining"),
-        "{said}"
+        printed.starts_with("allowed; 2 of 3 remaining; fully recovered after 1d"),
+        "{printed}"
+    );
+    assert_eq!(code, 0);
+    let (code, printed) = ask("peek", &["k", policy, "--cost", "3"]);
+    assert!(printed.starts_with("denied; retry after "), "{printed}");
+    assert_eq!(code, 1);
+    let (_, printed) = ask("take", &["k", policy, "--cost", "4"]);
+    assert!(
+        printed.starts_with("denied: 4 units can never pass a limit of 3; 2 of 3 remaining"),
+        "{printed}"
     );
     let (_, shown) = ask("info", &["k"]);
     assert!(shown.starts_with("policy        gcra:1/1d:burst=3\n"), "{shown}");
@@ -141,7 +144,7 @@ fn simulate_server_with_a_test_clock_decides_as_memory() {
     let rows = |more: &[&str], trace: &str| {
         output(&[&["simulate", "--format", "csv", "-"], more].concat(), trace)
     };
-    // Keys that no other trace uses: the server keeps what it has decided.
+    // Keys that no other trace uses, because the server keeps their state.
     for (name, policy) in [
         ("counter-1980", "token-bucket:1000/3s,sliding-log:900/3s"),
         ("queue-200ms", "leaky-queue:5/1s:capacity=20"),
@@ -190,7 +193,7 @@ fn commands_no_server_and_a_port_in_use_are_errors() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("is in use"), "{}", ended.err);
 
-    // Port 1 is the port multiplexer's, which nobody runs.
+    // Port 1 is the port multiplexer's, which no machine runs today.
     let ended = run(&["take", "k", "gcra:1/1s", "--server", "127.0.0.1:1"], "");
     assert_eq!(ended.code, Some(2));
     assert!(
@@ -202,7 +205,7 @@ fn commands_no_server_and_a_port_in_use_are_errors() {
     );
 }
 
-/// How many lines of `log` are warnings that have `text`.
+/// The number of lines of `log` that are warnings with `text`.
 #[cfg(unix)]
 fn warnings(log: &str, text: &str) -> usize {
     log.lines().filter(|line| line.contains("WARN") && line.contains(text)).count()
@@ -231,7 +234,7 @@ fn exposed_ports_are_warned_about_once() {
     }
 }
 
-/// The number behind `name=` in a line of a log.
+/// The number after `name=` in a line of a log.
 #[cfg(unix)]
 fn logged(line: &str, name: &str) -> usize {
     let (_, rest) = line.split_once(&format!(" {name}=")).expect(line);
@@ -243,7 +246,7 @@ fn logged(line: &str, name: &str) -> usize {
 fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
     use std::io::{Read, Write};
 
-    let folder = sluicegate_testing::Folder::new();
+    let folder = sluicegate_testing::TempDir::new();
     let state = folder.path().join("state");
     let start =
         |memory| Server::start(&["--state-file", state.to_str().unwrap(), "--max-memory", memory]);
@@ -254,12 +257,12 @@ fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
         let keys = batch * 5_000..(batch + 1) * 5_000;
         let lines = keys.map(|key| format!("SG.TAKE key{key} fixed-window:1/12h\r\n"));
         peer.write_all((lines.collect::<String>() + "ECHO end\r\n").as_bytes()).unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(b"$3\r\nend\r\n") {
+        let mut received = Vec::new();
+        while !received.ends_with(b"$3\r\nend\r\n") {
             let mut part = [0; 65_536];
             let count = peer.read(&mut part).unwrap();
             assert!(count > 0);
-            heard.extend_from_slice(&part[..count]);
+            received.extend_from_slice(&part[..count]);
         }
     }
     full.stop("-TERM");
@@ -290,9 +293,9 @@ fn hostile_clients_are_logged_once_a_minute() {
         let mut peer = TcpStream::connect(address).unwrap();
         peer.write_all("AUTH guess\r\n".repeat(10).as_bytes()).unwrap();
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut heard = String::new();
-        peer.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard.matches("-WRONGPASS").count(), 10, "{heard}");
+        let mut received = String::new();
+        peer.read_to_string(&mut received).unwrap();
+        assert_eq!(received.matches("-WRONGPASS").count(), 10, "{received}");
     }
     let log = server.stop("-TERM");
     assert_eq!(warnings(&log, "wrong password"), 1, "{log}");

@@ -1,4 +1,4 @@
-//! `simulate`: what goes in and what comes out.
+//! `simulate`: input and output.
 
 use std::{
     io::{Read, Write},
@@ -48,7 +48,7 @@ fn simulate_row_with_its_own_policy_is_decided_by_it() {
 
 #[test]
 fn simulate_invalid_line_is_an_error_with_its_number() {
-    for (lines, told) in [
+    for (lines, actual) in [
         ("7,a,x\n", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
         (
             "7,a,1\n6,a,1\n",
@@ -57,13 +57,13 @@ fn simulate_invalid_line_is_an_error_with_its_number() {
         ("7,a\n", "line 2: expected 3 fields as in the header, not 2"),
     ] {
         let ended = csv(&["--policy", "gcra:1/1s"], &format!("t_us,key,cost\n{lines}"));
-        assert_eq!((ended.code, ended.err), (Some(2), format!("error: {told}\n")));
+        assert_eq!((ended.code, ended.err), (Some(2), format!("error: {actual}\n")));
         assert!(ended.out.starts_with(HEADER));
     }
     let ended = csv(&[], "t_us,key,cost,ip\n");
-    let told =
+    let actual =
         "error: line 1: unknown column `ip`: expected t_us, key, cost, policy, op, id or ttl_us\n";
-    assert_eq!((ended.code, &*ended.err), (Some(2), told));
+    assert_eq!((ended.code, &*ended.err), (Some(2), actual));
     let ended = run(&["simulate", "no-such-file.csv"], "");
     assert_eq!(ended.code, Some(2));
     assert!(

@@ -1,4 +1,4 @@
-//! What it says of itself, and of what it is told.
+//! `--help`, `--version`, and the texts about wrong arguments.
 
 use crate::run::{output, run};
 
@@ -49,8 +49,8 @@ fn version_names_commit_date_and_target() {
     assert!(target.contains('-'), "{version}");
 }
 
-/// Cargo hands what a build script sets to the programs that `cargo run` and `cargo test` start, and `serve` warns
-/// about variables of its own prefix that it does not know.
+/// Cargo passes the variables of a build script to the programs that `cargo run` and `cargo test` start, and `serve`
+/// warns about unknown variables with its prefix.
 #[test]
 fn build_script_sets_no_variable_that_serve_would_warn_about() {
     let script = include_str!("../../build.rs");

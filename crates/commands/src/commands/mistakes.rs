@@ -1,6 +1,6 @@
 //! Mistakes in commands, each with its whole error, which names the value and what is valid.
 //!
-//! The list is that of a review of what newcomers type, which counted 33 mistakes, and more.
+//! The list comes from a review of 33 mistakes of new users, with some more.
 
 use crate::{Options, parse};
 
@@ -14,7 +14,7 @@ const CLOCK: &str = "ERR option AT is unavailable: the server runs without --tes
 
 #[test]
 fn command_mistakes_name_the_value_and_what_is_valid() {
-    // What is parted by a space is an argument; `''` is an empty one.
+    // A space separates arguments; `''` is an empty one.
     let table = [
         // Numbers of arguments.
         ("SG.TAKE", "COUNT 'sg.take' command; expected SG.TAKE key policy [COST cost]"),

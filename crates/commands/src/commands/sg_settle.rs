@@ -1,4 +1,4 @@
-//! `SG.SETTLE key policy id [USED n] [AT us]`: ends a hold, and charges what was used.
+//! `SG.SETTLE key policy id [USED n] [AT us]`: ends a hold, and charges the units used.
 
 use sluicegate_core::HoldOperation;
 

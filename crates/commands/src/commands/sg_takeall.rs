@@ -33,7 +33,7 @@ impl Command for SgTakeall {
         let known = &[Id, Ttl, Timeout, At];
         let (mut takes, given) =
             parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
-        // Of a key that is given twice, only the first take counts. Stores answer once for each distinct key.
+        // If a key is given twice, only the first take counts. Stores answer once for each distinct key.
         let keys: Vec<_> = takes.iter().map(|take| take.key.bytes).collect();
         let mut index = 0;
         takes.retain(|take| {

@@ -1,7 +1,7 @@
-//! One limit of a key, and what becomes of it if nothing else comes: open holds expire and are charged.
+//! One limit of a key, and its future without requests: open holds expire and are charged.
 //!
-//! The look-ahead walks from one expiry to the next. Between two expiries the formulas of the algorithm hold, with the
-//! units that are then held added to the request. Each answer is checked against its definition.
+//! The look-ahead walks from one expiry to the next. Between two expiries the formulas of the algorithm hold, with
+//! the units that are then held added to the request. Each answer is checked against its definition.
 
 use num_traits::{One, Zero};
 
@@ -35,7 +35,7 @@ impl Ahead<'_> {
     }
 
     /// The units that must be left for a request to pass.
-    fn asked(&self, cost: &Q) -> Q {
+    fn needed(&self, cost: &Q) -> Q {
         let own = if self.limit.machine().borrows() { Q::one() } else { cost.clone() };
         own + self.ledger.held(self.limit)
     }
@@ -43,7 +43,7 @@ impl Ahead<'_> {
     /// Whether a request passes at `now`.
     pub(super) fn passes(&self, cost: &Q) -> bool {
         !self.is_never(cost)
-            && self.limit.machine().passes(&self.state, &self.now, &self.asked(cost))
+            && self.limit.machine().passes(&self.state, &self.now, &self.needed(cost))
     }
 
     fn is_never(&self, cost: &Q) -> bool {
@@ -67,11 +67,11 @@ impl Ahead<'_> {
             if start.passes(cost) {
                 return Some(start.now);
             }
-            let (machine, asked) = (self.limit.machine(), start.asked(cost));
-            if &asked > machine.capacity() {
+            let (machine, needed) = (self.limit.machine(), start.needed(cost));
+            if &needed > machine.capacity() {
                 return None;
             }
-            let then = &start.now + machine.retry_after(&start.state, &start.now, &asked);
+            let then = &start.now + machine.retry_after(&start.state, &start.now, &needed);
             end.is_none_or(|end| then < end).then_some(then)
         };
         let then = self.segments().into_iter().find_map(passes_at);
@@ -86,7 +86,7 @@ impl Ahead<'_> {
         at_least_zero(without_holds - self.ledger.held(self.limit))
     }
 
-    /// The time until the last hold has expired and what is then in use has drained.
+    /// The time until the last hold has expired and the units then in use have drained.
     pub(super) fn reset_after(&self) -> Q {
         let last = self.ledger.expiries().pop().unwrap_or_else(|| self.now.clone());
         let state = self.at(&last).state;
@@ -135,7 +135,7 @@ impl Ahead<'_> {
     }
 }
 
-/// For each limit, how it stands.
+/// The state of each limit at `now`, with its holds.
 pub(super) fn ahead<'a>(
     limits: &'a [Limit],
     states: &[State],

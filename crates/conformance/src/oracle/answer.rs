@@ -30,9 +30,9 @@ pub enum HoldOp {
         /// Lifetime in microseconds; `None` for the default.
         ttl_us: Option<u64>,
     },
-    /// End a hold and charge what was used.
+    /// End a hold and charge the units used.
     Settle {
-        /// Units that were used; `None` for what was held.
+        /// Units that were used; `None` for the units held.
         used: Option<u32>,
     },
     /// Let a hold expire later, or earlier.

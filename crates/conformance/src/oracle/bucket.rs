@@ -76,12 +76,12 @@ impl Machine for Parameters {
         self.borrow
     }
 
-    fn passes(&self, state: &State, _now: &Q, asked: &Q) -> bool {
-        asked <= parts(state).0
+    fn passes(&self, state: &State, _now: &Q, units: &Q) -> bool {
+        units <= parts(state).0
     }
 
-    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
-        self.until(asked, state, now)
+    fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q {
+        self.until(units, state, now)
     }
 
     fn remaining(&self, state: &State, _now: &Q) -> Q {

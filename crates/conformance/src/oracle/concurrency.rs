@@ -29,12 +29,12 @@ impl Machine for Parameters {
         true
     }
 
-    /// `asked` includes the units of all open holds.
-    fn passes(&self, _state: &State, _now: &Q, asked: &Q) -> bool {
-        asked <= &self.n
+    /// `units` includes the units of all open holds.
+    fn passes(&self, _state: &State, _now: &Q, units: &Q) -> bool {
+        units <= &self.n
     }
 
-    fn retry_after(&self, _state: &State, _now: &Q, _asked: &Q) -> Q {
+    fn retry_after(&self, _state: &State, _now: &Q, _units: &Q) -> Q {
         unreachable!("up to the capacity passes at once")
     }
 

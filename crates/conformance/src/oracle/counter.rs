@@ -74,13 +74,13 @@ impl Machine for Parameters {
         prev.is_zero() && cur.is_zero()
     }
 
-    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
-        self.w(state, now) + asked * &self.p <= &self.n * &self.p
+    fn passes(&self, state: &State, now: &Q, units: &Q) -> bool {
+        self.w(state, now) + units * &self.p <= &self.n * &self.p
     }
 
-    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
+    fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q {
         let (_, prev, cur) = parts(state);
-        let (p, f) = (&self.p, &self.n - asked);
+        let (p, f) = (&self.p, &self.n - units);
         let left = p - self.e(now);
         if cur <= &f {
             return left - ((f - cur) * p / prev).floor();

@@ -107,7 +107,7 @@ fn waits(limits: &[Ahead<'_>], cost: &Q) -> Vec<Wait> {
     limits.iter().map(|limit| limit.retry_after(cost)).collect()
 }
 
-/// The answer to an allowed request: the limit with the least remaining binds.
+/// The answer to an allowed request: the limit with the least remaining is binding.
 pub(super) fn allowed(limits: &[Ahead<'_>], delay: &Q) -> Answer {
     let remaining: Vec<Q> = limits.iter().map(Ahead::remaining).collect();
     let least = remaining.iter().min().expect("a policy has a limit");
@@ -115,7 +115,7 @@ pub(super) fn allowed(limits: &[Ahead<'_>], delay: &Q) -> Answer {
     Answer { delay_us: whole(delay), ..answer(limits, binding, true, Some(0)) }
 }
 
-/// The answer to a denied request: the limit with the greatest wait binds.
+/// The answer to a denied request: the limit with the greatest wait is binding.
 fn denied(limits: &[Ahead<'_>], waits: &[Wait]) -> Answer {
     let greatest = waits.iter().max().expect("a policy has a limit");
     let binding = waits.iter().position(|w| w == greatest).expect("the greatest is one of them");

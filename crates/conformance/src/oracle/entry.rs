@@ -52,8 +52,8 @@ impl Entry {
         limits.iter().map(&mut one).collect()
     }
 
-    /// Stores the states after an operation under `limits`. Without limits other than `concurrency`, what is stored
-    /// does not change.
+    /// Stores the states after an operation under `limits`. Without limits other than `concurrency`, the stored
+    /// states do not change.
     pub(super) fn store(&mut self, limits: &[Limit], after: After, now: &Q) {
         let own = with_state(limits);
         match after {

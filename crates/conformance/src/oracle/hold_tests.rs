@@ -146,7 +146,7 @@ fn held_counts_metered_holds_only_except_for_concurrency() {
 }
 
 #[test]
-fn room_is_asked_for_cost_and_held() {
+fn hold_needs_free_units_for_its_cost_beside_the_held() {
     let mut key = Key::under("fixed-window:5/10s");
     assert_eq!(short(&key.hold(0, "a", 3, 2 * S)), (true, 2, Some(0), 12 * S));
     assert!(!key.take(0, 3).allowed);
@@ -154,7 +154,7 @@ fn room_is_asked_for_cost_and_held() {
     // 5 and the 3 held exceed the capacity, and just have to wait; 6 never pass.
     assert_eq!(key.peek(0, 5).retry_after_us, Some(10 * S));
     assert_eq!(key.peek(0, 6).retry_after_us, None);
-    // A reserve asks for the room, too: 3 of 5 are held, the next unit comes after 1 s.
+    // A reserve needs free units, too: 3 of 5 are held, the next unit comes after 1 s.
     let mut key = Key::under("gcra:5/5s");
     key.hold(0, "a", 3, DAY);
     assert_eq!(key.apply(0, Op::Reserve { max_wait_us: S }, 2).unwrap().delay_us, 0);
@@ -162,7 +162,7 @@ fn room_is_asked_for_cost_and_held() {
 }
 
 #[test]
-fn room_borrow_needs_one_unit_beside_the_held_and_is_never_never() {
+fn hold_borrow_needs_one_unit_beside_the_held_and_is_never_never() {
     for policy in ["gcra:5/5s:borrow", "token-bucket:5/5s:borrow:refill=interval"] {
         let mut key = Key::under(policy);
         assert!(key.hold(0, "a", 4, S).allowed);
@@ -337,7 +337,7 @@ fn expired_holds_are_charged_in_order_of_expiry_under_the_stored_policy() {
     let state = key.peek(5 * S, 1);
     assert_eq!((state.remaining, state.reset_after_us), (0, 8 * S));
     assert_eq!(key.peek(11 * S, 1).remaining, 3);
-    // What expired is carried over: under the old policy the window of 1 s is over.
+    // The charge of expired holds is migrated: under the old policy the window of 1 s is over.
     let mut key = Key::under("fixed-window:4/1s");
     key.hold(0, "a", 3, S);
     assert_eq!(key.change("fixed-window:4/1h").take(2 * S, 1).remaining, 3);

@@ -84,16 +84,16 @@ impl Machine for Parameters {
         events(state).is_empty()
     }
 
-    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
-        self.live_sum(events(state), now) + asked <= self.n
+    fn passes(&self, state: &State, now: &Q, units: &Q) -> bool {
+        self.live_sum(events(state), now) + units <= self.n
     }
 
-    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
+    fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q {
         // The sum only falls when an event turns a period old, so it is enough to try those times.
         let mut waits: Vec<Q> =
             events(state).iter().map(|event| at_least_zero(&event.t + &self.p - now)).collect();
         waits.sort();
-        let least = waits.into_iter().find(|d| self.passes(state, &(now + d), asked));
+        let least = waits.into_iter().find(|d| self.passes(state, &(now + d), units));
         least.expect("an empty log admits every cost within its limit")
     }
 

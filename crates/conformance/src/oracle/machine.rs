@@ -56,10 +56,10 @@ pub(super) trait Machine: Debug {
     fn borrows(&self) -> bool {
         false
     }
-    /// Whether `asked` units are left.
-    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool;
-    /// The least time after which `asked` units are left: up to the capacity, and more than are left at `now`.
-    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q;
+    /// Whether `units` are left.
+    fn passes(&self, state: &State, now: &Q, units: &Q) -> bool;
+    /// The least time after which `units` are left: up to the capacity, and more than are left at `now`.
+    fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q;
     fn remaining(&self, state: &State, now: &Q) -> Q;
     fn reset_after(&self, state: &State, now: &Q) -> Q;
     /// Delay of an admitted request; zero except in a queue.

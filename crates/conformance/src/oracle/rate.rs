@@ -78,13 +78,13 @@ impl Machine for Parameters {
         self.borrow
     }
 
-    fn passes(&self, state: &State, now: &Q, asked: &Q) -> bool {
-        let new = Self::base(state, now) + asked * self.t();
+    fn passes(&self, state: &State, now: &Q, units: &Q) -> bool {
+        let new = Self::base(state, now) + units * self.t();
         new - now <= &self.b * self.t()
     }
 
-    fn retry_after(&self, state: &State, now: &Q, asked: &Q) -> Q {
-        let new = Self::base(state, now) + asked * self.t();
+    fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q {
+        let new = Self::base(state, now) + units * self.t();
         (new - &self.b * self.t() - now).ceil()
     }
 

@@ -97,11 +97,11 @@ impl Machine for Parameters {
         parts(state).1.is_zero()
     }
 
-    fn passes(&self, state: &State, _now: &Q, asked: &Q) -> bool {
-        parts(state).1 + asked <= self.n
+    fn passes(&self, state: &State, _now: &Q, units: &Q) -> bool {
+        parts(state).1 + units <= self.n
     }
 
-    fn retry_after(&self, state: &State, now: &Q, _asked: &Q) -> Q {
+    fn retry_after(&self, state: &State, now: &Q, _units: &Q) -> Q {
         self.span.end(parts(state).0) - now
     }
 

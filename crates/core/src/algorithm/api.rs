@@ -25,13 +25,13 @@ pub(crate) struct Parameters {
     pub(crate) period: Duration,
     /// Units that an idle key admits at once.
     pub(crate) capacity: u32,
-    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 without a bucket.
+    /// Units in a full bucket, which are admitted in addition to those of a period; 0 without a bucket.
     pub(crate) bucket_size: u32,
     /// Whether a request may take more than is available, and later ones pay for it.
     pub(crate) borrow: bool,
     /// Whether denied requests are recorded too.
     pub(crate) count_all: bool,
-    /// Whether it can tell when a request will be admitted, so that `reserve` works.
+    /// Whether the time of admission can be computed in advance, as `reserve` needs.
     pub(crate) can_reserve: bool,
     /// Whether admitted requests are delayed, one behind the other.
     pub(crate) is_queue: bool,
@@ -39,6 +39,8 @@ pub(crate) struct Parameters {
     pub(crate) keeps_log: bool,
     /// Whether it limits the units of open holds, and has no state.
     pub(crate) counts_holds: bool,
+    /// Whether its window, or its steps, begin with the first units that an unused key takes.
+    pub(crate) begins_with_use: bool,
     /// Unit of the calendar that is its period.
     pub(crate) calendar_unit: Option<CalendarUnit>,
 }
@@ -57,15 +59,16 @@ impl Parameters {
             is_queue: false,
             keeps_log: false,
             counts_holds: false,
+            begins_with_use: false,
             calendar_unit: None,
         }
     }
 }
 
-/// One algorithm with its parameters, and what it does with the state of a key.
+/// One algorithm with its parameters, and its operations on the state of a key.
 ///
-/// The state `None` is a key that was never used, which is the same as one that has recovered. Functions that
-/// take it by reference leave it alone; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
+/// The state `None` is an unused key, which is the same as one that has recovered. Functions that take the state by
+/// reference do not change it; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
 pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// State of a key.
     type State: Clone;
@@ -175,8 +178,8 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     // Bounds and description
 
-    /// The most units that are admitted in any interval of `micros`. With `borrow`, what the last request
-    /// borrows comes on top; charges are not counted.
+    /// Upper bound on the units that are admitted in any interval of `micros`. With `borrow`, the last request may
+    /// borrow more; charges are not counted.
     fn max_admitted(&self, micros: u64) -> u128;
 
     /// The most units that leave a queue in any interval of `micros`; `None` if it is not a queue.
@@ -194,7 +197,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// in use.
     fn more_after(&self, decision: &Decision) -> Option<Duration>;
 
-    /// What it allows, in words.
+    /// Describes the limit in words.
     fn describe(&self) -> Description;
 
     // Scaling

@@ -10,7 +10,7 @@ use crate::bytes::{MAX_TIME, Reader, StateError, Writer};
 
 /// Bytes of the byte form between the number of events and the first event.
 const HEAD: usize = 9;
-/// More than any log holds: its limit, what was carried over, and one charge.
+/// More than any log has: its limit, migrated units, and one charge.
 const MAX_TOTAL: u64 = 1 << 53;
 
 /// Units at one time.
@@ -31,8 +31,7 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    /// A log of these events; `None` where their times go down, a weight is zero, or the sum is more
-    /// than any log holds.
+    /// A log of these events; `None` if their times go down, a weight is zero, or the sum is more than any log has.
     pub(super) fn from_events(events: impl Iterator<Item = Event>) -> Option<Self> {
         let mut state = Self::default();
         for Event { time, weight } in events {
@@ -53,8 +52,8 @@ impl EventLog {
         self
     }
 
-    /// Drops events that are as old as `period` when the newest one comes: they are gone whatever the
-    /// clock does.
+    /// Drops events that are as old as `period` when the newest one comes: they have expired, whatever the clock
+    /// does.
     pub(super) fn drop_gone(&mut self, period: u64) {
         let edge = self.log.back().and_then(|newest| newest.time.checked_sub(period));
         self.drop_first(self.first_after(edge));
@@ -208,7 +207,7 @@ impl EventLog {
         self.log.drop_first(count);
     }
 
-    /// Takes `units`, of which there are as many, off the newest events.
+    /// Removes `units` from the newest events. The log has at least as many.
     pub(super) fn drop_newest(&mut self, units: u64) {
         let kept = self.total() - units;
         while !self.log.is_empty() && self.before(self.log.len() - 1) >= kept {
@@ -255,7 +254,7 @@ const fn width(value: u64) -> usize {
     (u64::BITS - value.leading_zeros()).div_ceil(8) as usize
 }
 
-/// Logs are equal when their events are, whatever the running totals start from.
+/// Logs are equal if their events are; the start of the running totals does not matter.
 impl PartialEq for EventLog {
     fn eq(&self, other: &Self) -> bool {
         self.events().eq(other.events())

@@ -1,13 +1,13 @@
-//! The events of a log, oldest first. Copies of a long log have the events of both in common.
+//! The events of a log, oldest first. Copies of a long log share events.
 //!
 //! A log may hold a million events, and a policy of eight logs may copy it with each request. Therefore a long log is
 //! [shared](Events::share) before it is copied: its events move to parts that no longer change, and each copy records
-//! which of them are its own. Later events, and events that change, are kept by each copy alone, behind the shared
-//! parts. A log that was never copied is one queue.
+//! which of them are its own. Later events, and events that change, are in each copy alone, after the shared parts. A
+//! log that was never copied is one queue.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-/// The events up to which a log is copied as it is, and which are no part of their own.
+/// Number of events up to which a log is copied whole, and which are not worth a part.
 const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
 
 /// An event of a log.
@@ -25,14 +25,14 @@ pub(super) enum Events {
     Shared(Box<Shared>),
 }
 
-/// Every key of a log has one of these: what is shared adds nothing to those that are not.
+/// Every key of a log has one of these: sharing must not make it larger.
 const _: () = assert!(size_of::<Events>() == size_of::<VecDeque<Entry>>());
 
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     /// None is empty.
     parts: VecDeque<Part>,
-    /// What came after them.
+    /// The events after the shared ones.
     own: VecDeque<Entry>,
 }
 
@@ -78,7 +78,7 @@ impl Part {
 }
 
 impl Events {
-    /// Makes what is long of it common to all later copies: they cost little, whatever the length.
+    /// Shares the events of a long log with all later copies, which then cost little, whatever the length.
     pub(super) fn share(&mut self) {
         match self {
             Self::Own(own) if own.len() > SHORT => {
@@ -124,7 +124,7 @@ impl Events {
         }
     }
 
-    /// How many of the first events `is_before` is true of, as it is of none behind them.
+    /// The number of first events for which `is_before` is true; it must be false for all after them.
     pub(super) fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
         match self {
             Self::Own(own) => own.partition_point(is_before),
@@ -201,7 +201,7 @@ impl Events {
         }
     }
 
-    /// Bytes that it keeps elsewhere; what it has in common with others is counted for each of them.
+    /// Bytes on the heap; shared parts are counted for each log.
     pub(super) fn heap_size(&self) -> usize {
         let size = |events: &VecDeque<Entry>| events.capacity() * size_of::<Entry>();
         match self {
@@ -228,7 +228,7 @@ impl Events {
 const PART: usize = size_of::<VecDeque<Entry>>() + 2 * size_of::<usize>();
 
 impl Shared {
-    /// Makes a part of what came after the others.
+    /// Turns the events after the shared ones into a part.
     fn close(&mut self) {
         let events = Arc::new(std::mem::take(&mut self.own));
         self.parts.push_back(Part { start: 0, end: events.len(), events });
@@ -331,7 +331,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Whatever is shared, each copy is a queue of its own.
+        /// Each copy behaves as an independent queue, whatever is shared.
         #[test]
         fn events_are_a_queue(steps in proptest::collection::vec(step(), 0..40)) {
             let mut one = (Events::default(), VecDeque::<Entry>::new());

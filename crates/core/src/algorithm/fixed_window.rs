@@ -38,7 +38,7 @@ pub enum Align {
     Clock,
 }
 
-/// How long a window is and where it begins.
+/// Length and start of windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
     /// A period of always the same length.
@@ -81,7 +81,7 @@ pub struct WindowTake {
     cost: u32,
 }
 
-/// What a key keeps: when its window began, and the units used in it.
+/// State of a key: the start of its window, and the units used in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) start: u64,
@@ -113,7 +113,7 @@ impl FixedWindow {
         self.limit
     }
 
-    /// How long its windows are and where they begin.
+    /// Length and start of its windows.
     #[must_use]
     pub fn window(&self) -> Window {
         match &self.kind {
@@ -241,6 +241,7 @@ impl Algorithm for FixedWindow {
     fn parameters(&self) -> Parameters {
         Parameters {
             count_all: self.count_all,
+            begins_with_use: matches!(self.kind, WindowKind::Span { align: Align::First, .. }),
             calendar_unit: self.calendar_unit(),
             ..Parameters::new(self.limit, self.period())
         }
@@ -304,7 +305,7 @@ impl Algorithm for FixedWindow {
                 out.uint(zone.len() as u64, 1);
                 out.bytes(zone.as_bytes());
                 out.uint(start, 7);
-                // For readers that know no calendar.
+                // For readers without calendars.
                 out.uint(if used > 0 { self.end(start) } else { 0 }, 7);
             }
         }

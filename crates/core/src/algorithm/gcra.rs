@@ -4,7 +4,7 @@
 //! A key is one number: the theoretical arrival time (TAT), when the next unit would come if
 //! traffic were perfectly paced. A token bucket that is refilled continuously holds
 //! `burst - (tat - now) / T` tokens; a leaky bucket as a meter holds `(tat - now) / T` units: the
-//! same number, read from the other end. The queue also tells whom it admits when to depart.
+//! same number, read from the other end. The queue also returns the time of departure of a request that it admits.
 //!
 //! Time is counted in *ticks* of `1/n` µs, where `n/p` is the rate in lowest terms (units per µs).
 //! The emission interval `T` is then exactly `p` ticks, so no rate is ever rounded.
@@ -30,7 +30,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What the algorithm is called in a policy. All but the queue decide alike.
+/// The name of the algorithm in a policy. All but the queue decide alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GcraName {
     /// `gcra`: admits `burst` at once after idling.
@@ -79,7 +79,7 @@ pub struct Gcra {
     scale: u32,
     /// Ticks from one unit to the next: the denominator of the rate in lowest terms.
     interval: u64,
-    /// The burst, and its span in ticks, where [`Gcra::try_take`] knows the limit; else 0.
+    /// The burst, and its span in ticks, if [`Gcra::try_take`] supports the limit; else 0.
     narrow_burst: u32,
     narrow_depth: u64,
 }
@@ -98,7 +98,7 @@ pub struct GcraTake {
     needed: u64,
 }
 
-/// What a key keeps: its TAT, in ticks since the Unix epoch.
+/// State of a key: its TAT, in ticks since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) tat: u128,
@@ -145,7 +145,7 @@ impl Gcra {
         Ok(Self { name, limit, period, burst, borrow, scale, interval, narrow_burst, narrow_depth })
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub const fn name(&self) -> GcraName {
         self.name
@@ -163,7 +163,7 @@ impl Gcra {
         Duration::from_micros(self.period)
     }
 
-    /// `B`: what an idle key admits at once.
+    /// `B`: the units that an idle key admits at once.
     #[must_use]
     pub const fn burst(&self) -> u32 {
         self.burst
@@ -175,8 +175,8 @@ impl Gcra {
         self.borrow
     }
 
-    /// Ticks in a microsecond: the numerator of the rate in lowest terms, `n`. One unit takes up
-    /// as many ticks as the denominator, so no rate is ever rounded.
+    /// Ticks in a microsecond: the numerator of the rate in lowest terms, `n`. One unit takes as many ticks as the
+    /// denominator, so no rate is ever rounded.
     #[must_use]
     pub const fn scale(&self) -> u32 {
         self.scale
@@ -255,7 +255,7 @@ impl Gcra {
         debt <= self.span(self.burst)
     }
 
-    /// Whole units that are free when so much is owed.
+    /// Whole units that are free with this debt.
     fn free(&self, debt: u128) -> u32 {
         let free = self.span(self.burst).saturating_sub(debt);
         match u64::try_from(free) {
@@ -292,7 +292,7 @@ impl Gcra {
         u128::from(units) * u128::from(self.interval)
     }
 
-    /// Ticks as microseconds, rounded up, so that whoever waits that long is never early.
+    /// Ticks as microseconds, rounded up, so that a client that waits that long is never early.
     fn micros(&self, ticks: u128) -> u64 {
         match u64::try_from(ticks) {
             Ok(ticks) => self.micros_of(ticks),

@@ -3,9 +3,8 @@
 //! The bucket of ITU-T I.371 with a coarse clock, as many services word their plans ("100 more
 //! each hour"). The steps are counted from the first request after the bucket was full.
 //!
-//! Invariants: a full bucket is the same as no state; a step is never lost or gained, since `last`
-//! moves by whole intervals only; in any interval of length `t` at most
-//! `B + A*(floor(t/I) + 1)` pass.
+//! Invariants: a full bucket is the same as no state; a step is never lost or gained, because `last` moves by whole
+//! intervals only; in any interval of length `t` at most `B + A*(floor(t/I) + 1)` pass.
 
 use std::{fmt, time::Duration};
 
@@ -32,7 +31,7 @@ pub struct IntervalBucket {
     borrow: bool,
 }
 
-/// What a key keeps: the tokens that are missing from a full bucket, and when the last step was.
+/// State of a key: the tokens that are missing from a full bucket, and the time of the last step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     used: u128,
@@ -40,8 +39,8 @@ pub(crate) struct State {
 }
 
 impl IntervalBucket {
-    /// `amount` tokens each `interval` (1 ms ..= 366 days), at most `burst` (`amount` if none is
-    /// given). With `borrow` a request passes when one token is there, whatever its cost.
+    /// `amount` tokens each `interval` (1 ms to 366 days), at most `burst` (`amount` if none is given). With `borrow`
+    /// a request passes if one token is available, whatever its cost.
     ///
     /// # Errors
     /// [`LimitError`] for a value outside its domain, or a bucket that would take more than 2^50 µs
@@ -108,6 +107,7 @@ impl Algorithm for IntervalBucket {
             capacity: self.burst,
             bucket_size: self.burst,
             borrow: self.borrow,
+            begins_with_use: true,
             ..Parameters::new(self.amount, self.period())
         }
     }

@@ -1,8 +1,7 @@
 //! The algorithms, one file each, and [`Limit`]: one limit of any of them.
 //!
-//! A file holds all of its algorithm ([`Algorithm`]): the parameters, the policy string, the bytes of its state, the
-//! decision, what a new policy makes of an old state, and its bounds in numbers and in words. Everything else calls
-//! [`Limit`].
+//! A file has all of its algorithm ([`Algorithm`]): the parameters, the policy string, the bytes of its state, the
+//! decision, the migration of a state, and its bounds in numbers and in words. Everything else calls [`Limit`].
 
 mod api;
 mod concurrency;
@@ -38,15 +37,15 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a policy string needs to know of an algorithm.
+/// The parts of an algorithm that a policy string needs.
 pub(crate) struct AlgorithmText {
     pub(crate) names: &'static [(&'static str, &'static [&'static str])],
     pub(crate) other_words: &'static [&'static str],
     pub(crate) parse: fn(&LimitText<'_>) -> Result<Option<Limit>, TextError>,
 }
 
-/// Makes [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the
-/// macros that this one makes can have parameters.
+/// Defines [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the macros
+/// that this one defines can have parameters.
 macro_rules! algorithms {
     ($d:tt $($(#[$doc:meta])* $name:ident,)*) => {
         /// One algorithm with its parameters. Values are checked on construction, so a `Limit` that exists is
@@ -54,8 +53,8 @@ macro_rules! algorithms {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Limit { $($(#[$doc])* $name($name),)* }
 
-        /// State of a key for one limit. `None` is a limit that was never used, or has recovered. The open holds of the
-        /// key follow the states of its limits where there are any, so that keys without holds need no space for them.
+        /// State of a key for one limit. `None` is a limit that is unused or has recovered. The open holds of the
+        /// key, if any, follow the states of its limits, so that keys without holds need no space for them.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) enum State {
             #[default] None, Holds(Box<Ledger>), $($name(<$name as Algorithm>::State),)*
@@ -229,8 +228,8 @@ impl Limit {
         self.parameters().capacity
     }
 
-    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 for windows, logs, queues,
-    /// and buckets of one unit that are refilled continuously.
+    /// Units in a full bucket, which are admitted in addition to those of a period; 0 for windows, logs, queues, and
+    /// buckets of one unit that are refilled continuously.
     #[must_use]
     pub fn bucket_size(&self) -> u32 {
         self.parameters().bucket_size
@@ -248,8 +247,8 @@ impl Limit {
         self.parameters().count_all
     }
 
-    /// Whether it can tell when a request will be admitted:
-    /// [`Operation::Reserve`](crate::Operation::Reserve) needs that of every limit.
+    /// Whether the time of admission can be computed in advance: [`Operation::Reserve`](crate::Operation::Reserve)
+    /// needs that of every limit.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         self.parameters().can_reserve
@@ -267,14 +266,21 @@ impl Limit {
         self.parameters().keeps_log
     }
 
+    /// Whether its window, or its steps, begin with the first units that an unused key takes. While units are held, an
+    /// admitted request can therefore let another one pass earlier.
+    #[must_use]
+    pub fn begins_with_use(&self) -> bool {
+        self.parameters().begins_with_use
+    }
+
     /// Whether it limits the units of open holds (`concurrency`). Only [`apply_hold`](crate::apply_hold) takes from it.
     #[must_use]
     pub fn counts_holds(&self) -> bool {
         self.parameters().counts_holds
     }
 
-    /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With
-    /// `borrow`, what the last request borrows comes on top; charges are not counted.
+    /// Upper bound on the units that are admitted in any interval of `micros` microseconds, half-open. With `borrow`,
+    /// the last request may borrow more; charges are not counted.
     #[must_use]
     pub fn max_admitted(&self, micros: u64) -> u128 {
         of!(self, |limit| limit.max_admitted(micros))
@@ -305,7 +311,7 @@ impl Limit {
         of!(self, |limit| limit.more_after(decision))
     }
 
-    /// What it allows, in words.
+    /// Describes the limit in words.
     #[must_use]
     pub fn describe(&self) -> Description {
         of!(self, |limit| limit.describe())
@@ -327,8 +333,8 @@ impl Limit {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Whether both have the same period, as a duration. Periods of the calendar are as long as the window
-    /// around `now` is.
+    /// Whether both have the same period, as a duration. The period of a calendar is the length of its window around
+    /// `now`.
     pub(crate) fn has_period_of(&self, other: &Self, now: Timestamp) -> bool {
         both!(self, other, |a, b| a.has_period_of(b, now), else false)
     }
@@ -360,8 +366,9 @@ impl Limit {
         ask!(self, state, |limit, own| limit.reset_after(own, now))
     }
 
-    /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state equals none if
-    /// nothing comes but that these expire; where both can be told without charging them one by one.
+    /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state
+    /// equals none if the only change is that these expire. `None` where neither can be computed without charging the
+    /// holds one by one.
     #[inline]
     pub(crate) fn beside_holds(
         &self,
@@ -374,7 +381,7 @@ impl Limit {
         gcra.beside_holds(state, now, ledger)
     }
 
-    /// Keeps in `ledger` what [`beside_holds`](Self::beside_holds) asks it for.
+    /// Stores in `ledger` the values that [`beside_holds`](Self::beside_holds) reads from it.
     #[inline]
     pub(crate) fn keep_drain(&self, ledger: &mut Ledger) {
         if let Self::Gcra(gcra) = self {

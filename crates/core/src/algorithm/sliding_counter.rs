@@ -1,12 +1,11 @@
-//! Sliding counter: two counts stand in for the log.
+//! Sliding counter: two counts approximate the log.
 //!
-//! The window slides over two windows of the clock, and what was admitted in the previous one is
-//! taken as spread evenly over it. It needs two numbers a key, and errs a little: up to `2N` pass
-//! in an interval of `P` at the worst. (Widely known from the description of how a large proxy
-//! network counts requests, 2017.)
+//! The window slides over two windows of the clock, and the units admitted in the previous one count as spread evenly
+//! over it. It needs two numbers per key, and is inexact: up to `2N` pass in an interval of `P` at the worst. (Widely
+//! known from the description of how a large proxy network counts requests, 2017.)
 //!
-//! The estimate is kept times `P`, in whole numbers: `W = prev*(P - e) + cur*P`, where `e` is how
-//! far `now` is into the current window.
+//! The estimate is stored times `P`, in whole numbers: `W = prev*(P - e) + cur*P`, where `e` is the time from the
+//! start of the current window to `now`.
 
 use std::{fmt, time::Duration};
 
@@ -37,7 +36,7 @@ pub struct SlidingCounter {
     count_all: bool,
 }
 
-/// What a key keeps: the window it last counted in, and the units in that one and the one before.
+/// State of a key: the window in which it last counted, and the units in that one and the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     start: u64,
@@ -150,8 +149,8 @@ impl Algorithm for SlidingCounter {
             return Retry::NOW;
         }
         let left = self.left(now);
-        // How much of a window may still weigh: of the previous one while this one lasts, else of
-        // this one in the next.
+        // The part of a window that may still weigh: of the previous one during this one, else of this one during the
+        // next.
         let wait = if state.cur <= free {
             left - narrow(product(free - state.cur, self.period) / u128::from(state.prev))
         } else {

@@ -1,9 +1,9 @@
-//! Sliding log: every event is remembered for one period, and the limit holds in every interval.
+//! Sliding log: every event is stored for one period, and the limit holds in every interval.
 //!
-//! The exact limit, at the price of memory: what a third party's "30 calls in any minute" means.
+//! The exact limit, at the price of memory: the meaning of a third party's "30 calls in any minute".
 //!
-//! Invariants: at most `N` in any interval of `P` (without charges); an event exactly `P` old is
-//! gone; times in the log never go down.
+//! Invariants: at most `N` in any interval of `P` (without charges); an event exactly `P` old has expired; times in
+//! the log never go down.
 
 use std::{fmt, time::Duration};
 
@@ -105,13 +105,13 @@ impl SlidingLog {
         self.count_all
     }
 
-    /// How long events are kept for a later rule.
+    /// How long events are stored for a later policy.
     #[must_use]
     pub fn keep(&self) -> Option<Duration> {
         self.keep.map(|keep| Duration::from_micros(keep.period))
     }
 
-    /// How many units are kept for a later rule, where that is not the default.
+    /// The number of units that are stored for a later policy, if that is not the default.
     fn keep_max(&self) -> Option<u32> {
         let keep = self.keep?;
         (keep.units != default_keep(self.limit, self.period, keep.period)).then_some(keep.units)
@@ -131,8 +131,8 @@ impl SlidingLog {
         state.drop_first(expired);
     }
 
-    /// Brings `state` up to `now` and forgets what it need not hold: more of it where units were
-    /// `added`. (An admitted request leaves at most the limit, so that nothing is forgotten then.)
+    /// Brings `state` up to `now` and drops events that it need not store: more of them if units were `added`. (An
+    /// admitted request leaves at most the limit, therefore nothing is dropped then.)
     fn tidy(&self, mut state: EventLog, now: Timestamp, added: bool) -> Option<EventLog> {
         state.clamp_times(now.as_micros());
         self.drop_expired(&mut state, now);

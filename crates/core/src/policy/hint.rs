@@ -1,4 +1,4 @@
-//! What was probably meant by the text of a limit that is not one.
+//! Guesses at the meaning of an invalid limit.
 
 use crate::{
     algorithm::{ALGORITHMS, Limit},
@@ -7,10 +7,10 @@ use crate::{
     text::did_you_mean,
 };
 
-/// What stands between a number of requests and its period, in the limits of other tools.
+/// The text between a number of requests and its period, in the limits of other tools.
 const REQUESTS: [&str; 6] = ["requests", "request", "reqs", "req", "r", ""];
 
-/// What is expected in place of `text`, which has no colon.
+/// The text after "expected" for `text`, which has no colon.
 pub(super) fn limit(text: &str) -> String {
     if let Some((smooth, window)) = rate(text) {
         return format!("expected an algorithm, such as `{smooth}` or `{window}`");
@@ -51,7 +51,7 @@ fn rate(text: &str) -> Option<(String, String)> {
     Some((format!("gcra:{count}/{smooth}"), format!("fixed-window:{count}/{window}")))
 }
 
-/// What is expected in place of `name`, which no algorithm has.
+/// The text after "expected" for the unknown algorithm `name`.
 pub(super) fn algorithm(name: &str) -> String {
     let algorithms = &Limit::names().collect::<Vec<_>>();
     if let Some(known) = closest(name, algorithms) {

@@ -14,8 +14,8 @@ use crate::{
 
 /// One to eight limits on the same key, decided together. Cheap to clone.
 ///
-/// The text form is `ALGORITHM:N/PERIOD[:option[=value]]...`, limits joined by commas. What is
-/// written out ([`Display`](fmt::Display)) is the canonical form, and reads back to the same.
+/// The text form is `ALGORITHM:N/PERIOD[:option[=value]]...`, limits joined by commas. [`Display`](fmt::Display)
+/// writes the canonical form, which parses to an equal policy.
 ///
 /// ```
 /// use sluicegate_core::Policy;
@@ -48,7 +48,7 @@ impl Policy {
         self.limits().iter().any(Limit::keeps_log)
     }
 
-    /// Whether every limit can tell when a request will be admitted, as
+    /// Whether every limit can compute the time of admission in advance, as
     /// [`Operation::Reserve`](crate::Operation::Reserve) needs.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
@@ -74,8 +74,7 @@ impl Policy {
         Self::try_from(limits).expect("there are as many limits as in a policy")
     }
 
-    /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
-    /// know that they are.
+    /// Whether both are the same object: cheaper than comparing them, and enough to prove that they are equal.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

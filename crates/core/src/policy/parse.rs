@@ -3,14 +3,14 @@
 use super::hint;
 use crate::{
     algorithm::{ALGORITHMS, Limit},
-    text::{LimitText, MAX_LIMITS, Part, Place, PolicyError, TextError},
+    text::{LimitText, MAX_LIMITS, Part, PartPosition, PolicyError, TextError},
 };
 
 pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {
     let mut limits = Vec::new();
     let mut offset = 0;
     for part in text.split(',') {
-        let place = Place { limit: limits.len() + 1, offset };
+        let place = PartPosition { limit: limits.len() + 1, offset };
         if limits.len() == MAX_LIMITS {
             return Err(PolicyError::count(text.split(',').count()));
         }
@@ -22,7 +22,7 @@ pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {
     Ok(limits)
 }
 
-fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
+fn limit(text: &str, place: PartPosition) -> Result<Limit, PolicyError> {
     let whole = Part { text, place };
     let Some((name, rest)) = whole.split(':') else {
         let (quoted, expected) = (whole.quoted(), hint::limit(text));

@@ -3,8 +3,8 @@
 /// The most limits that a policy may have.
 pub const MAX_LIMITS: usize = 8;
 
-/// Text that is not a policy. Its own text names the invalid part, what is expected in its place
-/// and, where the policy has several limits, the limit (counted from 1).
+/// An invalid policy string. The text names the invalid part, what is expected and, if the policy has several limits,
+/// the limit (counted from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", if *.several { format!(" (limit {limit})") } else { String::new() })]
 pub struct PolicyError {
@@ -32,7 +32,7 @@ impl PolicyError {
         )
     }
 
-    /// What is wrong.
+    /// The fault.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

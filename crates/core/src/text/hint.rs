@@ -1,9 +1,8 @@
-//! What was probably meant by an option that is not one, and how hints are worded.
+//! Guesses at the meaning of an invalid option, and the wording of hints.
 
 use crate::spelling::{closest, one_of};
 
-/// What is expected in place of `name`, which is not an option of an algorithm with the options
-/// `known`.
+/// The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
 pub(super) fn option(name: &str, known: &[&'static str]) -> String {
     if let Some(option) = closest(name, known) {
         return did_you_mean(&[option]);

@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 use super::{error::PolicyError, hint};
 use crate::{parameters::LimitError, period};
 
-/// Where in the text a part begins.
+/// Start of a part in the text.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct PartPosition {
     pub(crate) limit: usize,
     pub(crate) offset: usize,
 }
 
-impl Place {
+impl PartPosition {
     pub(crate) fn error(self, message: String) -> PolicyError {
         PolicyError::new(message, self.limit, self.offset)
     }
@@ -28,7 +28,7 @@ impl Place {
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) text: &'a str,
-    pub(crate) place: Place,
+    pub(crate) place: PartPosition,
 }
 
 impl<'a> Part<'a> {

@@ -1,5 +1,5 @@
-//! Policy strings: parts of them, errors and hints, and how they are written. What they mean is in
-//! [`algorithm`](crate::algorithm) and [`policy`](crate::policy).
+//! Policy strings: their parts, errors, hints and formats. [`algorithm`](crate::algorithm) and
+//! [`policy`](crate::policy) give them a meaning.
 
 mod error;
 mod hint;
@@ -9,6 +9,6 @@ mod write;
 pub use self::error::{MAX_LIMITS, PolicyError};
 pub(crate) use self::{
     hint::did_you_mean,
-    limit::{LimitText, Part, Place, TextError},
+    limit::{LimitText, Part, PartPosition, TextError},
     write::{write_option, write_rate},
 };

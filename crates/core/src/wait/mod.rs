@@ -1,9 +1,9 @@
-//! Waiting: who waits, in which order, until when.
+//! Waiting: one request as a state machine, and the order of all.
 //!
 //! - [`Waiter`] is one waiting request as a state machine. It has no timer, reads no clock and does no
 //!   I/O: an [`Event`] goes in, the next [`Step`] comes out, and the caller carries it out.
 //! - [`WaitQueues`] holds the waiters of all keys, in one queue per key, first come, first served. Only
-//!   the head of a queue asks the store; the others sleep until they become the head or their deadline
+//!   the head of a queue queries the store; the others sleep until they become the head or their deadline
 //!   comes.
 //!
 //! Under a policy of the gcra family with a `leaky-queue`, a request gets its departure at once (a

@@ -21,7 +21,7 @@ const MAX_STEPS: usize = 5;
 /// How much later than expected the first waiter may pass before the projection is dropped.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
-/// What is expected of the first waiters of a queue, in order.
+/// The expected pass times of the first waiters of a queue, in order.
 #[derive(Debug)]
 pub(super) struct Projection {
     expected: VecDeque<Expected>,
@@ -57,8 +57,8 @@ impl Projection {
         self.bytes
     }
 
-    /// Removes the waiter at `index`, which `passed` or left the queue. Whether what is expected of the
-    /// others still holds.
+    /// Removes the waiter at `index`, which `passed` or left the queue. Returns whether the projection of the others
+    /// is still valid.
     pub(super) fn remove(&mut self, index: usize, passed: bool) -> bool {
         match self.expected.remove(index) {
             Some(Expected::Passes(_)) => passed && index == 0,
@@ -100,7 +100,7 @@ impl Projection {
             self.expected.push_back(at.map_or(Expected::Misses, Expected::Passes));
             if let Some(at) = at {
                 self.at = at;
-                // It is allowed: the peek just said so.
+                // It is allowed, as the peek before has shown.
                 let take = Operation::Take(request.cost);
                 let _ = apply(&request.policy, &mut self.entry, at, take);
             }

@@ -16,7 +16,7 @@ use super::{
     request::{ObservedEntry, WaitRequest},
     waiter::{Event, Step, Waiter},
 };
-use crate::{Operation, Policy, Timestamp};
+use crate::{Limit, Operation, Policy, Timestamp};
 
 /// Upper bound on the waiters of all keys.
 pub const MAX_WAITERS: usize = 10_000;
@@ -56,7 +56,7 @@ pub struct Ticket(pub u64);
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// What the caller does for the polled waiter.
+    /// The next step of the caller for the polled waiter.
     pub step: Step,
     /// The head of the queue, which is to be polled with [`Event::Woken`].
     pub wake: Option<Ticket>,
@@ -198,13 +198,31 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         match operation {
             Operation::Peek(_) => None,
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
-            // The head expects takes under its own policy. A take under another one migrates the state.
-            Operation::Take(_) | Operation::Reserve { .. } => {
-                let head = self.changed(key)?;
-                let expects = self.waiters[&head].waiter.request().policy.same_rule(policy);
-                (!expects).then_some(head)
-            }
+            Operation::Take(_) | Operation::Reserve { .. } => self.took(key, policy, true),
         }
+    }
+
+    /// A hold of a request that is not queued was decided. Returns the head of the queue of its key if that may pass
+    /// earlier than expected.
+    pub fn held<Q>(&mut self, key: &Q, policy: &Policy, is_allowed: bool) -> Option<Ticket>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.took(key, policy, is_allowed)
+    }
+
+    /// The head expects takes under its own policy, which can only delay it, unless one begins the window into which
+    /// holds that expire are then charged. A take under another policy migrates the state.
+    fn took<Q>(&mut self, key: &Q, policy: &Policy, is_allowed: bool) -> Option<Ticket>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        let head = self.changed(key)?;
+        let may_begin = is_allowed && policy.limits().iter().any(Limit::begins_with_use);
+        let is_same = self.waiters[&head].waiter.request().policy.same_rule(policy);
+        (may_begin || !is_same).then_some(head)
     }
 
     /// A key was changed in any way. Returns the head of its queue.

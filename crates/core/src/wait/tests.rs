@@ -35,7 +35,7 @@ fn wait_queue_passes_in_order_as_units_return() {
     for (index, ticket) in (0..).zip(tickets) {
         assert_eq!(world.answer(ticket), Some(Ok(index * SECOND)));
     }
-    assert_eq!(world.applied.len(), 1 + 4 * 2, "only the head asks, once before and once after");
+    assert_eq!(world.applied.len(), 1 + 4 * 2, "only the head tries, once before and once after");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn wait_different_costs_pass_in_order_of_arrival() {
 }
 
 #[test]
-fn kill_head_next_one_asks() {
+fn kill_head_next_waiter_tries() {
     let mut world = World::default();
     assert!(world.apply("gcra:2/2h", Operation::Take(1)).allowed());
     let large = world.wait("gcra:2/2h", 2, 100 * HOUR);
@@ -72,7 +72,7 @@ fn kill_behind_head_changes_nothing_for_others() {
 }
 
 #[test]
-fn timeout_head_overtaken_is_denied_and_next_one_asks() {
+fn timeout_head_overtaken_is_denied_and_next_waiter_tries() {
     let (mut world, policy) = (World::default(), "gcra:1/10s:burst=1");
     assert!(world.apply(policy, Operation::Take(1)).allowed());
     let head = world.wait(policy, 1, 15 * SECOND);
@@ -346,7 +346,7 @@ fn reservation_of_another_policy_wakes_the_head() {
     assert!(world.apply("gcra:1/1h", Operation::Take(1)).allowed());
     let head = world.wait("gcra:1/1h", 1, 9 * HOUR);
     world.wait("leaky-queue:1000/1s", 1, HOUR);
-    assert!(world.applied.iter().filter(|(it, ..)| *it == head).count() > 1, "it has asked again");
+    assert!(world.applied.iter().filter(|(it, ..)| *it == head).count() > 1, "it has tried again");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::request::{ObservedEntry, WaitRequest, peeks_first};
 use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
 
-/// What has happened to a waiting request.
+/// An event for a waiting request.
 #[derive(Debug)]
 pub enum Event {
     /// The request has arrived.
@@ -21,7 +21,7 @@ pub enum Event {
     Stopped,
 }
 
-/// What the caller does next, to report it with the next [`Event`].
+/// The next step of the caller, to report with the next [`Event`].
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -55,7 +55,7 @@ enum Mode {
     Queued,
     /// By itself.
     Alone,
-    /// Only for the delay of what it has taken.
+    /// Only for the delay of the units that it has taken.
     Once,
 }
 
@@ -83,7 +83,7 @@ enum State {
 enum Purpose {
     /// It assigns the departure.
     Reserve,
-    /// The head of the queue asks.
+    /// The head of the queue queries the store.
     Head,
     /// It was sent then, and settles whether the request passes.
     Last { sent: Timestamp },
@@ -91,7 +91,7 @@ enum Purpose {
     PassTime { is_last: bool },
     /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
     Deny { pass_time: Option<Timestamp> },
-    /// The request departs: how the key stands now.
+    /// The request departs: reads the current state of the key.
     Depart { reserved: Answer },
     /// A departure is given back; the request is denied so.
     Return(Answer),
@@ -134,8 +134,8 @@ impl Waiter {
         }
     }
 
-    /// The operation that gives back what was charged for a departure, if anything was. Whether an
-    /// operation was made whose answer has not arrived is not known: then this is `None`.
+    /// The operation that returns the units charged for a departure. `None` if nothing was charged, and if an
+    /// operation is pending whose answer has not arrived.
     #[must_use]
     pub fn cancel(&self) -> Option<Operation> {
         match &self.state {
@@ -270,8 +270,8 @@ impl Waiter {
         }
     }
 
-    /// The next step once the state of the key was read: `pass_time` is when the request would pass after
-    /// those ahead of it, or a time before that (`Some(None)`: never). Without one, a peek decides.
+    /// The next step after the state of the key was read: `pass_time` is when the request would pass after those
+    /// ahead of it, or a time before that (`Some(None)`: never). Without one, a peek decides.
     pub(super) fn observed(&mut self, pass_time: Option<Option<Timestamp>>) -> Step {
         match (self.state, pass_time) {
             (State::Observing { .. }, Some(pass_time)) => self.expected(pass_time),

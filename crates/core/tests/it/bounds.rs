@@ -1,4 +1,4 @@
-//! Upper bounds on what a limit admits in an interval.
+//! Upper bounds on the units that a limit admits in an interval.
 
 use sluicegate_core::{Operation, Policy, Timestamp, apply};
 

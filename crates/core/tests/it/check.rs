@@ -1,5 +1,4 @@
-//! What must hold for any bytes that are read as a policy or as the state of a key. Fuzz targets run it, and so do
-//! tests.
+//! Checks for any bytes that are read as a policy or as the state of a key. Fuzz targets and tests run them.
 
 use std::time::Duration;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use sluicegate_core::{Operation, Policy, Timestamp, apply};
 
-/// A greedy client for a simulated year: what has passed is at every moment exactly the burst and
-/// what came since.
-fn a_year_at(text: &str, limit: u64, period: u64, burst: u64, step: u64) {
+/// A greedy client for a simulated year: at every moment, the units admitted equal the burst and the units refilled
+/// since the start.
+fn drift_of_a_year(text: &str, limit: u64, period: u64, burst: u64, step: u64) {
     let policy: Policy = text.parse().unwrap();
     let start = 1_700_000_040_000_000;
     let mut entry = None;
@@ -26,18 +26,18 @@ fn a_year_at(text: &str, limit: u64, period: u64, burst: u64, step: u64) {
 }
 
 #[test]
-fn seven_per_minute_do_not_drift() {
-    a_year_at("gcra:7/60s:burst=100", 7, 60_000_000, 100, 800_000_000);
+fn gcra_7_per_minute_does_not_drift() {
+    drift_of_a_year("gcra:7/60s:burst=100", 7, 60_000_000, 100, 800_000_000);
 }
 
 #[test]
-fn three_per_second_do_not_drift() {
-    a_year_at("token-bucket:3/1s:burst=1000", 3, 1_000_000, 1000, 300_000_000);
+fn token_bucket_3_per_second_does_not_drift() {
+    drift_of_a_year("token-bucket:3/1s:burst=1000", 3, 1_000_000, 1000, 300_000_000);
 }
 
 #[test]
-fn a_million_and_three_per_day_do_not_drift() {
-    a_year_at(
+fn leaky_bucket_1000003_per_day_does_not_drift() {
+    drift_of_a_year(
         "leaky-bucket:1000003/1d:capacity=5000",
         1_000_003,
         86_400_000_000,

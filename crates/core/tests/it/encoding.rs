@@ -1,4 +1,4 @@
-//! The byte form of what is kept of a key.
+//! The byte form of the state of a key.
 
 use proptest::prelude::*;
 use sluicegate_conformance::CoreSubject;
@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_byte_form_is_what_the_specification_says() {
+fn encode_matches_the_specification() {
     for (policy, cost, bytes) in [
         // version, limits, machine | N, P (6 bytes), B | whole µs (7 bytes), ticks (as few as n - 1 needs)
         ("gcra:30/60s:burst=16", 1, "0201011e00000000879303000010000000801e9f1a240a06"),
@@ -67,7 +67,7 @@ fn the_byte_form_is_what_the_specification_says() {
 
 /// The examples of the specification: each line of a block begins with its bytes.
 #[test]
-fn the_examples_of_the_specification_are_true() {
+fn specification_examples_decode_as_described() {
     let document = include_str!("../../../../docs/state-format.md");
     let examples = document.split("```text\n").skip(1).filter_map(|rest| {
         let block = rest.split("```").next().unwrap();
@@ -89,7 +89,7 @@ fn the_examples_of_the_specification_are_true() {
 }
 
 #[test]
-fn one_gcra_limit_with_its_rule_takes_24_bytes_and_what_its_ticks_need() {
+fn encode_one_gcra_limit_takes_24_bytes_and_its_ticks() {
     for (policy, bytes) in [
         ("gcra:30/60s:burst=16", 24),
         ("token-bucket:7/1d", 25),
@@ -102,9 +102,9 @@ fn one_gcra_limit_with_its_rule_takes_24_bytes_and_what_its_ticks_need() {
     }
 }
 
-/// What version 1 wrote is read: there the rest of a TAT has four bytes, whatever it needs.
+/// In version 1, the rest of a TAT always has four bytes.
 #[test]
-fn version_1_is_read() {
+fn decode_version_1_returns_the_same_entry() {
     for (old, policy) in [
         ("0101011e00000000879303000010000000801e9f1a240a0600000000", "gcra:30/60s:burst=16"),
         ("01011107000000008793030000070000002464031b240a0604000000", "gcra:7/60s:borrow"),
@@ -128,7 +128,7 @@ fn version_1_is_read() {
 }
 
 #[test]
-fn a_version_from_the_future_is_a_clear_error() {
+fn decode_later_version_is_an_error_that_names_it() {
     let mut bytes = entry("gcra:30/60s", 1).encode();
     bytes[0] = 4;
     assert_eq!(Entry::decode(&bytes), Err(StateError::Version(4)));
@@ -148,7 +148,7 @@ fn decode_value_of_another_program_is_foreign() {
 }
 
 #[test]
-fn a_string_of_another_limiter_is_no_state() {
+fn decode_string_of_another_limiter_is_an_error() {
     for text in ["", "0", "1700000040000000000", "[]", "\u{1}", "\u{1}\u{9}"] {
         assert!(Entry::decode(text.as_bytes()).is_err(), "{text:?}");
     }
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(super::cases(256))]
 
     #[test]
-    fn what_is_written_is_read(history in histories(CHANGING)) {
+    fn encode_then_decode_returns_the_same_value(history in histories(CHANGING)) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let _ = ask(&mut core, step);

@@ -5,7 +5,7 @@ use sluicegate_testing::corpus;
 
 use crate::check::{check_policy, check_state};
 
-/// Each file as it is, cut at every byte, and with each byte changed.
+/// Checks each file, its cuts at every byte, and changes of each byte.
 fn check_corpus(target: &str, check: fn(&[u8])) {
     for seed in corpus(target) {
         for cut in 0..=seed.len() {
@@ -22,12 +22,12 @@ fn check_corpus(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn no_policy_text_of_the_corpus_does_harm() {
+fn policy_text_of_the_corpus_never_panics() {
     check_corpus("policy", check_policy);
 }
 
 #[test]
-fn no_state_of_the_corpus_does_harm() {
+fn state_of_the_corpus_never_panics() {
     check_corpus("state", check_state);
 }
 
@@ -35,12 +35,12 @@ proptest! {
     #![proptest_config(super::cases(256))]
 
     #[test]
-    fn no_text_does_harm(text in "[a-z:/=,0-9-]{0,60}") {
+    fn policy_text_random_never_panics(text in "[a-z:/=,0-9-]{0,60}") {
         check_policy(text.as_bytes());
     }
 
     #[test]
-    fn no_bytes_do_harm(mut bytes in prop::collection::vec(any::<u8>(), 0..80), machine in 0..12_u8) {
+    fn state_random_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..80), machine in 0..12_u8) {
         for (byte, value) in bytes.iter_mut().zip([1, 1, machine]) {
             *byte = value;
         }

@@ -1,4 +1,4 @@
-//! Holds, by hand: what the random histories of the conformance kit found first.
+//! Histories of holds that the random histories of the conformance kit found first.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn peek_of_a_migrated_log_looks_ahead_under_the_new_policy() {
     let now = at(103_000_001);
     assert!(apply(&long, &mut entry, now, Operation::Take(1)).unwrap().allowed());
     assert!(apply_hold(&short, &mut entry, now, hold(b"a", 1, 95_402)).unwrap().allowed());
-    // Under the short log the event is gone after a millisecond; under the long one, after a second.
+    // Under the short log the event expires after a millisecond; under the long one, after a second.
     let peek = apply(&long, &mut entry, now, Operation::Peek(2)).unwrap();
     assert_eq!(peek.retry(), after(1_000_000));
 }

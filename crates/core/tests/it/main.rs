@@ -1,4 +1,4 @@
-//! What the core promises, as properties over random histories.
+//! Guarantees of the core, as properties over random histories.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -28,7 +28,7 @@ const STEADY: Shape =
 /// Rules that change under the live key.
 const CHANGING: Shape = Shape { changes: true, ..STEADY };
 
-/// Failures are told as whole histories, which need no file to be run again.
+/// A failure prints the whole history, so that no file is needed to run it again.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
@@ -37,12 +37,12 @@ fn histories(shape: Shape) -> impl Strategy<Value = History> {
     any::<u64>().prop_map(move |seed| History::random(seed, shape))
 }
 
-/// Asks the core what `step` asks.
+/// Applies `step` to the core.
 fn ask(core: &mut CoreSubject, step: &Step) -> Option<Decision> {
     core.apply(step.of(KEY)).ok()
 }
 
-/// `core` as it is, asked something else at another time.
+/// Applies another operation at another time to a copy of `core`.
 fn ask_aside(core: &CoreSubject, step: &Step, now: Timestamp, operation: Operation) -> Decision {
     let mut entry = core.entry(KEY).cloned();
     sluicegate_core::apply(&step.policy, &mut entry, now, operation).expect("was no error before")

@@ -1,4 +1,4 @@
-//! Several keys at once: what one policy of all their limits would decide on one key.
+//! A multi-key take decides as one policy of all limits does on one key.
 
 use proptest::prelude::*;
 use sluicegate_conformance::{Invocation, OracleSubject, Subject};
@@ -32,7 +32,7 @@ proptest! {
 
     /// The oracle, which is written from the semantics alone, decides on one key under all limits.
     #[test]
-    fn it_is_one_policy_of_all_limits(
+    fn multi_key_take_equals_one_policy_of_all_limits(
         policies in policies(),
         steps in prop::collection::vec((0..1_500_000_u64, 1..4_u32), 1..60),
     ) {
@@ -46,24 +46,24 @@ proptest! {
             now += span;
             let now = Timestamp::from_micros(now).unwrap();
             let expected = oracle.apply(Invocation { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
-            let mut together: Vec<_> = parts
+            let mut takes: Vec<_> = parts
                 .iter()
                 .zip(&mut entries)
                 .map(|(policy, entry)| EntryTake { policy, entry, cost })
                 .collect();
-            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut together, now).unwrap();
-            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut together, now).unwrap();
+            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut takes, now).unwrap();
+            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut takes, now).unwrap();
             prop_assert_eq!(peek.decision.allowed(), decision.allowed());
             prop_assert_eq!(each.len(), parts.len());
-            // Where the limit stands that binds, among all.
+            // The position of the binding limit among the limits of all keys.
             decision.binding += policies[..key].iter().map(Vec::len).sum::<usize>();
             prop_assert_eq!(decision.to_integers(), expected.to_integers());
         }
     }
 
-    /// Who is denied with others has not been charged, and a peek changes nothing.
+    /// A multi-key take that is denied charges no key, and a peek changes nothing.
     #[test]
-    fn what_is_denied_leaves_all_as_it_was(
+    fn multi_key_take_denied_changes_no_entry(
         policies in prop::collection::vec(0..5_usize, 2..4),
         steps in prop::collection::vec((0..900_000_u64, 1..4_u32), 1..40),
     ) {
@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_decided_about_no_key() {
+fn multi_key_take_of_no_key_is_an_error() {
     assert_eq!(
         apply_multi_key(MultiKeyOperation::Take, &mut [], Timestamp::EPOCH),
         Err(MultiKeyError::MissingKey)

@@ -1,6 +1,6 @@
 //! Mistakes in policies, each with its whole error: it names the value and what is valid.
 //!
-//! The list is that of a review of what newcomers type, which counted 43 mistakes, and more.
+//! The list comes from a review of 43 mistakes of new users, with some more.
 
 use sluicegate_core::Policy;
 

@@ -1,4 +1,4 @@
-//! The text form of a policy: what is written reads back, what is wrong is told.
+//! The text form of a policy: a policy that is written is read back, and an error names what is wrong.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use sluicegate_core::Policy;
 use super::{CHANGING, histories};
 
 #[test]
-fn the_canonical_form_is_the_shortest() {
+fn policy_text_canonical_form_is_the_shortest() {
     for (text, canonical) in [
         ("gcra:30/60s:burst=16", "gcra:30/1m:burst=16"),
         ("gcra:30/60s:capacity=30", "gcra:30/1m"),
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(super::cases(256))]
 
     #[test]
-    fn what_is_written_reads_back(history in histories(CHANGING)) {
+    fn policy_text_is_parsed_to_the_same_policy(history in histories(CHANGING)) {
         for step in history.0 {
             prop_assert_eq!(step.policy.to_string().parse(), Ok(step.policy));
         }

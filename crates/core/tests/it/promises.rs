@@ -1,5 +1,5 @@
-//! What each algorithm promises: bounds over all intervals of random histories, and no denial for a
-//! client that stays at or below the rate.
+//! Guarantees of each algorithm: bounds over all intervals of random histories, and no denial for a client that stays
+//! at or below the rate.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -72,8 +72,8 @@ fn borrows(limit: &Limit) -> bool {
     limit.borrow()
 }
 
-/// The most that a take may cost so that no debt saturates: a limit forgives what would take longer
-/// than 2^50 µs to repay, which only `borrow` can reach here.
+/// The greatest cost of a take with which no debt saturates: a limit drops debt that would take longer than 2^50 µs
+/// to repay, which only `borrow` can reach here.
 fn max_cost(limit: &Limit) -> u32 {
     if !borrows(limit) {
         return u32::MAX;
@@ -102,8 +102,8 @@ fn bound(limit: &Limit, span: u64, last: u32) -> u128 {
     }
 }
 
-/// Takes by a client that presses against the first limit of `policy`: together, a moment before and
-/// after units come back, around the edges of its period, and as soon as a denial says. Those that pass.
+/// Takes by a client that presses against the first limit of `policy`: at the same time, a moment before and after
+/// units come back, around the edges of its period, and at the retry time of a denial. Returns those that passed.
 fn press(policy: &Policy, start: u64, random: &mut Random) -> Vec<Passed> {
     let pick = usize::try_from(random.below(policy.limits().len() as u64)).unwrap();
     let limit = &policy.limits()[pick];
@@ -151,8 +151,8 @@ fn press(policy: &Policy, start: u64, random: &mut Random) -> Vec<Passed> {
     passed
 }
 
-/// Panics with the history unless `passed` keeps what `limit` promises in each of its intervals.
-/// How many intervals there are.
+/// Panics with the history unless `passed` is within the bound of `limit` in each of its intervals. Returns the
+/// number of intervals.
 fn check(limit: &Limit, passed: &[Passed], policy: &Policy) -> u64 {
     let mut intervals = 0;
     for first in 0..passed.len() {
@@ -185,7 +185,7 @@ fn check_windows(limit: &Limit, passed: &[Passed]) {
     }
 }
 
-/// Between two departures there is the time of all that departed from the first on.
+/// The time between two departures covers all requests that departed from the first on.
 fn check_departures(limit: &Limit, passed: &[Passed]) {
     for first in 0..passed.len() {
         let mut sum = 0_u128;
@@ -201,7 +201,7 @@ fn check_departures(limit: &Limit, passed: &[Passed]) {
 
 /// RELIABILITY 2.
 #[test]
-fn no_interval_of_any_history_has_more_than_promised() {
+fn take_no_interval_of_any_history_exceeds_the_bound() {
     let histories = size("SLUICEGATE_PROMISES", 10_000);
     let (mut intervals, mut takes) = (0, 0);
     for seed in 0..histories {
@@ -233,8 +233,8 @@ fn no_interval_of_any_history_has_more_than_promised() {
     );
 }
 
-/// A client of this limit that stays at or below its rate: what it takes at a time, and how long it
-/// waits at least between two takes. None if there is no such client.
+/// A client of this limit that stays at or below its rate: the cost of a take, and the least time between two takes.
+/// `None` if no client does.
 fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
     let (n, (_, period)) = (units(limit), periods(limit));
     let any_of = |most: u32, random: &mut Random| match random.below(3) {
@@ -249,7 +249,7 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
             let apart = (u128::from(cost) * u128::from(period)).div_ceil(u128::from(n));
             Some((cost, u64::try_from(apart).unwrap()))
         }
-        // A small bucket overflows between two refills: what it then holds is its rate.
+        // A small bucket overflows between two refills: its size is then its rate.
         Limit::IntervalBucket(_) => {
             let most = n.min(limit.capacity());
             let cost = any_of(most, random);
@@ -259,8 +259,8 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
             let cost = any_of(n, random);
             Some((cost, each(n / cost)))
         }
-        // It assumes that the takes of the last window were spread evenly. At its edge that is up to
-        // one take too many, so that one less than N in a period is what never is denied.
+        // It assumes that the takes of the last window were spread evenly. At its edge that is up to one take too
+        // many, therefore one less than N in a period is never denied.
         Limit::SlidingCounter(_) => Some((1, each(n.checked_sub(1).filter(|n| *n > 0)?))),
         Limit::Concurrency(_) => None,
     }
@@ -268,7 +268,7 @@ fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
 
 /// RELIABILITY 2: liveness.
 #[test]
-fn no_client_at_or_below_the_rate_is_denied() {
+fn take_client_at_or_below_the_rate_is_never_denied() {
     let histories = size("SLUICEGATE_PROMISES", 10_000);
     let (mut clients, mut takes) = (0, 0_u64);
     for seed in 0..histories {
@@ -300,7 +300,7 @@ fn no_client_at_or_below_the_rate_is_denied() {
 
 /// RELIABILITY 4: no window of a sliding log, wherever it begins, has more than `N`.
 #[test]
-fn no_window_of_a_long_sliding_log_has_more_than_promised() {
+fn sliding_log_no_window_of_a_long_log_exceeds_the_limit() {
     const PERIOD: u64 = 60_000_000;
     let events = size("SLUICEGATE_LOG_EVENTS", 100_000);
     for (n, costs) in [(1, 1), (100, 1), (100, 7), (1000, 50)] {

@@ -21,7 +21,7 @@ fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
             reserve @ Operation::Reserve { .. } => reserve,
             _ => continue,
         };
-        // A peek under a new rule answers for now only: what it says is not stored.
+        // A peek under a new policy answers for now only: its migration is not stored.
         let stored = core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy));
         let Some(Retry::After(wait)) = decision.retry().filter(|_| stored) else { continue };
         let then = step.now + wait;
@@ -56,7 +56,7 @@ proptest! {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let Some(decision) = ask(&mut core, step) else { continue };
-            // What is stored is stored under this rule only by an operation that stores.
+            // Only an operation that stores writes the entry under the new policy.
             if !core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy)) {
                 continue;
             }
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn an_entry_may_be_forgotten_after_its_lifetime(history in histories(STEADY), cost in 0..9_u32) {
+    fn entry_dropped_after_its_lifetime_changes_no_decision(history in histories(STEADY), cost in 0..9_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let _ = ask(&mut core, step);
@@ -88,7 +88,7 @@ proptest! {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let _ = ask(&mut core, step);
-            // What does not fit may saturate a debt, or push events out of a log.
+            // Units that do not fit may saturate a debt, or push events out of a log.
             if !ask_aside(&core, step, step.now, Operation::Peek(cost)).allowed() {
                 continue;
             }
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_denied_request_changes_nothing(history in histories(STEADY)) {
+    fn apply_denied_request_changes_nothing(history in histories(STEADY)) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let before = core.entry(KEY).cloned();
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn a_peek_tells_what_a_take_would(history in histories(CHANGING), cost in 0..40_u32) {
+    fn peek_returns_what_take_would(history in histories(CHANGING), cost in 0..40_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let _ = ask(&mut core, step);
@@ -130,7 +130,7 @@ proptest! {
 
     /// A limit given twice decides as given once does, but not by [`Gcra::judge`].
     #[test]
-    fn judging_by_debt_is_deciding_by_entry(history in histories(STEADY)) {
+    fn gcra_try_take_equals_apply(history in histories(STEADY)) {
         for limit in history.0[0].policy.limits() {
             let Limit::Gcra(gcra) = limit else { continue };
             let policy = Policy::try_from(vec![limit.clone(), limit.clone()]).unwrap();
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn judging_by_count_is_deciding_by_entry(history in histories(STEADY)) {
+    fn fixed_window_try_take_equals_apply(history in histories(STEADY)) {
         for limit in history.0[0].policy.limits() {
             let Limit::FixedWindow(window) = limit else { continue };
             let Window::Span { period, align } = window.window() else { continue };
@@ -194,7 +194,7 @@ proptest! {
 
     /// Beside the policy runs each of its limits alone, charged when the policy allows.
     #[test]
-    fn several_limits_are_all_or_nothing(history in histories(Shape { reserve: false, ..STEADY })) {
+    fn policy_several_limits_are_taken_all_or_none(history in histories(Shape { reserve: false, ..STEADY })) {
         let mut core = CoreSubject::default();
         let limits = history.0[0].policy.limits();
         let alone: Vec<Policy> = limits.iter().cloned().map(Policy::from).collect();

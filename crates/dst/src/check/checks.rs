@@ -40,13 +40,10 @@ pub(super) struct CheckState {
     pub(super) paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
     pub(super) disturbed_until: u64,
-    /// Until when keys may be denied because the server's clock was set back, in milliseconds.
-    pub(super) held_until: u64,
+    /// Until when each process sets up a connection to a node of a cluster, in milliseconds.
+    pub(super) connecting_until: Vec<u64>,
     /// Holds of which clients of the library have had permits.
     pub(super) permits: BTreeSet<Vec<u8>>,
-    /// When a clock was last set, and how often.
-    pub(super) stepped_at: Option<u64>,
-    pub(super) steps: u64,
     /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
     /// a take on these keys than the server decided on one.
     pub(super) together: Vec<AppliedTogether>,
@@ -65,7 +62,9 @@ impl Checks {
     ) -> Self {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
-        let state = CheckState { keys, numbers, paused_until, ..CheckState::default() };
+        let connecting_until = vec![0; processes];
+        let state =
+            CheckState { keys, numbers, paused_until, connecting_until, ..CheckState::default() };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -110,22 +109,41 @@ impl Checks {
         self.state.lock().disturbed_until
     }
 
-    /// The server's clock was set.
-    pub(crate) fn clock_stepped(&self, from: Timestamp, to: Timestamp) {
+    /// The clock by which a key is decided was set, or is that of another server now.
+    pub(crate) fn clock_stepped(&self, key: &[u8], from: Timestamp, to: Timestamp) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let Some(key) = state.keys.get_mut(key) else { return };
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
-        state.held_until = state.held_until.max(now) + back;
-        (state.stepped_at, state.steps) = (Some(now), state.steps + 1);
-        for key in state.keys.values_mut() {
-            key.loosen(None, now, self.caching(), &state.paused_until);
-            key.admitted.step(now, from, to);
-        }
+        key.held_until = key.held_until.max(now) + back;
+        key.stepped_at.push(now);
+        key.loosen(None, now, self.caching(), &state.paused_until);
+        key.admitted.step(now, from, to);
     }
 
-    /// Whether keys may be denied longer than denials say, because the server's clock was set back.
-    pub(crate) fn is_held(&self) -> bool {
-        self.time.millis() <= self.state.lock().held_until
+    /// Whether a key may be denied longer than denials say, because its clock was set back.
+    pub(crate) fn is_held(&self, key: &[u8]) -> bool {
+        let state = self.state.lock();
+        state.keys.get(key).is_some_and(|key| self.time.millis() <= key.held_until)
+    }
+
+    /// A process sets up a connection to a node of a cluster until then. Requests that wait for it may miss their deadlines
+    /// without a fault: each connection takes three round trips of up to two milliseconds.
+    pub(crate) fn connects(&self, process: usize, until: u64) {
+        let until_by_process = &mut self.state.lock().connecting_until[process];
+        *until_by_process = (*until_by_process).max(until);
+    }
+
+    /// Whether a process sets up a connection, or has since then.
+    pub(crate) fn is_connecting(&self, process: usize, since: u64) -> bool {
+        self.state.lock().is_connecting(process, since)
+    }
+
+    /// The slot of a key begins to move, or has moved: in between, operations on several keys may have no answer.
+    pub(crate) fn migrates(&self, key: &[u8], begins: bool) {
+        if let Some(key) = self.state.lock().keys.get_mut(key) {
+            key.migrating_until = if begins { u64::MAX } else { self.time.millis() };
+        }
     }
 
     /// The server lost a write of this key.

@@ -1,6 +1,6 @@
 //! What is known of a key while a run is under way, and its bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
@@ -24,6 +24,12 @@ pub(super) struct KeyState {
     pub(super) asked: BTreeMap<(usize, Kind), u64>,
     /// When the server last lost writes of this key.
     pub(super) lost_at: Option<u64>,
+    /// Until when the key may be denied because its clock was set back, in milliseconds.
+    pub(super) held_until: u64,
+    /// When its clock was set.
+    pub(super) stepped_at: Vec<u64>,
+    /// Until when its slot moves, in milliseconds.
+    pub(super) migrating_until: u64,
     /// Units that may be admitted beyond the rate from a time on, and why: the server lost writes, or a client reset the
     /// key or gave units back.
     allowances: Vec<(u64, u64, Allowance)>,
@@ -113,6 +119,9 @@ impl KeyState {
             open: Vec::new(),
             asked: BTreeMap::new(),
             lost_at: None,
+            held_until: 0,
+            stepped_at: Vec::new(),
+            migrating_until: 0,
             allowances: Vec::new(),
             resets: 0,
             admitted: Meter::default(),
@@ -178,9 +187,11 @@ impl KeyState {
         self.allowances.push((at, units, allowance));
     }
 
-    /// Why more may be admitted.
-    pub(super) fn allowances(&self) -> impl Iterator<Item = Allowance> {
-        self.allowances.iter().map(|it| it.2)
+    /// How often the server lost writes of the key, or its clock was set.
+    pub(super) fn breaks(&self) -> u64 {
+        let losses = self.allowances.iter().filter(|it| matches!(it.2, Allowance::Loss));
+        let times: BTreeSet<_> = losses.map(|it| it.0).chain(self.stepped_at.clone()).collect();
+        times.len() as u64
     }
 
     /// What it may admit beyond its rate: from the first moment, and from each allowance on.

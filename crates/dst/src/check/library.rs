@@ -6,7 +6,7 @@ use sluicegate_core::{Answer, Retry, Source, Timestamp};
 
 use super::{
     checks::{CLOCK_ERROR, Checks, TICKS},
-    key_state::Allowance,
+    key_state::KeyState,
 };
 
 /// A request that has waited.
@@ -59,7 +59,10 @@ impl Checks {
         let is_certain = matches!(answer.source, Source::Store | Source::Cache);
         let Some(Retry::After(after)) = answer.retry() else { return None };
         // It is denied until it would depart in time.
-        if !is_certain || waited.departs || waited.paused > 0 || !self.is_calm_since(waited.sent) {
+        if !is_certain || waited.departs || waited.paused > 0 {
+            return None;
+        }
+        if !self.is_calm_since(waited.process, waited.key, waited.sent) {
             return None;
         }
         let left = Duration::from_millis(waited.timeout).saturating_sub(elapsed);
@@ -72,10 +75,15 @@ impl Checks {
         gives_up.then_some("waiting: a request is denied that had time to wait")
     }
 
-    /// Whether nothing has gone wrong since then, and no clock was set.
-    pub(crate) fn is_calm_since(&self, millis: u64) -> bool {
+    /// Whether nothing has gone wrong with a key since then, as far as a process can see, and its clock was not set.
+    pub(crate) fn is_calm_since(&self, process: usize, key: &[u8], millis: u64) -> bool {
         let state = self.state.lock();
-        state.disturbed_until < millis && state.stepped_at.is_none_or(|at| at < millis)
+        let is_before = |at: Option<u64>| at.is_none_or(|at| at < millis);
+        let is_calm =
+            |key: &KeyState| is_before(key.stepped_at.last().copied()) && is_before(key.lost_at);
+        state.disturbed_until < millis
+            && state.keys.get(key).is_none_or(is_calm)
+            && !state.is_connecting(process, millis)
     }
 
     /// How often a client has reset the key.
@@ -109,17 +117,16 @@ impl Checks {
         }
     }
 
-    /// What shapers released is at most the rate, one item that each process had been given a time for, and a capacity for
-    /// each time that the server lost writes or its clock was set.
+    /// What shapers released is at most the rate, and one item that each process had been given a time for. Each time that the
+    /// server lost writes or its clock was set, those items do not count any more, and one item is released at once.
     pub(super) fn check_released(&self) {
         let state = &mut *self.state.lock();
-        let steps = state.steps;
         let excess = state.keys.iter().find_map(|(name, key)| {
             let limit = key.policies.first()?.policy().as_gcra()?;
-            let losses = key.allowances().filter(|it| matches!(it, Allowance::Loss)).count();
-            let burst = u64::from(limit.burst());
+            // An item of each process has a time, and is released at it, whatever the key has become since then.
+            let given = self.processes as u64;
             // The first item, and one for the resolution of timers.
-            let bound = 2 + self.processes as u64 + (losses as u64 + steps) * burst;
+            let bound = 2 + given + key.breaks() * (given + 1);
             let excess = key.released.excess(limit, (1, 1));
             (excess > bound).then(|| {
                 format!(

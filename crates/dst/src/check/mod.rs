@@ -9,6 +9,7 @@
 //! - **Honesty**: counters add up.
 
 mod checks;
+mod in_turn;
 mod key_state;
 mod library;
 mod multi_key;

@@ -6,8 +6,8 @@ use sluicegate_core::{
 };
 
 use super::{
-    checks::{CLOCK_ERROR, Checks, TICKS},
-    key_state::AppliedTogether,
+    checks::{CLOCK_ERROR, CheckState, Checks, TICKS},
+    key_state::{AppliedTogether, KeysWithCosts},
 };
 use crate::redis_model::MultiKeyCall;
 
@@ -17,6 +17,8 @@ pub(crate) struct AnsweredTogether<'a> {
     pub(crate) process: usize,
     pub(crate) number: u64,
     pub(crate) operation: MultiKeyOperation<'a>,
+    /// Whether the keys are in several slots, so that they are taken one after the other.
+    pub(crate) in_turn: bool,
     /// The keys with their policies, costs, and what the oracle answers to a peek.
     pub(crate) takes: Vec<(&'a [u8], &'a PreparedPolicy, u32, Option<Decision>)>,
     pub(crate) sent: u64,
@@ -60,24 +62,33 @@ impl Checks {
     }
 
     /// A client asks a process for a take on several keys.
-    pub(crate) fn asked_together(&self, process: usize, takes: Vec<(Vec<u8>, u32)>) {
-        *self.state.lock().asked_together.entry((process, takes)).or_default() += 1;
+    pub(crate) fn asked_together(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
+        let state = &mut *self.state.lock();
+        if in_turn {
+            return state.asked_in_turn(process, &takes);
+        }
+        *state.asked_together.entry((process, takes)).or_default() += 1;
     }
 
     /// A client got an answer about several keys.
     pub(crate) fn answered_together(&self, answered: &AnsweredTogether<'_>) {
         let now = self.time.millis();
         let took = now - answered.sent;
-        let most = self.deadline + TICKS + answered.paused;
+        // What is returned after a denial has a deadline of its own.
+        let deadlines = if answered.in_turn { 2 } else { 1 };
+        let most = deadlines * (self.deadline + TICKS) + answered.paused;
         let problem = match answered.result {
             _ if took > most => Some("liveness: an answer after the deadline"),
+            Ok(answer) if answered.in_turn => {
+                self.state.lock().check_in_turn(now, answered, answer)
+            }
             Ok(answer) => self.check_together(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let fails =
                     answered.takes.iter().any(|it| it.1.settings().on_error == OnError::Fail);
                 if !fails {
                     Some("exactness: an error in place of the fallback")
-                } else if now > self.recovered_at() {
+                } else if self.state.lock().is_calm_together(now, answered) {
                     Some("liveness: an error without a fault")
                 } else {
                     None
@@ -128,23 +139,9 @@ impl Checks {
                     }
                 }
             }
-            Source::Cache => {
-                if allowed {
-                    return Some("exactness: the cache allows");
-                }
-                let ends = matches!(answer.decision.outcome,
-                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
-                let may_deny = answered.takes.iter().any(|(key, _, _, by_oracle)| {
-                    let loose_until =
-                        state.keys.get(*key).map_or(0, |key| key.loose_until[answered.process]);
-                    now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
-                });
-                if !may_deny && !ends {
-                    return Some("exactness: the cache denies what the oracle allows");
-                }
-            }
+            Source::Cache => return state.check_cached(now, answered, answer),
             Source::Fallback => {
-                if now > state.disturbed_until {
+                if state.is_calm_together(now, answered) {
                     return Some("liveness: a fallback without a fault");
                 }
                 for &(key, policy, cost, _) in &answered.takes {
@@ -159,5 +156,37 @@ impl Checks {
             _ => return Some("exactness: an answer of an impossible source"),
         }
         None
+    }
+}
+
+impl CheckState {
+    /// What is wrong with an answer from the cache.
+    pub(super) fn check_cached(
+        &self,
+        now: u64,
+        answered: &AnsweredTogether<'_>,
+        answer: &MultiKeyAnswer,
+    ) -> Option<&'static str> {
+        if answer.decision.allowed() {
+            return Some("exactness: the cache allows");
+        }
+        let ends = matches!(answer.decision.outcome,
+            Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
+        let may_deny = answered.takes.iter().any(|(key, _, _, by_oracle)| {
+            let loose_until =
+                self.keys.get(*key).map_or(0, |key| key.loose_until[answered.process]);
+            now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
+        });
+        (!may_deny && !ends).then_some("exactness: the cache denies what the oracle allows")
+    }
+
+    /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes.
+    pub(super) fn is_calm_together(&self, now: u64, answered: &AnsweredTogether<'_>) -> bool {
+        let is_moving = |key: &[u8]| {
+            !answered.in_turn
+                && self.keys.get(key).is_some_and(|it| it.migrating_until >= answered.sent.max(1))
+        };
+        self.is_calm_at(now, answered.process, answered.sent)
+            && !answered.takes.iter().any(|it| is_moving(it.0))
     }
 }

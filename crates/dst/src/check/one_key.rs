@@ -129,7 +129,7 @@ impl Checks {
                 };
                 if has_fallback {
                     Some("exactness: an error in place of the fallback")
-                } else if now > state.disturbed_until {
+                } else if state.is_calm_at(now, answered.process, answered.sent) {
                     Some("liveness: an error without a fault")
                 } else {
                     None
@@ -144,6 +144,16 @@ impl Checks {
 }
 
 impl CheckState {
+    /// Whether a process sets up a connection, or has since then.
+    pub(super) fn is_connecting(&self, process: usize, since: u64) -> bool {
+        self.connecting_until[process] >= since.max(1)
+    }
+
+    /// Whether an answer now, to a request sent then, must be one of the store.
+    pub(super) fn is_calm_at(&self, now: u64, process: usize, sent: u64) -> bool {
+        now > self.disturbed_until && !self.is_connecting(process, sent)
+    }
+
     /// What is wrong with an answer.
     fn check_answer(
         &mut self,
@@ -151,6 +161,7 @@ impl CheckState {
         answered: &Answered<'_>,
         answer: &Answer,
     ) -> Option<&'static str> {
+        let is_calm = self.is_calm_at(now, answered.process, answered.sent);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
         match (answer.source, answered.kind) {
@@ -192,7 +203,7 @@ impl CheckState {
                 key.admitted.admit(now, answered.server_time, cost.into());
             }
             (Source::Fallback, kind) => {
-                if now > self.disturbed_until {
+                if is_calm {
                     return Some("liveness: a fallback without a fault");
                 }
                 let expected = match settings.on_error {

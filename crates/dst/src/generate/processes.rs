@@ -3,9 +3,13 @@
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, Step, Together},
+    plan::{Action, ClusterPlan, FaultKind, KeyPlan, Plan, Step, Together},
     random::Random,
 };
+
+/// How long faults last, in milliseconds; a primary may be away for longer, since its replica takes over.
+const SPANS: [u64; 5] = [5, 40, 150, 600, 2000];
+const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
@@ -14,11 +18,12 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         batches: random.chance(30),
         policy_changes: random.chance(30),
     };
+    let cluster = cluster(&Random::new(seed, "cluster"));
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
     // So many requests of a hundred are of the library.
     let library = *random.pick(&[0, 0, 0, 20, 60]);
-    let mut steps = requests(random, &features, &keys, library);
+    let mut steps = requests(random, &features, &keys, library, cluster);
     let shapers = if random.chance(15) {
         library::shapers(random, features.processes, &mut keys)
     } else {
@@ -29,15 +34,29 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         steps.extend(policy_changes(random, &features, &keys));
     }
     if random.chance(80) {
-        steps.extend(faults(random, &features));
+        steps.extend(faults(random, &features, keys.len(), cluster));
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
-    Plan { seed, processes, denial_cache, table: None, server: None, keys, steps }
+    Plan { seed, processes, denial_cache, cluster, table: None, server: None, keys, steps }
+}
+
+/// A cluster in place of one server, for one seed of three.
+fn cluster(random: &Random) -> Option<ClusterPlan> {
+    let shards = 2 + random.index(2);
+    let tags = *random.pick(&[0, 0, 1, 2]);
+    let needs_all = random.chance(60);
+    random.chance(33).then_some(ClusterPlan { shards, tags, needs_all })
 }
 
 /// The requests of each client.
-fn requests(random: &Random, features: &Features, keys: &[KeyPlan], library: u64) -> Vec<Step> {
+fn requests(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+    library: u64,
+    cluster: Option<ClusterPlan>,
+) -> Vec<Step> {
     let mut steps = Vec::new();
     let clients = 1 + random.index(8);
     let batches_keys = features.batches && keys.len() > 1;
@@ -49,7 +68,7 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan], library: u64
         while at < SPAN {
             let requests = requests_at_once(random, keys, features, &mut open);
             let together = if batches_keys && random.chance(25) {
-                together(random, features, keys)
+                together(random, features, keys, cluster)
             } else {
                 None
             };
@@ -75,6 +94,7 @@ fn together(
     random: &Random,
     features: &Features,
     keys: &[KeyPlan],
+    cluster: Option<ClusterPlan>,
 ) -> Option<(Together, Vec<(usize, u32)>)> {
     let operation = match random.below(10) {
         0 => Together::Peek,
@@ -99,26 +119,51 @@ fn together(
             takes.push((key, *random.pick(&[1, 1, 2, 5])));
         }
     }
+    if let (Together::Hold(..), Some(ClusterPlan { tags, .. })) = (operation, cluster) {
+        // A hold needs keys in one slot.
+        let slot = |key: usize| key.checked_rem(tags).unwrap_or(key + 1);
+        let first = takes.first().map(|it| slot(it.0));
+        takes.retain(|it| Some(slot(it.0)) == first);
+    }
     (takes.len() > 1).then_some((operation, takes))
 }
 
 /// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.
-fn faults(random: &Random, features: &Features) -> Vec<Step> {
-    let all = FaultKind::ALL.iter().filter(|it| it.0.is_of_processes());
-    let kinds: Vec<_> = all.filter(|_| random.chance(20)).collect();
+fn faults(
+    random: &Random,
+    features: &Features,
+    keys: usize,
+    cluster: Option<ClusterPlan>,
+) -> Vec<Step> {
+    let suits =
+        |kind: FaultKind| kind.is_of_processes() || cluster.is_some() && kind.is_of_cluster();
+    let all = FaultKind::ALL.iter().filter(|it| suits(it.0));
+    // Those of clusters are more frequent, because fewer seeds have them.
+    let kinds: Vec<_> =
+        all.filter(|it| random.chance(if it.0.is_of_cluster() { 40 } else { 20 })).collect();
     if kinds.is_empty() {
         return Vec::new();
     }
     let fault = |_| {
         let (kind, _) = **random.pick(&kinds);
-        let span = *random.pick(&[5, 40, 150, 600, 2000]);
+        let spans = if kind == FaultKind::LosePrimary { &LONG_SPANS } else { &SPANS };
+        let span = *random.pick(spans);
         let amount = match kind {
             FaultKind::SlowLink => *random.pick(&[3, 8, 20, 40]),
             FaultKind::StepClock => *random.pick(&[-5000, -200, 200, 5000, 3_600_000]),
+            FaultKind::MigrateSlot => i64::try_from(random.index(keys)).unwrap_or_default(),
+            FaultKind::SlowScript => *random.pick(&[0, 1, 20, 200]),
             _ => *random.pick(&[0, 5, 100, 1000]),
         };
         let (at, process) = (random.between(200, SPAN - 1000), random.index(features.processes));
-        Step { at, process, action: Action::Fault { kind, span, amount } }
+        let action = match cluster {
+            Some(cluster) if kind.is_of_cluster() || kind.is_of_node() && random.chance(80) => {
+                let node = random.index(cluster.nodes());
+                Action::NodeFault { node, kind, span, amount }
+            }
+            _ => Action::Fault { kind, span, amount },
+        };
+        Step { at, process, action }
     };
     (0..random.between(1, 8)).map(fault).collect()
 }

@@ -40,6 +40,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         seed,
         processes: features.processes,
         denial_cache: 1000,
+        cluster: None,
         table: None,
         server: Some(server),
         keys,

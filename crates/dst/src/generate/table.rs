@@ -66,7 +66,16 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         steps.extend(reductions(random));
     }
     steps.sort_by_key(|step| step.at);
-    Plan { seed, processes: 1, denial_cache: 1000, table: Some(table), server: None, keys, steps }
+    Plan {
+        seed,
+        processes: 1,
+        denial_cache: 1000,
+        cluster: None,
+        table: Some(table),
+        server: None,
+        keys,
+        steps,
+    }
 }
 
 fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {

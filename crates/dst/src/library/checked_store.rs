@@ -1,4 +1,4 @@
-//! The store below the library: that of a process, whose answers are checked.
+//! The store below the library: that of a process, with a check of each answer.
 
 use sluicegate_core::{
     Answer, Applied, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,

@@ -1,4 +1,4 @@
-//! What a process uses of the library, and its requests that wait.
+//! The library in a process, and its requests that wait.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 /// Shapers by key.
 type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
 
-/// What a process uses of the library.
+/// The library in a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(super) process: Process,
@@ -58,7 +58,7 @@ impl Library {
         self.process.has_ended() || self.open.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes units in the background, as soon as they are available within so many milliseconds.
+    /// Takes units in the background, as soon as they are available within `timeout` milliseconds.
     pub(crate) fn wait(&self, key: Vec<u8>, policy: PreparedPolicy, cost: u32, timeout: u64) {
         let this = self.clone();
         self.spawn(async move {

@@ -15,9 +15,10 @@ use crate::{
 
 /// Without a fault, a hold has ended this long after its permit: an operation in the background, and its reply.
 const SETTLED: Duration = Duration::from_millis(40);
-/// How much sooner than its lifetime a hold may end, in milliseconds: the time that its request takes, and the clocks.
+/// How much sooner than its lifetime a hold may end, in milliseconds: the time of its request, and the differences of
+/// clocks.
 const EARLY: u64 = 25;
-/// How the ids begin that plans give to holds of their own.
+/// The prefix of the ids of holds that plans name.
 const OTHER: &[u8] = b"hold";
 
 impl Library {
@@ -59,13 +60,13 @@ impl Library {
             plan.is_kept_alive || self.process.moment().millis - sent.millis + EARLY < plan.ttl;
         let is_open = is_made
             && lasts
-            && self.is_calm_since(sent)
+            && self.is_calm_since(key, sent)
             && resets == self.process.checks().resets(key);
         let end = self.process.moment();
         let settled = self.end_permit(permit, plan.end).await;
         if let Some(answer) = settled
             && is_open
-            && self.is_calm_since(sent)
+            && self.is_calm_since(key, sent)
             && resets == self.process.checks().resets(key)
             && !answer.allowed()
         {
@@ -97,7 +98,7 @@ impl Library {
         if !self.open_holds(key).contains(&id) {
             return;
         }
-        if self.is_calm_since(end) {
+        if self.is_calm_since(key, end) {
             self.process.checks().violation(format_args!(
                 "holds: the permit {} has ended, and its hold is open",
                 id.escape_ascii()
@@ -112,7 +113,7 @@ impl Library {
         sleep(SETTLED).await;
         let before = self.open_holds(key);
         sleep(SETTLED).await;
-        if !self.is_calm_since(sent) {
+        if !self.is_calm_since(key, sent) {
             return;
         }
         let open = self.open_holds(key);
@@ -128,15 +129,16 @@ impl Library {
 
     /// Holds of the key that are open and that the library made.
     fn open_holds(&self, key: &[u8]) -> Vec<Vec<u8>> {
-        let mut holds = self.process.server().open_holds(key);
+        let mut holds = self.process.servers().open_holds(key);
         holds.retain(|id| !id.starts_with(OTHER));
         holds
     }
 
-    /// Whether nothing has gone wrong since then, and the process has run.
-    fn is_calm_since(&self, moment: Moment) -> bool {
-        let now = self.process.moment();
-        now.closed_for == moment.closed_for && self.process.checks().is_calm_since(moment.millis)
+    /// Whether no fault has occurred since then, and the process has run.
+    fn is_calm_since(&self, key: &[u8], moment: Moment) -> bool {
+        let (now, process) = (self.process.moment(), self.process.numbers().0);
+        now.closed_for == moment.closed_for
+            && self.process.checks().is_calm_since(process, key, moment.millis)
     }
 
     fn check_wait(

@@ -11,7 +11,7 @@ use sluicegate_core::{PreparedPolicy, Timestamp};
 use sluicegate_redis::script::{Arguments, Plan as ScriptPlan, TEST_PREFIX};
 use sluicegate_testing::{Engine, Server, size};
 
-use super::{Brand, Policies, RedisModel, ScriptOperation, calendars};
+use super::{Brand, Policies, RedisModel, ScriptOperation, calendars, session::Session};
 use crate::{
     check::Checks,
     event_log::{EventLog, Output},
@@ -29,6 +29,7 @@ const BATCH: usize = 100;
 struct Both {
     stream: TcpStream,
     model: Arc<RedisModel>,
+    session: Session,
     /// Commands to be sent, and what the model replied to each.
     commands: Vec<Vec<Vec<u8>>>,
     replies: Vec<Vec<u8>>,
@@ -41,7 +42,7 @@ impl Both {
         let log = Arc::new(EventLog::new(time, Output::Nothing));
         let checks = Arc::new(Checks::new(time, 1, 0, 15, std::iter::empty()));
         let clock = HostClock::new(time, &Random::new(0, "server"));
-        let model = RedisModel::new(brand, clock, policies, log, checks);
+        let model = RedisModel::new(brand, clock, Arc::new(policies), log, checks);
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         // The reply names the version: it is read to its end, which is known by the one to the PING.
@@ -52,12 +53,13 @@ impl Both {
             let count = stream.read(&mut bytes).unwrap();
             read.extend_from_slice(&bytes[..count]);
         }
-        Self { stream, model, commands: Vec::new(), replies: Vec::new(), sent: 0 }
+        let session = model.new_session(0);
+        Self { stream, model, session, commands: Vec::new(), replies: Vec::new(), sent: 0 }
     }
 
     fn send(&mut self, command: &[&[u8]]) {
         let mut reply = Vec::new();
-        self.model.run(0, command, &mut reply);
+        self.model.run(&self.session, command, &mut reply);
         self.commands.push(command.iter().map(|it| it.to_vec()).collect());
         self.replies.push(reply);
         if self.commands.len() == BATCH {

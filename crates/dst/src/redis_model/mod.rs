@@ -1,20 +1,28 @@
-//! A model of a Redis server: strings with expiry, the effects of our scripts, and what goes wrong with servers.
+//! A model of Redis servers, one or a cluster: strings with expiry, the effects of our scripts, and what goes wrong with
+//! servers.
 //!
 //! Each value has a shadow: the state of the oracle for its key. It is copied, kept and lost with the value. Whatever a
 //! script decides, the oracle decides as well, and both must agree.
 
 mod calendars;
+mod cluster;
 #[cfg(test)]
 mod compared;
+mod failover;
 mod multi_key;
 mod multi_key_call;
 mod script;
+mod serve;
 mod server;
+mod servers;
 mod session;
+mod slots;
+mod slow_script;
 
 pub(crate) use self::{
     multi_key_call::MultiKeyCall,
     script::{Policies, ScriptCall, ScriptOperation},
+    serve::serve,
     server::{Brand, RedisModel},
-    session::serve,
+    servers::Servers,
 };

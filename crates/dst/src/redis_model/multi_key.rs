@@ -76,6 +76,7 @@ impl RedisModel {
         {
             if is_written && let Some(entry) = &value.entry {
                 value.expires = (now + entry.lifetime(now)).as_micros().div_ceil(1000);
+                value.has_moved = false;
             }
             state.put(at, take.key, value, is_written.then_some(before));
         }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::{
     calendars,
     script::{Policies, ReceivedCall, ScriptCall, ScriptOperation, ScriptReply},
+    slow_script::SlowScript,
 };
 use crate::{
     check::Checks,
@@ -33,12 +34,26 @@ pub(crate) enum Brand {
     Valkey,
 }
 
+impl Brand {
+    /// The error while a script runs for too long.
+    pub(super) const fn busy(self) -> &'static str {
+        match self {
+            Self::Redis => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
+            Self::Valkey => {
+                "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
+        }
+    }
+}
+
 /// A server.
 #[derive(Debug)]
 pub(crate) struct RedisModel {
     pub(super) brand: Brand,
     pub(crate) clock: HostClock,
-    pub(super) policies: Policies,
+    pub(super) policies: Arc<Policies>,
     pub(super) log: Arc<EventLog>,
     pub(super) checks: Arc<Checks>,
     pub(super) state: Mutex<ServerState>,
@@ -52,9 +67,14 @@ pub(super) struct ServerState {
     changes: VecDeque<Change>,
     /// Counts starts. Connections of an earlier one are dead.
     pub(super) start: u64,
+    /// Connections so far.
+    pub(super) sessions: u64,
     /// Does not run before these times, does not exist, accepts no writes, or has no memory.
-    pub(super) paused_until: Instant,
+    paused_until: Instant,
     down_until: Instant,
+    down_since: Instant,
+    /// A script that is to run for long, or does.
+    slow: Option<SlowScript>,
     read_only_until: Instant,
     full_until: Instant,
 }
@@ -66,6 +86,8 @@ pub(super) struct StoredValue {
     /// When the server deletes the entry, in milliseconds.
     pub(super) expires: u64,
     pub(super) shadow: OracleSubject,
+    /// Whether another server set the end.
+    pub(super) has_moved: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +108,7 @@ impl RedisModel {
     pub(crate) fn new(
         brand: Brand,
         clock: HostClock,
-        policies: Policies,
+        policies: Arc<Policies>,
         log: Arc<EventLog>,
         checks: Arc<Checks>,
     ) -> Arc<Self> {
@@ -96,8 +118,11 @@ impl RedisModel {
             scripts: BTreeSet::new(),
             changes: VecDeque::new(),
             start: 0,
+            sessions: 0,
             paused_until: now,
             down_until: now,
+            down_since: now,
+            slow: None,
             read_only_until: now,
             full_until: now,
         };
@@ -118,21 +143,25 @@ impl RedisModel {
     pub(crate) fn restart(&self, span: Duration, lost: Duration) {
         let mut state = self.state.lock();
         state.start += 1;
-        state.down_until = Instant::now() + span;
+        if Instant::now() >= state.down_until {
+            state.down_since = Instant::now();
+        }
+        state.down_until = state.down_until.max(Instant::now() + span);
         state.scripts.clear();
+        state.slow = None;
         drop(state);
-        self.lose(lost);
+        self.lose(Instant::now().checked_sub(lost));
     }
 
     /// A replica takes over, which has the same address and the scripts, but not the writes of the last `lost`.
     pub(crate) fn fail_over(&self, lost: Duration) {
         self.state.lock().start += 1;
-        self.lose(lost);
+        self.lose(Instant::now().checked_sub(lost));
     }
 
-    fn lose(&self, lost: Duration) {
+    /// Loses the writes since then.
+    fn lose(&self, since: Option<Instant>) {
         let mut state = self.state.lock();
-        let since = Instant::now().checked_sub(lost);
         while let Some(change) = state.changes.pop_back() {
             if since.is_some_and(|since| change.at < since) {
                 state.changes.push_back(change);
@@ -148,13 +177,91 @@ impl RedisModel {
 
     /// Sets the clock. Keys that had expired by then stay deleted.
     pub(crate) fn step_clock(&self, millis: i64) {
+        self.delete_expired();
+        self.clock.step(millis);
+    }
+
+    fn delete_expired(&self) {
         let now = self.clock.now().as_micros() / 1000;
         for value in self.state.lock().values.values_mut() {
             if value.entry.is_none() || now >= value.expires {
                 *value = StoredValue::default();
             }
         }
-        self.clock.step(millis);
+    }
+
+    /// A replica gets all values, but not the writes since then, and becomes the primary. Keys that had expired stay deleted.
+    pub(super) fn hand_over(&self, replica: &Self, since: Option<Instant>) {
+        self.lose(since);
+        self.delete_expired();
+        let mut state = self.state.lock();
+        let (values, changes) = (mem::take(&mut state.values), mem::take(&mut state.changes));
+        drop(state);
+        let mut state = replica.state.lock();
+        (state.values, state.changes) = (values, changes);
+    }
+
+    /// Moves a key to another server, if there is one, as `MIGRATE` does: its time to live is kept, not its end.
+    pub(super) fn move_key(&self, target: &Self, key: &[u8]) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.changes.retain(|change| change.key != key);
+        let Some(mut value) = state.values.remove(key).map(|it| it.live(now)) else { return false };
+        drop(state);
+        if value.entry.is_none() {
+            return false;
+        }
+        let left = value.expires - now.as_micros() / 1000;
+        value.expires = target.clock.now().as_micros() / 1000 + left;
+        value.has_moved = true;
+        target.state.lock().put(Instant::now(), key, value, Some(None));
+        true
+    }
+
+    /// Whether there is a value that has not expired.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        let now = self.clock.now().as_micros() / 1000;
+        let state = self.state.lock();
+        state.values.get(key).is_some_and(|it| it.entry.is_some() && now < it.expires)
+    }
+
+    /// For how long it has not existed.
+    pub(super) fn down_for(&self) -> Duration {
+        let (state, now) = (self.state.lock(), Instant::now());
+        if now < state.down_until { now - state.down_since } else { Duration::ZERO }
+    }
+
+    /// Whether it exists, and runs.
+    pub(super) fn runs(&self) -> bool {
+        let (state, now) = (self.state.lock(), Instant::now());
+        now >= state.down_until && now >= state.paused_until
+    }
+
+    /// The next script within a second runs for `span`. After `limit`, if it is not zero, the server is busy.
+    pub(crate) fn slow_script(&self, span: Duration, limit: Duration) {
+        self.state.lock().slow = Some(SlowScript::new(span, limit));
+    }
+
+    /// A script runs in a session.
+    pub(super) fn begin_script(&self, session: u64) {
+        let slow = self.state.lock().slow.as_mut().and_then(|it| it.begin(session));
+        if let Some(span) = slow {
+            self.log.add(format_args!("server: a script takes {span:?}"));
+            self.checks.disturbed(u64::try_from(span.as_millis()).unwrap_or_default());
+        }
+    }
+
+    /// Until when a session waits, because the server is paused or runs a script: before its next command, or (`replies`)
+    /// before its replies.
+    pub(super) fn waits_until(&self, session: u64, replies: bool) -> Instant {
+        let state = self.state.lock();
+        let by_script = state.slow.as_ref().and_then(|it| it.waits_until(session, replies));
+        by_script.map_or(state.paused_until, |until| until.max(state.paused_until))
+    }
+
+    /// Whether commands are refused because a script has been running for too long.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.lock().slow.as_ref().is_some_and(SlowScript::is_busy)
     }
 
     pub(crate) fn flush_scripts(&self) {
@@ -183,6 +290,10 @@ impl RedisModel {
         let mut value = before.clone().unwrap_or_default();
         if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
             value.entry = None;
+            // A key that has moved ends when it would have by the clock of the other server.
+            if mem::take(&mut value.has_moved) {
+                value.shadow = OracleSubject::default();
+            }
             // The oracle decides alike with the state and without it; if the clock is set back, only without it.
             let kept = decide(&mut mem::take(&mut value.shadow), call, now);
             let fresh = decide(&mut OracleSubject::default(), call, now);
@@ -218,6 +329,7 @@ impl RedisModel {
             let ends = (now + entry.lifetime(now)).as_micros().div_ceil(1000);
             // Keys of tests live for an hour at least, whatever the time.
             value.expires = if received.at.is_some() { u64::MAX } else { ends };
+            value.has_moved = false;
         }
         state.put(Instant::now(), key, value, is_write.then_some(before));
         drop(state);
@@ -243,7 +355,6 @@ impl RedisModel {
         }
     }
 
-    /// The oracle's decision now. Nothing changes.
     /// The ids of the open holds of a key.
     pub(crate) fn open_holds(&self, key: &[u8]) -> Vec<Vec<u8>> {
         let (state, now) = (self.state.lock(), self.clock.now());
@@ -251,10 +362,11 @@ impl RedisModel {
         entry.map(|it| it.holds(now).map(|hold| hold.id.to_vec()).collect()).unwrap_or_default()
     }
 
+    /// The oracle's decision now. Nothing changes.
     pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
-        let state = self.state.lock();
-        let mut shadow = state.values.get(key).cloned().unwrap_or_default().shadow;
-        decide(&mut shadow, call, self.clock.now())
+        let (state, now) = (self.state.lock(), self.clock.now());
+        let mut value = state.values.get(key).cloned().unwrap_or_default().live(now);
+        decide(&mut value.shadow, call, now)
     }
 }
 

@@ -1,61 +1,43 @@
-//! A connection to the server: commands in, replies out.
-
-use std::sync::Arc;
+//! A connection to a server, and what its commands do.
 
 use anyhow::Context as _;
 use sha1::{Digest as _, Sha1};
 use sluicegate_core::Timestamp;
 use sluicegate_redis::script::TEST_PREFIX;
-use sluicegate_resp::{Arguments, Parser, Version, Writer};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{Instant, sleep_until},
-};
+use sluicegate_resp::{Version, Writer};
 
 use super::{
     multi_key::MultiKeyReply,
     script::{ScriptReply, number},
     server::{Brand, RedisModel},
 };
-use crate::network::Stream;
 
-/// Serves a connection of `process`, until it ends.
-pub(crate) async fn serve(server: Arc<RedisModel>, process: usize, mut stream: Stream) {
-    let start = server.state.lock().start;
-    let (mut unread, mut parser) = (Vec::new(), Parser::default());
-    loop {
-        let (mut out, mut received) = (Vec::new(), std::mem::take(&mut unread));
-        let mut rest = &mut received[..];
-        let mut arguments = Arguments::new();
-        while let Ok(true) = parser.parse(&mut rest, &mut arguments) {
-            // A paused server runs nothing; what has arrived is run when it continues.
-            loop {
-                let until = server.state.lock().paused_until;
-                if Instant::now() >= until {
-                    break;
-                }
-                sleep_until(until).await;
-            }
-            if server.state.lock().start != start || !server.is_up() {
-                return stream.reset();
-            }
-            server.run(process, &arguments, &mut out);
-        }
-        unread = rest.to_vec();
-        if stream.write_all(&out).await.is_err() {
-            return;
-        }
-        if !matches!(stream.read_buf(&mut unread).await, Ok(1..)) {
-            return;
-        }
-    }
+/// A connection of a process.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) process: usize,
+    /// Its number among all connections of the server.
+    pub(super) number: u64,
+    /// Whether the next command may be on a key that the server only gets.
+    pub(super) is_asking: bool,
 }
 
 impl RedisModel {
+    /// The state of a new connection.
+    pub(super) fn new_session(&self, process: usize) -> Session {
+        let mut state = self.state.lock();
+        state.sessions += 1;
+        Session { process, number: state.sessions, is_asking: false }
+    }
+
     /// Runs a command, and writes its reply.
-    pub(super) fn run(&self, process: usize, arguments: &[&[u8]], out: &mut Vec<u8>) {
+    pub(super) fn run(&self, session: &Session, arguments: &[&[u8]], out: &mut Vec<u8>) {
         let mut writer = Writer::new(out, Version::Resp3);
+        let process = session.process;
         let Some((&name, rest)) = arguments.split_first() else { return };
+        if name != b"HELLO" && self.is_busy() {
+            return writer.error(self.brand.busy());
+        }
         match (name, rest) {
             (b"HELLO", _) => {
                 writer.map(2);
@@ -84,10 +66,12 @@ impl RedisModel {
             (b"EVAL", [text, rest @ ..]) => {
                 let sha1 = format!("{:x}", Sha1::digest(text));
                 self.state.lock().scripts.insert(sha1);
+                self.begin_script(session.number);
                 self.run_script(process, rest, &mut writer);
             }
             (b"EVALSHA", [sha1, rest @ ..]) => {
                 if self.state.lock().scripts.contains(&*String::from_utf8_lossy(sha1)) {
+                    self.begin_script(session.number);
                     self.run_script(process, rest, &mut writer);
                 } else {
                     writer.error(match self.brand {
@@ -106,6 +90,10 @@ impl RedisModel {
 
     /// Runs a script with its number of keys, keys and arguments.
     fn run_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
+        // A probe of a node of a cluster, which has no key.
+        if let [b"0", _] = arguments {
+            return writer.null();
+        }
         let [b"1", key, arguments @ ..] = arguments else {
             return self.run_multi_key_script(process, arguments, writer);
         };

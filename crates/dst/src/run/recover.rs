@@ -6,7 +6,10 @@ use sluicegate_core::{Gcra, Operation, Outcome, Retry, Source};
 use tokio::time::{sleep, sleep_until};
 
 use super::world::{Key, World};
-use crate::{library::Library, plan::Request};
+use crate::{
+    library::Library,
+    plan::{Action, Request, Step},
+};
 
 /// The time after which unused leases have been returned: twice their lifetime.
 const LEASES_RETURNED: Duration = Duration::from_secs(2);
@@ -15,6 +18,9 @@ const LEASES_RETURNED: Duration = Duration::from_secs(2);
 const IDLE: u64 = 5_000;
 /// Milliseconds within which shapers release all that they have: twice what the slowest rate needs for all processes.
 const RELEASED: u64 = 400_000;
+
+/// Connections that an idle process sets up one after the other.
+const CONNECTIONS: usize = 2;
 
 /// One in so many seeds checks how much of the rate of a leased key is used.
 const UTILISATION: u64 = 8;
@@ -30,14 +36,22 @@ const LEAST_BURST: Duration = Duration::from_millis(200);
 impl World<'_> {
     /// After the last fault everything works again, and whoever comes back when a denial says so is allowed.
     pub(super) async fn recover(&mut self) {
-        sleep_until(self.time.at(self.checks.recovered_at())).await;
+        let ends = |step: &Step| match step.action {
+            Action::NodeFault { span, .. } => step.at + span,
+            _ => 0,
+        };
+        let settled = self.plan.steps.iter().map(ends).max().unwrap_or_default();
+        sleep_until(self.time.at(self.checks.recovered_at().max(settled))).await;
+        while self.servers.is_migrating() {
+            sleep(POLL).await;
+        }
         // All processes use the same policies by now, and leases under others have been returned.
         self.keys.iter_mut().for_each(|key| key.used.fill(0));
         let idle_by = self.time.millis() + IDLE;
-        while !self.libraries.iter().all(Library::is_idle) && self.time.millis() < idle_by {
+        while !self.all_libraries().all(Library::is_idle) && self.time.millis() < idle_by {
             sleep(Duration::from_millis(100)).await;
         }
-        if !self.libraries.iter().all(Library::is_idle) {
+        if !self.all_libraries().all(Library::is_idle) {
             self.checks.violation(format_args!("liveness: a request of the library does not end"));
         }
         sleep(LEASES_RETURNED).await;
@@ -47,10 +61,18 @@ impl World<'_> {
                 self.checks.violation(format_args!("liveness: {open} requests without an answer"));
             }
             for key in &self.keys {
-                let answer = process.ask(&key.request(index, Request::Peek(1))).await;
-                if !answer.is_ok_and(|answer| answer.source == Source::Store) {
-                    let name = key.name.escape_ascii();
+                let name = key.name.escape_ascii();
+                if !self.has_answer(index, key).await {
                     let what = format_args!("liveness: process {index} has no answer for {name}");
+                    self.checks.violation(what);
+                }
+                // By now it knows the node of the slot.
+                let redirects = self.servers.redirects();
+                if self.servers.is_cluster() && !self.has_answer(index, key).await
+                    || self.servers.redirects() != redirects
+                {
+                    let what =
+                        format_args!("liveness: process {index} asks another node for {name}");
                     self.checks.violation(what);
                 }
                 let is_leased = key.policies[0].settings().lease > 1;
@@ -58,11 +80,15 @@ impl World<'_> {
                 if is_leased
                     && process.ask(&take).await.is_ok_and(|answer| answer.source == Source::Lease)
                 {
-                    let name = key.name.escape_ascii();
                     self.checks.violation(format_args!(
                         "liveness: process {index} has a lease of {name} that no request used for {LEASES_RETURNED:?}"
                     ));
                 }
+            }
+            let open = process.open_breakers();
+            if !open.is_empty() {
+                let what = format_args!("liveness: process {index}: breakers of {open:?} are open");
+                self.checks.violation(what);
             }
             if let Some(why) = process.unavailable() {
                 self.checks.violation(format_args!("liveness: process {index}: {why}"));
@@ -75,12 +101,33 @@ impl World<'_> {
         self.check_utilisation().await;
     }
 
+    fn all_libraries(&self) -> impl Iterator<Item = &Library> {
+        self.libraries.iter().chain(&self.closing_libraries)
+    }
+
+    /// Whether a process gets an answer of the store. A process that was idle may first have to set up its connections to the
+    /// nodes of a cluster: to one for the map, and to that with the key.
+    async fn has_answer(&self, index: usize, key: &Key) -> bool {
+        let process = &self.processes[index];
+        for _ in 0..=CONNECTIONS {
+            let sent = self.time.millis();
+            let answer = process.ask(&key.request(index, Request::Peek(1))).await;
+            if answer.is_ok_and(|answer| answer.source == Source::Store) {
+                return true;
+            }
+            if !self.checks.is_connecting(index, sent) {
+                return false;
+            }
+        }
+        false
+    }
+
     /// Holds of permits are settled, and shapers release what they have.
     async fn check_libraries(&self) {
         for library in &self.libraries {
             library.check_permits(self.checks.recovered_at());
         }
-        let unreleased = || self.libraries.iter().map(Library::unreleased).sum::<usize>();
+        let unreleased = || self.all_libraries().map(Library::unreleased).sum::<usize>();
         let end = self.time.millis() + RELEASED;
         while unreleased() > 0 && self.time.millis() < end {
             sleep(Duration::from_millis(100)).await;
@@ -105,7 +152,7 @@ impl World<'_> {
                 return;
             }
             // A state from before the clock was set back lasts longer than the denial says.
-            let is_held = self.checks.is_held();
+            let is_held = self.checks.is_held(&key.name);
             // Clocks differ by up to 400 parts per million.
             sleep(after + after / 1000 + Duration::from_millis(3)).await;
             // A denial from the cache does not know what was charged since.
@@ -113,7 +160,7 @@ impl World<'_> {
                 continue;
             }
             let Ok(again) = process.ask(&take).await else { return };
-            if !again.allowed() && !is_held && !self.checks.is_held() {
+            if !again.allowed() && !is_held && !self.checks.is_held(&key.name) {
                 self.checks.violation(format_args!(
                     "honesty: key {} is denied again after {after:?}: {again:?}",
                     key.name.escape_ascii()
@@ -133,7 +180,7 @@ impl World<'_> {
         let units = held * PARTS;
         let span = time_of(limit, units);
         let suits = span <= MOST && time_of(limit, limit.burst().into()) >= LEAST_BURST;
-        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held() {
+        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held(&key.name) {
             return;
         }
         // First, what is there.

@@ -15,7 +15,7 @@ use crate::{
     plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process, TakeOfKey},
     random::Random,
-    redis_model::{Brand, Policies, RedisModel},
+    redis_model::{Brand, Policies, RedisModel, Servers},
     time::{HostClock, VirtualTime},
 };
 
@@ -35,11 +35,14 @@ pub(super) struct World<'a> {
     pub(super) time: VirtualTime,
     pub(super) log: Arc<EventLog>,
     pub(super) checks: Arc<Checks>,
-    pub(super) server: Arc<RedisModel>,
-    pub(super) links: Vec<Arc<Link>>,
+    pub(super) servers: Arc<Servers>,
+    /// From each process to each server.
+    pub(super) links: Vec<Vec<Arc<Link>>>,
     pub(super) processes: Vec<Process>,
     /// What each process uses of the library.
     pub(super) libraries: Vec<Library>,
+    /// Those of processes that have returned their leases. Their shapers go on.
+    pub(super) closing_libraries: Vec<Library>,
     pub(super) keys: Vec<Key>,
     /// Processes that return their leases, and then end.
     pub(super) closing: Vec<Process>,
@@ -75,17 +78,14 @@ impl<'a> World<'a> {
             for policy in &prepared {
                 policies.add(policy.policy())?;
             }
-            let (name, used) = (format!("key{index}").into_bytes(), vec![0; plan.processes]);
+            let (name, used) = (name_of(plan, index), vec![0; plan.processes]);
             keys.push(Key { name, policies: prepared, used });
         }
         let known = keys.iter().map(|key| (key.name.clone(), key.policies.clone()));
         let checks = Checks::new(time, plan.processes, plan.denial_cache, DEADLINE, known);
         let checks = Arc::new(checks);
-        let clock = HostClock::new(time, &Random::new(plan.seed, "server"));
-        let brand = if plan.seed.is_multiple_of(2) { Brand::Redis } else { Brand::Valkey };
-        let server = RedisModel::new(brand, clock, policies, Arc::clone(&log), Arc::clone(&checks));
-        let link = |index| Link::new(Random::new(plan.seed, &format!("link {index}")));
-        let links = (0..plan.processes).map(link).collect();
+        let servers = servers(plan, time, policies, (&log, &checks), &keys);
+        let links = (0..plan.processes).map(|index| links(plan, index)).collect();
         HoldId::seed(Random::new(plan.seed, "holds").next());
         let (processes, libraries) = (Vec::new(), Vec::new());
         let mut world = Self {
@@ -93,10 +93,11 @@ impl<'a> World<'a> {
             time,
             log,
             checks,
-            server,
+            servers,
             links,
             processes,
             libraries,
+            closing_libraries: Vec::new(),
             keys,
             closing: Vec::new(),
             starts: 0,
@@ -114,12 +115,11 @@ impl<'a> World<'a> {
         let random = Random::new(self.plan.seed, &format!("process {}", self.starts));
         let denial_cache = Duration::from_millis(self.plan.denial_cache);
         let both = (&self.log, &self.checks);
-        let link = &self.links[index];
         Process::start(
             (index, self.starts, self.time),
             random,
-            link,
-            &self.server,
+            &self.links[index],
+            &self.servers,
             both,
             denial_cache,
         )
@@ -170,6 +170,13 @@ impl<'a> World<'a> {
                 }
                 self.inject(kind, process, span, amount)?;
             }
+            &Action::NodeFault { node, kind, span, amount } => {
+                // A replica that takes over leads clients to itself.
+                if kind.disturbs() && kind != FaultKind::FailOver {
+                    self.checks.disturbed(span);
+                }
+                self.inject_at(node, kind, process, span, amount);
+            }
         }
         Ok(())
     }
@@ -181,36 +188,7 @@ impl<'a> World<'a> {
         millis: u64,
         amount: i64,
     ) -> Result<()> {
-        let span = Duration::from_millis(millis);
-        let by = Duration::from_millis(amount.unsigned_abs());
-        let link = &self.links[process];
         match kind {
-            FaultKind::CutRequests => link.block(Direction::Request, span),
-            FaultKind::CutReplies => link.block(Direction::Reply, span),
-            FaultKind::Cut => {
-                link.block(Direction::Request, span);
-                link.block(Direction::Reply, span);
-            }
-            FaultKind::ResetLink => link.reset(),
-            FaultKind::LoseLink => link.lose(),
-            FaultKind::SlowLink => link.slow_down(by, span),
-            FaultKind::PauseServer => self.server.pause(span),
-            FaultKind::RestartServer => {
-                self.server.restart(span, by);
-                self.links.iter().for_each(|link| link.reset());
-            }
-            FaultKind::FailOver => {
-                self.server.fail_over(by);
-                self.links.iter().for_each(|link| link.reset());
-            }
-            FaultKind::FlushScripts => self.server.flush_scripts(),
-            FaultKind::ReadOnly => self.server.refuse_writes(span),
-            FaultKind::OutOfMemory => self.server.exhaust_memory(span),
-            FaultKind::StepClock => {
-                let from = self.server.clock.now();
-                self.server.step_clock(amount);
-                self.checks.clock_stepped(from, self.server.clock.now());
-            }
             FaultKind::PauseProcess => {
                 self.checks.paused(process, millis);
                 self.processes[process].pause(millis);
@@ -223,10 +201,66 @@ impl<'a> World<'a> {
             FaultKind::CloseProcess => {
                 self.processes[process].close();
                 let next = self.start(process)?;
-                self.libraries[process] = Library::new(&next);
+                let library = mem::replace(&mut self.libraries[process], Library::new(&next));
+                self.closing_libraries.push(library);
                 self.closing.push(mem::replace(&mut self.processes[process], next));
             }
-            FaultKind::Save
+            // All servers fail over at the same time, or step their clocks by as much.
+            FaultKind::FailOver => {
+                self.servers.fail_over_all(Duration::from_millis(amount.unsigned_abs()));
+                if !self.servers.is_cluster() {
+                    self.links.iter().flatten().for_each(|link| link.reset());
+                }
+            }
+            _ => {
+                for node in 0..self.servers.nodes().count() {
+                    self.inject_at(node, kind, process, millis, amount);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Something goes wrong with a node, or between it and a process.
+    fn inject_at(&self, node: usize, kind: FaultKind, process: usize, millis: u64, amount: i64) {
+        let span = Duration::from_millis(millis);
+        let by = Duration::from_millis(amount.unsigned_abs());
+        let (link, server) = (&self.links[process][node], self.servers.node(node));
+        let reset_links = || self.links.iter().for_each(|links| links[node].reset());
+        match kind {
+            FaultKind::CutRequests => link.block(Direction::Request, span),
+            FaultKind::CutReplies => link.block(Direction::Reply, span),
+            FaultKind::Cut => {
+                link.block(Direction::Request, span);
+                link.block(Direction::Reply, span);
+            }
+            FaultKind::ResetLink => link.reset(),
+            FaultKind::LoseLink => link.lose(),
+            FaultKind::SlowLink => link.slow_down(by, span),
+            FaultKind::PauseServer => server.pause(span),
+            FaultKind::RestartServer => {
+                self.servers.restart(node, span, by);
+                reset_links();
+            }
+            FaultKind::FailOver => self.servers.fail_over(node, by),
+            FaultKind::LosePrimary => {
+                let primary = self.servers.lose_primary(node, span, by);
+                self.links.iter().for_each(|links| links[primary].reset());
+            }
+            FaultKind::MigrateSlot => {
+                let key = usize::try_from(amount).unwrap_or_default();
+                self.servers.migrate(key, node, span);
+            }
+            FaultKind::StaleMap => self.servers.freeze_map(node, span),
+            FaultKind::SlowScript => server.slow_script(span, by),
+            FaultKind::FlushScripts => server.flush_scripts(),
+            FaultKind::ReadOnly => server.refuse_writes(span),
+            FaultKind::OutOfMemory => server.exhaust_memory(span),
+            FaultKind::StepClock => self.servers.step_clock(node, amount),
+            FaultKind::PauseProcess
+            | FaultKind::RestartProcess
+            | FaultKind::CloseProcess
+            | FaultKind::Save
             | FaultKind::FillDisk
             | FaultKind::FailDisk
             | FaultKind::FailPower
@@ -234,6 +268,45 @@ impl<'a> World<'a> {
             | FaultKind::Stop
             | FaultKind::Damage => {}
         }
-        Ok(())
+    }
+}
+
+/// The name of a key.
+fn name_of(plan: &Plan, index: usize) -> Vec<u8> {
+    let tags = plan.cluster.map_or(0, |it| it.tags);
+    let tag = index.checked_rem(tags).map(|tag| format!("{{tag{tag}}}")).unwrap_or_default();
+    format!("{tag}key{index}").into_bytes()
+}
+
+/// The servers of a plan.
+fn servers(
+    plan: &Plan,
+    time: VirtualTime,
+    policies: Policies,
+    (log, checks): (&Arc<EventLog>, &Arc<Checks>),
+    keys: &[Key],
+) -> Arc<Servers> {
+    let keys = keys.iter().map(|key| key.name.clone()).collect();
+    let brand = if plan.seed.is_multiple_of(2) { Brand::Redis } else { Brand::Valkey };
+    let policies = Arc::new(policies);
+    let model = |clock| {
+        RedisModel::new(brand, clock, Arc::clone(&policies), Arc::clone(log), Arc::clone(checks))
+    };
+    let random = Random::new(plan.seed, "server");
+    let Some(cluster) = plan.cluster else {
+        return Servers::single(model(HostClock::new(time, &random)), keys);
+    };
+    let clocks = HostClock::of_cluster(time, &random, cluster.nodes());
+    Servers::cluster(clocks.into_iter().map(model).collect(), cluster.needs_all, keys)
+}
+
+/// The links of a process.
+fn links(plan: &Plan, process: usize) -> Vec<Arc<Link>> {
+    let link = |purpose: String| Link::new(Random::new(plan.seed, &purpose));
+    match plan.cluster {
+        None => vec![link(format!("link {process}"))],
+        Some(cluster) => {
+            (0..cluster.nodes()).map(|node| link(format!("link {process} {node}"))).collect()
+        }
     }
 }

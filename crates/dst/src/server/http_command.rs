@@ -32,9 +32,7 @@ fn request(command: &Command, policies: &[String]) -> (&'static str, Map<String,
             one(*request, set)
         }
         Command::All { operation, takes } => {
-            let take = |&(key, cost): &(usize, u32)| {
-                json!({"key": key_name(key), "policy": policies[key], "cost": cost})
-            };
+            let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policies[key], "cost": cost});
             set("takes", takes.iter().map(take).collect());
             if let Together::Hold(id, ttl) = operation {
                 set("id", json!(format!("hold{id}")));

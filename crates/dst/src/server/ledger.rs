@@ -266,7 +266,8 @@ impl Ledger {
             Request::Reset => *reply == Reply::Reset,
             _ => reply.agrees(&expected),
         };
-        let is_query = matches!(request, Request::Peek(_) | Request::Settle(..) | Request::Renew(..));
+        let is_query =
+            matches!(request, Request::Peek(_) | Request::Settle(..) | Request::Renew(..));
         self.check_head(received, expected.as_ref().ok(), is_query);
         if !is_right {
             self.violate(format_args!(

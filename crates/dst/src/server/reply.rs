@@ -36,10 +36,7 @@ pub(super) struct Received {
 impl Reply {
     /// Whether it allows something.
     pub(super) const fn is_allowed(&self) -> bool {
-        matches!(
-            self,
-            Self::Decision([1, ..]) | Self::Together { decision: [1, ..], .. }
-        )
+        matches!(self, Self::Decision([1, ..]) | Self::Together { decision: [1, ..], .. })
     }
 
     pub(super) const fn is_error(&self) -> bool {
@@ -64,7 +61,8 @@ pub(super) fn first_of(
     match protocol {
         SimulatedProtocol::Resp => {
             let decoded = decode(bytes).map_err(|error| error.to_string())?;
-            Ok(decoded.map(|(value, length)| (Received { reply: of_value(&value), head: None }, length)))
+            Ok(decoded
+                .map(|(value, length)| (Received { reply: of_value(&value), head: None }, length)))
         }
         SimulatedProtocol::Http => http_reply::first_of(bytes),
     }

@@ -138,7 +138,8 @@ impl World {
                 vec![Command::Wait { key, cost, hold, timeout }]
             }
             // `Plan::check` accepts these for others only.
-            Action::Permit(_)
+            Action::NodeFault { .. }
+            | Action::Permit(_)
             | Action::Push { .. }
             | Action::UsePolicy { .. }
             | Action::Flood { .. }

@@ -8,7 +8,11 @@ use super::{
     ledger::{Key, Ledger, Sent},
     reply::Received,
 };
-use crate::{oracle::decide, plan::WaitingHold, redis_model::{ScriptCall, ScriptOperation}};
+use crate::{
+    oracle::decide,
+    plan::WaitingHold,
+    redis_model::{ScriptCall, ScriptOperation},
+};
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
 const TOLERANCE: u64 = 5;

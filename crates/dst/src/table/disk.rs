@@ -9,10 +9,14 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
-use sluicegate_server::simulation::{Disk, LockFile, NewFile, OpenFile, PathKind};
+use sluicegate_server::simulation::{Disk, LockFile, NewFile, OpenFile, PathKind, StateFile};
 
 use crate::random::Random;
+
+/// The path of the state file, and how the names of all files next to it begin.
+pub(super) const STATE_FILE: &str = "/state/table";
 
 /// One in so many writes takes only a part of its bytes.
 const SHORT_WRITES: u64 = 50;
@@ -78,6 +82,12 @@ impl SimulatedDisk {
             power_fails_in: None,
             off: None,
         })))
+    }
+
+    /// Opens the state file of a process that starts.
+    pub(super) fn open_state_file(&self) -> Result<StateFile> {
+        let file = StateFile::open(Arc::new(self.clone()), Path::new(STATE_FILE));
+        file.context("cannot open the state file")
     }
 
     /// The disk has space for so many bytes of the next file.

@@ -10,17 +10,14 @@ use anyhow::{Context as _, Result};
 use sluicegate_conformance::OracleSubject;
 use sluicegate_core::Timestamp;
 use sluicegate_memory::WhenFull;
-use sluicegate_server::simulation::{StateFile, read_state_file};
+use sluicegate_server::simulation::read_state_file;
 
 use super::{
-    disk::{Off, SimulatedDisk},
+    disk::{Off, STATE_FILE},
     flood::Flood,
     world::{TableWorld, empty},
 };
 use crate::plan::{Action, FaultKind, PolicyPlan, TablePlan};
-
-/// Its path, and how the names of all files next to it begin.
-pub(super) const PATH: &str = "/state/table";
 
 /// What happens to the file as the process ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,11 +30,6 @@ pub(super) enum End {
     Damage(i64),
 }
 
-/// Opens the state file, whose disk is in order.
-pub(super) fn open(disk: &SimulatedDisk) -> Result<StateFile> {
-    StateFile::open(Arc::new(disk.clone()), Path::new(PATH)).context("cannot open the state file")
-}
-
 impl TableWorld<'_> {
     /// Writes a snapshot, and takes the next `steps` while it does.
     pub(super) fn save(&mut self, steps: usize) -> Result<()> {
@@ -46,7 +38,7 @@ impl TableWorld<'_> {
         self.is_saving = true;
         self.keys.iter_mut().for_each(|key| key.states.begin_save());
         self.floods.iter_mut().for_each(Flood::begin_save);
-        let before = self.disk.number(Path::new(PATH));
+        let before = self.disk.number(Path::new(STATE_FILE));
         let every = 1 + self.random.below(1 << self.random.below(12));
         let mut left = steps;
         let saved = file.replace(|out| {
@@ -55,7 +47,7 @@ impl TableWorld<'_> {
         });
         self.file = Some(file);
         self.is_saving = false;
-        let is_replaced = self.disk.number(Path::new(PATH)) != before;
+        let is_replaced = self.disk.number(Path::new(STATE_FILE)) != before;
         self.note(format_args!("saved: {saved:?}; {:?}", store.usage()));
         match saved {
             Ok(_) => {
@@ -125,10 +117,10 @@ impl TableWorld<'_> {
         if let End::Damage(cut) = end {
             self.damage(cut);
         }
-        self.file = Some(open(&self.disk)?);
-        let found = self.disk.number(Path::new(PATH));
+        self.file = Some(self.disk.open_state_file()?);
+        let found = self.disk.number(Path::new(STATE_FILE));
         let is_damaged = found.is_some() && found == self.damaged;
-        let loaded = read_state_file(&self.disk, Path::new(PATH), now, max_bytes, when_full)
+        let loaded = read_state_file(&self.disk, Path::new(STATE_FILE), now, max_bytes, when_full)
             .context("cannot read the state file")?;
         if loaded.is_some() && is_damaged {
             self.violate(format_args!("exactness: a damaged file was read"));
@@ -164,8 +156,8 @@ impl TableWorld<'_> {
 
     /// Damages the file, if there is one.
     fn damage(&mut self, cut: i64) {
-        self.damaged = self.disk.number(Path::new(PATH));
-        self.disk.damage(Path::new(PATH), |bytes| match usize::try_from(cut) {
+        self.damaged = self.disk.number(Path::new(STATE_FILE));
+        self.disk.damage(Path::new(STATE_FILE), |bytes| match usize::try_from(cut) {
             Ok(cut @ 1..) => bytes.truncate(bytes.len().saturating_sub(cut)),
             _ => {
                 let index = self.random.index(bytes.len());

@@ -17,7 +17,7 @@ pub(super) struct Flood {
     pub(super) at: Timestamp,
     /// Whether the table had space for each of them.
     pub(super) stored: Vec<bool>,
-    /// Whether what is stored is in the table, the running snapshot, and the last one.
+    /// Whether the key is in the table, the running snapshot, and the last one.
     pub(super) now: Presence,
     pub(super) saving: Presence,
     pub(super) saved: Presence,
@@ -45,7 +45,7 @@ impl Flood {
         }
     }
 
-    /// What a key may hold.
+    /// The possible states of a key.
     pub(super) fn visit(&mut self, index: usize) -> &mut KeyStates {
         let [now, saving, saved] =
             [self.now, self.saving, self.saved].map(|presence| self.states(index, presence));
@@ -85,7 +85,7 @@ impl Flood {
         }
     }
 
-    /// The clock is set back, and what has recovered by `now` may have been deleted already.
+    /// The clock is set back, and keys that have recovered by `now` may have been deleted already.
     pub(super) fn forget_recovered(&mut self, now: Timestamp) {
         let taken = KeyStates::of(self.states_if_stored());
         if taken.may_have_recovered(self.policy.policy(), now) {

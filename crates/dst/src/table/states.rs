@@ -1,4 +1,4 @@
-//! What a key may hold: after a crash, any state that it had while the last snapshot was written.
+//! The possible states of a key: after a crash, any state that it had while the last snapshot was written.
 
 use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Decision, HoldOperation, Operation, Policy, Timestamp};
@@ -42,9 +42,9 @@ impl KeyStates {
         Self { now, saving, saved }
     }
 
-    /// Drops the states in which the oracle does not decide like this, and changes the others. What the oracle decides
-    /// in the first of them, if none remains. If the key `may_be_dropped`, it may be treated as an unused one by
-    /// whatever adds nothing.
+    /// Drops the states in which the oracle does not decide like this, and changes the others. Returns the decision
+    /// of the oracle in the first of them, if none remains. If the key `may_be_dropped`, an operation that adds
+    /// nothing may treat it as an unused one.
     pub(super) fn observe(
         &mut self,
         call: ScriptCall<'_>,
@@ -123,7 +123,7 @@ impl KeyStates {
         self.now.iter().any(|state| is_unused(state, policy, now))
     }
 
-    /// The clock is set back, and what has recovered by `now` may have been deleted already.
+    /// The clock is set back, and keys that have recovered by `now` may have been deleted already.
     pub(super) fn forget_recovered(&mut self, policies: &[&Policy], now: Timestamp) {
         for states in [&mut self.now, &mut self.saving, &mut self.saved] {
             let recovers =
@@ -135,7 +135,7 @@ impl KeyStates {
     }
 }
 
-/// Whether an operation may add to what is in use, so that a dropped key is refused.
+/// Whether an operation may add to the usage, so that a dropped key is rejected.
 const fn adds(operation: ScriptOperation<'_>) -> bool {
     matches!(
         operation,

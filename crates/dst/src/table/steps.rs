@@ -46,6 +46,7 @@ impl TableWorld<'_> {
             // `Plan::check` accepts these for processes only.
             Action::Together(..)
             | Action::Wait { .. }
+            | Action::NodeFault { .. }
             | Action::Permit(_)
             | Action::Push { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,

@@ -8,7 +8,7 @@ use sluicegate_core::{Decision, GcraName, Operation, Outcome, PreparedPolicy, Re
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_server::simulation::StateFile;
 
-use super::{disk::SimulatedDisk, file, flood::Flood, states::KeyStates};
+use super::{disk::SimulatedDisk, flood::Flood, states::KeyStates};
 use crate::{
     event_log::{EventLog, Output},
     oracle::{agree, decide},
@@ -90,7 +90,7 @@ impl<'a> TableWorld<'a> {
             latest: Timestamp::EPOCH,
             table,
             store,
-            file: Some(file::open(&disk)?),
+            file: Some(disk.open_state_file()?),
             damaged: None,
             disk,
             saved_max_bytes: 0,

@@ -114,7 +114,7 @@ fn readings_contain_what_each_server_delivers() {
     ] {
         assert!(paths(target).contains(&"/login".to_owned()), "{target}: {:?}", paths(target));
     }
-    // These are other paths to every common server, but for what a rule's options say.
+    // These are other paths to every common server, unless a rule's options ignore the difference.
     for target in ["/login/", "/LOGIN", "/login;x", "/login/x", "/loginx", "/log%2fin", "/login%20"]
     {
         assert!(!paths(target).contains(&"/login".to_owned()), "{target}: {:?}", paths(target));
@@ -254,7 +254,7 @@ fn whatwg(target: &str) -> Option<String> {
     Some(format!("/{}", segments.join("/")))
 }
 
-/// A canonical path as the bytes that it stands for.
+/// The bytes that a canonical path represents.
 fn meant(path: &str) -> Vec<u8> {
     decoded(path.as_bytes())
 }
@@ -292,7 +292,7 @@ proptest! {
     fn readings_contain_the_reference_of_each_server(target in targets()) {
         let paths = paths(&target);
         let has = |path: &[u8]| paths.iter().any(|it| meant(it) == path);
-        // A path of nginx and Go may hold a slash only as a separator, so that bytes tell all.
+        // A path of nginx and Go may contain a slash only as a separator, so that the bytes are unambiguous.
         if let Some(path) = nginx(&target) {
             prop_assert!(has(&path), "nginx {:?}: {:?} in {:?}", target, path, paths);
         }

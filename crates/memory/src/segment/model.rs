@@ -32,8 +32,8 @@ fn other_seed() -> usize {
 const END: u64 = 7 << 32;
 const ROUNDED: u32 = 30;
 
-/// The state of a key: how many units it has used in that window. Of keys that have used as many, second words are
-/// equal but for the fingerprint.
+/// The state of a key: the units it has used in that window. The second words of keys that have used the same number
+/// are equal but for the fingerprint.
 fn slot(hash: u64, policy: u64, used: u64) -> Slot {
     Slot::simple(hash, policy, state(used))
 }
@@ -68,7 +68,7 @@ impl Model {
         Arc::new(Self { segment, _buckets: buckets })
     }
 
-    /// Takes a unit of what was seen, unless it has changed.
+    /// Takes a unit from the state that was read, unless it has changed.
     fn try_take(seen: &SlotRef<'_>) -> bool {
         !seen.settle() && seen.replace(seen.slot().at(state(taken(seen.slot()) + 1)))
     }
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// What a denial would be answered from.
+    /// The state from which a denial would be answered.
     fn seen(&self, hash: u64, policy: u64) -> Option<Slot> {
         self.bucket_view()
             .peek::<true>(hash, policy)
@@ -253,7 +253,7 @@ fn replace_split_slot_with_equal_state_fails() {
                 put_second_key(&mut locked, index);
             })
         };
-        // A reader that saw the directory before the split looks into the old segment first.
+        // A reader with the directory of before the split reads the old segment first.
         while let Some(seen) = old.bucket_view().peek::<false>(HASH, 1) {
             if Model::try_take(&seen) {
                 break;

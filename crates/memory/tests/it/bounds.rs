@@ -1,5 +1,5 @@
-//! A flood of keys stays within the bound, and gets nobody past a limit. Each test prints its
-//! figures; `cargo xtask soak` runs the full sizes.
+//! A flood of keys stays within the bound, and no client passes a limit by it. Each test prints its figures; `cargo
+//! xtask soak` runs the full sizes.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn store_key_flood_stays_within_bound_and_limits() {
     }
     let usage = store.usage();
     println!(
-        "figure: a flood of {flood} keys into {} MB: {} MB taken, {} keys turned away, {} of 1000 watched keys had all that they may, none more",
+        "figure: a flood of {flood} keys into {} MB: {} MB taken, {} keys rejected, {} of 1000 watched keys got exactly their limit, none more",
         bound >> 20,
         usage.bytes >> 20,
         usage.table_full,
@@ -48,27 +48,27 @@ fn store_full_denies_or_allows_new_keys() {
                 take(&store, &key.to_le_bytes(), &rule, 0);
                 key += 1;
             }
-            let turned = store.usage().table_full;
+            let rejected_keys = store.usage().table_full;
             let mut passed = 0;
             for new in 0..1_000_u64 {
                 passed +=
                     u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &rule, 0));
             }
-            let turned = store.usage().table_full - turned;
+            let rejected_keys = store.usage().table_full - rejected_keys;
             println!(
-                "figure: {text}, full, {when_full:?}: {passed} of 1000 passed, {turned} turned away"
+                "figure: {text}, full, {when_full:?}: {passed} of 1000 passed, {rejected_keys} rejected"
             );
-            assert!(turned > 800);
-            assert_eq!(passed >= turned, passes);
-            // Those that are known are still limited.
+            assert!(rejected_keys > 800);
+            assert_eq!(passed >= rejected_keys, passes);
+            // The keys in the table are still limited.
             assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
-            // A day later there is room again, by the time that each part was looked at.
+            // A day later there is free space again, because every part was swept in between.
             assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
         }
     }
 }
 
-/// A hold of a key that has no room is denied, or allowed and not known; holds that are open are settled.
+/// A hold of a key without space is denied, or allowed and not stored; open holds are settled.
 #[test]
 fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
     let ttl = Some(Duration::from_secs(86_400));
@@ -86,9 +86,9 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
             );
             let (mut key, mut known) = (0_u64, Vec::new());
             while store.usage().table_full < 20_000 {
-                let turned = store.usage().table_full;
+                let rejected_keys = store.usage().table_full;
                 let allowed = apply(&key.to_le_bytes(), hold).allowed();
-                if store.usage().table_full == turned {
+                if store.usage().table_full == rejected_keys {
                     assert!(allowed, "{text}");
                     known.push(key);
                 } else {
@@ -101,7 +101,7 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
                 key += 1;
             }
             let bytes = store.usage().bytes;
-            // Every hold that was opened is there: open once, renewed, settled once.
+            // Every opened hold exists: open once, renewed, settled once.
             for key in &known {
                 let key = &key.to_le_bytes();
                 assert!(apply(key, hold).allowed() && apply(key, renew).allowed(), "{text}");
@@ -109,18 +109,18 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
                 assert!(!apply(key, other).allowed(), "{text}");
                 assert!(apply(key, settle).allowed() && !apply(key, settle).allowed(), "{text}");
             }
-            let (keys, turned) = (known.len(), store.usage().table_full);
+            let (keys, rejected_keys) = (known.len(), store.usage().table_full);
             println!(
-                "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {turned} turned away",
+                "figure: {text}, full, {when_full:?}: {keys} keys with a hold in {} KiB, all settled; {rejected_keys} rejected",
                 bytes >> 10
             );
-            // What was settled made room.
+            // The settled holds have freed space.
             assert!(known.iter().all(|key| apply(&key.to_le_bytes(), hold).allowed()), "{text}");
         }
     }
 }
 
-/// The ledger of one key is counted as it grows, and turned away where it does not fit.
+/// The ledger of one key is counted as it grows, and rejected if it does not fit.
 #[test]
 fn hold_ledger_that_grows_is_counted_and_bounded() {
     let (bound, ttl) = (2 << 20, Some(Duration::from_secs(86_400)));
@@ -140,7 +140,7 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
         let grown = store.usage().bytes - before;
         let each = grown / usize::try_from(holds).unwrap();
         assert!((12 + 64..12 + 64 + 40).contains(&each), "{each} bytes a hold");
-        // Ledgers that do not fit are turned away, and the bound holds.
+        // Ledgers that do not fit are rejected, and the bound holds.
         let (mut keys, mut opened) = (1, vec![holds]);
         while store.usage().table_full == 0 {
             let full = (0..holds).find(|number| {
@@ -203,7 +203,7 @@ fn take_log_of_100000_events_is_counted() {
     }
     let bytes = store.usage().bytes;
     assert!(bytes > 100_000 * 16, "{bytes}");
-    // Logs that do not fit are turned away, and the bound holds.
+    // Logs that do not fit are rejected, and the bound holds.
     for key in 0..4_u8 {
         for event in 0..100_000 {
             take(&store, &[key], &rule, 200_000 + event);
@@ -221,14 +221,14 @@ fn prepare_invented_policies_take_no_memory() {
     let invented = size("SLUICEGATE_POLICIES", 100_000);
     for number in 1..=invented {
         let policy = policy(&format!("gcra:{number}/1s:burst=1"));
-        // Each is asked once, some seconds after the one before.
+        // Each key gets one request, some seconds after the key before.
         let now = at(number * 2_000_000);
         assert!(
             store.apply(&number.to_le_bytes(), &policy, now, Operation::Take(1)).unwrap().allowed()
         );
     }
     let usage = store.usage();
-    println!("figure: {invented} policies, each asked once: {usage:?}");
+    println!("figure: {invented} policies, each used once: {usage:?}");
     assert!(usage.bytes < 32 << 20, "{usage:?}");
 }
 

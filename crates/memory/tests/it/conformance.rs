@@ -82,8 +82,7 @@ fn store_random_histories_decide_as_core() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// Whatever is forgotten, the answers are those of a plain map that keeps all, one by one and
-    /// in batches.
+    /// Although the store drops keys, its answers are those of a plain map that keeps all, one by one and in batches.
     #[test]
     fn store_random_operations_decide_as_map(
         steps in prop::collection::vec((0..40_u8, 0..4_000_000_u64, 0..4_u32, 0..6_u8), 1..300),

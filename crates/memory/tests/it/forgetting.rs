@@ -1,4 +1,4 @@
-//! What has recovered is forgotten, in time, and nothing else is.
+//! Keys that have recovered are dropped, in time, and no others.
 
 use sluicegate_core::Operation;
 use sluicegate_memory::MemoryStore;
@@ -21,7 +21,7 @@ fn reset_returns_whether_state_existed() {
 }
 
 #[test]
-fn nothing_is_kept_of_what_stores_nothing() {
+fn apply_without_effect_stores_no_key() {
     let store = MemoryStore::new();
     let once = policy("fixed-window:1/1s");
     for operation in
@@ -43,8 +43,8 @@ fn with_entry_stored_key_reads_entry() {
     for text in ["gcra:3/1m", "sliding-counter:3/1m"] {
         let rule = store.prepare(&policy(text), at(0));
         assert!(take(&store, text.as_bytes(), &rule, 0));
-        let told = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
-        assert_eq!(told.as_deref(), Some(text));
+        let actual = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
+        assert_eq!(actual.as_deref(), Some(text));
     }
     assert_eq!(store.with_entry(b"other", |_| ()), None);
 }

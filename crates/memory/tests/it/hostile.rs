@@ -1,7 +1,7 @@
-//! Keys that somebody chose to do harm: they cost what others cost.
+//! Keys chosen by an attacker: they cost no more than others.
 //!
-//! Times are printed. What is asserted of them is a ratio of medians with a wide margin: the slowest
-//! of many operations is the machine's doing.
+//! Times are printed. The tests assert only a ratio of medians with a wide margin, because the machine determines the
+//! slowest of many operations.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
-/// What each key may take.
+/// The burst of each key.
 const BURST: u32 = 2;
 
 #[expect(clippy::disallowed_methods, reason = "what an operation costs is measured")]
@@ -38,7 +38,7 @@ fn store() -> (MemoryStore, NumberedPolicy) {
     (store, rule)
 }
 
-/// Uses up every key, in turns, and tells what that took and how many bytes.
+/// Uses up every key, in turn, and returns the times and the number of bytes.
 fn exhaust(keys: &(impl Iterator<Item = Vec<u8>> + Clone)) -> ([u64; 3], usize) {
     let (store, rule) = store();
     let mut times = Vec::new();
@@ -78,10 +78,10 @@ fn keys_that_collide_under_an_unkeyed_hash_cost_what_others_cost() {
     assert!(bytes <= usual_bytes * 2, "{bytes} {usual_bytes}");
 }
 
-/// The attacker sees how long each answer takes, keeps the keys that took longest, and makes more
-/// that are like them, over and over.
+/// The attacker measures the time of each answer, keeps the keys that took longest, and makes more that are similar,
+/// in many generations.
 #[test]
-fn keys_chosen_by_how_long_they_take_lead_nowhere() {
+fn keys_chosen_by_their_time_stay_fast() {
     let count = size("SLUICEGATE_HOSTILE", 100_000);
     let generations = 20;
     let each = usize::try_from(count / generations).unwrap();
@@ -90,8 +90,8 @@ fn keys_chosen_by_how_long_they_take_lead_nowhere() {
     let mut medians = Vec::new();
     let mut last = [0; 3];
     for generation in 0..generations {
-        // First the take of a new key, then denials: the quickest of these is the key's own time,
-        // without what the machine adds.
+        // First the take of a new key, then denials: the quickest of these is the time of the key itself, without
+        // delays of the machine.
         let mut times = Vec::new();
         let mut measured: Vec<_> = keys
             .drain(..)
@@ -109,7 +109,7 @@ fn keys_chosen_by_how_long_they_take_lead_nowhere() {
         let next = (0_u32..).zip(measured.iter().cycle()).take(each);
         keys = next
             .map(|(number, (_, parent))| {
-                // The same but for its end, so that what they share stays.
+                // The same prefix with another end.
                 let start = &parent[..parent.len().min(24)];
                 [start, &[u8::try_from(generation).unwrap()], &number.to_le_bytes()].concat()
             })

@@ -1,4 +1,4 @@
-//! Entries whose last hold has ended: a few stay for the next holds of their keys, and nobody sees them.
+//! Entries whose last hold has ended: a few stay for the next holds of their keys, and no reader sees them.
 
 use sluicegate_core::{HoldOperation, Operation};
 use sluicegate_memory::MemoryStore;

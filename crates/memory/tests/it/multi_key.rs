@@ -66,7 +66,7 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
                             };
                             let allowed = take(&key).allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
-                            // New keys beside them, so that segments split meanwhile.
+                            // New keys beside them, so that segments split at the same time.
                             for other in 0..40_u32 {
                                 let key = [&[9][..], &other.to_le_bytes(), &round.to_le_bytes()];
                                 let _ = take(&key.concat());
@@ -120,8 +120,8 @@ fn take_multi_key_duplicate_key_counts_once() {
     );
 }
 
-/// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
-/// they are asked without it.
+/// If there is no space for one key, nothing is taken from the others; or, with the fallback `allow`, the others are
+/// decided without it.
 #[test]
 fn take_multi_key_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
@@ -136,7 +136,7 @@ fn take_multi_key_full_store_denies_or_allows_all() {
             let _ = ask(&key.to_le_bytes(), Operation::Take(1));
             key += 1;
         }
-        let (mut allowed, mut away) = (0_u32, 0);
+        let (mut allowed, mut denied_takes) = (0_u32, 0);
         for new in 0..200_u64 {
             let new = [b"new", &new.to_le_bytes()[..]].concat();
             let before = store.usage().table_full;
@@ -145,14 +145,14 @@ fn take_multi_key_full_store_denies_or_allows_all() {
             let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(0)).unwrap();
             allowed += u32::from(taken.decision.allowed());
             if store.usage().table_full > before {
-                away += 1;
+                denied_takes += 1;
                 assert_eq!(taken.decision.allowed(), passes);
                 assert!(passes || taken.key == 1);
             }
         }
         let used = 1_000_000 - ask(b"known", Operation::Peek(0)).remaining;
-        println!("figure: full, {when_full:?}: {away} of 200 turned away, {allowed} allowed");
-        assert!(away > 100);
+        println!("figure: full, {when_full:?}: {denied_takes} of 200 denied, {allowed} allowed");
+        assert!(denied_takes > 100);
         assert_eq!(used, 1 + allowed);
     }
 }

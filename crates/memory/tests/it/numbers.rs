@@ -1,5 +1,5 @@
-//! A restart of a full store with more policies than there are numbers for them: the states of some policies are
-//! in slots, those of the others beside the table.
+//! A restart of a full store with more policies than numbers: the states of some policies are in slots, those of the
+//! others in overflow entries.
 
 use sluicegate_core::{Entry, Policy};
 use sluicegate_memory::{MemoryStore, WhenFull};
@@ -10,7 +10,7 @@ use super::{
     size, take,
 };
 
-/// How many policies have a number.
+/// Number of policies that have a number.
 const NUMBERS: u64 = 32_766;
 const HOUR: u64 = 3_600_000_000;
 
@@ -19,7 +19,7 @@ fn windows(hours: u64, index: u64) -> Policy {
     policy(&format!("fixed-window:1/{}us", hours * HOUR + index))
 }
 
-/// Admits new keys under policies from `first` on, one key each, until the table denies 100: how many.
+/// Admits new keys under policies from `first` on, one key each, until the table denies 100; returns their number.
 fn fill(store: &MemoryStore, keys: &mut Vec<u64>, first: u64, now: u64) -> usize {
     let before = keys.len();
     for index in first.. {

@@ -1,4 +1,4 @@
-//! What the process really takes up: the bound is one on memory, not on what the store says of it.
+//! Resident memory of the process: it must stay within the bound, whatever the store counts.
 //!
 //! Each flood runs in a process of its own, so that no other test's memory is counted.
 
@@ -11,20 +11,20 @@ use super::{at, policy, size, take};
 
 const FLOOD: &str = "SLUICEGATE_TEST_FLOOD";
 
-/// What a flood is made of.
+/// The settings of a flood.
 #[derive(Clone, Copy)]
 struct Flood {
     name: &'static str,
     /// The policy of the key with this number.
     policy: fn(u64) -> Policy,
-    /// How often each key is asked for, in turn with so many others.
+    /// How often each key is requested, in turn with `together` others.
     asked: u64,
     together: u64,
-    /// How long each request comes after the one before, in microseconds.
+    /// Microseconds between two requests.
     pace: u64,
-    /// What is charged to each key once all is full.
+    /// Units charged to each key once the table is full.
     charged: u32,
-    /// Whether each request holds a unit under an id of its own, in place of a take.
+    /// Whether each request holds a unit under an id of its own, instead of a take.
     holds: bool,
 }
 
@@ -131,7 +131,7 @@ fn resident() -> [usize; 2] {
     })
 }
 
-/// Floods a store until it has turned away many, or long enough, and tells what it is like then.
+/// Floods a store until it has rejected many keys, or for long enough, and returns its usage.
 fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
     let turn = flood.asked * flood.together;
@@ -179,7 +179,7 @@ fn store_flood_resident_memory_stays_within_bound() {
         let [_, most] = resident();
         let (took, keys) = ((most - before) * 1024, usage.keys.max(1));
         println!(
-            "\nfigure: {name}: {keys} keys of {} B as told and {} B in truth, {} % of the bound",
+            "\nfigure: {name}: {keys} keys of {} B by its own count and {} B resident, {} % of the bound",
             usage.bytes / keys,
             took / keys,
             took * 100 / bound,
@@ -194,9 +194,9 @@ fn store_flood_resident_memory_stays_within_bound() {
             .env(FLOOD, name)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("{}", said.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        println!("{}", printed.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
         let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {said}{complained}");
+        assert!(output.status.success(), "{name}: {printed}{complained}");
     }
 }

@@ -9,8 +9,8 @@ use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 use super::{at, policy, size, take};
 
 const HOUR: u64 = 3_600_000_000;
-/// How full a store is when it is saved: a share of its bound in percent; for a flooded one, how many times the keys
-/// that filled it come after them.
+/// The fill of a store when it is saved: a share of its bound in percent; for a flooded one, the number of additional
+/// floods of as many keys as filled it.
 const FILLS: [(&str, usize, u64); 4] =
     [("50 %", 50, 0), ("96 %", 96, 0), ("100 %", 100, 0), ("flooded", 100, 3)];
 
@@ -29,10 +29,10 @@ pub(super) fn reloaded(
     MemoryStore::load(Cursor::new(bytes), at(now), bound, when_full).unwrap()
 }
 
-/// What keys are asked for.
+/// One kind of key: its policy and its requests.
 struct Kind {
     name: &'static str,
-    /// Policies of keys, in turn; none: each key has one of its own.
+    /// Policies of keys, in turn; if empty, each key has one of its own.
     texts: &'static [&'static str],
 }
 
@@ -97,16 +97,16 @@ fn load_as_much_memory_keeps_every_key() {
         let sizes = [8 << 20, bound()].into_iter().filter(|size| *size <= bound());
         for (bound, (name, share, beyond)) in sizes.flat_map(|size| FILLS.map(|fill| (size, fill)))
         {
-            // These differ by what they hold, not by how full they are.
+            // The fill makes no difference for these kinds.
             if share < 100 && matches!(kind.name, "logs" | "a policy a key") {
                 continue;
             }
             let both = [WhenFull::Deny, WhenFull::Allow];
-            // It says what becomes of keys for which there is no room.
+            // `when_full` only matters if there are keys without space.
             for &when_full in &both[..if beyond > 0 { 2 } else { 1 }] {
                 let subject = Subject::new(MemoryStore::bounded(bound, when_full), kind);
                 let keys = subject.fill(share, beyond);
-                // Twice: what was loaded is as good as what was saved.
+                // Twice: a loaded store must save as well as the first one.
                 let loaded = subject.reloaded(kind, 2000, bound, when_full);
                 let loaded = loaded.reloaded(kind, 3000, bound, when_full);
                 let lost = keys.iter().filter(|key| !has(&loaded.store, **key)).count();
@@ -195,7 +195,7 @@ fn load_less_memory_keeps_keys_limited_for_longest() {
         );
         assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
         assert!(kept[1] < known[1].len());
-        // Once those have recovered that were dropped, new keys find what space is left.
+        // Once the dropped keys have recovered, new keys use the space that is left.
         let rule = loaded.prepare(&policy(short), at(0));
         let mut passed = [0_u64; 2];
         for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {

@@ -167,7 +167,7 @@ fn save_recovered_keys_are_left_out() {
 /// The length of a state file's head: magic, version, the keys of the hash.
 const HEAD: usize = 17 + 1 + 32;
 
-/// Set in the kind of a key whose state was in its slot; older versions do not say that.
+/// Set in the kind of a key whose state was in its slot; older versions do not set it.
 const IN_SLOT: u32 = 1 << 31;
 const SEGMENT: u32 = 0xffff_fffe;
 
@@ -272,7 +272,7 @@ fn load_damaged_file_is_an_error() {
     assert!(load(&bytes).is_err());
 }
 
-/// A file of which every few writes are followed by new keys in the store that is being saved.
+/// A file that inserts new keys into the store that is being saved, after every few writes.
 struct Growing<'a> {
     store: &'a MemoryStore,
     rule: &'a NumberedPolicy,
@@ -300,8 +300,8 @@ impl Write for Growing<'_> {
     }
 }
 
-/// Keys that split off a segment before its turn, after it, and while it is written are all in the
-/// snapshot, and once.
+/// Keys that split off a segment before it is written, after it, and while it is written are all in the snapshot, and
+/// once.
 #[test]
 fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     let old = size("SLUICEGATE_OLD_KEYS", 20_000);

@@ -51,8 +51,8 @@ fn store_growing_under_threads_loses_no_key() {
     assert_eq!(passed.load(Ordering::Relaxed), 600_000);
 }
 
-/// In windows on the clock the states of many keys are the same number, and slots pass from one to another as
-/// the table grows: still, each is charged for what it was given, to the unit.
+/// In windows on the clock the states of many keys are equal, and slots pass from one key to another as the table
+/// grows: still, each key is charged exactly its own units.
 #[test]
 fn take_moving_keys_with_equal_states_are_distinct() {
     const LIMIT: u8 = 3;
@@ -83,7 +83,7 @@ fn take_moving_keys_with_equal_states_are_distinct() {
     assert_eq!(wrong, 0);
 }
 
-/// By the real clock: what passes is the burst and what comes in the time that it took.
+/// By the real clock: the admitted units are the burst and the refill of the elapsed time.
 #[test]
 fn take_contended_key_rate_is_exact() {
     let (store, clock) = (MemoryStore::new(), SystemClock::new());
@@ -110,12 +110,11 @@ fn take_contended_key_rate_is_exact() {
     let elapsed = last.into_inner() - first.into_inner();
     let most = 100 + elapsed / 1_000;
     println!("figure: one key, 8 threads: {passed:?} admitted of {most} in {elapsed} us");
-    // None is lost either, unless nobody asks for so long that the burst is full again.
+    // None is lost either, unless a pause between requests is long enough for the burst to be full again.
     assert!((most / 2..=most).contains(&passed.into_inner()));
 }
 
-/// Few keys are asked for often and most hardly ever, as in life; each is compared with an oracle of
-/// three lines.
+/// A few keys are frequent and most are rare, as in production; each is compared with an oracle of three lines.
 #[test]
 fn take_many_keys_admit_exactly_their_limits() {
     let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);

@@ -62,7 +62,7 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
     // SAFETY: the server passed it for this call.
     let mut context = unsafe { Context::new(ctx) };
     let words = edge::guard("reply", edge::PANICKED, || {
-        // SAFETY: the data of this client is what `Client::answer` gave, or nothing.
+        // SAFETY: the data of this client is from `Client::answer`, or null.
         let data =
             unsafe { (api().private_data)(ctx).cast::<Result<WaitReply, String>>().as_ref() };
         match data {

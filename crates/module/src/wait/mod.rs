@@ -1,6 +1,6 @@
 //! `SG.WAIT`: delays a reply until the request passes, without blocking the server.
 //!
-//! [`sluicegate_core::wait`] decides who waits, in which order and until when; this module blocks
+//! [`sluicegate_core::wait`] decides the order and the end of waits; this module blocks
 //! clients, sets timers and applies operations.
 //!
 //! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately.
@@ -31,7 +31,7 @@ use self::{
 pub(crate) use self::{
     multi_key::WaitAllStart,
     queues::{HoldRequest, WaitingTakes, waiting},
-    timers::{applied, changed},
+    timers::{applied, changed, held},
 };
 use crate::{
     api::{self, Ctx},
@@ -183,7 +183,7 @@ struct KeyInCall<'a> {
     now: Timestamp,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 enum Progress {
     Sleeps(Timestamp),
     Done(Decision),

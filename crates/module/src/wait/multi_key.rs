@@ -1,7 +1,7 @@
 //! Clients that wait for several keys: all of them pass, or none.
 //!
-//! A client waits in the line of the key that denies it, the one that takes longest. Once that key has room and another one
-//! denies, it goes to the end of that line.
+//! A client waits in the queue of the key that denies it, the one that takes longest. Once that key has free units
+//! and another one denies, it goes to the end of that queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ pub(crate) enum WaitAllStart {
     Refused(String),
 }
 
-/// How far a request has come.
+/// The progress of a request.
 enum Progress {
     Sleeps(Timestamp),
     /// Another key denies it now.
@@ -161,8 +161,8 @@ impl WaitingTakes {
         Self { takes: takes.map(take).collect(), hold, deadline: context.now() + timeout }
     }
 
-    /// Carries out the steps of a request in the line of the key at `at` until it sleeps, leaves that line or is done.
-    /// `known`: what was just decided.
+    /// Carries out the steps of a request in the queue of the key at `at` until it sleeps, leaves that queue or is
+    /// done. `known`: the decision that was just made.
     fn run(
         &self,
         context: Context<'_>,
@@ -263,7 +263,7 @@ impl WaitingTakes {
         WaitAllStart::Answered(taken)
     }
 
-    /// Counts what was decided.
+    /// Counts the decision.
     fn count(&self, context: Context<'_>, taken: &MultiKeyDecision) {
         for (take, decision) in self.takes.iter().zip(&taken.each) {
             stats::decided(decision);

@@ -1,4 +1,4 @@
-//! The wait queues of this process, and what the module knows about each waiting client.
+//! The wait queues of this process, and the module's data for each waiting client.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -48,20 +48,20 @@ pub(super) struct WaitingClient {
     pub(super) cached: Arc<CachedPolicy>,
     /// The hold that it waits for; `None` for a take.
     pub(super) hold: Option<HoldRequest>,
-    /// The request for several keys, and which of them this is the line of; `None` for one key.
+    /// The request for several keys, and the index of this queue's key; `None` for one key.
     pub(super) all: Option<(Arc<WaitingTakes>, usize)>,
     /// `None` before it is blocked, and after it has disconnected.
     pub(super) client: Option<Client>,
     /// The timer that wakes it.
     pub(super) timer: Option<u64>,
-    /// What its timer runs.
+    /// The data of its timer.
     pub(super) due: OnTimer,
 }
 
 pub(super) type WaitQueues = wait::WaitQueues<Arc<QueueKey>, WaitingClient>;
 
 static QUEUES: Mutex<Option<WaitQueues>> = Mutex::new(None);
-/// Number of waiting clients, to check without a lock that there is none.
+/// Number of waiting clients, to check without a lock whether there are any.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of waiting clients.

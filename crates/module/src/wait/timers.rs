@@ -1,7 +1,7 @@
-//! Timers of waiting clients: who is woken, and by what.
+//! Timers of waiting clients: causes of wake-ups.
 //!
-//! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately.
-//! Therefore nothing is decided within the command of another client.
+//! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately. Therefore
+//! nothing is decided within the command of another client.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -31,6 +31,14 @@ pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, ope
     if waiting() > 0 {
         let key = QueueKey { database: context.database(), name: name.bytes().into() };
         wake(context, queues(|queues| queues.applied(&key, policy, operation)));
+    }
+}
+
+/// A hold of `name` was decided: requests that wait for it may now pass.
+pub(crate) fn held(context: Context<'_>, name: Name<'_>, policy: &Policy, is_allowed: bool) {
+    if waiting() > 0 {
+        let key = QueueKey { database: context.database(), name: name.bytes().into() };
+        wake(context, queues(|queues| queues.held(&key, policy, is_allowed)));
     }
 }
 

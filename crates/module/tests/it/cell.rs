@@ -9,11 +9,11 @@ use std::{
 };
 
 use redis::{Value, pipe};
-use sluicegate_testing::{Engine, Peer, Server, cargo, integers};
+use sluicegate_testing::{Engine, RawClient, Server, cargo, integers};
 
 use crate::{
     on_both,
-    replication::Draw,
+    replication::SeededRng,
     server::{module, serve, target, with_test_clock},
 };
 
@@ -56,7 +56,7 @@ fn with_redis_cell(engine: Engine, more: &[&str]) -> Server {
 }
 
 /// Sends all calls in one pipeline.
-fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
+fn ask(peer: &mut RawClient, lines: &[String]) -> Vec<Vec<i64>> {
     let mut all = pipe();
     for line in lines {
         let mut words = line.split(' ');
@@ -73,8 +73,8 @@ fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
 /// rounds them down and the module up, which is one of the corrections.
 fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
     let (ours, theirs) = (serve(engine), with_redis_cell(engine, &[]));
-    let (mut ours, mut theirs) = (ours.peer(), theirs.peer());
-    let mut draw = Draw(23);
+    let (mut ours, mut theirs) = (ours.raw_client(), theirs.raw_client());
+    let mut draw = SeededRng(23);
     let (mut denied, mut never, mut between) = (0, 0, 0);
     for _ in 0..CALLS / AT_ONCE {
         let lines: Vec<_> = (0..AT_ONCE)
@@ -90,11 +90,11 @@ fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
             .collect();
         let (found, expected) = (ask(&mut ours, &lines), ask(&mut theirs, &lines));
         for ((line, found), expected) in lines.iter().zip(found).zip(expected) {
-            let told = format!("{line}: {found:?}, redis-cell {expected:?}");
-            assert_eq!(found[..3], expected[..3], "{told}");
+            let actual = format!("{line}: {found:?}, redis-cell {expected:?}");
+            assert_eq!(found[..3], expected[..3], "{actual}");
             for (found, expected) in found[3..].iter().zip(&expected[3..]) {
-                assert_eq!(*found == -1, *expected == -1, "{told}");
-                assert!((0..=2).contains(&(found - expected)), "{told}");
+                assert_eq!(*found == -1, *expected == -1, "{actual}");
+                assert!((0..=2).contains(&(found - expected)), "{actual}");
                 between += u64::from(found - expected > 1);
             }
             denied += found[0];
@@ -113,7 +113,7 @@ fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
 fn keys_of_redis_cell_are_taken_over(engine: Engine) {
     let folder = {
         let server = with_redis_cell(engine, &["--appendonly", "yes", "--appendfsync", "always"]);
-        let mut peer = server.peer();
+        let mut peer = server.raw_client();
         for _ in 0..10 {
             assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[0], 0);
         }
@@ -124,7 +124,7 @@ fn keys_of_redis_cell_are_taken_over(engine: Engine) {
     };
     let _ = fs::remove_dir_all(folder.path().join("appendonlydir"));
     let server = Server::within(engine, folder, &["--loadmodule", module()], &[]).unwrap();
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert!(peer.error("SG.INFO k").starts_with("SGSTATE key `k` holds state of redis-cell"));
     assert!(
         peer.error("SG.TAKE k fixed-window:9/1h")
@@ -139,7 +139,7 @@ fn keys_of_redis_cell_are_taken_over(engine: Engine) {
     let ahead = 1_700_000_002_000_000_000_u64;
     drop(peer);
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.say(&format!("SET m {ahead} PX 100000")).unwrap();
     let line = "SG.TAKE m fixed-window:9/1h,gcra:30/1m:burst=3 AT 1700000000000000";
     assert_eq!(peer.integers(line)[..3], [1, 3, 1]);
@@ -147,7 +147,7 @@ fn keys_of_redis_cell_are_taken_over(engine: Engine) {
 
 fn load_after_redis_cell_leaves_it_cl_throttle(engine: Engine) {
     let server = with_redis_cell(engine, &["--loadmodule", module()]);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert!(server.log().contains("cl.throttle is taken by another module"));
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
     let stored = peer.text("GET k");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use sluicegate_testing::{Engine, FakeClock, Folder, Peer, Server, now, rest, size, until};
+use sluicegate_testing::{Engine, FakeClock, RawClient, Server, TempDir, now, pause, size, until};
 
 use crate::server::module;
 
@@ -18,32 +18,32 @@ struct Clocked {
 
 impl Clocked {
     fn start() -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let clock = FakeClock::new(folder.path());
         let environment = clock.environment();
         let environment = environment.each_ref().map(|(name, value)| (*name, &**value));
         let load = ["--loadmodule", module()];
         let server = Server::within(Engine::Valkey91, folder, &load, &environment);
         let server = server.expect("it begins to serve");
-        let began = (time(&mut server.peer()), now());
+        let began = (time(&mut server.raw_client()), now());
         Self { server, clock, began }
     }
 
     /// Sets the clock to an offset from the true time in seconds, and waits until the server has noticed.
-    fn jump(&self, peer: &mut Peer, seconds: i64) {
+    fn jump(&self, peer: &mut RawClient, seconds: i64) {
         self.clock.set(seconds);
-        let (told, at) = self.began;
+        let (actual, at) = self.began;
         until("the clock has jumped", || {
             let elapsed = i64::try_from(at.elapsed().as_secs()).unwrap();
-            (time(peer) - told - elapsed).abs_diff(seconds) <= 2
+            (time(peer) - actual - elapsed).abs_diff(seconds) <= 2
         });
     }
 }
 
 /// The server's clock, in seconds.
-fn time(peer: &mut Peer) -> i64 {
+fn time(peer: &mut RawClient) -> i64 {
     match peer.say("TIME") {
-        Ok(Value::Array(told)) => match &told[0] {
+        Ok(Value::Array(actual)) => match &actual[0] {
             Value::BulkString(seconds) => str::from_utf8(seconds).unwrap().parse().unwrap(),
             other => panic!("{other:?}"),
         },
@@ -51,12 +51,12 @@ fn time(peer: &mut Peer) -> i64 {
     }
 }
 
-fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
+fn take(peer: &mut RawClient, policy: &str) -> Vec<i64> {
     peer.integers(&format!("SG.TAKE {policy} {policy}"))
 }
 
 /// Number of takes that are allowed at once.
-fn passes(peer: &mut Peer, policy: &str) -> usize {
+fn passes(peer: &mut RawClient, policy: &str) -> usize {
     (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn passes(peer: &mut Peer, policy: &str) -> usize {
 #[test]
 fn clock_jump_admits_at_most_its_refill() {
     let clocked = Clocked::start();
-    let mut peer = clocked.server.peer();
+    let mut peer = clocked.server.raw_client();
     for (policy, refilled) in [
         ("gcra:10/1h:burst=20", 10),
         ("token-bucket:10/1h:burst=20:refill=interval", 10),
@@ -75,11 +75,11 @@ fn clock_jump_admits_at_most_its_refill() {
         clocked.jump(&mut peer, 3600);
         assert_eq!(passes(&mut peer, policy), refilled, "{policy}, an hour on");
         clocked.jump(&mut peer, -3600);
-        let told = take(&mut peer, policy);
-        assert_eq!(told[0], 0, "{policy}, two hours back");
+        let actual = take(&mut peer, policy);
+        assert_eq!(actual[0], 0, "{policy}, two hours back");
         // From empty, the first unit returns within an hour and the two jumps.
-        assert!(told[3] <= 3 * 3_600_000_000, "{policy}: {told:?}");
-        println!("figure: {policy}: held for {} s two hours back", told[3] / 1_000_000);
+        assert!(actual[3] <= 3 * 3_600_000_000, "{policy}: {actual:?}");
+        println!("figure: {policy}: held for {} s two hours back", actual[3] / 1_000_000);
         clocked.jump(&mut peer, 3600);
         assert_eq!(passes(&mut peer, policy), 0, "{policy}, as before");
         peer.say(&format!("SG.RESET {policy}")).unwrap();
@@ -90,7 +90,7 @@ fn clock_jump_admits_at_most_its_refill() {
 #[test]
 fn clock_flapping_admits_at_most_its_refill() {
     let clocked = Clocked::start();
-    let mut peer = clocked.server.peer();
+    let mut peer = clocked.server.raw_client();
     let policy = "gcra:50/1s:burst=10";
     let span = Duration::from_millis(size("SLUICEGATE_FLAPS_MS", 1000));
     let (begin, mut admitted, mut jumps) = (now(), 0, 0);
@@ -101,7 +101,7 @@ fn clock_flapping_admits_at_most_its_refill() {
             let half = now();
             while half.elapsed() < Duration::from_millis(50) {
                 admitted += take(&mut peer, policy)[0];
-                rest(Duration::from_micros(200));
+                pause(Duration::from_micros(200));
             }
         }
     }

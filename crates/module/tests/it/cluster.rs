@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Cluster, Engine, Peer, now, rest, size, until};
+use sluicegate_testing::{Cluster, Engine, RawClient, now, pause, size, until};
 
 use crate::{on_both, server::module};
 
@@ -25,7 +25,8 @@ fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
     let mut cluster = start(engine);
     let (home, slot) = cluster.home("{user7}");
     let other = (home + 1) % 3;
-    let (mut here, mut elsewhere) = (cluster.nodes[home].peer(), cluster.nodes[other].peer());
+    let (mut here, mut elsewhere) =
+        (cluster.nodes[home].raw_client(), cluster.nodes[other].raw_client());
     let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[home].port());
     for line in [
         "CL.THROTTLE {user7} 1 1 3600",
@@ -49,19 +50,20 @@ fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
     fail_over_under_load(&mut cluster);
 }
 
-/// Waiting clients get an error that tells them to retry, and nothing is decided on state that has moved.
+/// Waiting clients get an error that names the new node, and nothing is decided on state that has moved.
 fn move_slot_with_waiting_clients(cluster: &Cluster) {
     let (from, slot) = cluster.home("{wait}");
     let to = (from + 1) % 3;
     let (node, target) = (&cluster.nodes[from], &cluster.nodes[to]);
     let policy = "gcra:1/10m";
-    assert_eq!(node.peer().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 1);
+    assert_eq!(node.raw_client().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 1);
     let waiters: Vec<_> = (0..3)
         .map(|place| {
-            let mut peer = node.peer();
+            let mut peer = node.raw_client();
             let line = format!("SG.WAIT {{wait}} {policy} TIMEOUT {}", 10_000_000_000_u64);
             let thread = std::thread::spawn(move || peer.say(&line));
-            node.peer().until(|it| it.told("sluicegate", "sluicegate_waiting") == place + 1);
+            node.raw_client()
+                .until(|it| it.info_value("sluicegate", "sluicegate_waiting") == place + 1);
             thread
         })
         .collect();
@@ -70,16 +72,16 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
     node.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
     node.ask::<()>(&format!("MIGRATE 127.0.0.1 {} {{wait}} 0 5000", target.port()));
     for waiter in waiters {
-        let told = waiter.join().unwrap().unwrap_err();
-        assert!(told.starts_with("TRYAGAIN"), "{told}");
+        let actual = waiter.join().unwrap().unwrap_err();
+        assert!(actual.starts_with("TRYAGAIN"), "{actual}");
     }
     // A retry is redirected, and finds the usage.
-    let asked = node.peer().error(&format!("SG.TAKE {{wait}} {policy}"));
+    let asked = node.raw_client().error(&format!("SG.TAKE {{wait}} {policy}"));
     assert_eq!(asked, format!("ASK {slot} 127.0.0.1:{}", target.port()));
     for node in &cluster.nodes[..3] {
         node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
     }
-    assert_eq!(target.peer().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 0);
+    assert_eq!(target.raw_client().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 0);
     assert_eq!(node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
     cluster.settled();
 }
@@ -101,15 +103,15 @@ fn fail_over_under_load(cluster: &mut Cluster) {
     let mut primary = home;
     for _ in 0..size("SLUICEGATE_FAILOVERS", 1) {
         let heir = (primary + 3) % 6;
-        rest(BETWEEN);
-        let mut told = None;
+        pause(BETWEEN);
+        let mut actual = None;
         until("the replica takes over", || {
             // An attempt ends after five seconds, and is then repeated.
-            if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+            if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
                 let _ = cluster.nodes[heir].try_ask::<()>("CLUSTER FAILOVER");
-                told = Some(now());
+                actual = Some(now());
             }
-            rest(Duration::from_millis(10));
+            pause(Duration::from_millis(10));
             cluster.is_primary(heir) && !cluster.is_primary(primary)
         });
         failovers += 1;
@@ -117,16 +119,16 @@ fn fail_over_under_load(cluster: &mut Cluster) {
         cluster.settled();
     }
     let heir = (primary + 3) % 6;
-    rest(BETWEEN);
+    pause(BETWEEN);
     cluster.nodes[primary].kill();
     failovers += 1;
     until("the replica takes over", || {
-        rest(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
         cluster.is_primary(heir)
     });
-    let mut peer = cluster.nodes[heir].peer();
+    let mut peer = cluster.nodes[heir].raw_client();
     peer.until(|it| it.say(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
-    rest(BETWEEN);
+    pause(BETWEEN);
     stop.store(true, Ordering::Relaxed);
     let admitted: u64 = takers.into_iter().map(|it| it.join().unwrap()).sum();
     let seconds = begin.elapsed().as_secs_f64();
@@ -141,14 +143,14 @@ fn fail_over_under_load(cluster: &mut Cluster) {
 /// Takes at the server of two that decides, until stopped. Returns the number of allowed takes.
 fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
     let mut admitted = 0;
-    let mut peers: [Option<Peer>; 2] = [None, None];
+    let mut peers: [Option<RawClient>; 2] = [None, None];
     let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
         let connect = || redis::Client::open(&*urls[at]).and_then(|it| it.get_connection());
         let peer = match &mut peers[at] {
             Some(peer) => peer,
             none => match connect() {
-                Ok(connection) => none.insert(Peer(connection)),
+                Ok(connection) => none.insert(RawClient(connection)),
                 Err(_) => {
                     at = 1 - at;
                     continue;
@@ -156,7 +158,7 @@ fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
             },
         };
         match peer.say("SG.TAKE {hot} gcra:200/1s:burst=50") {
-            Ok(Value::Array(told)) => admitted += u64::from(told[0] == Value::Int(1)),
+            Ok(Value::Array(actual)) => admitted += u64::from(actual[0] == Value::Int(1)),
             other => {
                 let moved = matches!(&other, Err(error) if error.starts_with("MOVED") || error.starts_with("READONLY"));
                 if !moved {
@@ -165,7 +167,7 @@ fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
                 at = 1 - at;
             }
         }
-        rest(Duration::from_millis(1));
+        pause(Duration::from_millis(1));
     }
     admitted
 }

@@ -2,14 +2,14 @@
 
 use redis::Value;
 use sluicegate_commands::{CommandSpec, Keys, table};
-use sluicegate_testing::{Engine, Peer, integers, size};
+use sluicegate_testing::{Engine, RawClient, integers, size};
 
 use crate::{
     on_both,
     server::{serve, serve_with, with_test_clock},
 };
 
-fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
+fn command_info(peer: &mut RawClient, name: &str) -> Vec<Value> {
     let Ok(Value::Array(all)) = peer.say(&format!("COMMAND INFO {name}")) else { panic!("{name}") };
     let Some(Value::Array(info)) = all.into_iter().next() else { panic!("no {name}") };
     info
@@ -17,7 +17,7 @@ fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
 
 fn command_info_and_docs_describe_every_command(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for command in table::<&CommandSpec>() {
         let name = command.name.to_lowercase();
         let info = command_info(&mut peer, &name);
@@ -37,7 +37,8 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
             assert!(docs.contains(argument.name), "{name}: no {} in {docs}", argument.name);
         }
     }
-    let keys = |peer: &mut Peer, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}")) {
+    let keys = |peer: &mut RawClient, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}"))
+    {
         Ok(Value::Array(keys)) => format!("{keys:?}"),
         other => panic!("{line}: {other:?}"),
     };
@@ -49,18 +50,18 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
 /// A user with read permission may peek but not take; permissions by key pattern apply.
 fn acl_read_only_user_may_peek_only(engine: Engine) {
     let server = serve(engine);
-    let mut admin = server.peer();
+    let mut admin = server.raw_client();
     // Redis 7.0 has no categories for the commands of modules.
     let named = engine == Engine::Redis70;
     let (read, write) =
         if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
     admin.say(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
     admin.say(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
-    let mut reader = server.peer();
+    let mut reader = server.raw_client();
     reader.say("AUTH reader x").unwrap();
     assert_eq!(reader.integers("SG.PEEK a gcra:1/1s")[0], 1);
     assert!(reader.error("SG.TAKE a gcra:1/1s").starts_with("NOPERM"));
-    let mut taker = server.peer();
+    let mut taker = server.raw_client();
     taker.say("AUTH taker x").unwrap();
     assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
     assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
@@ -71,7 +72,7 @@ fn acl_read_only_user_may_peek_only(engine: Engine) {
 
 fn replies_equal_those_of_the_server(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let at = 1_700_000_000_000_000_u64;
     let line = format!("SG.TAKE k gcra:30/60s:burst=16 COST 16 AT {at}");
     assert_eq!(peer.integers(&line), [1, 16, 0, 0, 32_000_000, 0, 0]);
@@ -80,7 +81,7 @@ fn replies_equal_those_of_the_server(engine: Engine) {
     let Value::Array(flat) = flat else { panic!("{flat:?}") };
     assert_eq!(flat.len(), 10);
     assert_eq!(flat[1], Value::BulkString(b"gcra:30/1m:burst=16".to_vec()));
-    let map = server.peer_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
+    let map = server.raw_client_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
     let Value::Map(map) = map else { panic!("{map:?}") };
     assert_eq!(map.len(), 5);
     assert_eq!(peer.say("SG.INFO none"), Ok(Value::Nil));
@@ -93,41 +94,42 @@ fn replies_equal_those_of_the_server(engine: Engine) {
 
 fn info_counters_add_up(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for _ in 0..5 {
         peer.integers("SG.TAKE k gcra:2/1h");
     }
     peer.error("SG.TAKE k nonsense");
-    let told = ["decisions", "allowed", "denied", "errors", "policies_parsed", "waiting", "panics"]
-        .map(|name| peer.told("sluicegate", &format!("sluicegate_{name}")));
-    assert_eq!(told, [5, 2, 3, 1, 2, 0, 0]);
+    let actual =
+        ["decisions", "allowed", "denied", "errors", "policies_parsed", "waiting", "panics"]
+            .map(|name| peer.info_value("sluicegate", &format!("sluicegate_{name}")));
+    assert_eq!(actual, [5, 2, 3, 1, 2, 0, 0]);
 }
 
 fn denial_with_option_publishes_event(engine: Engine) {
     let server = serve_with(engine, &["notify-denials", "yes"]);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
-    let mut listener = server.peer().0;
+    let mut listener = server.raw_client().0;
     let mut listener = listener.as_pubsub();
     listener.psubscribe("__key*__:*").unwrap();
     peer.integers("SG.TAKE k gcra:1/1h");
     peer.integers("SG.PEEK k gcra:1/1h");
     peer.integers("SG.TAKE k gcra:1/1h");
-    let heard: Vec<(String, String)> = (0..2)
+    let received: Vec<(String, String)> = (0..2)
         .map(|_| listener.get_message().unwrap())
         .map(|it| (it.get_channel_name().to_owned(), it.get_payload().unwrap()))
         .collect();
     let channel = |name: &str, payload: &str| (format!("__{name}"), payload.to_owned());
-    assert_eq!(heard[0], channel("keyspace@0__:k", "sluicegate.denied"));
-    assert_eq!(heard[1], channel("keyevent@0__:sluicegate.denied", "k"));
+    assert_eq!(received[0], channel("keyspace@0__:k", "sluicegate.denied"));
+    assert_eq!(received[1], channel("keyevent@0__:sluicegate.denied", "k"));
 }
 
 /// An allowed take aborts a transaction that watches the key; a denial does not.
 fn watch_denial_does_not_abort_transaction(engine: Engine) {
     let server = serve(engine);
-    let (mut peer, mut other) = (server.peer(), server.peer());
+    let (mut peer, mut other) = (server.raw_client(), server.raw_client());
     peer.integers("SG.TAKE k gcra:1/1h");
-    for (line, told) in [
+    for (line, actual) in [
         ("SG.TAKE k gcra:1/1h", false),
         ("SG.PEEK k gcra:1/1h", false),
         ("SG.REFUND k gcra:1/1h", true),
@@ -139,35 +141,35 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
         other.say(line).unwrap();
         peer.say("MULTI").unwrap();
         peer.say("PING").unwrap();
-        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), told, "{line}");
+        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), actual, "{line}");
     }
 }
 
 fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
-    let used = |peer: &mut Peer| peer.told("memory", "used_memory");
+    let mut peer = server.raw_client();
+    let used = |peer: &mut RawClient| peer.info_value("memory", "used_memory");
     for number in 0..20_000 {
         peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
     }
-    let Ok(Value::Int(told)) = peer.say("MEMORY USAGE key:000000000000") else {
+    let Ok(Value::Int(actual)) = peer.say("MEMORY USAGE key:000000000000") else {
         panic!("no usage")
     };
     let before = used(&mut peer);
     assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(20_000)));
     peer.say("FLUSHALL SYNC").unwrap();
     let each = (before - used(&mut peer)) / 20_000;
-    println!("{engine:?}: {each} bytes a key, MEMORY USAGE {told}");
+    println!("{engine:?}: {each} bytes a key, MEMORY USAGE {actual}");
     // It excludes the entry in the table of expiries, and parts of the entry in the table of keys.
     assert!((60..=180).contains(&each), "{each}");
-    assert!(told > 60 && u64::try_from(told).unwrap() <= each + 16, "{told} of {each}");
+    assert!(actual > 60 && u64::try_from(actual).unwrap() <= each + 16, "{actual} of {each}");
 }
 
 /// Expired keys are removed, and leave no memory.
 fn expired_keys_leave_no_memory(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
-    let before = peer.told("memory", "used_memory");
+    let mut peer = server.raw_client();
+    let before = peer.info_value("memory", "used_memory");
     let keys = size("SLUICEGATE_ENDING_KEYS", 20_000);
     for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
@@ -175,7 +177,7 @@ fn expired_keys_leave_no_memory(engine: Engine) {
     peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
     let mut after = 0;
     peer.until(|it| {
-        after = it.told("memory", "used_memory");
+        after = it.info_value("memory", "used_memory");
         after < before + 600_000
     });
     println!("figure: {engine:?}: {before} bytes before {keys} keys came and ended, {after} after");

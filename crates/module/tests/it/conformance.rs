@@ -10,7 +10,7 @@ use sluicegate_conformance::{
     check_repeated_holds, check_traces, full_ledger,
 };
 use sluicegate_core::{MultiKeyDecision, Timestamp};
-use sluicegate_testing::{Engine, Peer, integers, size};
+use sluicegate_testing::{Engine, RawClient, integers, size};
 
 use crate::{on_both, server::with_test_clock};
 
@@ -18,7 +18,7 @@ use crate::{on_both, server::with_test_clock};
 const HISTORIES: u64 = 400;
 
 /// The module as a store.
-pub(crate) struct OverTheWire(pub(crate) Peer);
+pub(crate) struct OverTheWire(pub(crate) RawClient);
 
 impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
@@ -75,24 +75,24 @@ impl MultiKeyHoldSubject for OverTheWire {
     }
 }
 
-fn several_keys_return_what_core_returns(engine: Engine) {
+fn multi_key_take_returns_what_core_returns(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut subject = OverTheWire(server.peer());
+    let mut subject = OverTheWire(server.raw_client());
     check_multi_key(&mut subject, 400_000, 150, Shape::default());
     check_multi_key_holds(&mut subject, 500_000, 250, Shape::default());
 }
 
 fn random_histories_of_holds_return_what_core_returns(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut subject = OverTheWire(server.peer());
+    let mut subject = OverTheWire(server.raw_client());
     check_hold_traces(&mut subject);
     check_hold_histories(&mut subject, 300_000, HISTORIES, Shape::default());
-    assert_eq!(server.peer().told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(server.raw_client().info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn holds_that_arrive_several_times_charge_once(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut subject = OverTheWire(server.peer());
+    let mut subject = OverTheWire(server.raw_client());
     let (operations, copies) = check_repeated_holds(&mut subject, 0..100);
     println!(
         "figure: module, {engine:?}: {operations} operations on holds that arrive {copies} times: equal sums"
@@ -103,7 +103,7 @@ fn holds_that_arrive_several_times_charge_once(engine: Engine) {
 fn streams_with_kills_and_duplicates_charge_what_was_used_and_lost(engine: Engine) {
     let streams = size("SLUICEGATE_STREAMS", 3_000);
     let server = with_test_clock(engine);
-    let mut subject = OverTheWire(server.peer());
+    let mut subject = OverTheWire(server.raw_client());
     let counts = check_hold_streams(&mut subject, usize::try_from(streams).unwrap());
     println!(
         "figure: module, {engine:?}: {streams} streams charge what was used and lost, to the unit: {counts:?}"
@@ -112,7 +112,7 @@ fn streams_with_kills_and_duplicates_charge_what_was_used_and_lost(engine: Engin
 
 fn full_ledger_opens_no_hold_more(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut subject = OverTheWire(server.peer());
+    let mut subject = OverTheWire(server.raw_client());
     let policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     subject.0.ask(&[b"SET", b"full", &full_ledger(policy, now)]).unwrap();
@@ -121,19 +121,19 @@ fn full_ledger_opens_no_hold_more(engine: Engine) {
 
 fn module_passes_conformance(engine: Engine) {
     let server = with_test_clock(engine);
-    check_traces(&mut OverTheWire(server.peer()));
-    check_keys(&mut OverTheWire(server.peer()));
+    check_traces(&mut OverTheWire(server.raw_client()));
+    check_keys(&mut OverTheWire(server.raw_client()));
 }
 
 fn random_histories_return_what_core_returns(engine: Engine) {
     let server = with_test_clock(engine);
     let steady = Shape { changes: false, reserve: false, ..Shape::default() };
     for (number, shape) in (0..).zip([Shape::default(), steady]) {
-        let mut subject = OverTheWire(server.peer());
+        let mut subject = OverTheWire(server.raw_client());
         check_histories(&mut subject, 100_000 * (number + 1), HISTORIES, shape);
     }
-    let mut peer = server.peer();
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    let mut peer = server.raw_client();
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
     // All keys expire.
     let volatile = peer.text("INFO keyspace");
     let number = |name: &str| -> u64 {
@@ -144,7 +144,7 @@ fn random_histories_return_what_core_returns(engine: Engine) {
 }
 
 on_both! {
-    several_keys_return_what_core_returns
+    multi_key_take_returns_what_core_returns
     module_passes_conformance
     random_histories_return_what_core_returns
     random_histories_of_holds_return_what_core_returns

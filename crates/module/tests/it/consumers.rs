@@ -6,7 +6,7 @@ use std::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server, SetOnDrop, until};
+use sluicegate_testing::{Engine, RawClient, Server, SetOnDrop, until};
 
 use crate::{
     on_both,
@@ -20,21 +20,21 @@ const POLICIES: [&str; 4] = [
     "token-bucket:1000000/300d:refill=interval",
 ];
 
-fn is_replication_idle(peer: &mut Peer) -> bool {
-    peer.told("sluicegate", "sluicegate_replication_idle") == 1
+fn is_replication_idle(peer: &mut RawClient) -> bool {
+    peer.info_value("sluicegate", "sluicegate_replication_idle") == 1
 }
 
-fn digest(peer: &mut Peer) -> String {
+fn digest(peer: &mut RawClient) -> String {
     peer.text("DEBUG DIGEST")
 }
 
 /// Takes from keys of every kind until `body` has ended, and at least for a while before and after that.
-fn while_asked(server: &Server, body: impl FnOnce()) {
+fn during_requests(server: &Server, body: impl FnOnce()) {
     let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let ended = SetOnDrop(&done);
         for first in 0..2 {
-            let mut peer = server.peer();
+            let mut peer = server.raw_client();
             let (done, asked) = (&done, &asked);
             scope.spawn(move || {
                 for turn in first.. {
@@ -58,36 +58,40 @@ fn while_asked(server: &Server, body: impl FnOnce()) {
 }
 
 fn link_is_up(replica: &Server) {
-    replica.peer().until(|it| it.text("INFO replication").contains("master_link_status:up"));
+    replica.raw_client().until(|it| it.text("INFO replication").contains("master_link_status:up"));
 }
 
 fn agree(primary: &Server, replica: &Server) {
-    let mut peer = primary.peer();
+    let mut peer = primary.raw_client();
     // Some load first.
     peer.say("SET last x").unwrap();
     assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
-    let (expected, found) = (digest(&mut peer), digest(&mut replica.peer()));
+    let (expected, found) = (digest(&mut peer), digest(&mut replica.raw_client()));
     assert_ne!(expected, "0".repeat(40));
     assert_eq!(found, expected);
 }
 
 fn late_replica_gets_all_changes(engine: Engine) {
     let primary = serve(engine);
-    let mut peer = primary.peer();
+    let mut peer = primary.raw_client();
     peer.until(is_replication_idle);
-    let before = peer.told("persistence", "rdb_changes_since_last_save");
+    let before = peer.info_value("persistence", "rdb_changes_since_last_save");
     assert_eq!(peer.integers("SG.TAKE k gcra:9/1d")[0], 1);
-    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), before + 1, "it counts");
+    assert_eq!(
+        peer.info_value("persistence", "rdb_changes_since_last_save"),
+        before + 1,
+        "it counts"
+    );
     let replica = Server::with(engine, &[]);
     let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
-    while_asked(&primary, || {
-        replica.peer().say(&follow).unwrap();
+    during_requests(&primary, || {
+        replica.raw_client().say(&follow).unwrap();
         link_is_up(&replica);
         assert!(!is_replication_idle(&mut peer));
     });
     agree(&primary, &replica);
     // A replica that reconnects continues with the backlog, which must not have a gap.
-    while_asked(&primary, || {
+    during_requests(&primary, || {
         peer.say("CLIENT KILL TYPE replica").unwrap();
         assert!(!is_replication_idle(&mut peer));
     });
@@ -97,14 +101,14 @@ fn late_replica_gets_all_changes(engine: Engine) {
 
 fn late_append_only_file_gets_all_changes(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.until(is_replication_idle);
-    while_asked(&server, || {
+    during_requests(&server, || {
         peer.say("CONFIG SET appendonly yes").unwrap();
         assert!(!is_replication_idle(&mut peer));
         peer.until(|it| {
-            it.told("persistence", "aof_rewrite_in_progress") == 0
-                && it.told("persistence", "aof_rewrite_scheduled") == 0
+            it.info_value("persistence", "aof_rewrite_in_progress") == 0
+                && it.info_value("persistence", "aof_rewrite_scheduled") == 0
         });
     });
     let expected = digest(&mut peer);
@@ -122,12 +126,12 @@ fn promoted_replica_replicates(engine: Engine) {
     let other = Server::with(engine, &["--replicaof", &replica_of]);
     link_is_up(&heir);
     link_is_up(&other);
-    while_asked(&primary, || {});
-    heir.peer().say("REPLICAOF NO ONE").unwrap();
+    during_requests(&primary, || {});
+    heir.raw_client().say("REPLICAOF NO ONE").unwrap();
     let follow = format!("REPLICAOF 127.0.0.1 {}", heir.port());
-    while_asked(&heir, || {
-        assert!(!is_replication_idle(&mut heir.peer()));
-        other.peer().say(&follow).unwrap();
+    during_requests(&heir, || {
+        assert!(!is_replication_idle(&mut heir.raw_client()));
+        other.raw_client().say(&follow).unwrap();
         link_is_up(&other);
     });
     agree(&heir, &other);

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server, integers};
+use sluicegate_testing::{Engine, RawClient, Server, integers};
 
 use crate::{
     on_both,
-    replication::Draw,
+    replication::SeededRng,
     server::{serve, with_test_clock},
 };
 
@@ -28,27 +28,27 @@ fn lose(server: &Server, line: &str, is_whole: bool) {
 }
 
 /// A client that lost up to two replies sends the command again on another connection, until it has one.
-fn ask_again(server: &Server, draw: &mut Draw, line: &str, lost: &mut usize) -> bool {
+fn ask_again(server: &Server, draw: &mut SeededRng, line: &str, lost: &mut usize) -> bool {
     for _ in 0..draw.below(3) {
         lose(server, line, draw.below(3) > 0);
         *lost += 1;
     }
-    match server.peer().say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
+    match server.raw_client().say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
         Value::Array(each) if line.starts_with("SG.TAKEALL") => integers(&each[0])[0] == 1,
         reply => integers(&reply)[0] == 1,
     }
 }
 
-fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
-    let told = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
-    told[1] - told[2]
+fn in_use(peer: &mut RawClient, key: &str, policy: &str) -> i64 {
+    let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
+    actual[1] - actual[2]
 }
 
 const RATE: &str = "fixed-window:1000000/365d";
 
 fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
     let server = serve(engine);
-    let mut draw = Draw(5);
+    let mut draw = SeededRng(5);
     let (mut lost, mut expected) = (0, [0_i64; 3]);
     for stream in 0..60 {
         let (cost, used) = (1 + draw.below(50), draw.below(80));
@@ -67,14 +67,14 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
         assert!(ask_again(&server, &mut draw, &hold, &mut lost), "{hold}");
         let renew = format!("SG.RENEW k{key} {RATE} s{stream} TTL 3600000000");
         assert!(ask_again(&server, &mut draw, &renew, &mut lost));
-        // Some are never settled. A settle may be told that its first copy has ended the hold.
+        // Some are never settled. The reply to a settle may be that its first copy has ended the hold.
         if stream % 5 > 0 {
             let settle = format!("SG.SETTLE k{key} {RATE} s{stream} USED {used}");
             ask_again(&server, &mut draw, &settle, &mut lost);
         }
         expected[key] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();
     }
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let found = [0, 1, 2].map(|key| in_use(&mut peer, &format!("k{key}"), RATE));
     println!(
         "figure: {engine:?}: 60 streams, {lost} replies lost with their connections: {found:?} units in use"
@@ -82,13 +82,13 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
     assert_eq!(found, expected);
     // None of these was settled.
     assert_eq!(in_use(&mut peer, "k3", "concurrency:100/1h"), 20);
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 /// Open holds go with the key: they are settled under its new name, and the copy has its own.
 fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let at = 1_700_000_000_000_000_u64;
     let policy = "concurrency:9/1h,gcra:100/1h";
     for (id, cost) in [("a", 2), ("b", 3)] {
@@ -119,7 +119,7 @@ fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
         let again = line(&format!("SG.HOLD {key} {policy} b COST 9"));
         assert_eq!(peer.integers(&again)[0], 1, "{key}: it is open");
     }
-    // Each has charged what was settled in it, and holds the rest.
+    // Each key has been charged for its settles, and holds the rest.
     for (number, key) in (1..).zip(keys) {
         let peek = peer.integers(&format!("SG.PEEK {key} gcra:100/1h COST 0 AT {}", at + 1_000));
         assert_eq!(peek[1] - peek[2], 3 + number, "{key}");

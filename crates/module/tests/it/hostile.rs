@@ -53,7 +53,7 @@ fn right(name: &str) -> Vec<&'static [u8]> {
 
 fn command_invalid_arguments_return_errors(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let long = vec![b'x'; 70_000];
     let mut asked = 0;
     let mut check = |arguments: &[&[u8]]| {
@@ -63,11 +63,11 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
                 let error = error.to_string().replace(['\r', '\n'], " ");
-                // The server itself counts the arguments, and knows no syntax.
+                // The server itself counts the arguments, without a syntax.
                 let counted = found.ends_with(" command") && error.starts_with(&found);
                 assert!(found == error || counted, "{found}, not {error}");
             }
-            (Err(error), Ok(_)) => panic!("it should say {error}"),
+            (Err(error), Ok(_)) => panic!("expected {error}"),
             // Valid arguments may still be denied, or have a policy that does not support the operation.
             (Ok(_), Err(found)) => {
                 let known = [
@@ -101,13 +101,13 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
         check(&many);
     }
     println!("{engine:?}: {asked} calls");
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
     assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }
 
 fn key_of_another_program_is_an_error(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.say("SET text hello").unwrap();
     peer.ask(&[b"SET", b"empty", b""]).unwrap();
     peer.ask(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
@@ -148,16 +148,16 @@ fn key_of_another_program_is_an_error(engine: Engine) {
         assert_eq!(peer.say(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
     }
     assert!(peer.error("SG.RESET list").starts_with("WRONGTYPE"));
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn panic_ends_one_command_only(engine: Engine) {
     let server = serve_with(engine, &["test-panic", "yes"]);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let mut panics = 0;
-    let mut panicked = |peer: &mut sluicegate_testing::Peer| {
+    let mut panicked = |peer: &mut sluicegate_testing::RawClient| {
         panics += 1;
-        peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
+        peer.until(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
     };
     let failed = "ERR sluicegate failed on this command";
     for command in table::<&CommandSpec>() {
@@ -183,10 +183,10 @@ fn panic_ends_one_command_only(engine: Engine) {
     for armed in ["timer", "reply"] {
         peer.say("SG.RESET w").unwrap();
         peer.say("SG.TAKE w gcra:1/1h").unwrap();
-        let mut waiter = server.peer();
+        let mut waiter = server.raw_client();
         let thread =
             std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
-        peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+        peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
         peer.say(&format!("SG.PANIC {armed}")).unwrap();
         peer.say("SG.RESET w").unwrap();
         let error = thread.join().unwrap().unwrap_err();

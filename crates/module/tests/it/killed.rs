@@ -28,11 +28,11 @@ fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
             let before = admitted.load(Ordering::Relaxed);
             let takers: Vec<_> = (0..4)
                 .map(|_| {
-                    let (mut peer, admitted) = (server.peer(), Arc::clone(&admitted));
+                    let (mut peer, admitted) = (server.raw_client(), Arc::clone(&admitted));
                     std::thread::spawn(move || {
                         let line = format!("SG.TAKE k gcra:{LIMIT}/300d");
-                        while let Ok(Value::Array(told)) = peer.say(&line) {
-                            if told[0] == Value::Int(0) {
+                        while let Ok(Value::Array(actual)) = peer.say(&line) {
+                            if actual[0] == Value::Int(0) {
                                 return;
                             }
                             admitted.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +63,7 @@ fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
 /// Waiting clients lose their connections when the server stops, which does not wait for them.
 fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.integers("SG.TAKE w gcra:1/1h");
     let lines = [
         "SG.WAIT w gcra:1/1h TIMEOUT 10000000000",
@@ -72,11 +72,13 @@ fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
     peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=9");
     let waiters: Vec<_> = (0..4)
         .map(|place| {
-            let mut peer = server.peer();
+            let mut peer = server.raw_client();
             let line = lines[place % 2];
             let thread = std::thread::spawn(move || peer.say(line));
             let count = u64::try_from(place).unwrap() + 1;
-            server.peer().until(|it| it.told("sluicegate", "sluicegate_waiting") == count);
+            server
+                .raw_client()
+                .until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
             thread
         })
         .collect();

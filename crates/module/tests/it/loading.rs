@@ -1,7 +1,7 @@
 //! Loading, repeatedly and with invalid options; options; unloading.
 
 use redis::Value;
-use sluicegate_testing::{Engine, Folder, Server};
+use sluicegate_testing::{Engine, Server, TempDir};
 
 use crate::{
     on_both,
@@ -11,7 +11,7 @@ use crate::{
 /// The log of a server that ends because the module rejects its options.
 fn refused(engine: Engine, arguments: &[&str]) -> String {
     let all = [&["--loadmodule", module()][..], arguments].concat();
-    Server::within(engine, Folder::new(), &all, &[]).expect_err("it is refused")
+    Server::within(engine, TempDir::new(), &all, &[]).expect_err("it is refused")
 }
 
 fn load_invalid_option_logs_error(engine: Engine) {
@@ -32,18 +32,18 @@ fn options_are_settable_by_config(engine: Engine) {
     let loads = ["--loadmodule", module()];
     let set = ["--sluicegate.test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &set].concat());
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1s AT 5")[0], 1);
     assert_eq!(peer.text("CONFIG SET sluicegate.notify-denials yes"), "OK");
-    let told = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
-    assert!(told.contains("yes"), "{told}");
+    let actual = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
+    assert!(actual.contains("yes"), "{actual}");
     assert!(peer.error("CONFIG SET sluicegate.test-clock no").starts_with("ERR"));
     assert!(peer.error("CONFIG SET sluicegate.notify-denials maybe").starts_with("ERR"));
 }
 
 fn unload_and_load_again_works(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let path = module().to_owned();
     assert!(peer.error(&format!("MODULE LOAD {path}")).starts_with("ERR"), "a second time");
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1h AT 5")[0], 1, "the first is not disturbed");
@@ -51,7 +51,11 @@ fn unload_and_load_again_works(engine: Engine) {
         assert_eq!(peer.text("MODULE UNLOAD sluicegate"), "OK");
         assert!(peer.error("SG.TAKE k gcra:1/1h").starts_with("ERR unknown command"));
         assert_eq!(peer.text(&format!("MODULE LOAD {path}")), "OK");
-        assert_eq!(peer.integers("SG.TAKE k gcra:1/1h")[0], 1, "what was at 5 us is long over");
+        assert_eq!(
+            peer.integers("SG.TAKE k gcra:1/1h")[0],
+            1,
+            "the state at 5 us has long recovered"
+        );
         let error = peer.error("SG.TAKE k gcra:1/1h AT 5");
         assert!(error.starts_with("ERR option AT is unavailable"), "{error}");
         assert_eq!(peer.say("SG.RESET k"), Ok(Value::Int(1)));
@@ -61,11 +65,11 @@ fn unload_and_load_again_works(engine: Engine) {
 /// The server does not unload the module while a client waits.
 fn unload_with_waiting_client_is_rejected(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     peer.integers("SG.TAKE k gcra:1/1h");
-    let mut waiter = server.peer();
+    let mut waiter = server.raw_client();
     let thread = std::thread::spawn(move || waiter.say("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
-    peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
     assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
     peer.say("SG.RESET k").unwrap();
     assert!(thread.join().unwrap().is_ok());

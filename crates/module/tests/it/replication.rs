@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use redis::Value;
-use sluicegate_testing::{Engine, Folder, Peer, Server, size};
+use sluicegate_testing::{Engine, RawClient, Server, TempDir, size};
 
 use crate::{
     on_both,
@@ -31,9 +31,9 @@ const POLICIES: [&str; 11] = [
 ];
 
 /// Numbers from a seed (SplitMix64).
-pub(crate) struct Draw(pub(crate) u64);
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Draw {
+impl SeededRng {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -56,8 +56,8 @@ const HELD: [&str; 5] = [
     "token-bucket:5/1m:refill=interval,concurrency:9/1s",
 ];
 
-/// A random operation on holds of few keys at `at`. Some keys are asked under several policies.
-fn call_hold(draw: &mut Draw, at: u64) -> String {
+/// A random operation on holds of few keys at `at`. Some keys are used under several policies.
+fn call_hold(draw: &mut SeededRng, at: u64) -> String {
     let number = draw.below(12);
     let turn = if number > 8 { draw.below(5) } else { number };
     let policy = HELD[usize::try_from(turn).unwrap() % HELD.len()];
@@ -78,7 +78,7 @@ fn call_hold(draw: &mut Draw, at: u64) -> String {
 }
 
 /// A random call at `at`.
-fn call(draw: &mut Draw, at: u64) -> String {
+fn call(draw: &mut SeededRng, at: u64) -> String {
     if draw.below(4) == 0 {
         return call_hold(draw, at);
     }
@@ -105,13 +105,13 @@ fn call(draw: &mut Draw, at: u64) -> String {
     }
 }
 
-fn digest(peer: &mut Peer) -> String {
+fn digest(peer: &mut RawClient) -> String {
     peer.text("DEBUG DIGEST")
 }
 
 /// Sends `count` random calls: most alone, some in a transaction, some in a script.
-fn ask_at_random(peer: &mut Peer, count: u64) {
-    let mut draw = Draw(7);
+fn ask_at_random(peer: &mut RawClient, count: u64) {
+    let mut draw = SeededRng(7);
     let mut at = 1_700_000_000_000_000;
     for _ in 0..count {
         // Sometimes the clock steps back.
@@ -142,7 +142,7 @@ fn ask_at_random(peer: &mut Peer, count: u64) {
             }
         }
     }
-    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
 }
 
 fn random_calls_primary_replica_and_files_agree(engine: Engine) {
@@ -151,7 +151,7 @@ fn random_calls_primary_replica_and_files_agree(engine: Engine) {
     let replica_of = format!("127.0.0.1 {}", primary.port());
     // The replica needs no module, because it gets commands of the server.
     let replica = Server::with(engine, &["--replicaof", &replica_of]);
-    let (mut peer, mut copy) = (primary.peer(), replica.peer());
+    let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
 
     ask_at_random(&mut peer, calls());
@@ -168,14 +168,14 @@ fn random_calls_primary_replica_and_files_agree(engine: Engine) {
 fn call_without_change_replicates_nothing(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policies = ["gcra:3/1h", "sliding-log:3/1h", "fixed-window:3/1h", "gcra:3/1h,gcra:9/1d"];
     for (number, policy) in policies.iter().enumerate() {
         assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy} COST 3"))[0], 1);
     }
     assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600"), [0, 1, 0, -1, 3600]);
-    let written = peer.told("persistence", "aof_current_size");
-    let dirty = peer.told("persistence", "rdb_changes_since_last_save");
+    let written = peer.info_value("persistence", "aof_current_size");
+    let dirty = peer.info_value("persistence", "rdb_changes_since_last_save");
     for _ in 0..50 {
         for (number, policy) in policies.iter().enumerate() {
             assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy}"))[0], 0);
@@ -189,8 +189,8 @@ fn call_without_change_replicates_nothing(engine: Engine) {
         assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600")[0], 1);
         assert_eq!(peer.integers("CL.THROTTLE new 0 1 3600 0")[0], 0);
     }
-    assert_eq!(peer.told("persistence", "aof_current_size"), written);
-    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), dirty);
+    assert_eq!(peer.info_value("persistence", "aof_current_size"), written);
+    assert_eq!(peer.info_value("persistence", "rdb_changes_since_last_save"), dirty);
     assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(5)));
 }
 
@@ -198,9 +198,9 @@ fn call_without_change_replicates_nothing(engine: Engine) {
 fn long_log_take_replicates_few_bytes(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let mut at = 1_700_000_000_000_000_u64;
-    let mut take = |peer: &mut Peer, step| {
+    let mut take = |peer: &mut RawClient, step| {
         at += step;
         peer.integers(&format!("SG.TAKE l sliding-log:2000/1m AT {at}"))
     };
@@ -208,13 +208,13 @@ fn long_log_take_replicates_few_bytes(engine: Engine) {
         assert_eq!(take(&mut peer, 1)[2], remaining);
     }
     assert_eq!(take(&mut peer, 1)[0], 0, "it is full");
-    let before = peer.told("persistence", "aof_current_size");
+    let before = peer.info_value("persistence", "aof_current_size");
     // Each of these expires the oldest event.
     assert_eq!(take(&mut peer, 60_000_000)[0], 1);
     for _ in 0..2000 {
         assert_eq!(take(&mut peer, 30_001)[0], 1);
     }
-    let each = (peer.told("persistence", "aof_current_size") - before) / 2000;
+    let each = (peer.info_value("persistence", "aof_current_size") - before) / 2000;
     println!("{engine:?}: {each} bytes of the append-only file a take in a log of 2000");
     assert!(each < 300, "{each}");
 }
@@ -224,11 +224,11 @@ fn spent_key_after_restart_stays_spent(engine: Engine) {
     let loads = ["--loadmodule", module()];
     let policies = ["gcra:1000/300d", "sliding-log:1000/300d", "fixed-window:1000/300d"];
     let fsync = ["--appendonly", "yes", "--appendfsync", "always"];
-    let mut folder = Folder::new();
+    let mut folder = TempDir::new();
     let mut allowed = [0_i64; 3];
     for round in 0..4 {
         let server = Server::within(engine, folder, &[&loads[..], &fsync].concat(), &[]).unwrap();
-        let mut peer = server.peer();
+        let mut peer = server.raw_client();
         for (policy, allowed) in policies.iter().zip(&mut allowed) {
             for _ in 0..300 {
                 *allowed += peer.integers(&format!("SG.TAKE {policy} {policy}"))[0];
@@ -245,9 +245,9 @@ fn failover_keeps_usage(engine: Engine) {
     let primary = serve(engine);
     let replica_of = format!("127.0.0.1 {}", primary.port());
     let replica = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
-    let (mut peer, mut copy) = (primary.peer(), replica.peer());
+    let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
-    let take = |peer: &mut Peer| peer.integers("SG.TAKE f gcra:1000/300d")[0];
+    let take = |peer: &mut RawClient| peer.integers("SG.TAKE f gcra:1000/300d")[0];
     assert_eq!((0..600).map(|_| take(&mut peer)).sum::<i64>(), 600);
     assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
     assert!(copy.error("SG.TAKE f gcra:1000/300d").starts_with("READONLY"));

@@ -4,7 +4,7 @@
 use redis::Value;
 use sluicegate_conformance::{Answer, CoreSubject, Invocation, Shape, Subject, check_histories};
 use sluicegate_core::{Entry, Limit, Operation, Policy, Timestamp};
-use sluicegate_testing::{Engine, Peer};
+use sluicegate_testing::{Engine, RawClient};
 
 use crate::{
     conformance::OverTheWire,
@@ -47,15 +47,18 @@ impl Subject for Compared {
 fn random_histories_store_what_core_encodes(engine: Engine) {
     let server = with_test_clock(engine);
     for replaces in [false, true] {
-        let mut subject =
-            Compared { module: OverTheWire(server.peer()), core: CoreSubject::default(), replaces };
+        let mut subject = Compared {
+            module: OverTheWire(server.raw_client()),
+            core: CoreSubject::default(),
+            replaces,
+        };
         check_histories(
             &mut subject,
             500_000,
             300,
             Shape { steps_back: false, ..Shape::default() },
         );
-        server.peer().say("FLUSHALL").unwrap();
+        server.raw_client().say("FLUSHALL").unwrap();
     }
 }
 
@@ -63,10 +66,10 @@ fn random_histories_store_what_core_encodes(engine: Engine) {
 /// the same decisions.
 fn long_log_decisions_equal_those_of_core(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut draw = crate::replication::Draw(11);
+    let mut draw = crate::replication::SeededRng(11);
     for text in ["sliding-log:100/1s", "sliding-log:1000/1m", "sliding-log:1/1ms"] {
         let policy: Policy = text.parse().unwrap();
-        let (mut module, mut core) = (OverTheWire(server.peer()), CoreSubject::default());
+        let (mut module, mut core) = (OverTheWire(server.raw_client()), CoreSubject::default());
         let mut now = 1_700_000_000_000_000;
         for step in 0..4000 {
             let wide = if text.contains("1m") { 60_000 } else { 11_000 };
@@ -93,12 +96,12 @@ fn long_log_decisions_equal_those_of_core(engine: Engine) {
 /// A state of version 1 is read, and rewritten with the next change.
 fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
     let server = with_test_clock(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for policy in ["gcra:30/1m", "gcra:7/1m", "sliding-log:9/1m"] {
-        let take = |peer: &mut Peer, step: u64| {
+        let take = |peer: &mut RawClient, step: u64| {
             peer.integers(&format!("SG.TAKE k {policy} AT {}", 1_700_000_000_000_000 + step))
         };
-        let bytes = |peer: &mut Peer| match peer.say("GET k") {
+        let bytes = |peer: &mut RawClient| match peer.say("GET k") {
             Ok(Value::BulkString(bytes)) => bytes,
             other => panic!("{other:?}"),
         };
@@ -119,7 +122,7 @@ fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
 /// A key that has lost its time to live gets a new one.
 fn key_without_expiry_gets_one(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for policy in ["gcra:1/1h", "sliding-log:1/1h", "fixed-window:1/1h"] {
         assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
         assert_eq!(peer.say(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
@@ -136,7 +139,7 @@ fn key_without_expiry_gets_one(engine: Engine) {
 /// Every key expires, no earlier than it has recovered and hardly later.
 fn key_expires_when_it_has_recovered(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     for policy in
         ["gcra:7/1h", "sliding-log:7/1h:keep=3h", "fixed-window:7/day", "gcra:7/1h,gcra:9/1d"]
     {

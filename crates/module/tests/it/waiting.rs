@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server, integers, now};
+use sluicegate_testing::{Engine, RawClient, Server, integers, now};
 
 use crate::{on_both, server::serve};
 
@@ -15,26 +15,26 @@ struct WaitingPeer {
 }
 
 impl WaitingPeer {
-    fn hear(self) -> Vec<i64> {
+    fn read_reply(self) -> Vec<i64> {
         integers(&self.thread.join().unwrap().unwrap())
     }
 }
 
 /// Sends a command. Returns once `count` clients wait.
 fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let Ok(Value::Int(id)) = peer.say("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
     let thread = std::thread::spawn(move || peer.say(&line));
-    until_waiting(&mut server.peer(), count);
+    until_waiting(&mut server.raw_client(), count);
     WaitingPeer { thread, id }
 }
 
-fn until_waiting(peer: &mut Peer, count: u64) {
-    peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == count);
+fn until_waiting(peer: &mut RawClient, count: u64) {
+    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 
-fn leave(peer: &mut Peer, waiting: WaitingPeer) {
+fn leave(peer: &mut RawClient, waiting: WaitingPeer) {
     assert_eq!(peer.say(&format!("CLIENT KILL ID {}", waiting.id)), Ok(Value::Int(1)));
     assert!(waiting.thread.join().unwrap().is_err());
 }
@@ -45,7 +45,7 @@ fn wait_leaky_queue_passes_one_each_interval(engine: Engine) {
     let start = now();
     let mut waiting = Vec::new();
     for _ in 0..5 {
-        let mut peer = server.peer();
+        let mut peer = server.raw_client();
         let line = format!("SG.WAIT q {policy}");
         waiting.push(std::thread::spawn(move || (peer.integers(&line), now())));
     }
@@ -55,12 +55,12 @@ fn wait_leaky_queue_passes_one_each_interval(engine: Engine) {
         assert_eq!((decision[0], decision[5]), (1, 0), "{decision:?}");
         assert!(at - start >= Duration::from_millis(20 * index), "{index}");
     }
-    until_waiting(&mut server.peer(), 0);
+    until_waiting(&mut server.raw_client(), 0);
 }
 
 fn kill_client_with_reservation_releases_it(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=2")[0], 1);
     let line = "SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1125899906842624";
     let waiter = wait_in_queue(&server, line, 1);
@@ -77,7 +77,7 @@ fn kill_client_with_reservation_releases_it(engine: Engine) {
 fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     let server = serve(engine);
     let policy = "gcra:20/1s:burst=1";
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     // An hour of debt: time for all to arrive.
     assert_eq!(peer.integers(&format!("SG.CHARGE l {policy} COST 72000"))[0], 1);
     let line = format!("SG.WAIT l {policy} TIMEOUT 10000000000");
@@ -86,17 +86,20 @@ fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     assert_eq!(peer.say("SG.RESET l"), Ok(Value::Int(1)));
     let mut last = start;
     for (index, waiting) in (0..).zip(waiting) {
-        assert_eq!(waiting.hear()[0], 1);
-        let heard = now();
-        assert!(heard >= last && heard - start >= Duration::from_millis(50 * index), "{index}");
-        last = heard;
+        assert_eq!(waiting.read_reply()[0], 1);
+        let received = now();
+        assert!(
+            received >= last && received - start >= Duration::from_millis(50 * index),
+            "{index}"
+        );
+        last = received;
     }
     until_waiting(&mut peer, 0);
 }
 
 fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h")[0], 1);
     let denied = peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 1000000000");
     assert_eq!(denied[0], 0);
@@ -105,13 +108,13 @@ fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 4000000000")[0], 0);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h COST 2")[3], -1, "never");
-    assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 1);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_waiting"), 1);
     leave(&mut peer, ahead);
 }
 
 fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let wakers = [
         "SG.RESET l",
         "DEL l",
@@ -132,24 +135,24 @@ fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
         } else {
             assert!(peer.say(waker).is_ok(), "{waker}");
         }
-        assert_eq!(waiter.hear()[0], 1, "{waker}");
+        assert_eq!(waiter.read_reply()[0], 1, "{waker}");
         until_waiting(&mut peer, 0);
     }
 }
 
 fn kill_head_next_client_passes(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE l gcra:2/2h COST 1")[0], 1);
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
     let behind = wait_in_queue(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
     leave(&mut peer, ahead);
-    assert_eq!(behind.hear()[0], 1);
+    assert_eq!(behind.read_reply()[0], 1);
 }
 
 fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let line = "SG.WAIT t gcra:2/1h TIMEOUT 10000000000";
     for allowed in [1, 1, 0] {
         peer.say("MULTI").unwrap();
@@ -160,12 +163,12 @@ fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let script = b"return redis.call('SG.WAIT', KEYS[1], 'gcra:2/1h', 'TIMEOUT', '10000000000')";
     let reply = peer.ask(&[b"EVAL", script, b"1", b"t"]).unwrap();
     assert_eq!(integers(&reply)[0], 0);
-    assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 0);
+    assert_eq!(peer.info_value("sluicegate", "sluicegate_waiting"), 0);
 }
 
 fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
     let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     peer.say("MULTI").unwrap();
@@ -178,7 +181,7 @@ fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
 
 fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "concurrency:1/1h";
     assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
     let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
@@ -186,17 +189,17 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     let last = wait_in_queue(&server, &line("c"), 2);
     // The hold expires after the timeout: nothing but a settle lets them go.
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
-    assert_eq!(next.hear()[0], 1);
+    assert_eq!(next.read_reply()[0], 1);
     until_waiting(&mut peer, 1);
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} b"))[0], 1);
-    assert_eq!(last.hear()[0], 1);
+    assert_eq!(last.read_reply()[0], 1);
     assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
 }
 
 fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) {
     let server = serve(engine);
     let both = "concurrency:9/1h,fixed-window:9/1h";
-    let (mut peer, mut client) = (server.peer(), server.peer());
+    let (mut peer, mut client) = (server.raw_client(), server.raw_client());
     let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2 {more}");
     assert_eq!(client.integers(&hold("a", "SESSION"))[0], 1);
     assert_eq!(client.integers(&hold("b", "SESSION"))[0], 1);
@@ -216,15 +219,15 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
         assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
     }
     // A client that is killed lets the next one go.
-    let mut client = server.peer();
+    let mut client = server.raw_client();
     assert_eq!(client.integers("SG.HOLD one concurrency:1/1h a SESSION")[0], 1);
     let Ok(Value::Int(id)) = client.say("CLIENT ID") else { panic!("no id") };
     let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
     assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
-    assert_eq!(next.hear()[0], 1);
+    assert_eq!(next.read_reply()[0], 1);
 }
 
-/// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
+/// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
     let first = integers(&parts[0]);
@@ -233,7 +236,7 @@ fn of_all(reply: &Value) -> (i64, i64) {
 
 fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "concurrency:1/1h";
     for key in ["x", "y"] {
         assert_eq!(peer.integers(&format!("SG.HOLD {key} {policy} a"))[0], 1);
@@ -245,7 +248,7 @@ fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
     };
     let next = wait_in_queue(&server, &both("b"), 1);
     let last = wait_in_queue(&server, &both("c"), 2);
-    // One key has room now: nothing is held there, because the other one has none.
+    // One key has free units now: nothing is held there, because the other one has none.
     assert_eq!(peer.integers(&format!("SG.SETTLE x {policy} a"))[0], 1);
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1);
     until_waiting(&mut peer, 2);
@@ -261,7 +264,7 @@ fn takeall_waits_for_one_key_after_the_other(engine: Engine) {
 
 fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(engine: Engine) {
     let server = serve(engine);
-    let mut peer = server.peer();
+    let mut peer = server.raw_client();
     let policy = "fixed-window:1/1h";
     assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");

@@ -61,7 +61,7 @@ impl Area<'_> {
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{left} {y}h{wide}\"/>");
     }
 
-    /// A thin bar in the middle of each span, on top of what is `stacked` there.
+    /// A thin bar in the middle of each span, above the `stacked` ones.
     fn bars(&self, out: &mut String, series: &Series, stacked: &mut Vec<u64>, top: u64) {
         if stacked.len() < series.values.len() {
             stacked.resize(series.values.len(), 0);
@@ -185,7 +185,7 @@ impl Area<'_> {
         let walls = plot.edges.iter().map(|edge| self.x(edge.at)).collect();
         let mut labels = Labels::between(walls);
         let mut place = |class: &str, label: &str, places: &[(Anchor, u64, u64)], within| {
-            // What is bold is wider.
+            // Bold text is wider.
             let wide =
                 if class.ends_with("peak") { format!("{label}  ") } else { label.to_owned() };
             let free =

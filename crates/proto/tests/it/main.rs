@@ -28,7 +28,7 @@ const RESPONSE: &str = "080212130802120908f0a20410071a016e2204083d10051208080118
                         91a0171";
 
 #[test]
-fn a_request_is_the_bytes_that_envoy_sends() {
+fn request_encodes_to_the_bytes_that_envoy_sends() {
     let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
     let path = |entries| RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
     let request = RateLimitRequest {
@@ -50,7 +50,7 @@ fn a_request_is_the_bytes_that_envoy_sends() {
 }
 
 #[test]
-fn a_response_is_the_bytes_that_envoy_reads() {
+fn response_encodes_to_the_bytes_that_envoy_reads() {
     let header = |key: &str, value: &str, raw: &[u8]| HeaderValue {
         key: key.into(),
         value: value.into(),

@@ -10,7 +10,7 @@ local function days_to(year, month)
     return years * 365 + math.floor(years / 4) - math.floor(years / 100) + math.floor(years / 400) + days - 719468
 end
 
--- When the window around `now` begins and ends; nothing for a zone other than UTC.
+-- Start and end of the window around `now`; nothing for a zone other than UTC.
 local function utc_bounds(name, now)
     if sub(name, 3) ~= 'UTC' then
         return nil
@@ -42,7 +42,7 @@ local function utc_bounds(name, now)
     return math.max(0, first) * DAY, next * DAY
 end
 
--- When the window around `now` begins and ends, and when the one behind it ends.
+-- Start and end of the window around `now`, and the end of the next one.
 local function utc_window(name, now)
     local first, next = utc_bounds(name, now)
     if first then

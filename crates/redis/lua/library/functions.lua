@@ -1,17 +1,17 @@
--- The functions. Each takes one key, but sg_takeall, and what the command of the same name takes:
+-- The functions. Each takes one key (sg_takeall several) and the arguments of the command of the same name:
 --
 -- FCALL sg_take    1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_peek    1 key policy [cost] [COST cost] [AT us]                 also by FCALL_RO
 -- FCALL sg_charge  1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_refund  1 key policy [cost] [COST cost] [AT us]
 -- FCALL sg_reserve 1 key policy [cost] [COST cost] [MAXWAIT us] [AT us]
---     reply: the seven integers of a decision, as main.lua tells them
+--     reply: the seven integers of a decision, as main.lua returns them
 -- FCALL sg_hold    1 key policy id [COST cost] [TTL us] [AT us]
 -- FCALL sg_settle  1 key policy id [USED units] [AT us]
 -- FCALL sg_renew   1 key policy id [TTL us] [AT us]
 --     reply: likewise
 -- FCALL sg_takeall n key ... policy cost ... [ID id] [TTL us] [AT us]
---     reply: the decision on all keys, with the number of the key that binds behind it, from 0, and that on each key
+--     reply: the decision on all keys, followed by the index of the binding key, from 0, and the decision on each key
 -- FCALL sg_reset   1 key [AT us]
 --     reply: 1 if there was state, else 0
 -- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
@@ -21,7 +21,7 @@
 -- The cost is 1 if none is given. AT, the time in microseconds since the Unix epoch, is for tests:
 -- only for keys that begin with `sg:test:`.
 
--- What is expected in place of an option that a function does not have.
+-- The text after "expected" for an unknown option.
 local function option_expected(given, known)
     local meant = closest(given, known)
     if meant then
@@ -76,7 +76,7 @@ local function arity(name, syntax)
         .. ' 1 key' .. syntax }
 end
 
--- The server's time, unless the question said one; or nil and the server's error.
+-- The server's time, unless the request has one; or nil and the server's error.
 local function time_of(options)
     if options.AT then
         return options.AT
@@ -88,7 +88,7 @@ local function time_of(options)
     return time[1] * 1000000 + time[2]
 end
 
--- Why nothing can be taken under a policy.
+-- The error of a take under a policy that permits none.
 local function take_fault(policy)
     for _, limit in ipairs(read_all(policy)) do
         if limit.counts_holds then
@@ -105,7 +105,7 @@ local function id_fault(id)
 end
 
 -- A function that decides.
-local function decider(operation, known)
+local function decision_function(operation, known)
     local name = 'sg_' .. operation
     return function(keys, given)
         if #keys ~= 1 or #given < 1 then
@@ -174,7 +174,7 @@ local function lifetime_of_hold(policy, ttl)
 end
 
 -- A function on a hold.
-local function holder(operation, known)
+local function hold_function(operation, known)
     local name = 'sg_' .. operation
     return function(keys, given)
         if #keys ~= 1 or #given < 2 then
@@ -207,7 +207,7 @@ local function holder(operation, known)
     end
 end
 
--- The reply on several keys: the decision on all of them, with the number of the key that binds, and that on each.
+-- The reply on several keys: the decision on all of them, with the index of the binding key, and the decision on each.
 local function all_and_each(flat)
     local each, all, key = {}, { 1, 0, math.huge, 0, 0, 0, 0 }, 1
     local worst = -1
@@ -254,7 +254,7 @@ local function take_all(keys, given)
     elseif options and options.ID then
         wrong = id_fault(options.ID)
     end
-    -- Of a key that is given twice, only the first take counts.
+    -- If a key is given twice, only the first take counts.
     local takes, seen = {}, {}
     for i = 1, wrong and 0 or #keys do
         local cost, policy, ttl
@@ -290,8 +290,8 @@ local function take_all(keys, given)
     return type(flat[2]) == 'string' and say_zone(tested) or all_and_each(flat)
 end
 
--- A function that is asked about a key only.
-local function looker(name, look)
+-- A function on the stored bytes of a key.
+local function state_function(name, look)
     return function(keys, given)
         if #keys ~= 1 then
             return arity(name, '')
@@ -310,19 +310,19 @@ local function looker(name, look)
 end
 
 return {
-    sg_take = decider('take', { 'COST' }),
-    sg_peek = decider('peek', { 'COST' }),
-    sg_charge = decider('charge', { 'COST' }),
-    sg_refund = decider('refund', { 'COST' }),
-    sg_reserve = decider('reserve', { 'COST', 'MAXWAIT' }),
-    sg_hold = holder('hold', { 'COST', 'TTL' }),
-    sg_settle = holder('settle', { 'USED' }),
-    sg_renew = holder('renew', { 'TTL' }),
+    sg_take = decision_function('take', { 'COST' }),
+    sg_peek = decision_function('peek', { 'COST' }),
+    sg_charge = decision_function('charge', { 'COST' }),
+    sg_refund = decision_function('refund', { 'COST' }),
+    sg_reserve = decision_function('reserve', { 'COST', 'MAXWAIT' }),
+    sg_hold = hold_function('hold', { 'COST', 'TTL' }),
+    sg_settle = hold_function('settle', { 'USED' }),
+    sg_renew = hold_function('renew', { 'TTL' }),
     sg_takeall = take_all,
-    sg_reset = looker('sg_reset', function(key, bytes)
+    sg_reset = state_function('sg_reset', function(key, bytes)
         return bytes and redis.pcall('DEL', key) or 0
     end),
-    sg_info = looker('sg_info', function(key, bytes, options)
+    sg_info = state_function('sg_info', function(key, bytes, options)
         local now, failed = time_of(options)
         return now and (bytes and describe(key, bytes, now)) or failed or false
     end),

@@ -1,4 +1,4 @@
--- What is stored of a key, in words and numbers.
+-- The stored state of a key, as text and numbers.
 
 -- A limit in canonical form.
 local function limit_format(limit)
@@ -19,15 +19,15 @@ local function say_zone(key)
         .. 'functions do not know; use a Sluicegate client or server' }
 end
 
--- Names and values, one after the other; false for a key that has recovered.
+-- Names and values in turn; false for a key that has recovered.
 local function describe(key, bytes, now)
     if cell_time(bytes) then
-        return say_cell(key)
+        return cell_error(key)
     end
     local wrong, version = read_fault(bytes)
     local limits
     if version then
-        return say_version(key, version)
+        return version_error(key, version)
     elseif not wrong then
         limits, wrong = read_all(bytes)
     end
@@ -44,21 +44,21 @@ local function describe(key, bytes, now)
         end
     end
     if wrong then
-        return say_damaged(key, wrong)
+        return damaged_error(key, wrong)
     end
-    local told, texts, reset, lives = {}, {}, 0, 0
+    local described, texts, reset, lives = {}, {}, 0, 0
     for i = 1, #limits do
         local limit = limits[i]
         local own = limit.kind.reset_after(limit, now)
         reset, lives = math.max(reset, own), math.max(lives, limit.kind.lifetime(limit, now))
         texts[i] = limit_format(limit)
-        told[i] = {
+        described[i] = {
             'limit', texts[i], 'capacity', limit.capacity, 'used', limit.kind.used(limit, now),
             'remaining', limit.kind.remaining(limit, now), 'reset_after_us', own,
         }
     end
     return lives > 0 and {
         'policy', table.concat(texts, ','), 'reset_after_us', reset, 'lifetime_us', lives, 'bytes', #bytes,
-        'limits', told,
+        'limits', described,
     }
 end

@@ -30,7 +30,7 @@ local function hint_rate(text)
     return smooth and 'gcra:' .. trimmed .. '/' .. smooth, window and 'fixed-window:' .. trimmed .. '/' .. window
 end
 
--- What is expected in place of a limit that has no colon.
+-- The text after "expected" for a limit without a colon.
 local function hint_limit(text, names)
     local smooth, window = hint_rate(text)
     if smooth then
@@ -41,7 +41,7 @@ local function hint_limit(text, names)
     return 'expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`'
 end
 
--- What is expected in place of a name that no algorithm has.
+-- The text after "expected" for an unknown algorithm.
 local function hint_algorithm(name, names)
     local meant = closest(name, names)
     if meant then
@@ -123,8 +123,7 @@ local function parse_policy(text)
     return nil, 'SGPOLICY ' .. raised.message .. (several and ' (limit ' .. count .. ')' or '')
 end
 
--- Policies by their texts, so that one need not be parsed again: at most so many, and none that is
--- long. When there are more, all are forgotten.
+-- Cache of parsed policies by their texts: bounded, and without long texts. It is cleared when it is full.
 local MOST_POLICIES, LONGEST_TEXT = 1024, 512
 local policies, policies_known = {}, 0
 

@@ -1,9 +1,9 @@
 -- Periods in the text of a policy: `250ms`, `60s`, `1m`, `2h`, `1d`, `1w`.
 --
--- Numbers here are strings of decimal digits, since any may be written, and an error tells what was.
+-- Numbers here are strings of decimal digits, because a text may contain any number, and an error repeats it.
 
--- Units, longest first, as a small factor of a power of ten in microseconds, with their words; the first
--- is the one that is written out.
+-- Units, longest first, as a small factor of a power of ten in microseconds, with their names; the first name is the
+-- canonical one.
 local UNITS = {
     { 6048, 8, 'w', 'week', 'weeks' }, { 864, 8, 'd', 'day', 'days' },
     { 36, 8, 'h', 'hr', 'hrs', 'hour', 'hours' }, { 6, 7, 'm', 'min', 'mins', 'minute', 'minutes' },
@@ -13,7 +13,7 @@ local UNITS = {
 -- Without a number these are periods of the calendar.
 local CALENDAR = { 'day', 'week', 'month', 'year' }
 local SIMILAR = { '1d', '1w', '30d', '365d' }
--- 2^64 - 1: what is longer is told as this.
+-- 2^64 - 1: longer periods are printed as this.
 local LONGEST = '18446744073709551615'
 
 local function digits_trim(digits)
@@ -31,7 +31,7 @@ local function digits_times(digits, factor)
     return digits_trim(string.format('%d', carry) .. table.concat(out))
 end
 
--- Quotient and rest.
+-- Quotient and remainder.
 local function digits_over(digits, divisor)
     local out, rest = {}, 0
     for at = 1, #digits do
@@ -50,7 +50,7 @@ local function digits_capped(digits)
     return digits
 end
 
--- The number of the word of the calendar that a unit says, in any case and number; or nothing.
+-- The number of the calendar unit that `unit` names, in any case, singular or plural; or nothing.
 local function calendar_word(unit)
     unit = string.lower(unit)
     for i = 1, #CALENDAR do
@@ -60,10 +60,10 @@ local function calendar_word(unit)
     end
 end
 
--- Microseconds as digits; nil for what is not a period. A unit alone means one.
+-- Microseconds as digits; nil for an invalid period. A unit without a number means one.
 local function period_parse(text)
     local count, unit = string.match(text, '^([0-9]*)(.*)$')
-    -- Some write `M` for months.
+    -- `M` may mean months.
     if unit == 'M' or (count == '' and calendar_word(unit)) then
         return
     end
@@ -78,7 +78,7 @@ local function period_parse(text)
     end
 end
 
--- In the largest unit that divides it.
+-- Formats it in the largest unit that divides it.
 local function period_format(micros)
     for i = 1, #UNITS do
         local factor, zeros, word = UNITS[i][1], UNITS[i][2], UNITS[i][3]
@@ -92,7 +92,7 @@ local function period_format(micros)
     return '0s'
 end
 
--- What is expected of a period in place of `text`, which is not one.
+-- The text after "expected" for the invalid period `text`.
 local function period_expected(text)
     local count, unit = string.match(text, '^([0-9]*)(.*)$')
     if unit == '' and #count >= 1 and #count <= 9 then

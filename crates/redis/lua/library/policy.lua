@@ -1,5 +1,5 @@
--- What the policy strings (docs/policies.md) of all algorithms have in common. Finds the errors that the core
--- finds, in its order and its words.
+-- The common part of the policy strings (docs/policies.md) of all algorithms. Finds the same errors as the core, in
+-- the same order and with the same texts.
 
 -- The algorithms in the order in which errors list their names, and by the numbers of the byte form:
 -- - `codes`: their numbers;
@@ -18,7 +18,7 @@ local function algorithm(definition)
     end
 end
 
--- What stands between a number of requests and its period, in the limits of other tools.
+-- The text between a number of requests and its period, in the limits of other tools.
 local REQUESTS = { 'requests', 'request', 'reqs', 'req', 'r', '' }
 local RATES = { rps = 's', rpm = 'm', rph = 'h', rpd = 'd' }
 
@@ -30,8 +30,8 @@ local function contains(list, item)
     end
 end
 
--- A part of the text is a table, so that none is mistaken for a message. Errors are raised with `fault`,
--- and caught by `parse_policy`.
+-- A part of the text is a table, so that no part is mistaken for a message. `fault` raises errors, and `parse_policy`
+-- catches them.
 local function fault(_, message)
     error({ message = message }, 0)
 end
@@ -91,7 +91,7 @@ local function part_word(part, name, first, second)
     invalid(part, name, 'expected `' .. name .. '=' .. first .. '` or `' .. name .. '=' .. second .. '`')
 end
 
--- What is expected in place of `name`, which is not an option of an algorithm with the options `known`.
+-- The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
 local function hint_option(name, known)
     local meant = closest(name, known)
     if meant then

@@ -1,5 +1,5 @@
--- Registers the functions. While a library is loaded there is no `math` and no `string`, so all that the
--- functions share is made when the first of them is called, by `setup`, and then kept.
+-- Registers the functions. While a library is loaded, `math` and `string` do not exist; therefore `setup` creates
+-- everything that the functions share at the first call.
 
 local functions
 

@@ -1,4 +1,4 @@
--- Single arguments of functions, and how a wrong one is shown: as `crates/commands` does.
+-- Single arguments of functions, and the form of an invalid one in errors, as in `crates/commands`.
 
 -- A whole number of 0..=most, in plain decimal digits; or nil, and the error.
 local function number(argument, text, most, unit)
@@ -17,7 +17,7 @@ local function plain_word(word)
     return string.lower((string.gsub(word, '[-_ ]', '')))
 end
 
--- Insertions, deletions, substitutions and swaps of neighbours that make one word of the other.
+-- Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
 local function edits(a, b)
     local before, last = {}, {}
     for j = 0, #b do
@@ -55,7 +55,7 @@ local function closest(word, known)
     return best
 end
 
--- How many bytes of a text are UTF-8, from its start on.
+-- The number of bytes of a text that are valid UTF-8, from its start.
 local function utf8_length(text)
     local at, size = 1, #text
     while at <= size do

@@ -402,9 +402,9 @@ mod tests {
             cache.record(b"k", &rule, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
             let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
             let reported = |cache: &DenialCache| {
-                let mut told = None;
-                cache.take_usage(b"k", at(after), |it| told = Some(it.used));
-                told
+                let mut actual = None;
+                cache.take_usage(b"k", at(after), |it| actual = Some(it.used));
+                actual
             };
             assert_eq!(reported(&cache).unwrap_or(0), expected, "{rule:?}");
             assert_eq!(reported(&cache), None, "it is reported once");

@@ -87,8 +87,8 @@ impl LocalFallback {
 
 /// Raises the local usage of `key` to the share of the usage that the store reported, if that is higher.
 ///
-/// Requests that were admitted here stay counted, because the store does not know them: otherwise each outage
-/// would admit the share again.
+/// Requests that were admitted here stay counted, because the store has not counted them: otherwise each outage would
+/// admit the share again.
 fn raise_usage(
     store: &MemoryStore,
     key: &[u8],

@@ -91,8 +91,8 @@ impl Leases {
         &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
     }
 
-    /// Hands `cost` units out, or says what is to be asked for. What cannot be used any more is put
-    /// into `expired`.
+    /// Hands out `cost` units, or returns the units to request from the store. Units that have expired are added to
+    /// `expired`.
     pub(crate) fn take(
         &self,
         key: &[u8],
@@ -253,7 +253,7 @@ mod tests {
         PlannedPolicy::new(&policy.lease(units).unwrap())
     }
 
-    fn told(remaining: u32, reset_after: u64) -> Decision {
+    fn answer(remaining: u32, reset_after: u64) -> Decision {
         Decision {
             outcome: Outcome::Allow { delay: Duration::ZERO },
             limit: 1000,
@@ -286,8 +286,13 @@ mod tests {
             match ask(&leases, &rule, 1, at(10)) {
                 Err(chunk) => {
                     chunks.push(chunk);
-                    let _ =
-                        leases.granted(b"k", &rule, (chunk, 1), (at(10), at(10)), &told(900, 100));
+                    let _ = leases.granted(
+                        b"k",
+                        &rule,
+                        (chunk, 1),
+                        (at(10), at(10)),
+                        &answer(900, 100),
+                    );
                 }
                 Ok(answer) => {
                     assert!(answer.allowed() && answer.source == Source::Lease);
@@ -304,7 +309,7 @@ mod tests {
         let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
-        let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
+        let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &answer(0, 1050));
         assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
         assert!(leases.expired(Some(at(999))).is_empty());
         let mut expired = None;
@@ -335,7 +340,7 @@ mod tests {
         let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
         let _ = ask(&leases, &rule, 1, at(0));
-        let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
+        let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &answer(10, 990));
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);
         leases.denied(b"k");
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);

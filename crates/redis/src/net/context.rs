@@ -18,6 +18,7 @@ use redis::{
 use sluicegate_commands::plain_error;
 use sluicegate_core::{Clock, OnError, StoreError, Timestamp};
 use sluicegate_memory::SystemClock;
+use tokio::sync::Notify;
 
 use super::{
     report::OutageLine,
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     /// Durations of round trips.
     pub(crate) round_trips: LatencyHistogram,
     certificates: TlsCertificates,
+    /// Wakes the task that reads the map of the cluster again, because a node is unavailable.
+    pub(super) node_unavailable: Notify,
     /// Index of the sentinel to query first.
     sentinel: AtomicUsize,
 }
@@ -82,6 +85,7 @@ impl Context {
             counts: CounterValues::default(),
             round_trips: LatencyHistogram::default(),
             certificates,
+            node_unavailable: Notify::new(),
             sentinel: AtomicUsize::new(0),
         }))
     }

@@ -134,6 +134,8 @@ impl NodeConnection {
 
     /// No command can be sent, or gets a reply.
     pub(super) fn unavailable(&self, why: &str) {
+        // Another node may have its slots by now, even if no command asks for them.
+        self.context.node_unavailable.notify_one();
         if self.breaker.open() {
             self.opened(why);
         } else {

@@ -26,7 +26,7 @@ use crate::slot::SLOTS;
 const MAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Minimum time between two reads of the map.
 const SETTLING: Duration = Duration::from_millis(50);
-/// Time until the map is read again after a failure, with jitter.
+/// Time until the map is read again after a failure, and while a node is unavailable, with jitter.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The map from keys to servers.
@@ -44,6 +44,7 @@ impl Topology {
                 context: Arc::clone(context),
                 map: RwLock::default(),
                 refreshing: AtomicBool::new(false),
+                is_watched: AtomicBool::new(false),
                 first_map: watch::channel(None).0,
                 report: Mutex::new(OutageLog::new()),
             })),
@@ -145,6 +146,8 @@ pub(crate) struct Cluster {
     map: RwLock<Map>,
     /// Whether a task reads the map.
     refreshing: AtomicBool,
+    /// Whether a task reads the map again while nodes are unavailable.
+    is_watched: AtomicBool,
     /// Whether there is a map, or why no node returned the first one; `None` before it is read.
     first_map: watch::Sender<Option<Result<(), String>>>,
     report: Mutex<OutageLog>,
@@ -189,6 +192,7 @@ impl Cluster {
     }
 
     fn refresh(self: &Arc<Self>) {
+        self.watch();
         if self.refreshing.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -214,6 +218,23 @@ impl Cluster {
                 let pause = cluster.context.jitter(RETRY_PAUSE);
                 drop(cluster);
                 sleep(pause).await;
+            }
+        });
+    }
+
+    /// Starts the task that reads the map again while nodes are unavailable, unless it runs.
+    fn watch(self: &Arc<Self>) {
+        if self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (cluster, context) = (Arc::downgrade(self), Arc::clone(&self.context));
+        self.context.spawn(async move {
+            loop {
+                context.node_unavailable.notified().await;
+                let Some(cluster) = cluster.upgrade() else { return };
+                cluster.refresh();
+                drop(cluster);
+                sleep(context.jitter(RETRY_PAUSE)).await;
             }
         });
     }
@@ -295,6 +316,13 @@ impl Cluster {
             map.assign(first, last, &node);
         }
         old.nodes.values().for_each(|node| node.retire());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Ends the task that waits for it.
+        self.context.node_unavailable.notify_one();
     }
 }
 

@@ -17,11 +17,11 @@ impl<'a> Arguments<'a> {
         self.0.iter().map(AsRef::as_ref)
     }
 
-    /// A take on the fast path of a script: `question` begins with four bytes for the cost.
-    pub(super) fn fast(question: &[u8], cost: u32, at: Option<Timestamp>) -> Self {
-        let mut question = question.to_vec();
-        question[..4].copy_from_slice(&cost.to_le_bytes());
-        let mut list = vec![question.into()];
+    /// A take on the fast path of a script: `request` begins with four bytes for the cost.
+    pub(super) fn fast(request: &[u8], cost: u32, at: Option<Timestamp>) -> Self {
+        let mut request = request.to_vec();
+        request[..4].copy_from_slice(&cost.to_le_bytes());
+        let mut list = vec![request.into()];
         list.extend(at.map(|at| digits(at.as_micros())));
         Self(list)
     }

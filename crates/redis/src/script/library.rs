@@ -34,8 +34,8 @@ pub struct Library;
 impl Library {
     /// Its name.
     pub const NAME: &'static str = "sluicegate";
-    /// Its version. It stands in the second line of the text, behind `-- version `, so that
-    /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
+    /// Its version. It is in the second line of the text, after `-- version `, so that `FUNCTION LIST LIBRARYNAME
+    /// sluicegate WITHCODE` shows which version is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     /// The names of its functions.
     pub const FUNCTIONS: [&'static str; 11] = [
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_says_name_and_version() {
+    fn library_text_contains_name_and_version() {
         assert!(Library::text().starts_with("#!lua name=sluicegate\n"));
         assert_eq!(Library::version_of(Library::text()), Some(Library::VERSION));
         assert_eq!(Library::version_of("#!lua name=other\nlocal x"), None);

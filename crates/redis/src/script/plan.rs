@@ -131,7 +131,7 @@ fn fast(policy: &Policy, initial_state: &[u8]) -> Option<Vec<u8>> {
     match policy.limits() {
         [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, initial_state),
         [Limit::SlidingLog(limit)] if !limit.count_all() && limit.keep().is_none() => {
-            // N and P stand in the byte form too, and there behind version, number and machine.
+            // The byte form contains N and P too, after version, number and machine.
             Some([&[0; 4], initial_state.get(3..13)?, initial_state.get(..13)?].concat())
         }
         _ => None,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     /// The decision on a key with this debt in ticks, as integers.
-    fn told(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
+    fn integers(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
         let plan = Plan::new(&policy.parse().unwrap());
         plan.decision_from_debt(Operation::Take(cost), debt)
             .ok()
@@ -169,13 +169,13 @@ mod tests {
     #[test]
     fn decision_from_debt_follows_the_core() {
         let policy = "gcra:10/1s:burst=5";
-        assert_eq!(told(policy, 1, 0), Some([1, 5, 4, 0, 100_000, 0, 0]));
-        assert_eq!(told(policy, 2, 250_001), Some([1, 5, 0, 0, 450_001, 0, 0]));
-        assert_eq!(told(policy, 3, 250_001), Some([0, 5, 2, 50_001, 250_001, 0, 0]));
-        assert_eq!(told(policy, 1, 900_000), Some([0, 5, 0, 500_000, 900_000, 0, 0]));
+        assert_eq!(integers(policy, 1, 0), Some([1, 5, 4, 0, 100_000, 0, 0]));
+        assert_eq!(integers(policy, 2, 250_001), Some([1, 5, 0, 0, 450_001, 0, 0]));
+        assert_eq!(integers(policy, 3, 250_001), Some([0, 5, 2, 50_001, 250_001, 0, 0]));
+        assert_eq!(integers(policy, 1, 900_000), Some([0, 5, 0, 500_000, 900_000, 0, 0]));
         // Three ticks a microsecond: the reply is rounded up.
         let thirds = "token-bucket:3000000/1s:burst=1";
-        assert_eq!(told(thirds, 1, 1), Some([0, 1, 0, 1, 1, 0, 0]));
+        assert_eq!(integers(thirds, 1, 1), Some([0, 1, 0, 1, 1, 0, 0]));
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             ("fixed-window:10/1s", 1, 0),
             ("gcra:10/1s,gcra:10/1m", 1, 0),
         ] {
-            assert_eq!(told(policy, cost, debt), None, "{policy} {cost} {debt}");
+            assert_eq!(integers(policy, cost, debt), None, "{policy} {cost} {debt}");
         }
         let plan = Plan::new(&"gcra:10/1s".parse().unwrap());
         assert!(plan.decision_from_debt(Operation::Peek(1), 0).is_err());

@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn reply_of_a_decision_reads_back_as_it_was() {
-        for told in [[1, 16, 15, 0, 2_000_000, 7, 0], [0, 9, 0, -1, 1 << 50, 0, 2], [0; 7]] {
-            let Ok(Reply::Decision(decision)) = Reply::read(&integers(&told)) else { panic!() };
-            assert_eq!(decision.to_integers(), told);
+        for actual in [[1, 16, 15, 0, 2_000_000, 7, 0], [0, 9, 0, -1, 1 << 50, 0, 2], [0; 7]] {
+            let Ok(Reply::Decision(decision)) = Reply::read(&integers(&actual)) else { panic!() };
+            assert_eq!(decision.to_integers(), actual);
         }
     }
 

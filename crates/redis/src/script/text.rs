@@ -12,7 +12,7 @@ pub(super) const ENCODING: &str = include_str!("../../lua/encoding.lua");
 pub(super) const MIGRATE: &str = include_str!("../../lua/migrate.lua");
 pub(super) const HOLDS: &str = include_str!("../../lua/holds.lua");
 pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
-const QUESTION: &str = include_str!("../../lua/question.lua");
+const REQUEST: &str = include_str!("../../lua/request.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
 pub(super) const DECIDE_ALL: &str = include_str!("../../lua/decide_all.lua");
@@ -74,7 +74,7 @@ impl Script {
     }
 
     /// The script that decides on several keys under these policies.
-    pub(crate) fn together<'a>(policies: impl Iterator<Item = &'a Policy>) -> &'static Self {
+    pub(crate) fn multi_key<'a>(policies: impl Iterator<Item = &'a Policy>) -> &'static Self {
         static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS / 2] =
             [const { OnceLock::new() }; SCRIPTS / 2];
         let limits = policies.flat_map(Policy::limits);
@@ -112,7 +112,7 @@ fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
     parts.extend(own.iter().map(|(_, file)| self::parts(file).0));
     parts.push("others = function()");
     parts.extend(others.iter().map(|(_, file)| self::parts(file).0));
-    parts.extend(["end", MIGRATE, DECIDE, "with_holds = function()", HOLDS, "end", QUESTION, main]);
+    parts.extend(["end", MIGRATE, DECIDE, "with_holds = function()", HOLDS, "end", REQUEST, main]);
     for part in parts {
         compact(part, &mut text);
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_small_and_have_no_comments() {
+    fn script_text_is_small_and_has_no_comments() {
         for policy in ["gcra:30/1m", "sliding-log:1/1s", "gcra:1/1s,fixed-window:1/day"] {
             let text = script(policy).text();
             assert!(text.len() < 56_000, "{policy}: {} bytes", text.len());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sha1_is_that_of_the_text() {
+    fn script_sha1_is_that_of_the_text() {
         let script = Script::new("return 1".to_owned());
         assert_eq!(script.sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
     }

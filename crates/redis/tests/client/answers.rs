@@ -1,4 +1,4 @@
-//! Every operation, by the server's clock, and what is spared it.
+//! Every operation, by the server's clock, and the round trips that caches save.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn store_every_operation_is_answered_by_every_engine() {
 }
 
 #[tokio::test]
-async fn store_decision_is_one_round_trip() {
+async fn store_decision_takes_one_round_trip() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let calls = || {
@@ -100,7 +100,7 @@ async fn script_missing_on_the_server_is_sent_again() {
             assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
         }
     }
-    // Each once for all who ask at once, and once for the next.
+    // One script for all concurrent requests, and one for the next.
     let sent = store.counters().scripts_sent;
     assert!((100..=140).contains(&sent), "{sent}");
 }
@@ -120,12 +120,12 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     // For this cost, policy and key.
     assert_eq!(store.take(b"k", &rule, 2).await.unwrap().source, Source::Store);
     assert_eq!(store.take(b"j", &rule, 1).await.unwrap().source, Source::Store);
-    // What we give back ourselves is known at once.
+    // This store sees its own refunds at once.
     let _ = store.apply(b"k", &rule, Operation::Refund(1)).await.unwrap();
     let answer = store.take(b"k", &rule, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
 
-    // What others give back is known after the bound.
+    // It sees refunds by others after the bound.
     let mut options = patient();
     options.max_denial_cache = Duration::from_millis(300);
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
@@ -138,7 +138,7 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     println!("figure: a reset by another is noticed after {} ms (bound 300)", late.as_millis());
     assert!(late < Duration::from_millis(1000));
 
-    // A cost that never fits says so each time.
+    // A cost that never fits is denied for ever each time.
     let never = store.take(b"k", &rule, 9).await.unwrap();
     assert_eq!(never.retry(), Some(Retry::Never));
     let counters = store.counters();
@@ -155,10 +155,10 @@ async fn denial_cache_denial_ends_when_the_store_would_allow() {
         let denied = store.take(b"k", &rule, 1).await.unwrap();
         let Some(Retry::After(wait)) = denied.retry() else { continue };
         let cached = store.take(b"k", &rule, 1).await.unwrap();
-        let Some(Retry::After(told)) = cached.retry() else { continue };
-        assert!(told <= wait);
-        // Who waits as told passes: nobody else is here.
-        crate::servers::pass(told).await;
+        let Some(Retry::After(actual)) = cached.retry() else { continue };
+        assert!(actual <= wait);
+        // A client that waits for `retry_after` passes, because there is no other.
+        crate::servers::pass(actual).await;
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
 }
@@ -196,8 +196,8 @@ async fn take_many_several_keys_answers_in_order() {
 
 #[tokio::test]
 async fn store_client_clock_off_decides_the_same() {
-    // The client's clock enters only as a guess of which windows of a calendar to send; one that is far
-    // off is told once more.
+    // The client's clock only selects which windows of a calendar to send; if it is far off, the server requests the
+    // windows that it needs.
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let rule = rule("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");

@@ -34,7 +34,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     }
     assert_eq!(store.counters().redirects, 0, "the map was right");
 
-    // A hot slot moves while it is asked for.
+    // A hot slot moves while requests for it arrive.
     let (from, slot) = cluster.home("{hot}1");
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
@@ -63,7 +63,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
         assert_eq!((answer.remaining, answer.source), (5, Source::Store));
     }
-    println!("figure: a slot moved under 20 keys: nothing lost, {asked} questions sent on");
+    println!("figure: a slot moved under 20 keys: nothing lost, {asked} requests redirected");
     cluster.settled();
 
     // Replicas take over, one after the other, then one primary is killed.
@@ -104,12 +104,13 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         for primary in &mut primaries {
             let old = *primary;
             *primary = (old + 3) % 6;
-            let mut told = None;
+            let mut actual = None;
             until("the replica takes over", async || {
-                // It gives up after five seconds, and is then to be told again.
-                if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+                // The failover gives up after five seconds, and must then be requested again.
+                if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6))
+                {
                     let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
-                    told = Some(now());
+                    actual = Some(now());
                 }
                 cluster.is_primary(*primary) && !cluster.is_primary(old)
             })
@@ -148,13 +149,13 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         found.as_millis()
     );
     assert!(worst <= bound && found <= Duration::from_secs(2), "{found:?}");
-    // What is missing is told.
+    // The status names the missing slots.
     let status = store.inspect().await.unwrap();
     assert_eq!(status.servers.len(), 3, "{status:?}");
 }
 
 #[tokio::test]
-async fn cluster_half_up_is_an_error_that_says_so() {
+async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     let node = Cluster::node(Engine::Redis70, &[]);
     node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());
@@ -168,6 +169,6 @@ async fn cluster_half_up_is_an_error_that_says_so() {
     assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
     assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
     let status = store.inspect().await.unwrap();
-    let told: Vec<_> = status.problems().map(ToString::to_string).collect();
-    assert!(told.iter().any(|it| it.contains("the cluster serves only ")), "{told:?}");
+    let actual: Vec<_> = status.problems().map(ToString::to_string).collect();
+    assert!(actual.iter().any(|it| it.contains("the cluster serves only ")), "{actual:?}");
 }

@@ -19,7 +19,7 @@ use crate::{
 
 const CLIENTS: u64 = 4;
 
-/// Connections that the server has accepted, that of the question not counted.
+/// Connections that the server has accepted, except for that of this query.
 struct Accepted(u64);
 
 impl Accepted {
@@ -117,7 +117,7 @@ async fn demoted_primary_is_not_stormed_behind_sentinels() {
     demote("Sentinel", &server, &url, Options::default()).await;
 }
 
-/// What else is in flight on the connection is answered.
+/// Other commands in flight on the connection are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn demoted_primary_answers_other_commands_on_the_connection() {
     let server = Server::start(Engine::Redis70);
@@ -160,7 +160,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
     assert!(answered > 0);
 }
 
-/// A server that refuses connections: the breaker says so without a question, and reconnects are few.
+/// A server that refuses connections: the breaker opens without a request, and reconnects are few.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_refused_connections_open_it() {
     let mut server = Server::start(Engine::Redis70);

@@ -1,4 +1,5 @@
-//! Holds through a failover: what the replica did not have is forgotten, and lets at most that much more be held.
+//! Holds through a failover: holds that the replica did not have are lost, and cause an excess of at most their
+//! units.
 
 use std::{
     collections::HashSet,
@@ -20,7 +21,7 @@ use crate::{
     servers::{pass, store_of, until},
 };
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +63,7 @@ async fn open_ids(store: &RedisStore, key: &[u8]) -> HashSet<String> {
     ids
 }
 
-/// A replica is promoted while its primary still serves: what the primary does from then on is lost, hold by hold.
+/// A replica is promoted while its primary still serves: the later operations of the primary are lost, hold by hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     const UNITS: usize = 10;
@@ -85,7 +86,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         }
         held.push(ids);
     }
-    // `WAIT` is for the writes of its own connection, and so for all before them.
+    // `WAIT` covers the writes of its own connection, and therefore all before them.
     let mut connection = primary.connect();
     redis::cmd("SET").arg("last").arg(1).query::<()>(&mut connection).unwrap();
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(30_000).query(&mut connection).unwrap();
@@ -95,7 +96,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     let replicated = held.clone();
     let mut settled_late = Vec::new();
     for (key, held) in (0..).zip(&mut held) {
-        // Some settle, some hold: the replica knows of neither.
+        // Some settle, some hold: neither reaches the replica.
         let mut gone = Vec::new();
         for _ in 0..random.below(4).min(held.len() as u64) {
             let id = held.remove(usize::try_from(random.below(held.len() as u64)).unwrap());
@@ -118,9 +119,9 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         let index = usize::try_from(key).unwrap();
         let name = name(key);
         let known = open_ids(&new, &name).await;
-        assert_eq!(known, replicated[index].iter().cloned().collect(), "what was replicated");
+        assert_eq!(known, replicated[index].iter().cloned().collect(), "the replicated holds");
         let tail: Vec<_> = held.iter().filter(|id| !known.contains(*id)).cloned().collect();
-        // Until it is full by what it knows.
+        // Until it is full by its own ledger.
         for number in 0.. {
             let id = format!("new-{number}");
             if !ask(&new, &name, &policy, hold(&id)).await {
@@ -245,7 +246,7 @@ async fn sentinel_failover_keeps_replicated_holds() {
     }
     let log = std::mem::take(&mut *log.lock().unwrap());
     let through = log.iter().filter(|hold| hold.granted < killed && hold.ended > killed).count();
-    // A settle whose reply was lost is told that the hold is not open, too: that counts as lost here.
+    // A settle whose reply was lost also returns that the hold is not open: that counts as lost here.
     let lost = log.iter().filter(|hold| hold.is_lost).count();
     let mut changes: Vec<_> =
         log.iter().flat_map(|hold| [(hold.granted, 1_isize), (hold.ended, -1)]).collect();

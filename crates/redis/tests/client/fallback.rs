@@ -1,4 +1,4 @@
-//! What `on_error: local` admits over several outages (RELIABILITY 46).
+//! Admissions by `on_error: local` over several outages (RELIABILITY 46).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const POLICIES: [&str; 8] = [
     "fixed-window:1000/1h,sliding-log:100/1h",
 ];
 
-/// How a key is asked about.
+/// How a request reaches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Take,
@@ -70,7 +70,7 @@ fn subjects() -> Vec<Subject> {
 }
 
 impl Subject {
-    /// Asks once: how many units were admitted, and who decided.
+    /// Sends one request: returns the units admitted, and the source of the decision.
     async fn ask(&self, store: &RedisStore) -> (u64, Source) {
         let Self { key, rule, .. } = self;
         let cost = if self.way == Way::Costs3 { 3 } else { 1 };
@@ -126,8 +126,8 @@ impl Outage {
     }
 }
 
-/// The store fails again and again, and answers once in between: what is admitted in fallback is the
-/// share of the policy once, and not once each time.
+/// The store fails repeatedly, and answers once in between: the fallback admits the share of the policy once, and not
+/// once per failure.
 async fn flap(outage: Outage) {
     let server = Server::start(Engine::Redis70);
     let proxy = Proxy::to(server.port()).await;
@@ -148,7 +148,7 @@ async fn flap(outage: Outage) {
     for _ in 0..outages {
         back().await;
         for subject in &subjects {
-            // One answer at least, that says how much is in use there.
+            // At least one answer with the usage in the store.
             answered += u64::from(subject.ask(&store).await.1 == Source::Store);
         }
         outage.begin(&server, &proxy);
@@ -167,7 +167,7 @@ async fn flap(outage: Outage) {
     back().await;
     let (mut worst, mut least) = (0.0_f64, f64::MAX);
     for Subject { rule, way, most, admitted, .. } in &subjects {
-        // What recovers meanwhile, rounded up.
+        // The recovery during the test, rounded up.
         let bound = most + begin.elapsed().as_secs() * most / 3600 + 1;
         assert!(*admitted <= bound, "{rule:?} {way:?}: {admitted} admitted, bound {bound}");
         let part = *admitted as f64 * 100.0 / *most as f64;
@@ -239,7 +239,7 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     assert_eq!((admitted[0], &admitted[1..]), (0, &[5; 19][..]));
 }
 
-/// A change of rule between two outages: what was admitted here stays counted. A reset forgets it.
+/// A change of rule between two outages: units admitted in fallback stay counted. A reset clears them.
 #[tokio::test]
 async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() {
     let mut server = Server::start(Engine::Redis70);
@@ -257,7 +257,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     };
     assert_eq!(store.take(b"k", &old, 20).await.unwrap().source, Source::Store);
     server.kill();
-    // 20 of 60 are in use, as the store said under the rule of that time.
+    // 20 of 60 are in use, by the store's last answer under the rule of that time.
     assert_eq!(ask(&new).await, 80);
     server.restart();
     let back = async || {
@@ -270,7 +270,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     let _ = store.take(b"k", &old, 1).await.unwrap();
     server.kill();
     assert_eq!(ask(&rule("fixed-window:120/1h")).await, 20);
-    // A reset that fails forgets nothing.
+    // A reset that fails changes nothing.
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
     assert_eq!(ask(&old).await, 0);
     server.restart();

@@ -20,7 +20,7 @@ use crate::{
 
 const FAULTS: [Fault; 5] = [Fault::Delay, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset];
 
-/// Nothing drains meanwhile.
+/// Nothing drains during a test.
 const RATE: &str = "fixed-window:1000000/365d";
 const TTL: Option<Duration> = Some(Duration::from_secs(600));
 
@@ -41,8 +41,8 @@ impl Faulty {
         Self { store, proxy, policy: RATE.parse().unwrap(), lost: AtomicUsize::new(0) }
     }
 
-    /// Applies an operation until the store has answered: a client repeats what it has no reply to. Whether it was
-    /// allowed, and how often it was asked for.
+    /// Applies an operation until the store has answered: a client repeats a request without a reply. Returns whether
+    /// it was allowed, and the number of requests.
     async fn hold(&self, fault: Fault, operation: HoldOperation<'_>) -> (Option<Retry>, usize) {
         self.proxy.set(fault);
         let (mut retry, mut attempts) = (None, 0);
@@ -63,7 +63,7 @@ impl Faulty {
     }
 }
 
-/// What is charged is what was used, and what stays open is what lost streams hold.
+/// The charge equals the usage, and the open holds are those of lost streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_with_lost_replies_charge_what_was_used() {
     let server = Server::start(Engine::Redis70);
@@ -94,7 +94,7 @@ async fn holds_with_lost_replies_charge_what_was_used() {
                 continue;
             }
             let (retry, attempts) = faulty.hold(fault_of(2), settle).await;
-            // The reply that was lost said that it was open.
+            // The lost reply allowed the hold.
             assert!(matches!(retry, None | Some(Retry::Never)), "{fault:?}");
             (asked, repeats) = (asked + 1, repeats + attempts - 1);
             charged += used;
@@ -156,7 +156,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             let answer = store.apply_hold(b"k", &policy, operation).await.ok();
             let answer = answer.filter(|answer| answer.source == Source::Store);
             at_once += usize::from(answer.is_some());
-            // The first copy of a settle has ended the hold, which the second one is told.
+            // The first copy of a settle has ended the hold, as the reply to the second one says.
             let is_settle = matches!(operation, HoldOperation::Settle { .. });
             assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
             repeated += usize::from(answer.is_some_and(|it| !it.allowed()));
@@ -172,7 +172,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
     }
     println!(
         "figure: 36 operations on holds whose replies were lost: {at_once} repeated by the store without an error; \
-         {repeated} of 12 settles were told that they had been applied; {charged} units charged"
+         {repeated} of 12 settles were actual that they had been applied; {charged} units charged"
     );
     assert!(repeated > 0);
 }
@@ -233,7 +233,7 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
     );
 }
 
-/// It is not the store that is unavailable: no fallback allows what does not fit in a ledger.
+/// The store is available: no fallback allows a hold that does not fit in a ledger.
 #[tokio::test]
 async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let server = Server::start(Engine::Redis70);

@@ -1,4 +1,4 @@
-//! Commands that a server executes after nobody waits for them any more (RELIABILITY 57).
+//! Commands that a server executes after the client has given up waiting (RELIABILITY 57).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::servers::{pass, until};
 
 const PIPELINE: usize = 30;
 
-/// Asks in pipelines of 30 until the span is over: how many takes the store admitted.
+/// Sends pipelines of 30 takes until the span is over; returns the number of takes that the store admitted.
 async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
@@ -39,7 +39,7 @@ async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -
     admitted
 }
 
-/// A server stops again and again under load: what it does late is only charged, and little.
+/// A server stops repeatedly under load: late commands only charge, and few do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_server_executes_little_late() {
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 350));

@@ -1,4 +1,4 @@
-//! Leases: bounds, what goes back, and what they spare (RELIABILITY 42, simulated).
+//! Leases: bounds, returned units, and saved round trips (RELIABILITY 42, simulated).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn lease_hot_key_is_taken_in_chunks() {
         assert!(answer.allowed());
         sources[usize::from(answer.source == Source::Lease)] += 1;
     }
-    println!("figure: 10000 takes of a hot key with leases of 100 ask {} times", sources[0]);
+    println!("figure: 10000 takes of a hot key with leases of 100 send {} requests", sources[0]);
     assert!(sources[0] <= 200, "{sources:?}");
     assert_eq!(store.counters().lease, u64::from(sources[1]));
 }
@@ -31,7 +31,7 @@ async fn lease_hot_key_is_taken_in_chunks() {
 async fn lease_unused_units_are_returned_exactly_once() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    // Nothing drains meanwhile.
+    // Nothing drains during the test.
     let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
@@ -45,7 +45,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
     assert_eq!(used().await, 100);
     let counters = store.counters();
     assert_eq!(counters.lease_forfeited, 0, "{counters:?}");
-    // The same without being told to, when the time of the lease is over.
+    // The same without `flush`, when the time of the lease is over.
     for _ in 0..10 {
         let _ = store.take(b"k", &rule, 1).await.unwrap();
     }
@@ -74,7 +74,7 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }
 
-/// Eight clients on one key, some of which die with what they hold.
+/// Eight clients on one key, some of which die with their leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     let server = Server::start(Engine::Redis70);
@@ -112,7 +112,7 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
         admitted as f64 * 100.0 / could as f64
     );
     assert!(admitted <= bound);
-    // A busy machine may not have let them ask for all that there was.
+    // On a busy machine the threads may have requested less than was available.
     let asked = could.min(8 * 1500);
     assert!(admitted * 100 >= asked * 80, "{admitted} of {asked}");
 }

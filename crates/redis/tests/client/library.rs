@@ -137,9 +137,10 @@ async fn example_third_party_over_redis_denies_and_delays() {
     assert_eq!(order, [0, 1, 2, 3, 4]);
 }
 
-/// Two limiters, as of two processes: the second holds once the first has settled, and asks at a pace that slows down.
+/// Two limiters, as of two processes: the second holds once the first has settled, and tries at a pace that slows
+/// down.
 #[tokio::test]
-async fn hold_until_ready_over_redis_holds_after_a_settle_and_asks_seldom() {
+async fn hold_until_ready_over_redis_holds_after_a_settle_with_few_requests() {
     let redis = Server::start(Engine::Redis70);
     let (first, second) = (redis_limiter(&redis).await, redis_limiter(&redis).await);
     let policy = policy("concurrency:1/1h");

@@ -1,4 +1,4 @@
-//! Many ask at once: processes, and scripts that are flushed meanwhile (RELIABILITY 13, 14).
+//! Concurrent processes, and scripts that are flushed while they run (RELIABILITY 13, 14).
 
 use std::{
     process::{Command, Stdio},
@@ -14,10 +14,10 @@ use crate::servers::{patient, store_of};
 
 const POLICY: &str = "gcra:1000/1s:burst=100";
 
-/// Who is served does not wait longer for its next turn.
+/// Longest wait between two requests of a process that counts as served.
 const HEALTHY: Duration = Duration::from_millis(20);
 
-/// What a process of the test does; not a test by itself.
+/// The body of a process of the test; not a test by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
     let Ok(url) = std::env::var("SLUICEGATE_WORKER") else { return };
@@ -52,8 +52,8 @@ async fn worker() {
     println!("admitted: {admitted} {}", held_up.as_millis());
 }
 
-/// Runs so many processes. What they admitted together, and the most milliseconds that the machine did
-/// not let one of them ask.
+/// Runs `count` processes. Returns what they admitted together, and the most milliseconds for which the machine held
+/// one of them up.
 fn processes(count: usize, url: &str, span: Duration, chunk: u32) -> (u64, u64) {
     let start = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -79,8 +79,7 @@ fn micros(server: &Server) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// RELIABILITY 13: by the server's own clock, and by what it has stored, nothing is admitted that was
-/// not charged, and nothing is charged twice.
+/// RELIABILITY 13: by the server's own clock, and by its stored state, every admitted unit was charged, exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
@@ -102,8 +101,8 @@ async fn store_four_processes_on_one_key_are_exact() {
             (end - before) / 1000
         );
         assert!(admitted <= bound);
-        // The theoretical arrival time is when it began and a millisecond for each that was admitted,
-        // unless the key was idle meanwhile.
+        // The theoretical arrival time is the begin and a millisecond for each admitted request, unless the key was
+        // idle in between.
         if let Ok(entry) = Entry::decode(&bytes) {
             let at = Timestamp::from_micros(before).unwrap();
             let tat = before + u64::try_from(entry.debt(at).unwrap()).unwrap();
@@ -175,7 +174,7 @@ async fn lease_several_processes_stay_in_bounds_and_use_all_units() {
     let (admitted, held_up) = processes(count, &server.url(), span, 20);
     let elapsed = micros(&server) - before;
     let (can, bound) = (100 + elapsed / 1000, 100 + elapsed / 1000 + 20 * count as u64);
-    // They do not ask all of that time: they start one after the other, and a busy machine holds them up.
+    // They do not send requests all of that time: they start one after the other, and a busy machine holds them up.
     let least = 100 + u64::try_from(span.as_millis()).unwrap().saturating_sub(held_up);
     let part = admitted as f64 / least as f64;
     println!(

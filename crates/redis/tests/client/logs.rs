@@ -1,4 +1,4 @@
-//! What the log says of a store that fails: one line for each outage, and one for its end.
+//! The log while a store fails: one line for each outage, and one for its end.
 
 use sluicegate_core::{OnError, PreparedPolicy, Source, Store};
 use std::{
@@ -99,7 +99,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
             }
             outages += 1;
             until("it is logged", async || lines(port, "WARN").len() >= outages).await;
-            // Whatever else would say so.
+            // Other events of the same outage.
             pass(Duration::from_millis(300)).await;
             match outage {
                 "kill" => tokio::task::block_in_place(|| server.restart()),
@@ -124,7 +124,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
     );
 }
 
-/// A store that is not there when it is first asked for, as a server does when it starts.
+/// A store that is unavailable at its first request, as when a server starts before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     listen();

@@ -1,4 +1,4 @@
-//! The module in place of scripts, where a server has it: also where it comes and goes.
+//! The module instead of scripts, where a server has it: also while it is loaded and unloaded.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -26,7 +26,7 @@ async fn store(server: &Server, modules: bool) -> RedisStore {
     RedisStore::connect_with(&server.url(), options).await.unwrap()
 }
 
-/// Both write what both read, whatever is asked, and whoever is asked next.
+/// Module and scripts read each other's state, in any order, for every operation.
 #[tokio::test]
 async fn module_and_scripts_alternate_on_the_same_bytes() {
     for engine in ENGINES {
@@ -56,15 +56,15 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     _ => Operation::Take(1),
                 };
                 let answer = store.apply(&key, rule, operation).await.unwrap();
-                // Whatever comes back meanwhile takes an hour.
+                // Units that recover between the calls take an hour.
                 remaining = match operation {
                     Operation::Charge(cost) => remaining - i64::from(cost),
                     Operation::Refund(cost) => remaining + i64::from(cost),
                     Operation::Take(_) if answer.allowed() => remaining - 1,
                     _ => remaining,
                 };
-                let told = i64::from(answer.remaining);
-                assert_eq!(told, remaining.max(0), "{engine:?} {rule:?} turn {turn} {answer:?}");
+                let actual = i64::from(answer.remaining);
+                assert_eq!(actual, remaining.max(0), "{engine:?} {rule:?} turn {turn} {answer:?}");
                 let mut get = redis::cmd("GET");
                 let bytes: Vec<u8> = get.arg(&key).query(&mut server.connect()).unwrap();
                 assert_eq!(Entry::decode(&bytes).unwrap().policy(), rule.policy());
@@ -90,7 +90,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
         });
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
-        // Who connects takes and resets once, to see whether it may.
+        // A new connection takes and resets once, to see whether it may.
         let asked = by_module.store + 2;
         assert_eq!((by_module.module, by_script.module), (asked, 0), "{engine:?}");
     }
@@ -116,7 +116,7 @@ async fn module_reservation_is_that_of_the_policy() {
     assert!(error.to_string().contains("does not hold a string"), "{error}");
 }
 
-/// Nobody who asks notices, and no unit is lost or given twice.
+/// No request fails, and no unit is lost or given twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn module_loaded_and_unloaded_under_load_causes_no_error() {
     const UNITS: u32 = 3_000;
@@ -172,7 +172,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
         };
         let (admitted, ()) = futures_util::future::join(join_all(takers), changes).await;
         let mut admitted: u32 = admitted.iter().sum();
-        // What is left, to the last unit.
+        // The remaining units, to the last one.
         while store.take(b"all", &rule, 1).await.unwrap().allowed() {
             admitted += 1;
         }

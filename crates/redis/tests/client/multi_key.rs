@@ -1,4 +1,4 @@
-//! Several keys at once: one script where one server has them, one after the other elsewhere.
+//! Several keys at once: one script if one server has them, otherwise one after the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -62,7 +62,7 @@ async fn multi_key_one_server_decides_together_and_denials_are_cached() {
     let denied = ask(b"anna").await;
     assert_eq!((denied.decision.allowed(), denied.key, denied.source), (false, 0, Source::Store));
     assert!(denied.each[1].allowed() && denied.each[1].remaining == 2);
-    // It stands, also for who asks about her alone; nobody else has paid for it.
+    // The denial is remembered, also for requests for her key alone; no other key was charged for it.
     assert_eq!(ask(b"anna").await.source, Source::Cache);
     assert_eq!(store.take(b"anna", &user, 1).await.unwrap().source, Source::Cache);
     assert_eq!(ask(b"ben").await.decision.remaining, 1);
@@ -106,14 +106,14 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     assert!(ask([&allow, &allow]).await.decision.allowed());
     let denied = ask([&local, &deny]).await;
     assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
-    // What was denied has cost nothing here either.
+    // The denied request has charged nothing here either.
     let passed =
         [ask([&local, &allow]).await, ask([&local, &allow]).await, ask([&local, &allow]).await];
     assert_eq!(passed.map(|it| it.decision.allowed()), [true, true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn multi_key_several_nodes_are_asked_in_order_and_refunded() {
+async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let user: PreparedPolicy = "fixed-window:100/1h".parse().unwrap();

@@ -29,8 +29,8 @@ use crate::{
 const RATE: u64 = 200;
 const BURST: u64 = 50;
 
-/// A way to a server that can be cut: then nothing passes either way, nor is a connection closed. What was
-/// sent meanwhile arrives after the healing, as TCP sends it again.
+/// A link to a server that can be cut: then nothing passes either way, and no connection is closed. Bytes that were
+/// sent during the cut arrive after it, as TCP sends them again.
 struct Wire {
     port: u16,
     open: watch::Sender<bool>,
@@ -73,7 +73,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: watch
     }
 }
 
-/// What one client was admitted by the store: how much, and when last.
+/// The units that the store admitted for one client, and when the last one was.
 #[derive(Clone, Default)]
 struct Admitted(Arc<Mutex<(u64, Option<Instant>)>>);
 
@@ -82,7 +82,7 @@ impl Admitted {
         *self.0.lock().unwrap()
     }
 
-    /// Takes whatever there is, until it is to stop.
+    /// Takes all available units, until it is stopped.
     fn load(&self, store: RedisStore, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<()> {
         let (admitted, rule) = (self.clone(), rule());
         tokio::spawn(async move {
@@ -148,7 +148,7 @@ async fn partition(needs_replica: bool) {
     pass(span.saturating_sub(cut.elapsed())).await;
     wire.open.send_replace(true);
     if span < Duration::from_secs(5) {
-        // What sentinels do ten seconds after the healing.
+        // The commands of sentinels ten seconds after the partition has healed.
         primary.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     }
     until("the old primary is demoted", async || {
@@ -168,7 +168,7 @@ async fn partition(needs_replica: bool) {
     let ((near, last), (far, _)) = (near.get(), far.get());
     let both = millis(last.unwrap().saturating_duration_since(cut));
     let one = BURST + RATE * millis(elapsed) / 1000;
-    // Two primaries admit at a time, the second of which may have lost what was not replicated.
+    // Two primaries admit at a time, the second of which may have lost writes that were not replicated.
     let bound = one + BURST + RATE * both / 1000;
     println!(
         "figure: partition of {} ms{}: the replica admits after {} ms, the old primary for {both} ms; {near} + \
@@ -181,7 +181,7 @@ async fn partition(needs_replica: bool) {
     );
     assert!(near + far <= bound, "{near} + {far} admitted, bound {bound}");
     if needs_replica {
-        // It counts replicas once a second, and one that is a second late is none.
+        // It counts replicas once a second, and ignores one that is a second late.
         assert!(both <= 3500, "{both} ms");
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy that does to replies what networks do.
+//! A proxy that damages replies as networks do.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use tokio::{
     sync::Notify,
 };
 
-/// What becomes of replies.
+/// The treatment of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fault {
@@ -115,7 +115,7 @@ async fn carry(client: TcpStream, server: TcpStream, fault: &AtomicU8) {
         _ = copy(&mut from_client, &mut to_server) => {}
         reset = replies(from_server, to_client, fault) => {
             if let Some(to_client) = reset {
-                // Closed with what it has not taken: that is a reset.
+                // Closed with unread bytes, which causes a reset.
                 let client = from_client.reunite(to_client).unwrap();
                 client.set_zero_linger().unwrap();
             }

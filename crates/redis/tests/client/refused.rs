@@ -1,4 +1,4 @@
-//! A server that answers, and refuses: it has no memory left, or the user may not run what a take runs.
+//! A server that answers with errors: it has no memory left, or the user may not run the commands of a take.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn breaker_server_without_memory_opens_it() {
     }
 }
 
-/// One command that the user may not run says nothing of takes.
+/// One command that the user may not run does not affect takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_one_forbidden_command_leaves_it_closed() {
     for engine in ENGINES {
@@ -80,7 +80,8 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
     }
 }
 
-/// A prefix that the user may not use: no node is worth asking, and yet another key may be.
+/// The user may not use the prefix: the store counts as unavailable, but the breakers stay closed, and takes of other
+/// keys work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     for engine in ENGINES {
@@ -97,7 +98,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         let why = store.unavailable().unwrap();
         assert!(why.contains("NOPERM") || why.contains("ACL"), "{why}");
         assert!(why.contains("sg:test:probe"), "{why}");
-        // Whoever may choose keys takes none from others.
+        // Other keys are still decided by the store.
         for _ in 0..3 {
             assert_eq!(take(b"limits:k").await, Source::Store);
             assert_eq!(store.unavailable(), None, "{engine:?}");
@@ -112,7 +113,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
     }
 }
 
-/// A user who may use the module alone, and no key but those of the prefix.
+/// A user with permission for the module alone, and for keys of the prefix only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_module_without_scripts_leaves_it_closed() {
     let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);
@@ -136,7 +137,7 @@ async fn breaker_module_without_scripts_leaves_it_closed() {
     until("the breaker closes", async || store.unavailable().is_none()).await;
 }
 
-/// Each node of a cluster is asked, whichever slot the key of the probe is in.
+/// Each node of a cluster is probed, whatever the slot of the probe's key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_without_memory_is_unavailable() {
     let cluster = Cluster::start(Engine::Redis70, &[]);

@@ -23,9 +23,9 @@ pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
     (0..3).map(|_| Server::sentinel(&watch)).collect()
 }
 
-/// Until each sentinel knows the others and the replica.
+/// Waits until each sentinel has found the others and the replica.
 pub(crate) async fn settled(sentinels: &[Server]) {
-    until("the sentinels know each other and the replica", async || {
+    until("the sentinels have found each other and the replica", async || {
         sentinels.iter().all(|sentinel| {
             let info: String = sentinel.ask("INFO sentinel");
             info.contains("status=ok") && info.contains("slaves=1") && info.contains("sentinels=3")
@@ -92,7 +92,7 @@ async fn sentinel_failovers_cost_a_burst_each() {
         primary.kill();
         let before = decided.load(Ordering::Relaxed);
         let killed = now();
-        // A sentinel may need a second to see that the replica has done what it was told.
+        // A sentinel may need a second to see that the replica has followed its command.
         until("a sentinel names the replica", async || {
             sentinels.iter().any(|sentinel| {
                 let ask = "SENTINEL GET-MASTER-ADDR-BY-NAME main";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_redis::{Options, RedisStore};
-use sluicegate_testing::{PATIENCE, Server, now};
+use sluicegate_testing::{Server, TEST_TIMEOUT, now};
 
 /// A store with time to spare, for tests that are not about time.
 pub(crate) async fn store_of(server: &Server) -> RedisStore {
@@ -23,14 +23,14 @@ pub(crate) fn patient() -> Options {
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let start = now();
     while !is_so().await {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "not within {TEST_TIMEOUT:?}: {what}");
         pass(Duration::from_millis(1)).await;
     }
     start.elapsed()
 }
 
-/// Lets time pass that a test is about: between requests, in a proxy, until a limit admits again. Never
-/// to wait for something, which is asked for ([`until`]).
+/// Lets time pass that is the subject of a test: between requests, in a proxy, until a limit admits again. To wait
+/// for a condition, use [`until`].
 pub(crate) async fn pass(span: Duration) {
     let mut interval = tokio::time::interval(span.max(Duration::from_nanos(1)));
     interval.tick().await;

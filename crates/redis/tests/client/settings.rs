@@ -1,13 +1,13 @@
-//! Where the store is, as whom it is asked, and what is wrong with it.
+//! URL, user and password of the store, and errors in them.
 
 use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
 use sluicegate_redis::RedisStore;
 
-use sluicegate_testing::{Engine, Folder, Server};
+use sluicegate_testing::{Engine, Server, TempDir};
 
 use crate::servers::{patient, store_of};
 
-/// What `docs/redis.md` says is enough.
+/// The permissions in `docs/redis.md`.
 const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time";
 
 #[tokio::test]
@@ -51,8 +51,8 @@ async fn permissions_least_are_enough() {
 
         // A user with the permissions of docs/redis.md has no problem, only notes.
         let status = store.inspect().await.unwrap();
-        let told: Vec<_> = status.problems().map(ToString::to_string).collect();
-        assert!(told.is_empty(), "{told:?}");
+        let actual: Vec<_> = status.problems().map(ToString::to_string).collect();
+        assert!(actual.is_empty(), "{actual:?}");
         let node = &status.servers[0];
         assert!(node.engine.starts_with(if engine == Engine::Valkey91 {
             "Valkey"
@@ -62,8 +62,11 @@ async fn permissions_least_are_enough() {
         assert!(node.notes.iter().any(|note| note.contains("`+info`")), "{:?}", node.notes);
         server.ask::<()>("ACL SETUSER limiter -set");
         let status = store.inspect().await.unwrap();
-        let told = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
-        assert!(told.remedy.contains("ACL SETUSER") && told.remedy.contains("+set"), "{told}");
+        let actual = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
+        assert!(
+            actual.remedy.contains("ACL SETUSER") && actual.remedy.contains("+set"),
+            "{actual}"
+        );
         let wrong = format!("redis://limiter:wrong@127.0.0.1:{}/", server.port());
         let error = RedisStore::connect_with(&wrong, options).await.unwrap_err();
         assert!(matches!(&error, StoreError::Unavailable(_)), "{error:?}");
@@ -72,13 +75,13 @@ async fn permissions_least_are_enough() {
 
 #[tokio::test]
 async fn status_eviction_policy_that_forgets_limits_is_a_problem() {
-    for (policy, told) in [("noeviction", false), ("allkeys-lru", true), ("volatile-ttl", true)] {
+    for (policy, actual) in [("noeviction", false), ("allkeys-lru", true), ("volatile-ttl", true)] {
         let arguments = ["--maxmemory", "50mb", "--maxmemory-policy", policy];
         let server = Server::with(Engine::Redis70, &arguments);
         let store = store_of(&server).await;
         let status = store.inspect().await.unwrap();
         let problems: Vec<_> = status.problems().map(ToString::to_string).collect();
-        assert_eq!(problems.iter().any(|it| it.contains(policy)), told, "{problems:?}");
+        assert_eq!(problems.iter().any(|it| it.contains(policy)), actual, "{problems:?}");
         assert!(status.servers[0].engine.starts_with("Redis 7.0"));
         assert_eq!(status.servers[0].library, None);
     }
@@ -94,8 +97,8 @@ async fn functions_are_installed_and_removed() {
         let status = store.inspect().await.unwrap();
         assert_eq!(status.servers[0].library.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert_eq!(status.problems().count(), 0, "{status:?}");
-        let told: Vec<i64> = server.ask("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
-        assert_eq!(told[..3], [1, 16, 15]);
+        let actual: Vec<i64> = server.ask("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
+        assert_eq!(actual[..3], [1, 16, 15]);
         // The same key, by either way.
         let rule = "gcra:30/60s:burst=16".parse().unwrap();
         assert_eq!(store.take(b"user", &rule, 1).await.unwrap().remaining, 14);
@@ -118,7 +121,7 @@ async fn connect_missing_server_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn unix_socket_decides_with_password_and_database() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.path().join("a socket");
     let (path, mode) = (path.to_str().unwrap(), ["--unixsocketperm", "700"]);
     let arguments = [&["--unixsocket", path, "--requirepass", "p@ss"], &mode[..]].concat();

@@ -1,4 +1,4 @@
-//! Keys of ours that somebody else has written, and two versions of us at once.
+//! Keys that another program has written, and two versions of Sluicegate at once.
 
 use redis::Connection;
 use sluicegate_core::{OnError, Operation, PreparedPolicy, Source, StateFault, Store, StoreError};
@@ -28,7 +28,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
         ("newer", StateFault::Version),
     ] {
         for operation in [Operation::Take(1), Operation::Peek(1), Operation::Charge(1)] {
-            // It is not the store that is away: the rule of that does not apply.
+            // The store is available: the fallback does not apply.
             let error = store.apply(key.as_bytes(), &rule, operation).await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt(it, _) if it == fault), "{key}: {error:?}");
         }
@@ -36,14 +36,14 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     assert_eq!(redis::cmd("GET").arg("newer").query::<Vec<u8>>(&mut connection).unwrap(), newer);
     assert_eq!(redis::cmd("LLEN").arg("list").query::<u64>(&mut connection).unwrap(), 1);
     assert_eq!(store.counters().corrupt, 9);
-    // One key's trouble is nobody else's.
+    // The error of one key does not affect others.
     assert_eq!(store.take(b"whole", &rule, 1).await.unwrap().source, Source::Store);
     assert!(store.apply(b"garbage", &rule, Operation::Reset).await.is_ok());
     assert!(store.take(b"garbage", &rule, 1).await.unwrap().allowed());
 }
 
-/// While a change of rule is rolled out, old and new processes ask for the same keys: what was used
-/// stays used whoever asks, so together they admit no more than the larger rule does.
+/// While a change of rule is rolled out, old and new processes use the same keys: usage carries over in both
+/// directions, and together they admit no more than the larger rule does.
 #[tokio::test]
 async fn state_two_policies_at_once_admit_no_more_than_the_larger() {
     let server = Server::start(Engine::Redis70);

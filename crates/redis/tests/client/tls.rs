@@ -1,4 +1,4 @@
-//! A store over TLS: who is who is checked, on both sides.
+//! A store over TLS: certificates are checked on both sides.
 
 use sluicegate_core::{PreparedPolicy, Store, StoreError};
 use std::{fs, path::PathBuf};
@@ -14,7 +14,7 @@ use crate::servers::patient;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// OpenSSL takes who is called as its authority for its own.
+/// OpenSSL treats a certificate with the name of its authority as self-signed.
 fn called(name: &str) -> DistinguishedName {
     let mut called = DistinguishedName::new();
     called.push(DnType::CommonName, name);
@@ -67,7 +67,7 @@ impl Drop for Files {
     }
 }
 
-/// A server that speaks TLS at the port told, and plain text at its own.
+/// A server that speaks TLS at the returned port, and plain text at its own.
 fn server(files: &Files, clients: &str) -> (Server, u16) {
     let port = free_port();
     let server = Server::with(
@@ -88,7 +88,7 @@ fn server(files: &Files, clients: &str) -> (Server, u16) {
     (server, port)
 }
 
-/// One that asks for no certificate; the authority of its own is in `server.ca`.
+/// A server that requires no client certificate; the authority of its own is in `server.ca`.
 pub(crate) fn simple_server() -> (Server, Files, u16) {
     let files = Files::new();
     let [servers, clients] = ["servers", "clients"].map(authority);
@@ -124,7 +124,7 @@ async fn tls_certificates_are_checked_on_both_sides() {
     let error = take(&url, options("stranger", None)).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(_)), "{error}");
     println!("figure: an unknown authority: {error}");
-    // The system's authorities know nothing of this one either.
+    // The system's authorities do not include this one either.
     assert!(take(&url, patient()).await.is_err());
 
     let (closed, port) = server(&files, "yes");

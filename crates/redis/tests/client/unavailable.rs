@@ -1,4 +1,4 @@
-//! While the server is away: stopped, killed, full (RELIABILITY 15, 19, 21).
+//! While the server is unavailable: stopped, killed, full (RELIABILITY 15, 19, 21).
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn store_stopped_server_delays_no_request() {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;
-        // What was sent and not waited for is done late, and then no more.
+        // Requests that were sent without waiting are applied late, and then no more.
         let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
         let late = 1_000_000 - peek.remaining;
         times.sort_unstable();
@@ -80,7 +80,7 @@ async fn store_stopped_server_delays_no_request() {
     }
 }
 
-/// What `local` admits is its share, less what the last answers said was used.
+/// `local` admits its share, less the usage in the last answers.
 #[tokio::test]
 async fn local_fallback_starts_with_the_last_known_state() {
     let mut server = Server::start(Engine::Redis70);
@@ -102,7 +102,7 @@ async fn local_fallback_starts_with_the_last_known_state() {
         "figure: a half here admits {admitted:?} of a key with 60 of 100 used, and of a new one"
     );
     assert_eq!(admitted, [20, 50]);
-    // What only changes a state is not made up.
+    // Operations that only change a state have no fallback.
     for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
         assert!(matches!(
             store.apply(b"warm", &rule, operation).await.unwrap_err(),
@@ -188,5 +188,9 @@ async fn store_full_server_is_unavailable() {
     );
     assert_eq!((counters.fallback_allow, counters.unavailable), (20, 20));
     crate::servers::until("the breaker opens", async || store.unavailable().is_some()).await;
-    assert_eq!(store.counters().breaker_opened, 1, "it takes no writes, so it is not asked");
+    assert_eq!(
+        store.counters().breaker_opened,
+        1,
+        "it takes no writes, therefore the breaker is open"
+    );
 }

@@ -1,4 +1,4 @@
-//! Replies that are late, cut, or something else (RELIABILITY 20), through a proxy of our own.
+//! Replies that are late, cut, or wrong (RELIABILITY 20), through a proxy in this test.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     servers::until,
 };
 
-/// Every key has a limit of its own, so that an answer to another's question shows.
+/// Every key has a limit of its own, so that an answer to another request is detected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_faults_never_swap_answers() {
     let server = Server::start(Engine::Redis70);
@@ -49,7 +49,7 @@ async fn wire_faults_never_swap_answers() {
             }
             proxy.set(Fault::None);
         }
-        // Whatever it was, it is over now.
+        // Any fault has ended by now.
         let took = until("the store answers again", async || {
             store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
         })
@@ -66,7 +66,7 @@ async fn wire_faults_never_swap_answers() {
         .await;
 }
 
-/// A refund whose answer is lost has been done; to do it again would admit what was never given back.
+/// A refund whose answer is lost has been applied; a second one would admit units that were never returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_refund_with_a_lost_answer_is_sent_once() {
     let server = Server::start(Engine::Redis70);
@@ -74,7 +74,7 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    // Nothing drains meanwhile.
+    // Nothing drains during the test.
     let rule: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
     let used =
@@ -103,7 +103,7 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     println!("figure: 4 refunds whose answers were lost: each done once");
 }
 
-/// Callers who are gone by the time of the answer, and those who come after them.
+/// Callers that have gone before the answer, and later callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wire_cancelled_request_takes_no_other_answer() {
     let server = Server::start(Engine::Redis70);

@@ -10,16 +10,16 @@ use sluicegate_testing::{Engine, Server};
 
 const WIDE: &str = include_str!("../../lua/wide.lua");
 
-/// Runs `muldiv` for four numbers after the other, and tells quotient and rest of each as digits.
+/// Runs `muldiv` on each group of four numbers, and returns quotient and remainder of each as digits.
 const ASK: &str = "
-    local told = {}
+    local actual = {}
     for i = 1, #ARGV, 4 do
         local quotient, rest = muldiv(tonumber(ARGV[i]), tonumber(ARGV[i + 1]),
             tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
-        told[#told + 1] = string.format('%.0f', quotient)
-        told[#told + 1] = string.format('%.0f', rest)
+        actual[#actual + 1] = string.format('%.0f', quotient)
+        actual[#actual + 1] = string.format('%.0f', rest)
     end
-    return told
+    return actual
 ";
 
 /// Numbers below `2^bits`, with as many of each length, and those beside powers of two.
@@ -46,17 +46,17 @@ fn script_products_and_quotients_are_exact() {
         for &(a, b, add, c) in &cases {
             ask.arg(a).arg(b).arg(add).arg(c);
         }
-        let told: Vec<String> = ask.query(&mut connection).unwrap();
-        for (&(a, b, add, c), told) in cases.iter().zip(told.chunks(2)) {
+        let actual: Vec<String> = ask.query(&mut connection).unwrap();
+        for (&(a, b, add, c), actual) in cases.iter().zip(actual.chunks(2)) {
             let sum = u128::from(a) * u128::from(b) + u128::from(add);
             let (quotient, rest) = (sum / u128::from(c), sum % u128::from(c));
             let asked = format!("({a} * {b} + {add}) / {c}");
-            assert_eq!(told[1].parse(), Ok(rest), "the rest of {asked}");
-            let found: u128 = told[0].parse().unwrap();
+            assert_eq!(actual[1].parse(), Ok(rest), "the remainder of {asked}");
+            let found: u128 = actual[0].parse().unwrap();
             if quotient < 1 << 53 {
                 assert_eq!(found, quotient, "{asked}");
             } else {
-                assert!(found >= 1 << 53, "{asked} is told as {found}");
+                assert!(found >= 1 << 53, "{asked} returns {found}");
                 beyond += 1;
             }
         }

@@ -1,10 +1,10 @@
-//! Windows of the calendar: the script knows none, and says which it must be told.
+//! Windows of the calendar: the script has none, and requests those that it needs.
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, heard, test_key};
+use crate::store::{Store, parse_reply, test_key};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -21,13 +21,13 @@ fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Rep
     let operation = Operation::Take(1);
     let arguments = plan.arguments(operation, guess, None, &[]).unwrap();
     let first = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
-    let first = heard(&plan, operation, &first).unwrap();
+    let first = parse_reply(&plan, operation, &first).unwrap();
     let Reply::Calendars { now, calendars } = &first else { return (first.clone(), first) };
     let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
     assert!(!kept, "nothing is stored before it is decided");
     let again = plan.arguments(operation, *now, None, calendars).unwrap();
     let second = Store::run(connection, &plan, policy.as_bytes(), &again).unwrap();
-    let second = heard(&plan, operation, &second).unwrap();
+    let second = parse_reply(&plan, operation, &second).unwrap();
     (first, second)
 }
 
@@ -61,21 +61,21 @@ fn script_calendar_of_old_policy_is_requested_once() {
         let now = at(1_700_000_000_000_000);
         let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
         let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments).unwrap();
-        heard(&plan, operation, &reply).unwrap()
+        parse_reply(&plan, operation, &reply).unwrap()
     };
     let first = run("fixed-window:9/day:tz=Asia/Tokyo", connection);
     assert!(matches!(first, Reply::Decision(_)));
-    // The same word is the same period, in any zone: nothing need be known of Tokyo.
+    // The same word is the same period, in any zone: the windows of Tokyo are not needed.
     let other = run("fixed-window:5/day:tz=Asia/Shanghai", connection);
     assert!(matches!(other, Reply::Decision(_)));
-    // Whether a day is as long as 24 hours must be known.
+    // Whether a day is as long as 24 hours depends on its window.
     let Reply::Calendars { calendars, .. } = run("fixed-window:5/1d", connection) else {
         panic!("it was decided without a calendar");
     };
     assert_eq!(calendars.len(), 1);
 }
 
-/// What a client thinks the time is decides nothing: the server's clock does.
+/// The client's clock decides nothing: the server's clock does.
 #[test]
 fn script_client_clock_an_hour_off_decides_the_same() {
     const HOUR: u64 = 3_600_000_000;

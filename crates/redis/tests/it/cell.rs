@@ -1,4 +1,4 @@
-//! Keys that redis-cell wrote: what they owe goes on.
+//! Keys that redis-cell wrote: their debt carries over.
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use sluicegate_commands::CommandError;
@@ -10,7 +10,7 @@ use crate::store::{Store, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
-/// What the core says of a key that owes until `tat`, in nanoseconds.
+/// The answer of the core for a key with a debt until `tat`, in nanoseconds.
 fn expected(
     policy: &Policy,
     tat: u64,
@@ -124,6 +124,6 @@ fn script_redis_cell_keys_are_an_error_under_other_limits() {
     load.arg("LOAD").arg(sluicegate_redis::script::Library::text());
     load.query::<()>(&mut store.connection).unwrap();
     redis::cmd("SET").arg("k").arg("5").query::<()>(&mut store.connection).unwrap();
-    let told = info.arg("sg_info").arg(1).arg("k").query::<redis::Value>(&mut store.connection);
-    assert_eq!(told.unwrap_err().code(), Some("SGSTATE"));
+    let actual = info.arg("sg_info").arg(1).arg("k").query::<redis::Value>(&mut store.connection);
+    assert_eq!(actual.unwrap_err().code(), Some("SGSTATE"));
 }

@@ -18,7 +18,7 @@ fn passes_the_kit(engine: Engine) {
 
     let shapes = [
         (Shape::default(), false),
-        // What the core wrote is understood.
+        // The script reads the state that the core wrote.
         (Shape::default(), true),
         (Shape { changes: false, ..Shape::default() }, false),
         (Shape { changes: false, zones: false, reserve: false, ..Shape::default() }, true),
@@ -44,8 +44,8 @@ fn script_redis_6_2_decides_as_core() {
     passes_the_kit(Engine::Redis62);
 }
 
-/// Logs that are full for long: their events are cut off and appended to as bytes, and written anew
-/// only when an offset outgrows its field.
+/// Logs that stay full: their events are cut off and appended to as bytes, and written again only when an offset
+/// outgrows its field.
 #[test]
 fn script_long_logs_decide_as_core() {
     let server = Server::start(Engine::Redis70);
@@ -80,7 +80,7 @@ fn script_long_logs_decide_as_core() {
     }
 }
 
-/// Events that were gone when the newest one came do not come back with a clock that steps.
+/// Events that had expired when the newest one came do not come back with a clock that steps.
 #[test]
 fn script_log_events_that_are_gone_stay_gone() {
     let server = Server::start(Engine::Redis70);
@@ -119,8 +119,8 @@ fn script_log_events_that_are_gone_stay_gone() {
     }
 }
 
-/// Where more logs are asked for than there were, those left over begin with what the log with the longest
-/// period saw: of equals, the first that was written.
+/// If the new policy has more logs than the old one, the additional ones begin with the events of the log with the
+/// longest period: among equals, of the first that was written.
 #[test]
 fn script_logs_of_equal_periods_first_is_carried_over() {
     let server = Server::start(Engine::Redis70);

@@ -1,4 +1,4 @@
-//! Keys that hold something else than a state of ours: a clear error, and nothing lost.
+//! Keys without a state of Sluicegate: a clear error, and nothing is lost.
 
 use redis::{Connection, ToRedisArgs};
 use sluicegate_commands::CommandError;
@@ -6,7 +6,7 @@ use sluicegate_core::{Entry, Operation, Policy, StateError, StateFault, Timestam
 use sluicegate_redis::script::Plan;
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, heard, test_key};
+use crate::store::{Store, parse_reply, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
@@ -15,7 +15,7 @@ fn take(connection: &mut Connection, policy: &str, operation: Operation) -> Resu
     let now = Timestamp::from_micros(NOW).unwrap();
     let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
     let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments)?;
-    heard(&plan, operation, &reply).map(drop)
+    parse_reply(&plan, operation, &reply).map(drop)
 }
 
 fn set(connection: &mut Connection, value: impl ToRedisArgs) {
@@ -73,14 +73,14 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
                     assert_eq!(bytes(connection), garbage);
                 }
             }
-            // A reset deletes whatever the key holds.
+            // A reset deletes the key, whatever its value.
             take(connection, policy, Operation::Reset).unwrap();
             take(connection, policy, Operation::Take(1)).unwrap();
         }
     }
 }
 
-/// What version 1 wrote, in which the rest of a TAT has four bytes, is read and written anew.
+/// State of version 1, in which the rest of a TAT has four bytes, is read, and written in the current version.
 #[test]
 fn script_state_of_version_1_is_read() {
     let server = Server::start(Engine::Redis70);
@@ -91,15 +91,15 @@ fn script_state_of_version_1_is_read() {
         old.resize(28, 0);
         assert_ne!(old, new);
         for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
-            let mut told = Vec::new();
+            let mut actual = Vec::new();
             for before in [&old, &new] {
                 set(connection, before);
-                told.push((take(connection, policy, operation), bytes(connection)[1..].to_vec()));
+                actual.push((take(connection, policy, operation), bytes(connection)[1..].to_vec()));
             }
             if let Operation::Peek(_) = operation {
-                assert_eq!(told[0].0, told[1].0);
+                assert_eq!(actual[0].0, actual[1].0);
             } else {
-                assert_eq!(told[0], told[1], "{policy} {operation:?}");
+                assert_eq!(actual[0], actual[1], "{policy} {operation:?}");
             }
         }
     }
@@ -135,28 +135,27 @@ fn script_damaged_state_fails_as_in_the_core() {
         for asked in [written, "gcra:30/1m:burst=9,sliding-log:3/1s"] {
             for damaged in &damaged {
                 set(connection, damaged);
-                let told = take(connection, asked, Operation::Peek(1));
+                let actual = take(connection, asked, Operation::Peek(1));
                 match Entry::decode(damaged) {
                     Err(expected @ (StateError::Version(_) | StateError::Foreign)) => {
                         let expected = CommandError::state(&test_key(b"it"), expected).to_string();
-                        assert_eq!(told, Err(expected));
+                        assert_eq!(actual, Err(expected));
                     }
                     Err(expected) => {
-                        // Lua knows no time zones, and reads a log in order only where the rule has
-                        // changed.
+                        // Lua has no time zones, and reads a log in order only if the policy has changed.
                         let zone =
                             written.contains("/day") && expected.to_string().contains("param");
                         let zone = zone || expected.to_string().contains("not UTF-8");
                         let order =
                             asked == written && expected.to_string().contains("out of order");
-                        let error = told.err();
+                        let error = actual.err();
                         assert!(
                             zone || order
                                 || error.is_some_and(|it| it.contains("` holds damaged state: ")),
-                            "{written} as {damaged:02x?} is no fault, under {asked}; {expected}",
+                            "{written} as {damaged:02x?} is accepted, under {asked}; {expected}",
                         );
                     }
-                    Ok(_) => assert_eq!(told, Ok(()), "{written} as {damaged:02x?}"),
+                    Ok(_) => assert_eq!(actual, Ok(()), "{written} as {damaged:02x?}"),
                 }
             }
         }

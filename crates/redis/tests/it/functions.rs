@@ -1,4 +1,4 @@
-//! The library of functions: the conformance kit, the words of its errors, and what it describes.
+//! The library of functions: the conformance kit, its error texts, and its descriptions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::store::{Store, read, test_key};
 
-/// The servers that know functions.
+/// The servers with functions.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 
 /// A connection to a server that has the library.
@@ -41,8 +41,7 @@ pub(crate) fn call(
     })
 }
 
-/// The functions as a store. Policies with a zone that they don't know go by scripts, to the same
-/// keys.
+/// The functions as a store. Policies with other zones than UTC use scripts, on the same keys.
 pub(crate) struct Functions {
     connection: Connection,
     scripts: Store,
@@ -140,7 +139,7 @@ impl Functions {
         // As the errors of the core, which have no code.
         let mut parts = replied.map_err(|error| error.detail().unwrap_or_default().to_owned())?;
         let mut all = parts.remove(0);
-        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a key binds");
+        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a binding key");
         let decision = |integers: Vec<i64>| {
             Decision::from_integers(&integers).expect("seven integers of a decision")
         };
@@ -213,7 +212,7 @@ fn functions_takeall_invalid_arguments_are_errors() {
         let error = call(keys, words).unwrap_err();
         assert!(error.contains(expected), "{words}: {error}");
     }
-    // Of a key that is given twice, only the first take counts.
+    // If a key is given twice, only the first take counts.
     let twice = call(&["a", "a"], "gcra:5/1h 2 gcra:5/1h 4").unwrap();
     let Value::Array(parts) = twice else { panic!("{twice:?}") };
     assert_eq!(parts.len(), 2);
@@ -252,7 +251,7 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
         let left: i64 = redis::cmd("PTTL").arg("user123").query(connection).unwrap();
         assert!(left > 3_000 && left <= 4_001, "{left}");
 
-        // What asks only may be asked of a replica.
+        // Functions that only read may be called on a replica.
         let only = |name: &str, rest: &[&str], connection: &mut Connection| -> Value {
             let mut ask = redis::cmd("FCALL_RO");
             ask.arg(name).arg(1).arg("user123").arg(rest).query(connection).unwrap()
@@ -266,10 +265,10 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
     }
 }
 
-/// The arguments of a function, behind its key.
+/// The arguments of a function, after its key.
 type Words<'a> = &'a [&'a [u8]];
 
-/// The arguments of a function, and those of the command that says the same, fail in the same words.
+/// Invalid arguments of a function fail with the same text as those of the equivalent command.
 #[test]
 fn functions_invalid_arguments_fail_as_commands_do() {
     let server = Server::start(Engine::Redis70);
@@ -303,7 +302,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
         ("take", b"k", &[policy, b"COST", b"1", b"7"]),
     ];
     for (verb, key, rest) in cases {
-        let told = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
+        let actual = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
         let name = format!("SG.{}", verb.to_uppercase());
         let words = [&[name.as_bytes(), key], rest].concat();
         let expected = match parse(&words, Options::default()) {
@@ -320,7 +319,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
             expected.replace(&format!("expected {name} "), &format!("expected FCALL sg_{verb} 1 "));
         let expected = expected.replace(&name, &format!("sg_{verb}"));
         let expected = expected.replace(&name.to_lowercase(), &format!("sg_{verb}"));
-        assert_eq!(told, expected, "{}", key.len());
+        assert_eq!(actual, expected, "{}", key.len());
     }
 
     for (rest, expected) in [
@@ -345,7 +344,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
     assert!(none.unwrap_err().to_string().contains("wrong number of arguments for 'sg_take'"));
 }
 
-/// Names and values that stand one after the other.
+/// Names and values in turn.
 fn field<'a>(described: &'a [Value], name: &str) -> &'a Value {
     let mut pairs = described.chunks(2);
     let found = pairs.find(|pair| pair[0] == Value::BulkString(name.into()));
@@ -377,15 +376,15 @@ fn functions_info_describes_state_as_the_server_does() {
         let now = Timestamp::from_micros(1_700_000_000_000_200).unwrap();
         let expected = Description::of(entry.as_ref().unwrap(), now).unwrap();
         let at = now.as_micros().to_string();
-        let told = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
-        let Value::Array(told) = told else { panic!("no array: {told:?}") };
+        let actual = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
+        let Value::Array(actual) = actual else { panic!("no array: {actual:?}") };
         let bulk = |text: &str| Value::BulkString(text.into());
-        assert_eq!(field(&told, "policy"), &bulk(&expected.policy));
-        assert_eq!(field(&told, "reset_after_us"), &Value::Int(expected.reset_after_us));
-        assert_eq!(field(&told, "lifetime_us"), &Value::Int(expected.lifetime_us));
+        assert_eq!(field(&actual, "policy"), &bulk(&expected.policy));
+        assert_eq!(field(&actual, "reset_after_us"), &Value::Int(expected.reset_after_us));
+        assert_eq!(field(&actual, "lifetime_us"), &Value::Int(expected.lifetime_us));
         let length: i64 = redis::cmd("STRLEN").arg(&key).query(connection).unwrap();
-        assert_eq!(field(&told, "bytes"), &Value::Int(length));
-        let Value::Array(limits) = field(&told, "limits") else { panic!("no limits") };
+        assert_eq!(field(&actual, "bytes"), &Value::Int(length));
+        let Value::Array(limits) = field(&actual, "limits") else { panic!("no limits") };
         assert_eq!(limits.len(), expected.limits.len());
         for (limit, expected) in limits.iter().zip(&expected.limits) {
             let Value::Array(limit) = limit else { panic!("no limit") };

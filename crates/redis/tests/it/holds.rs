@@ -9,7 +9,7 @@ use sluicegate_conformance::{
 };
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
-use sluicegate_testing::{Engine, Peer, Server, size};
+use sluicegate_testing::{Engine, RawClient, Server, size};
 
 use crate::{
     functions::{ENGINES, Functions},
@@ -39,7 +39,7 @@ impl HoldSubject for Store {
                 Reply::Calendars { calendars: asked, .. } => calendars.extend(asked),
             }
         }
-        Err("calendars are asked for three times".to_owned())
+        Err("the script requests calendars three times".to_owned())
     }
 }
 
@@ -68,7 +68,7 @@ fn agrees_with_the_core(
             let (expected, found) = (step.apply_to(&mut core, &key), step.apply_to(subject, &key));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{it}: {}", before()));
             let stored = store.stored(&key).map(|bytes| Entry::decode(&bytes).expect("it is read"));
-            // A hold that expired in a window of the calendar which was over long ago is charged by the core alone.
+            // Only the core charges a hold that expired in a window of the calendar that was over long ago.
             if !core.entry(&key).is_some_and(has_calendar) {
                 let (stored, kept) = (stored.map(|it| it.encode()), core.entry(&key));
                 assert_eq!(stored, kept.map(Entry::encode), "{}", before());
@@ -148,16 +148,16 @@ fn holds_of_streams_with_kills_and_duplicates_charge_what_was_used_and_lost() {
     assert_eq!(check_hold_streams(&mut Functions::new(&server), count), counts, "functions");
 }
 
-/// A replica, the append-only file and the snapshot have what the primary has, after scripts and functions.
+/// A replica, the append-only file and the snapshot equal the primary, after scripts and functions.
 #[test]
 fn holds_effects_are_replicated_and_stored() {
     for engine in Engine::NEWER {
         let primary = Server::with(engine, &["--appendonly", "yes"]);
         let replica_of = format!("127.0.0.1 {}", primary.port());
         let replica = Server::with(engine, &["--replicaof", &replica_of]);
-        let (mut peer, mut copy) = (primary.peer(), replica.peer());
+        let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
         copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
-        let digest = |peer: &mut Peer| peer.text("DEBUG DIGEST");
+        let digest = |peer: &mut RawClient| peer.text("DEBUG DIGEST");
         let (mut scripts, mut functions) =
             (Store::new(primary.connect()), Functions::new(&primary));
         let mut steps = 0;
@@ -174,7 +174,7 @@ fn holds_effects_are_replicated_and_stored() {
                 steps += 1;
             }
         }
-        // It waits for what its own connection has written, and for all before.
+        // It waits for all writes up to those of its own connection.
         peer.say("SET last 1").unwrap();
         assert_eq!(peer.say("WAIT 1 30000"), Ok(redis::Value::Int(1)));
         let expected = digest(&mut peer);
@@ -196,7 +196,7 @@ fn holds_effects_are_replicated_and_stored() {
 #[test]
 fn holds_of_renamed_copied_and_restored_keys_are_settled() {
     let server = Server::start(Engine::Redis70);
-    let (mut peer, mut scripts) = (server.peer(), Store::new(server.connect()));
+    let (mut peer, mut scripts) = (server.raw_client(), Store::new(server.connect()));
     let policy = &"concurrency:9/1h,gcra:100/1h".parse::<Policy>().unwrap();
     let rate = &"gcra:100/1h".parse::<Policy>().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();

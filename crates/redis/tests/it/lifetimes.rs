@@ -1,4 +1,4 @@
-//! Every key that the scripts store goes by itself, and no sooner than it may be forgotten.
+//! Every key that the scripts store expires by itself, and not before it has recovered.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, heard};
+use crate::store::{Store, parse_reply};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 
@@ -15,8 +15,8 @@ fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operatio
     let plan = Plan::new(&policy.parse().unwrap());
     let arguments = plan.arguments(operation, server_time(connection), None, &[]).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
-    let heard = heard(&plan, operation, &reply).unwrap();
-    let Reply::Decision(decision) = heard else { panic!("no decision") };
+    let reply = parse_reply(&plan, operation, &reply).unwrap();
+    let Reply::Decision(decision) = reply else { panic!("no decision") };
     decision
 }
 
@@ -59,8 +59,8 @@ fn script_key_expires_when_it_has_recovered() {
                 let stored: Vec<u8> = redis::cmd("GET").arg(policy).query(connection).unwrap();
                 let after = server_time(connection);
                 let entry = Entry::decode(&stored).unwrap();
-                // It ends no sooner than told, and no later than the core would keep it by more
-                // than rounding, and by what the calls took.
+                // It ends no sooner than the reply says, and no later than the core would keep it by more than
+                // rounding and the time of the calls.
                 let ends = u64::try_from(expiry(connection, policy)).unwrap() * 1000;
                 let least = before.as_micros() + micros(decision.reset_after);
                 let most = after.as_micros() + micros(entry.lifetime(before)) + 5_000;
@@ -89,7 +89,7 @@ fn script_test_key_lives_for_an_hour() {
             let least = if policy.to_string().ends_with("3h") { 10_790_000 } else { 3_590_000 };
             assert!(left > least && left <= least + 10_000, "{key}: {left}");
 
-            // Nobody else may say what time it is.
+            // Other keys may not set the time.
             let error = Store::run(connection, &plan, b"sg:tes:x", &arguments).unwrap_err();
             let expected =
                 "ERR invalid time argument: expected it only with keys that begin with `sg:test:`";
@@ -107,7 +107,7 @@ fn script_key_without_expiry_gets_one() {
             ["gcra:1/1h", "gcra:1/1h,gcra:2/1h", "sliding-log:2/1h", "leaky-queue:1/1h:burst=9"]
         {
             let _ = ask(connection, policy, policy, Operation::Take(1));
-            // A denied take looks after it now and then, for speed, and all else at once.
+            // A denied take on the fast path checks it occasionally, for speed, and all others at once.
             for (operation, tries) in
                 [(Operation::Take(10), 2_000), (Operation::Charge(1), 1), (Operation::Refund(1), 1)]
             {

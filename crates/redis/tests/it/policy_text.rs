@@ -1,4 +1,4 @@
-//! Policies as text: what the core accepts and refuses, the functions do, in the same words.
+//! Policies as text: the functions accept and reject the same texts as the core, with the same errors.
 
 use redis::Value;
 use sluicegate_core::{Entry, Policy};
@@ -12,10 +12,10 @@ use crate::{
 /// So many texts.
 const TEXTS: u64 = 40_000;
 
-/// Numbers that look random (Marsaglia's xorshift, 2003).
-struct Draw(u64);
+/// Pseudo-random numbers (Marsaglia's xorshift, 2003).
+struct SeededRng(u64);
 
-impl Draw {
+impl SeededRng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -176,20 +176,21 @@ impl Draw {
 fn policy_text_is_read_as_by_the_core() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut install(&server);
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = SeededRng(0x9e37_79b9_7f4a_7c15);
     let (mut accepted, key) = (0, test_key(b"it"));
     for _ in 0..TEXTS {
         let text = draw.text();
-        let told = call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
+        let actual =
+            call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
         match text.parse::<Policy>() {
-            // A zone is unknown here in words of its own, since so are those that the core knows.
+            // The error for an unknown zone differs, because functions have no zones except UTC.
             Err(error) if error.message().starts_with("unknown time zone") => {
-                let told = told.unwrap_err();
-                assert!(told.starts_with("SGPOLICY unknown time zone `"), "{text}: {told}");
+                let actual = actual.unwrap_err();
+                assert!(actual.starts_with("SGPOLICY unknown time zone `"), "{text}: {actual}");
             }
-            Err(error) => assert_eq!(told, Err(format!("SGPOLICY {error}")), "{text}"),
+            Err(error) => assert_eq!(actual, Err(format!("SGPOLICY {error}")), "{text}"),
             Ok(policy) => {
-                assert!(told.is_ok(), "{text}: {told:?}");
+                assert!(actual.is_ok(), "{text}: {actual:?}");
                 let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
                 assert_eq!(Entry::decode(&stored).unwrap().policy(), &policy, "{text}");
                 let info = call(connection, "sg_info", &key, &[b"AT", b"1000000"]).unwrap();
@@ -221,12 +222,12 @@ fn policy_text_not_utf_8_is_an_error_with_its_position() {
         b"\xe2\x82\xac\xc3",
     ] {
         let expected = sluicegate_commands::PolicyText::Text(bytes).parse().unwrap_err();
-        let told = call(connection, "sg_take", b"k", &[bytes]);
-        assert_eq!(told, Err(expected.to_string()));
+        let actual = call(connection, "sg_take", b"k", &[bytes]);
+        assert_eq!(actual, Err(expected.to_string()));
     }
 }
 
-/// Texts are remembered, and that they are many does no harm.
+/// Policies are cached by their texts, in bounded memory.
 #[test]
 fn policy_cache_many_policies_stays_in_bounds() {
     let server = Server::start(Engine::Redis70);
@@ -234,9 +235,9 @@ fn policy_cache_many_policies_stays_in_bounds() {
     for round in 0..2 {
         for n in 1..3_000 {
             let text = format!("gcra:{n}/1h");
-            let told = call(connection, "sg_peek", b"k", &[text.as_bytes()]).unwrap();
-            let Value::Array(told) = told else { panic!("no array") };
-            assert_eq!(told[1], Value::Int(n), "round {round}");
+            let actual = call(connection, "sg_peek", b"k", &[text.as_bytes()]).unwrap();
+            let Value::Array(actual) = actual else { panic!("no array") };
+            assert_eq!(actual[1], Value::Int(n), "round {round}");
         }
     }
 }

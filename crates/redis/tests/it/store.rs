@@ -1,4 +1,4 @@
-//! The scripts as a store that the conformance kit can ask: the time is an argument.
+//! The scripts as a store for the conformance kit: the time is an argument.
 
 use std::collections::HashMap;
 
@@ -30,17 +30,17 @@ impl Store {
         for argument in arguments.iter() {
             command.arg(argument);
         }
-        let told = |error: redis::RedisError| {
+        let actual = |error: redis::RedisError| {
             let code = error.code().unwrap_or_default();
             format!("{code} {}", error.detail().unwrap_or_default())
         };
-        match command.query(connection).map_err(told) {
+        match command.query(connection).map_err(actual) {
             Err(error) if error.starts_with("NOSCRIPT") => {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(plan.script().text());
-                let sha1: String = load.query(connection).map_err(told)?;
+                let sha1: String = load.query(connection).map_err(actual)?;
                 assert_eq!(sha1, plan.script().sha1());
-                command.query(connection).map_err(told)
+                command.query(connection).map_err(actual)
             }
             answer => answer,
         }
@@ -55,15 +55,19 @@ pub(crate) fn test_key(key: &[u8]) -> Vec<u8> {
     [TEST_PREFIX, key].concat()
 }
 
-/// What the script of a plan replies to `operation`.
-pub(crate) fn heard(plan: &Plan, operation: Operation, reply: &Value) -> Result<Reply, String> {
+/// Parses the reply of a plan's script to `operation`.
+pub(crate) fn parse_reply(
+    plan: &Plan,
+    operation: Operation,
+    reply: &Value,
+) -> Result<Reply, String> {
     let Value::Int(debt) = reply else { return read(reply) };
     plan.decision_from_debt(operation, *debt)
         .map(Reply::Decision)
         .map_err(|error| error.to_string())
 }
 
-/// What a script's reply says.
+/// The result in a script's reply.
 pub(crate) fn read(value: &Value) -> Result<Reply, String> {
     let Value::Array(elements) = value else { return Err(format!("no array: {value:?}")) };
     Reply::read(elements).map_err(|error| error.to_string())
@@ -78,16 +82,16 @@ impl Subject for Store {
             plan.arguments(operation, now, Some(now), &[]).map_err(|error| error.to_string())?;
         for _ in 0..2 {
             let reply = Self::run(&mut self.connection, plan, &key, &arguments)?;
-            match heard(plan, operation, &reply)? {
+            match parse_reply(plan, operation, &reply)? {
                 Reply::Decision(decision) => return Ok(decision),
-                Reply::Calendars { now: told, calendars } => {
-                    assert_eq!(told, now);
-                    let again = plan.arguments(operation, told, Some(now), &calendars);
+                Reply::Calendars { now: actual, calendars } => {
+                    assert_eq!(actual, now);
+                    let again = plan.arguments(operation, actual, Some(now), &calendars);
                     arguments = again.map_err(|error| error.to_string())?;
                 }
             }
         }
-        Err("calendars are asked for twice".to_owned())
+        Err("the script requests calendars twice".to_owned())
     }
 }
 
@@ -95,7 +99,7 @@ impl Subject for Store {
 pub(crate) struct Compared {
     pub(crate) store: Store,
     core: CoreSubject,
-    /// Whether the core's bytes then take the place of those that were stored.
+    /// Whether the core's bytes then replace the stored ones.
     replaces: bool,
 }
 

@@ -36,7 +36,7 @@ fn bulk(text: &str) -> Value {
 }
 
 #[test]
-fn every_type() {
+fn decode_each_type_returns_its_value() {
     use Value::*;
     check("+OK\r\n", &Simple("OK".into()));
     check("+\r\n", &Simple(vec![]));
@@ -141,7 +141,7 @@ fn declared_sizes_cost_nothing() {
     for kind in "*%~>|".chars() {
         assert_eq!(decode(format!("{kind}1000000000\r\n").as_bytes()), Ok(None));
     }
-    // A count is believed as far as the bytes at hand can hold it, and no element is read before.
+    // A count is accepted only if the received bytes can contain it, and no element is read before.
     assert_eq!(decode(b"*4\r\n?_\r\n_\r\n_\r\n"), Ok(None));
     assert_eq!(decode(b"*4\r\n?_\r\n_\r\n_\r\n_\r\n"), Err(ProtocolError::UnknownType(b'?')));
 }
@@ -181,7 +181,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(values in vec(values(), 1..4)) {
+    fn encode_then_decode_returns_the_same_value(values in vec(values(), 1..4)) {
         let mut bytes = Vec::new();
         values.iter().for_each(|value| encode(value, &mut bytes));
         prop_assert_eq!(&replies(&bytes, 0..=bytes.len()), &(values.clone(), Ok(bytes.len())));

@@ -7,8 +7,8 @@ use super::*;
 use crate::check::requests;
 use crate::encode_command;
 
-/// What `input` reads as, in pieces of every size: commands as `name argument | name`, escaped,
-/// then what is left over or wrong.
+/// The result of reading `input`, in pieces of every size: commands as `name argument | name`, escaped, then the rest
+/// or the error.
 fn check(limits: Limits, input: &[u8], expected: &str) {
     let mut sizes = vec![1, 2, 3, 7, input.len().max(1)];
     sizes.dedup();
@@ -165,14 +165,14 @@ fn declared_sizes_cost_nothing() {
 }
 
 #[test]
-fn an_unfinished_command_is_not_read_again() {
+fn parse_unfinished_command_is_not_read_again() {
     let mut parser = Parser::new(Limits::default());
     let mut bytes = array(1000);
     let whole = bytes.len();
     let start = &mut bytes[..whole - 1];
     assert_eq!(parser.parse(&mut &mut *start, &mut Arguments::new()), Ok(false));
     assert_eq!((parser.missing, whole - parser.position), (1, "$1\r\nx\r\n".len()));
-    // What is behind is not looked at: it may even change.
+    // The bytes read so far are not read again: they may even change.
     bytes[7..whole - 7].fill(b'?');
     let mut arguments = Arguments::new();
     assert_eq!(parser.parse(&mut bytes.as_mut_slice(), &mut arguments), Ok(true));
@@ -180,7 +180,7 @@ fn an_unfinished_command_is_not_read_again() {
 }
 
 #[test]
-fn a_pipeline_is_read_command_by_command() {
+fn parse_pipeline_returns_one_command_at_a_time() {
     let mut bytes = b"*2\r\n$4\r\nECHO\r\n$1\r\na\r\nECHO 'b c'\r\n*2\r\n$4\r\nEC".to_vec();
     let mut parser = Parser::new(Limits::UNAUTHENTICATED);
     let mut unread = bytes.as_mut_slice();
@@ -197,14 +197,14 @@ fn a_pipeline_is_read_command_by_command() {
 }
 
 #[test]
-fn a_caller_that_goes_on_after_an_error_finds_nothing_left_over() {
+fn parse_after_an_error_returns_nothing_of_the_bad_command() {
     for bad in ["long-word w 'x\n", "*2\r\n$1\r\na\r\nx"] {
         for next in ["*0\r\n", "*1\r\n$1\r\nb\r\n", "bbbbbbbbbbbbbbbbbbbb\n"] {
             let (mut bad, mut next) = (bad.to_owned().into_bytes(), next.to_owned().into_bytes());
             let mut parser = Parser::default();
             parser.parse(&mut bad.as_mut_slice(), &mut Arguments::new()).unwrap_err();
             let mut arguments = Arguments::new();
-            // Framing is lost, so what is read is of no interest; that it is not `bad` is.
+            // Framing is lost, therefore any result is valid except for parts of `bad`.
             let _ = parser.parse(&mut next.as_mut_slice(), &mut arguments);
             assert!(arguments.len() <= 1, "{arguments:?}");
         }
@@ -235,7 +235,7 @@ fn commands() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_read_at_any_cut(commands in commands(), form in 0..3) {
+    fn encode_command_is_parsed_at_any_cut(commands in commands(), form in 0..3) {
         let mut bytes = Vec::new();
         let mut ends = vec![0];
         for command in &commands {

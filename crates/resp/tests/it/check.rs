@@ -1,13 +1,13 @@
-//! What must hold for any bytes that are read as RESP. The fuzz target `resp` runs it, and so do tests.
+//! Checks for any bytes that are read as RESP. The fuzz target `resp` and tests run them.
 
 use sluicegate_resp::{
     Arguments, Limits, Parser, ProtocolError, Value, Version, Writer, decode, encode_command,
 };
 
-/// Reads `data` as requests and as replies, whole and in pieces, and writes what was read again.
+/// Reads `data` as requests and as replies, whole and in pieces, and writes the result again.
 ///
 /// # Panics
-/// If two ways of reading disagree, or what was written reads back as something else.
+/// If two ways of reading disagree, or the written bytes are read as something else.
 pub(crate) fn check(data: &[u8]) {
     let tight = Limits { max_arguments: 3, max_bulk: 9, max_inline: 20, authenticated: true };
     for limits in [Limits::default(), Limits::UNAUTHENTICATED, tight] {
@@ -17,7 +17,7 @@ pub(crate) fn check(data: &[u8]) {
             let mut bytes = Vec::new();
             let arguments: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
             encode_command(&arguments, &mut bytes);
-            // A word of a line may be longer than a bulk: the line is what is bounded there.
+            // A word of a line may be longer than a bulk: only the line is bounded there.
             let limits = Limits { max_bulk: limits.max_bulk.max(limits.max_inline), ..limits };
             let again = requests(&bytes, [bytes.len()], limits);
             assert_eq!(again, (vec![command.clone()], Ok(bytes.len())), "a command changed");
@@ -39,8 +39,8 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// All commands in `data` as it arrives in pieces that end at `ends`, then how much was consumed,
-/// or what was wrong.
+/// All commands in `data` as it arrives in pieces that end at `ends`, then the number of consumed bytes, or the
+/// error.
 pub(crate) fn requests(
     data: &[u8],
     ends: impl IntoIterator<Item = usize>,

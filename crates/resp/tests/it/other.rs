@@ -76,9 +76,9 @@ fn value(frame: Frame3) -> Value {
     }
 }
 
-/// Why both may differ about `bytes`, or `None`: then one of them is wrong.
+/// The reason why both may differ about `bytes`, or `None`: then one of them is wrong.
 ///
-/// Ours is stricter, except where a server may really send what the other one does not read.
+/// This codec is stricter, except where a server may really send bytes that the other one does not read.
 fn reason(bytes: &[u8], ours: &Read<ProtocolError>, theirs: &Read<String>) -> Option<&'static str> {
     let lone = || {
         let text = bytes.windows(2).any(|pair| {
@@ -88,7 +88,7 @@ fn reason(bytes: &[u8], ours: &Read<ProtocolError>, theirs: &Read<String>) -> Op
     };
     match (ours, theirs) {
         (Err(_), Err(_)) => Some("no RESP, to both"),
-        // One sees at once what the other sees with the next bytes.
+        // One detects at once what the other detects with the next bytes.
         (Ok(None), Err(_)) => Some("too short to tell, for ours"),
         (Err(_), Ok(None)) => Some("too short to tell, for theirs"),
         (Err(error), Ok(Some(_))) => match error {
@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_to_the_letter_is_read_by_both(value in values()) {
+    fn decode_agrees_with_another_decoder(value in values()) {
         let mut bytes = Vec::new();
         write(&value, &mut bytes);
         let taken = bytes.len();
@@ -279,7 +279,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// What a server reads: the commands of each input, up to the first that is not an array of bulks.
+/// The commands of each input for a server, up to the first that is not an array of bulks.
 #[test]
 fn commands_are_read_as_another_crate_reads_them() {
     let parts: Vec<_> = super::TELLING.chunks(1).collect();
@@ -325,7 +325,7 @@ fn commands_are_read_as_another_crate_reads_them() {
     assert!(same.get() > 1_000, "{}", same.get());
 }
 
-/// The arguments of an array of bulks; those of a null array are none.
+/// The arguments of an array of bulks; a null array has none.
 fn command(frame: &Frame2) -> Option<Vec<Vec<u8>>> {
     let bulk = |frame: &Frame2| match frame {
         Frame2::BulkString(bytes) => Some(bytes.clone()),

@@ -15,8 +15,8 @@ pub enum EnvoyMode {
 }
 
 impl EnvoyMode {
-    /// The order in which a limit in this mode stands for a descriptor or a request, lowest first: enforced limits that
-    /// deny, limits in quota mode that deny, all others.
+    /// The priority with which a limit in this mode represents a descriptor or a request, lowest first: enforced
+    /// limits that deny, limits in quota mode that deny, all others.
     #[must_use]
     pub const fn rank(self, allowed: bool) -> u8 {
         match self {
@@ -41,7 +41,7 @@ impl Match<'_> {
     }
 }
 
-/// The limit or block that stands for a descriptor in the response.
+/// The limit or block that represents a descriptor in the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
     /// Index of the match.

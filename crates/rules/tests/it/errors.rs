@@ -403,7 +403,7 @@ fn check_named_policy_with_concurrency_is_accepted_where_no_rule_uses_it() {
     let text = "policies: {busy: 'concurrency:20/30s'}\nrules: [{name: a, policy: 'gcra:1/1s'}]";
     let rules = RuleSet::parse(text, Format::Yaml).unwrap();
     assert!(rules.policy("busy").is_some());
-    // An invalid policy has one error, whatever the first policy is.
+    // An invalid policy has one error, whatever the first policy.
     let text = "policies: {busy: 'concurrency:20/30s', b: x}\nrules: [{name: a, policy: b}]";
     let errors = check(&[("a.yaml", text)]);
     assert_eq!(errors.len(), 1, "{errors:?}");

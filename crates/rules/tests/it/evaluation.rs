@@ -80,13 +80,13 @@ impl RuleSubject for Subject {
             self.events.extend(events.map(|event| (found.metric.to_string(), event)));
         }
         let outcome = evaluation.into_outcome();
-        let said = matches.iter().zip(&outcome.matches).map(|(found, it)| ObservedMatch {
+        let observed = matches.iter().zip(&outcome.matches).map(|(found, it)| ObservedMatch {
             rule: found.rule.name().to_owned(),
             level: found.charges.get(it.charge).and_then(|it| it.level).map(ToOwned::to_owned),
             allowed: it.allowed,
             decision: it.decision,
         });
-        let matches = said.collect();
+        let matches = observed.collect();
         ObservedOutcome { allowed: outcome.allowed, binding: outcome.binding, matches }
     }
 

@@ -28,7 +28,7 @@ fn run_example_that_holds_returns_no_faults() {
     for example in [
         "{name: x, request: {path: /login, client: 192.0.2.1}, rules: login, key: 'rule:login|192.0.2.1', policy: 'sliding-log:2/60s', expect: allow, remaining: 1}",
         "{name: x, request: {path: /login, client: 192.0.2.1}, steps: [{times: 2, expect: allow}, {at: 20s, expect: deny, rule: login, retry_after: 40s}, {at: 1m, expect: allow}]}",
-        // A denied user does not use up what all users share.
+        // A denied user does not use up the units that all users share.
         "{name: x, request: {headers: {u: a}}, rules: [api, trial], steps: [{times: 2, expect: allow}, {times: 9, expect: deny, rule: api/user}, {request: {headers: {u: b}}, expect: allow}, {request: {headers: {u: b}}, expect: deny, rule: api/all}]}",
         "{name: x, domain: web, descriptors: [{a: b}], key: 'envoy:web|a=b', steps: [{times: 2, expect: allow}, {expect: deny, rule: web.a}, {at: 1m, expect: allow}]}",
         "{name: x, domain: web, descriptors: [{a: b}], hits: 3, expect: deny}",

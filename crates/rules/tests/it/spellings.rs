@@ -129,7 +129,7 @@ fn method_any_case_is_the_method() {
 }
 
 #[test]
-fn path_strict_tells_case_slash_and_parameters_apart() {
+fn path_strict_distinguishes_case_slash_and_parameters() {
     let text = |options: &str| {
         format!(
             "rules: [{{name: login, match: {{path: {{matches: [/login, '/u/{{id}}/*.Json']{options}}}}}, \

@@ -147,9 +147,12 @@ impl Decider {
             return Ok(answer);
         }
         let answer = at(now, || self.store.apply_hold(key, policy, operation)).await;
-        if !matches!(operation, HoldOperation::Hold { .. }) {
-            // A settle makes room for those that wait.
-            self.queues.changed(key);
+        match &answer {
+            Ok(answer) if matches!(operation, HoldOperation::Hold { .. }) => {
+                self.queues.held(key, policy.policy(), answer.decision.allowed());
+            }
+            // A settle frees units for those that wait.
+            _ => self.queues.changed(key),
         }
         answer
     }

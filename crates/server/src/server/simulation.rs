@@ -32,7 +32,9 @@ pub use crate::{
 /// A protocol that a client of a simulation speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulatedProtocol {
+    /// That of Redis clients.
     Resp,
+    /// HTTP with JSON.
     Http,
 }
 

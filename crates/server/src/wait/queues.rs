@@ -67,6 +67,15 @@ impl WaitQueues {
         }
     }
 
+    /// A hold of `key` was decided: requests that wait for it may now pass.
+    pub(crate) fn held(&self, key: &[u8], policy: &Policy, is_allowed: bool) {
+        if self.waiting() > 0 {
+            let mut queues = self.queues.lock();
+            let head = queues.held(key, policy, is_allowed);
+            wake(&mut queues, head);
+        }
+    }
+
     /// The usage of `key` may be lower than before.
     pub(crate) fn changed(&self, key: &[u8]) {
         if self.waiting() > 0 {

@@ -16,15 +16,15 @@ fn locked() -> Running {
 fn commands_before_the_password_are_rejected() {
     let server = locked();
     let mut peer = server.connect();
-    for said in
+    for line in
         ["PING", "SG.TAKE k gcra:1/s", "SG.TAKE", "INFO", "COMMAND", "CONFIG GET *", "nonsense"]
     {
-        assert_eq!(peer.error(said), "NOAUTH Authentication required.", "{said}");
+        assert_eq!(peer.error(line), "NOAUTH Authentication required.", "{line}");
     }
     assert!(
         peer.error("HELLO 3").starts_with("NOAUTH HELLO must be called with the client already")
     );
-    for said in [
+    for line in [
         "AUTH wrong",
         "AUTH default wrong",
         "AUTH secre",
@@ -32,7 +32,7 @@ fn commands_before_the_password_are_rejected() {
         "AUTH other secret",
         "HELLO 3 AUTH default wrong",
     ] {
-        assert_eq!(peer.error(said), WRONG, "{said}");
+        assert_eq!(peer.error(line), WRONG, "{line}");
     }
     assert_eq!(peer.error("AUTH a b c"), "ERR syntax error");
     assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
@@ -68,8 +68,8 @@ fn password_is_never_returned() {
     let server = locked();
     let mut peer = server.connect();
     assert_eq!(peer.say("AUTH secret"), simple("OK"));
-    for said in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
-        assert!(!format!("{:?}", peer.say(said)).contains("secret"), "{said}");
+    for line in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
+        assert!(!format!("{:?}", peer.say(line)).contains("secret"), "{line}");
     }
 }
 
@@ -107,8 +107,8 @@ fn protocol_limits_before_the_password_are_tight() {
     let mut together = server.connect();
     together.send("AUTH secret\r\n");
     together.ask_bytes(&[b"ECHO", &[b'x'; 16_385]]);
-    assert_eq!(together.hear(), simple("OK"));
-    assert!(matches!(together.hear(), Value::Bulk(_)));
+    assert_eq!(together.read_reply(), simple("OK"));
+    assert!(matches!(together.read_reply(), Value::Bulk(_)));
 }
 
 /// RELIABILITY 61: a connection has at most a thousand guesses a second, and others do not wait for them.
@@ -122,19 +122,19 @@ fn auth_wrong_password_is_delayed_and_counted() {
         guesser.ask(&format!("AUTH wrong{guess}"));
     }
     let mut other = server.connect();
-    assert_eq!(other.say("AUTH secret"), simple("OK"), "nobody else waits for the guesses");
+    assert_eq!(other.say("AUTH secret"), simple("OK"), "other clients do not wait for the guesses");
     for _ in 0..tries {
-        assert_eq!(error(&guesser.hear()), WRONG);
+        assert_eq!(error(&guesser.read_reply()), WRONG);
     }
     let took = start.elapsed();
     println!("figure: {tries} wrong passwords on one connection took {took:?}");
     assert!(took >= Duration::from_millis(tries as u64), "{took:?}");
-    let Value::Bulk(told) = other.say("INFO stats") else { panic!("no text") };
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.contains(&format!("login_failures:{tries}\r\n")), "{told}");
-    // Neither does the right one come sooner behind a wrong one.
+    let Value::Bulk(actual) = other.say("INFO stats") else { panic!("no text") };
+    let actual = String::from_utf8(actual).unwrap();
+    assert!(actual.contains(&format!("login_failures:{tries}\r\n")), "{actual}");
+    // The right password is delayed behind a wrong one, too.
     guesser.ask("AUTH wrong");
     guesser.ask("AUTH secret");
-    assert_eq!(error(&guesser.hear()), WRONG);
-    assert_eq!(guesser.hear(), simple("OK"));
+    assert_eq!(error(&guesser.read_reply()), WRONG);
+    assert_eq!(guesser.read_reply(), simple("OK"));
 }

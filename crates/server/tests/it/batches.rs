@@ -2,7 +2,7 @@
 
 use sluicegate_resp::{Value, encode_command};
 
-use crate::harness::{Peer, Running, bulk, integers, simple};
+use crate::harness::{RawClient, Running, bulk, integers, simple};
 
 /// A policy that does not recover during a test.
 const SLOW: &str = "gcra:1/1d:burst=1000";
@@ -30,8 +30,8 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
             5 => (format!("SG.REFUND k {SLOW} COST 1"), take(-1)),
             6 => {
                 throttled -= 1;
-                let heard = [0, 1000, throttled].map(Value::Integer).to_vec();
-                ("CL.THROTTLE t 999 1 86400".to_owned(), Value::Array(heard))
+                let received = [0, 1000, throttled].map(Value::Integer).to_vec();
+                ("CL.THROTTLE t 999 1 86400".to_owned(), Value::Array(received))
             }
             7 => {
                 let line = format!("SG.MTAKE 3 k {SLOW} 1 k {SLOW} 0 k {SLOW} 1");
@@ -40,8 +40,8 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
             8 => (format!("ECHO {index}"), bulk(&index.to_string())),
             9 => (format!("sg.charge k {SLOW} cost 1"), take(1)),
             10 => {
-                let heard = format!("SGPOLICY `x{index}` is no policy");
-                (format!("SG.TAKE k x{index}"), Value::Error(heard.into_bytes()))
+                let received = format!("SGPOLICY `x{index}` is no policy");
+                (format!("SG.TAKE k x{index}"), Value::Error(received.into_bytes()))
             }
             _ => ("PING".to_owned(), simple("PONG")),
         }
@@ -50,17 +50,19 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
 }
 
 /// The replies, without integers that depend on time.
-fn without_time(heard: Value) -> Value {
-    match heard {
+fn without_time(received: Value) -> Value {
+    match received {
         Value::Array(elements) if matches!(elements[0], Value::Array(_)) => {
             Value::Array(elements.into_iter().map(without_time).collect())
         }
-        Value::Array(_) => Value::Array(timeless(&heard).into_iter().map(Value::Integer).collect()),
+        Value::Array(_) => {
+            Value::Array(timeless(&received).into_iter().map(Value::Integer).collect())
+        }
         other => other,
     }
 }
 
-fn send_all(peer: &mut Peer, lines: impl Iterator<Item = String>) {
+fn send_all(peer: &mut RawClient, lines: impl Iterator<Item = String>) {
     let mut bytes = Vec::new();
     for line in lines {
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
@@ -77,23 +79,23 @@ fn pipeline_of_all_commands_is_answered_in_order_and_counted() {
     send_all(&mut peer, commands.iter().map(|(line, _)| line.clone()));
     let (mut decisions, mut errors) = (0, 0);
     for (index, (line, expected)) in commands.iter().enumerate() {
-        let heard = without_time(peer.hear());
-        match (&heard, expected) {
-            (Value::Error(heard), Value::Error(_)) => {
+        let received = without_time(peer.read_reply());
+        match (&received, expected) {
+            (Value::Error(received), Value::Error(_)) => {
                 errors += 1;
-                assert!(heard.starts_with(b"SGPOLICY "), "{index}: {line}");
+                assert!(received.starts_with(b"SGPOLICY "), "{index}: {line}");
             }
-            _ => assert_eq!(&heard, expected, "{index}: {line}"),
+            _ => assert_eq!(&received, expected, "{index}: {line}"),
         }
         decisions += match line.split(' ').next().unwrap() {
             "SG.MTAKE" => 3,
             "ECHO" | "PING" => 0,
-            _ => u64::from(!matches!(heard, Value::Error(_))),
+            _ => u64::from(!matches!(received, Value::Error(_))),
         };
     }
-    assert_eq!(server.told("decisions"), decisions);
-    assert_eq!((server.told("allowed"), server.told("denied")), (decisions, 0));
-    assert_eq!(server.told("total_error_replies"), errors);
+    assert_eq!(server.info_value("decisions"), decisions);
+    assert_eq!((server.info_value("allowed"), server.info_value("denied")), (decisions, 0));
+    assert_eq!(server.info_value("total_error_replies"), errors);
 }
 
 #[test]
@@ -115,8 +117,8 @@ fn pipeline_repeated_command_cut_anywhere_is_answered() {
         peer.send(&bytes[..cut]);
         assert_eq!(timeless(&other.say(&format!("SG.TAKE k {SLOW}"))), next(), "{cut}");
         peer.send([&bytes[cut..], &*bytes].concat());
-        assert_eq!(timeless(&peer.hear()), next(), "{cut}");
-        assert_eq!(timeless(&peer.hear()), next(), "{cut}");
+        assert_eq!(timeless(&peer.read_reply()), next(), "{cut}");
+        assert_eq!(timeless(&peer.read_reply()), next(), "{cut}");
     }
     let Value::Bulk(listed) = other.say("CLIENT LIST") else { panic!("no text") };
     let listed = String::from_utf8(listed).unwrap();
@@ -125,7 +127,7 @@ fn pipeline_repeated_command_cut_anywhere_is_answered() {
 
 #[test]
 fn pipeline_named_policy_is_looked_up_after_a_reload() {
-    let folder = crate::harness::Folder::new();
+    let folder = crate::harness::TempDir::new();
     let file = folder.file("rules.yaml");
     let write = |limit: u32| {
         let policy = format!("policies: {{gold: 'fixed-window:{limit}/1h'}}");
@@ -164,16 +166,16 @@ fn pipeline_command_after_a_decision_sees_its_effect() {
         "PING",
     ];
     send_all(&mut peer, lines.into_iter().map(str::to_owned));
-    let mut allowed = || integers(&peer.hear())[0];
+    let mut allowed = || integers(&peer.read_reply())[0];
     assert_eq!((allowed(), allowed()), (1, 0));
-    assert_eq!((peer.hear(), peer.hear()), (Value::Integer(1), Value::Integer(1)));
-    assert_eq!(integers(&peer.hear())[0], 1);
-    assert_eq!(peer.hear(), Value::Integer(1));
-    assert_eq!((integers(&peer.hear())[0], integers(&peer.hear())[0]), (1, 0));
-    assert!(matches!((peer.hear(), peer.hear()), (Value::Error(_), Value::Error(_))));
-    assert_eq!((peer.hear(), peer.rest().as_str()), (simple("OK"), ""));
-    assert_eq!((server.told("allowed"), server.told("denied")), (3, 2));
-    assert_eq!(server.told("total_error_replies"), 2);
+    assert_eq!((peer.read_reply(), peer.read_reply()), (Value::Integer(1), Value::Integer(1)));
+    assert_eq!(integers(&peer.read_reply())[0], 1);
+    assert_eq!(peer.read_reply(), Value::Integer(1));
+    assert_eq!((integers(&peer.read_reply())[0], integers(&peer.read_reply())[0]), (1, 0));
+    assert!(matches!((peer.read_reply(), peer.read_reply()), (Value::Error(_), Value::Error(_))));
+    assert_eq!((peer.read_reply(), peer.rest().as_str()), (simple("OK"), ""));
+    assert_eq!((server.info_value("allowed"), server.info_value("denied")), (3, 2));
+    assert_eq!(server.info_value("total_error_replies"), 2);
 }
 
 #[test]
@@ -197,25 +199,25 @@ fn pipeline_invented_policies_are_answered_and_evicted() {
     for some in lines.chunks(400) {
         send_all(&mut peer, some.iter().cloned());
         for line in some {
-            match peer.hear() {
+            match peer.read_reply() {
                 Value::Error(_) => assert!(line.contains("nonsense"), "{line}"),
-                heard => assert_eq!(integers(&heard)[0], 1, "{line}"),
+                received => assert_eq!(integers(&received)[0], 1, "{line}"),
             }
         }
     }
-    assert_eq!(server.told("decisions"), 9000);
+    assert_eq!(server.info_value("decisions"), 9000);
 }
 
 /// Clients, commands and decisions of each worker, by `INFO`.
-fn workers(peer: &mut Peer) -> Vec<[u64; 3]> {
+fn workers(peer: &mut RawClient) -> Vec<[u64; 3]> {
     let Value::Bulk(text) = peer.say("INFO workers") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("worker_"));
-    let told = lines.map(|line| {
+    let actual = lines.map(|line| {
         let numbers = line.split(['=', ',']).filter_map(|part| part.parse().ok());
         numbers.collect::<Vec<u64>>().try_into().unwrap()
     });
-    told.collect()
+    actual.collect()
 }
 
 #[test]
@@ -228,11 +230,11 @@ fn workers_few_clients_are_distributed_evenly() {
                 assert_eq!(peer.integers("CL.THROTTLE k 99 1 3600")[0], 0);
             }
         }
-        let told = workers(&mut peers[0]);
+        let actual = workers(&mut peers[0]);
         let each: Vec<_> =
-            told.iter().map(|[clients, _, decisions]| (*clients, *decisions)).collect();
+            actual.iter().map(|[clients, _, decisions]| (*clients, *decisions)).collect();
         assert_eq!(each, vec![(2, 20); count]);
-        assert_eq!(server.told("decisions"), 20 * count as u64);
+        assert_eq!(server.info_value("decisions"), 20 * count as u64);
     }
 }
 
@@ -245,12 +247,12 @@ fn wait_is_woken_from_any_worker() {
     for peer in &mut waiting {
         peer.ask("SG.WAIT k gcra:1/1h TIMEOUT 36000000000");
     }
-    server.until_told("blocked_clients", 4);
+    server.until_exactly("blocked_clients", 4);
     for left in (0..4).rev() {
         assert_eq!(first.integers("SG.REFUND k gcra:1/1h")[0], 1);
-        server.until_told("blocked_clients", left);
+        server.until_exactly("blocked_clients", left);
     }
     for peer in &mut waiting {
-        assert_eq!(integers(&peer.hear())[0], 1);
+        assert_eq!(integers(&peer.read_reply())[0], 1);
     }
 }

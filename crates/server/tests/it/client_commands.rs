@@ -35,12 +35,12 @@ fn client_setname_and_setinfo_are_listed() {
         assert!(info.contains(part), "{info}");
     }
     assert_eq!(text(peer.say("CLIENT LIST")), info);
-    for said in
+    for line in
         ["CLIENT NO-EVICT ON", "CLIENT NO-TOUCH off", "CLIENT REPLY ON", "CLIENT TRACKING OFF"]
     {
-        assert_eq!(peer.say(said), simple("OK"), "{said}");
+        assert_eq!(peer.say(line), simple("OK"), "{line}");
     }
-    for (said, heard) in [
+    for (sent, expected) in [
         (
             "CLIENT MAINT_NOTIFICATIONS ON",
             "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
@@ -53,7 +53,7 @@ fn client_setname_and_setinfo_are_listed() {
         ("CLIENT KILL WHO ME", "ERR syntax error"),
         ("CONFIG SET save x", "ERR unknown subcommand 'SET'. Try CONFIG HELP."),
     ] {
-        assert_eq!(peer.error(said), heard);
+        assert_eq!(peer.error(sent), expected);
     }
     let name = peer.say_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
     assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
@@ -88,10 +88,10 @@ fn client_kill_removes_waiting_clients() {
     let mut victim = server.connect();
     let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
     victim.ask("SG.WAIT l gcra:1/1h TIMEOUT 10000000000");
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
     assert_eq!(victim.rest(), "");
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn command_describes_all_commands() {
     let server = Running::new();
     let mut peer = server.connect();
     let Value::Integer(count) = peer.say("COMMAND COUNT") else { panic!("no count") };
-    for said in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
-        assert_eq!(elements(peer.say(said)).len(), usize::try_from(count).unwrap(), "{said}");
+    for line in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
+        assert_eq!(elements(peer.say(line)).len(), usize::try_from(count).unwrap(), "{line}");
     }
     let entries = elements(peer.say("COMMAND INFO sg.take nonsense SG.MTAKE"));
     let entry = elements(entries[0].clone());
@@ -112,22 +112,22 @@ fn command_describes_all_commands() {
     let text = format!("{:?}", elements(entries[2].clone())[8]);
     assert!(text.contains(&format!("{:?}", bulk("keynum"))), "{text}");
 
-    for (said, keys) in [
+    for (line, keys) in [
         ("COMMAND GETKEYS SG.TAKE k gcra:1/s", vec![bulk("k")]),
         ("COMMAND GETKEYS CL.THROTTLE k 1 1 1", vec![bulk("k")]),
         ("COMMAND GETKEYS SG.MTAKE 2 a p 1 b p 1", vec![bulk("a"), bulk("b")]),
         ("COMMAND GETKEYS DEL a b c", vec![bulk("a"), bulk("b"), bulk("c")]),
     ] {
-        assert_eq!(elements(peer.say(said)), keys, "{said}");
+        assert_eq!(elements(peer.say(line)), keys, "{line}");
     }
-    for (said, heard) in [
+    for (sent, expected) in [
         ("COMMAND GETKEYS PING", "ERR The command has no key arguments"),
         ("COMMAND GETKEYS nonsense", "ERR Invalid command specified"),
         ("COMMAND GETKEYS SG.TAKE k", "ERR Invalid number of arguments specified for command"),
         ("COMMAND GETKEYS SG.MTAKE 9 a p 1", "ERR Invalid arguments specified for command"),
         ("COMMAND NONSENSE", "ERR unknown subcommand 'NONSENSE'. Try COMMAND HELP."),
     ] {
-        assert_eq!(peer.error(said), heard, "{said}");
+        assert_eq!(peer.error(sent), expected, "{sent}");
     }
 
     assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
@@ -180,10 +180,10 @@ fn info_counts_commands_and_decisions() {
 fn generic_commands_work_on_limiter_keys() {
     let server = Running::new();
     let mut peer = server.connect();
-    for (said, heard) in
+    for (sent, expected) in
         [("TTL k", -2), ("PTTL k", -2), ("EXISTS k k", 0), ("DEL k", 0), ("DBSIZE", 0)]
     {
-        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
     }
     assert_eq!(peer.integers("SG.TAKE k fixed-window:1/1h")[0], 1);
     let Value::Integer(seconds) = peer.say("TTL k") else { panic!("no integer") };
@@ -192,10 +192,10 @@ fn generic_commands_work_on_limiter_keys() {
         (1..=3_600).contains(&seconds) && (1..=3_600_000).contains(&millis),
         "{seconds} {millis}"
     );
-    for (said, heard) in
+    for (sent, expected) in
         [("EXISTS k k l", 2), ("DBSIZE", 1), ("DEL k l", 1), ("DEL k", 0), ("EXISTS k", 0)]
     {
-        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
     }
     let Value::Array(time) = peer.say("TIME") else { panic!("no array") };
     assert_eq!(time.len(), 2);

@@ -30,10 +30,10 @@ pub(crate) fn run(command: &mut Command, input: &str) -> String {
     });
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}\n{said}\n{complained}", output.status);
-    said
+    assert!(output.status.success(), "{name}: {}\n{printed}\n{complained}", output.status);
+    printed
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn redis_benchmark() {
         run(command.args(["-p", &port, "-n", "2000", "-c", "10", "-q"]).args(arguments), "")
     };
     for pipeline in ["1", "16", "100"] {
-        let said = benchmark(&[
+        let printed = benchmark(&[
             "-P",
             pipeline,
             "-r",
@@ -79,11 +79,11 @@ fn redis_benchmark() {
             "30",
             "60",
         ]);
-        assert!(said.contains("requests per second"), "{said}");
+        assert!(printed.contains("requests per second"), "{printed}");
     }
-    let said = benchmark(&["-t", "ping_inline,ping_mbulk"]);
-    assert_eq!(said.matches("requests per second").count(), 2, "{said}");
-    assert!(server.told("allowed") + server.told("denied") >= 6000);
+    let printed = benchmark(&["-t", "ping_inline,ping_mbulk"]);
+    assert_eq!(printed.matches("requests per second").count(), 2, "{printed}");
+    assert!(server.info_value("allowed") + server.info_value("denied") >= 6000);
 }
 
 fn python(package: &str) {

@@ -1,14 +1,14 @@
-//! A wall clock that steps, by libfaketime: that of the server, and that of its store. RELIABILITY 22.
+//! A wall clock that steps, by libfaketime: of the server, and of its store. RELIABILITY 22.
 
 use std::time::Duration;
 
 use sluicegate_resp::Value;
 use sluicegate_server::StoreConfig;
-use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, rest, size};
+use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, pause, size};
 
 use crate::{
     elsewhere::{Process, process_with},
-    harness::{PATIENCE, Peer, Running},
+    harness::{RawClient, Running, TEST_TIMEOUT},
 };
 
 /// Policies with a burst of 20, units that refill per hour, and the longest denial of a used up key.
@@ -20,26 +20,26 @@ const POLICIES: [(&str, usize, i64); 4] = [
 ];
 const HOUR: i64 = 3_600_000_000;
 
-fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
+fn take(peer: &mut RawClient, policy: &str) -> Vec<i64> {
     peer.integers(&format!("SG.TAKE {policy} {policy}"))
 }
 
 /// Units that pass immediately.
-fn passes(peer: &mut Peer, policy: &str) -> usize {
+fn passes(peer: &mut RawClient, policy: &str) -> usize {
     (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
 }
 
 /// The server's time in seconds, by `TIME`.
-fn seconds(peer: &mut Peer) -> i64 {
-    let Value::Array(told) = peer.say("TIME") else { panic!("no time") };
-    let Value::Bulk(seconds) = &told[0] else { panic!("{told:?}") };
+fn seconds(peer: &mut RawClient) -> i64 {
+    let Value::Array(actual) = peer.say("TIME") else { panic!("no time") };
+    let Value::Bulk(seconds) = &actual[0] else { panic!("{actual:?}") };
     str::from_utf8(seconds).unwrap().parse().unwrap()
 }
 
 /// A server with a state file, whose wall clock is `clock`.
 fn clocked(name: &'static str) -> Option<(Process, FakeClock)> {
     let mut clock = None;
-    let environment = |folder: &crate::harness::Folder| {
+    let environment = |folder: &crate::harness::TempDir| {
         let new = FakeClock::new(&folder.file(""));
         let environment = new.environment().into();
         clock = Some(new);
@@ -63,12 +63,12 @@ fn wall_clock_step_while_running_changes_nothing() {
         assert_eq!(passes(&mut peer, policy), 20, "{policy}");
         for offset in [3600, -7200, 0] {
             clock.set(offset);
-            let told = take(&mut peer, policy);
-            assert_eq!(told[0], 0, "{policy} by a clock that is {offset} s wrong");
-            assert!((1..=longest).contains(&told[3]), "{policy}: {told:?}");
+            let actual = take(&mut peer, policy);
+            assert_eq!(actual[0], 0, "{policy} by a clock that is {offset} s wrong");
+            assert!((1..=longest).contains(&actual[3]), "{policy}: {actual:?}");
             let elapsed = i64::try_from(start.elapsed().as_secs()).unwrap();
-            let told = seconds(&mut peer) - began;
-            assert!((told - elapsed).abs() <= 1, "TIME is {told} s later after {elapsed} s");
+            let actual = seconds(&mut peer) - began;
+            assert!((actual - elapsed).abs() <= 1, "TIME is {actual} s later after {elapsed} s");
         }
     }
     // Back and forth by a second, ten times a second: no step adds units.
@@ -81,7 +81,7 @@ fn wall_clock_step_while_running_changes_nothing() {
         let half = now();
         while half.elapsed() < Duration::from_millis(50) {
             admitted += take(&mut peer, policy)[0];
-            rest(Duration::from_micros(200));
+            pause(Duration::from_micros(200));
         }
     }
     let millis = i64::try_from(begin.elapsed().as_millis()).unwrap() + 1;
@@ -100,7 +100,7 @@ fn wall_clock_step_before_a_restart_keeps_the_bound() {
     let Some((mut process, clock)) = clocked(name) else { return };
     let restart = |process: &mut Process, offset| {
         // One that began after all takes so far.
-        process.server.until_at_least("snapshots", process.server.told("snapshots") + 2);
+        process.server.until_at_least("snapshots", process.server.info_value("snapshots") + 2);
         process.kill();
         clock.set(offset);
         process.start_again();
@@ -110,11 +110,11 @@ fn wall_clock_step_before_a_restart_keeps_the_bound() {
     restart(&mut process, -7200);
     let mut peer = process.server.connect();
     for (policy, _, longest) in POLICIES {
-        let told = take(&mut peer, policy);
-        assert_eq!(told[0], 0, "{policy}, two hours back");
+        let actual = take(&mut peer, policy);
+        assert_eq!(actual[0], 0, "{policy}, two hours back");
         // Windows and logs take future times for now, and deny no longer.
-        assert!((1..=longest + 2 * HOUR).contains(&told[3]), "{policy}: {told:?}");
-        println!("figure: server, {policy}: held for {} s two hours back", told[3] / 1_000_000);
+        assert!((1..=longest + 2 * HOUR).contains(&actual[3]), "{policy}: {actual:?}");
+        println!("figure: server, {policy}: held for {} s two hours back", actual[3] / 1_000_000);
     }
     restart(&mut process, 3600);
     let mut peer = process.server.connect();
@@ -141,7 +141,7 @@ fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
 /// State in a store follows the clock of the store: the same bounds, with any caches in the server.
 #[test]
 fn wall_clock_step_of_a_store_keeps_the_bound() {
-    let folder = sluicegate_testing::Folder::new();
+    let folder = sluicegate_testing::TempDir::new();
     let clock = FakeClock::new(folder.path());
     let environment = clock.environment();
     let environment = environment.each_ref().map(|(name, value)| (*name, &**value));
@@ -151,7 +151,7 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
         Running::with(|config| {
             let mut at = StoreConfig::at(store.url());
             // A deadline that a busy machine meets: otherwise a fallback denial could pass for one of the store.
-            (at.options.deadline, at.options.connect_timeout) = (PATIENCE, PATIENCE);
+            (at.options.deadline, at.options.connect_timeout) = (TEST_TIMEOUT, TEST_TIMEOUT);
             config.store = Some(at);
         })
     };
@@ -169,14 +169,14 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
         let forward = passes(&mut fresh.connect(), policy);
         assert_eq!(forward, refilled, "{policy} an hour on");
         set_store_clock(&clock, &store, real, -3600);
-        let told = take(&mut serve().connect(), policy);
-        assert_eq!(told[0], 0, "{policy}, two hours back");
-        assert!((1..=longest + 2 * HOUR).contains(&told[3]), "{policy}: {told:?}");
+        let actual = take(&mut serve().connect(), policy);
+        assert_eq!(actual[0], 0, "{policy}, two hours back");
+        assert!((1..=longest + 2 * HOUR).contains(&actual[3]), "{policy}: {actual:?}");
         println!(
             "figure: server on a store, {policy}: {forward} admitted an hour on (bound {refilled}), \
              held for {} s two hours back",
-            told[3] / 1_000_000
+            actual[3] / 1_000_000
         );
     }
-    assert_eq!(server.told("store_errors"), 0);
+    assert_eq!(server.info_value("store_errors"), 0);
 }

@@ -12,9 +12,9 @@ use sluicegate_conformance::{
 use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_resp::Value;
 
-use crate::harness::{Peer, Running, integers};
+use crate::harness::{RawClient, Running, integers};
 
-pub(crate) struct OverTheWire(pub(crate) Peer);
+pub(crate) struct OverTheWire(pub(crate) RawClient);
 
 impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
@@ -76,7 +76,7 @@ impl MultiKeyHoldSubject for OverTheWire {
     }
 }
 
-/// An error as that of the core.
+/// The text of an error, as the core words it.
 fn without_code(error: &str) -> String {
     error.split_once(' ').map_or(error, |(_, text)| text).to_owned()
 }

@@ -1,4 +1,4 @@
-//! What is decided is what the core decides.
+//! Decisions of the server equal those of the core.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// A command, and what it asks of the core.
+/// A command, and the same operation for the core.
 fn command(numbers: &mut Numbers, policy: &str, key: &str, now: u64) -> (String, Operation) {
     let cost = u32::try_from(numbers.below(5)).unwrap();
     let (name, extra, operation) = match numbers.below(9) {
@@ -68,8 +68,10 @@ fn traces_over_resp_agree_with_the_core() {
             }
             lines.iter().for_each(|line| peer.ask(line));
             for (line, expected) in lines.iter().zip(expected) {
-                match (peer.hear(), expected) {
-                    (heard, Some(expected)) => assert_eq!(integers(&heard), expected, "{line}"),
+                match (peer.read_reply(), expected) {
+                    (received, Some(expected)) => {
+                        assert_eq!(integers(&received), expected, "{line}")
+                    }
                     (Value::Error(text), None) => {
                         assert!(text.starts_with(b"ERR reserve"), "{line}")
                     }
@@ -158,7 +160,7 @@ fn take_many_of_maximum_length_is_answered() {
         let Value::Array(decisions) = peer.say(&line) else { panic!("no array") };
         assert_eq!(decisions.len(), count);
     }
-    assert_eq!(server.told("allowed"), 200);
+    assert_eq!(server.info_value("allowed"), 200);
     let line = format!("SG.MTAKE 257 {}", vec![take.join(" "); 257].join(" "));
     assert_eq!(peer.error(&line), "ERR invalid n `257`: expected a whole number from 1 to 256");
 }

@@ -10,7 +10,7 @@ use std::{
 use sluicegate_server::Config;
 use sluicegate_testing::eventually;
 
-use crate::harness::{Folder, Running, simple};
+use crate::harness::{Running, TempDir, simple};
 
 /// Tells the process of a test to serve, and where it may keep files.
 const SERVES: &str = "SLUICEGATE_TEST_SERVES";
@@ -22,7 +22,7 @@ pub(crate) struct Process {
     name: &'static str,
     files: usize,
     environment: Environment,
-    pub(crate) folder: Folder,
+    pub(crate) folder: TempDir,
 }
 
 /// The server that the test `name` talks to, in a process that may open `files`; or, in that
@@ -42,7 +42,7 @@ pub(crate) type Environment = Vec<(&'static str, String)>;
 pub(crate) fn process_with(
     name: &'static str,
     files: usize,
-    environment: impl FnOnce(&Folder) -> Environment,
+    environment: impl FnOnce(&TempDir) -> Environment,
     configure: impl FnOnce(&mut Config, &Path),
 ) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
@@ -54,13 +54,18 @@ pub(crate) fn process_with(
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
         return None;
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let environment = environment(&folder);
     let (child, server) = start(name, files, &environment, &folder);
     Some(Process { child, server, name, files, environment, folder })
 }
 
-fn start(name: &str, files: usize, environment: &Environment, folder: &Folder) -> (Child, Running) {
+fn start(
+    name: &str,
+    files: usize,
+    environment: &Environment,
+    folder: &TempDir,
+) -> (Child, Running) {
     let mut child = with_files(name, files)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .env(SERVES, folder.file(""))
@@ -91,7 +96,7 @@ pub(crate) fn with_files(name: &str, files: usize) -> Command {
     command
 }
 
-/// How many files this process may open.
+/// The number of files that this process may open.
 pub(crate) fn most_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -117,13 +122,13 @@ impl Process {
         (self.child, self.server) = start(name, *files, environment, folder);
     }
 
-    /// Files that are open while no client is connected, once every worker has begun to serve: each opens
-    /// some of its own when it starts, which may be after another has answered.
+    /// Open files without clients, once every worker serves: each opens some when it starts, which may be after
+    /// another has answered.
     pub(crate) fn open_files_at_rest(&self) -> usize {
         let mut peers: Vec<_> = (0..16).map(|_| self.server.connect()).collect();
         peers.iter_mut().for_each(|peer| assert_eq!(peer.say("PING"), simple("PONG")));
         drop(peers);
-        self.server.until_told("connected_clients", 1);
+        self.server.until_exactly("connected_clients", 1);
         self.open_files()
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use sluicegate_resp::{Value, encode_command};
 
-use crate::harness::{Peer, Running, any_port, integers, now, simple, size};
+use crate::harness::{RawClient, Running, any_port, integers, now, simple, size};
 
 /// A server with one worker, so that all clients are on it.
 fn one_worker() -> Running {
@@ -27,7 +27,7 @@ fn fill(server: &Running, key: &str, events: usize) {
     }
     for _ in 0..events / 500 {
         peer.send(&bytes);
-        (0..500).for_each(|_| drop(peer.hear()));
+        (0..500).for_each(|_| drop(peer.read_reply()));
     }
 }
 
@@ -68,7 +68,7 @@ fn figure(what: &str, times: &[Duration]) {
 
 /// The work of a command does not grow with the stored events of a key, and many commands give way to others.
 #[test]
-fn commands_on_a_large_key_give_way() {
+fn fairness_commands_on_a_large_key_yield() {
     let server = one_worker();
     let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
     fill(&server, "large", events);
@@ -90,7 +90,7 @@ fn commands_on_a_large_key_give_way() {
         let replies = times * (1 + command.matches("\r\n").count());
         let waited = beside(&server, || {
             peer.send(&text);
-            (0..replies).for_each(|_| drop(peer.hear()));
+            (0..replies).for_each(|_| drop(peer.read_reply()));
         });
         let name: String = command.chars().take(30).collect();
         figure(&format!("{replies} of `{name}` on {events} events"), &waited);
@@ -100,8 +100,8 @@ fn commands_on_a_large_key_give_way() {
     }
 }
 
-/// 256 takes of one command, under policies of one log and of eight by turns: half of them copy it seven times, as
-/// long as it is so short that it is not shared.
+/// Number of takes of one command, under policies of one log and of eight in turn: half of them copy it seven times,
+/// as long as it is too short to be shared.
 const TAKES: usize = 256;
 const COPIED: usize = 2_000;
 
@@ -123,11 +123,11 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
     count
 }
 
-/// One command that takes longer than a turn gives way to others between its items, whose replies keep their
-/// order. A command behind it is decided after all of it. It takes a few milliseconds at most: long commands
-/// have many turns, which `decide` tests.
+/// One command that takes longer than a turn yields to others between its items, whose replies keep their order. A
+/// command after it is decided after all of it. It takes a few milliseconds at most: long commands have many turns,
+/// which `decide` tests.
 #[test]
-fn long_command_gives_way_between_its_items() {
+fn fairness_long_command_yields_between_its_items() {
     let server = one_worker();
     let events = COPIED;
     fill(&server, "large", events);
@@ -135,19 +135,19 @@ fn long_command_gives_way_between_its_items() {
     let takes: String = policies().take(TAKES).map(|policy| format!(" large {policy} 1")).collect();
     peer.send(format!("SG.MTAKE {TAKES}{takes}\r\nSG.PEEK large sliding-log:10000000/1d\r\n"));
     let others = answered_before(&server, &peer.stream);
-    let Value::Array(replies) = peer.hear() else { panic!("no array") };
+    let Value::Array(replies) = peer.read_reply() else { panic!("no array") };
     let left = |reply: &Value| 10_000_000 - usize::try_from(integers(reply)[2]).unwrap();
     let used: Vec<_> = replies.iter().map(left).collect();
     let filled = events / 500 * 500;
     assert_eq!(used, (filled + 1..=filled + TAKES).collect::<Vec<_>>());
-    assert_eq!(left(&peer.hear()), filled + TAKES, "behind it");
+    assert_eq!(left(&peer.read_reply()), filled + TAKES, "behind it");
     println!(
         "figure: beside one SG.MTAKE of {TAKES} on {events} events, another client was answered {others} times"
     );
 }
 
 #[test]
-fn long_http_request_gives_way_between_its_takes() {
+fn fairness_long_http_request_yields_between_its_takes() {
     let server = Running::with(|config| {
         config.workers = Some(1);
         config.http.address = Some(any_port());
@@ -192,7 +192,7 @@ fn stop_behind_expensive_commands_ends_within_five_seconds() {
 
 /// Clients that send as much as they can have turns as short as others.
 #[test]
-fn greedy_pipelines_give_way() {
+fn fairness_greedy_pipelines_yield() {
     let server = one_worker();
     let seconds = size("SLUICEGATE_GREEDY_SECONDS", 1);
     let stop = AtomicBool::new(false);
@@ -218,7 +218,7 @@ fn greedy_pipelines_give_way() {
         let times = beside(&server, || {
             let start = now();
             while start.elapsed() < Duration::from_secs(seconds as u64) {
-                sluicegate_testing::rest(Duration::from_millis(10));
+                sluicegate_testing::pause(Duration::from_millis(10));
             }
         });
         stop.store(true, Ordering::Relaxed);
@@ -243,16 +243,16 @@ fn beside_pipelines(
         let start = now();
         peers.iter_mut().for_each(|peer| peer.send(text));
         for peer in &mut peers {
-            (0..replies).for_each(|_| drop(peer.hear()));
+            (0..replies).for_each(|_| drop(peer.read_reply()));
         }
         took = start.elapsed();
     });
     (waited, took)
 }
 
-/// A turn is as short with long replies: it continues over all writes.
+/// A turn is as short with long replies: it spans all writes.
 #[test]
-fn long_replies_give_way() {
+fn fairness_long_replies_yield() {
     let server = one_worker();
     let clients = size("SLUICEGATE_LISTED_CLIENTS", 600);
     let idle: Vec<_> = (0..clients).map(|_| server.connect()).collect();
@@ -284,7 +284,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
     for _ in 0..500 {
         assert_eq!(peer.integers(&format!("SG.TAKE line {policy}"))[0], 1);
     }
-    let arrive = |peer: &mut Peer, count: usize| {
+    let arrive = |peer: &mut RawClient, count: usize| {
         let start = now();
         for _ in 0..count {
             assert_eq!(peer.integers(&format!("SG.WAIT line {policy} TIMEOUT 1"))[0], 0);
@@ -292,13 +292,13 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
         start.elapsed() / u32::try_from(count).unwrap()
     };
     let mut waiting = Vec::new();
-    let wait = |waiting: &mut Vec<Peer>, count: usize| {
+    let wait = |waiting: &mut Vec<RawClient>, count: usize| {
         while waiting.len() < count {
             let mut peer = server.connect();
             peer.ask(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
             waiting.push(peer);
         }
-        server.until_told("blocked_clients", count as u64);
+        server.until_exactly("blocked_clients", count as u64);
     };
     wait(&mut waiting, 20);
     let short = arrive(&mut peer, 50);
@@ -324,16 +324,16 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     let echo = format!("ECHO {}\r\n", "x".repeat(1000));
     peer.send("SG.WAIT k gcra:1/200ms\r\n");
     peer.send(echo.repeat(100));
-    assert_eq!(integers(&peer.hear())[0], 1);
+    assert_eq!(integers(&peer.read_reply())[0], 1);
     for _ in 0..100 {
-        assert!(matches!(peer.hear(), Value::Bulk(text) if text.len() == 1000));
+        assert!(matches!(peer.read_reply(), Value::Bulk(text) if text.len() == 1000));
     }
     peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
     peer.send(echo.repeat(100));
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     drop(peer);
-    server.until_told("blocked_clients", 0);
-    assert_eq!(server.told("buffer_bytes"), 0);
+    server.until_exactly("blocked_clients", 0);
+    assert_eq!(server.info_value("buffer_bytes"), 0);
 }
 
 /// The server notices the end of a client that sends more than is kept; the client gets the error after the wait.
@@ -343,15 +343,15 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let line = format!("ECHO {}\r\n", "x".repeat(1000)).repeat(1000);
     let mut left = server.connect();
     assert_eq!(left.integers("SG.TAKE k gcra:1/1h")[0], 1);
-    let wait = |peer: &mut Peer, blocked| {
+    let wait = |peer: &mut RawClient, blocked| {
         peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
         peer.send(&line);
-        server.until_told("blocked_clients", blocked);
+        server.until_exactly("blocked_clients", blocked);
     };
     let mut stays = server.connect();
     wait(&mut left, 1);
     drop(left);
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
     wait(&mut stays, 1);
     // The server reads everything, though it keeps only a part: more than the buffers of the system hold.
     let mut sent = 0;
@@ -362,9 +362,9 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
         if sent > 32 << 20 { Ok(()) } else { Err(sent) }
     });
     stays.stream.set_nonblocking(false).unwrap();
-    assert!(server.told("buffer_bytes") <= 256 * 1024);
+    assert!(server.info_value("buffer_bytes") <= 256 * 1024);
     assert_eq!(server.connect().say("SG.RESET k"), Value::Integer(1));
-    assert_eq!(integers(&stays.hear())[0], 1);
+    assert_eq!(integers(&stays.read_reply())[0], 1);
     let rest = stays.rest();
     let end = &rest[rest.len().saturating_sub(200)..];
     assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
@@ -372,7 +372,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
 
 /// Requests that could wait and are answered immediately take no longer turns than others.
 #[test]
-fn waits_answered_at_once_give_way() {
+fn fairness_waits_answered_at_once_yield() {
     let server = one_worker();
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE w sliding-log:100/1h COST 100")[0], 1);
@@ -386,7 +386,7 @@ fn waits_answered_at_once_give_way() {
 
 /// Few of many slow commands have a turn before other connections are polled.
 #[test]
-fn many_long_commands_give_way() {
+fn fairness_many_long_commands_yield_to_other_clients() {
     let server = one_worker();
     fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 150);
@@ -397,7 +397,9 @@ fn many_long_commands_give_way() {
     let waited = beside(&server, || {
         peers.iter_mut().for_each(|peer| peer.send(&text));
         for peer in &mut peers {
-            assert!(matches!(peer.hear(), Value::Array(replies) if replies.len() == TAKES / 8));
+            assert!(
+                matches!(peer.read_reply(), Value::Array(replies) if replies.len() == TAKES / 8)
+            );
         }
     });
     figure(&format!("{clients} clients with a long SG.MTAKE"), &waited);

@@ -12,7 +12,7 @@ use std::{
 
 use sluicegate_testing::eventually_within;
 
-use crate::harness::{PATIENCE, any_port};
+use crate::harness::{TEST_TIMEOUT, any_port};
 
 /// The fault of replies. Requests always reach the server completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Hold,
     /// The connection is closed when the first `SG.` command is answered.
     Cut,
-    /// No reply arrives at all, those to what clients say first included.
+    /// No reply arrives at all, including those to the first commands of a client.
     Mute,
 }
 
@@ -55,7 +55,7 @@ impl FaultyProxy {
     /// Waits until the server has executed all that clients have sent. Clients must have ended.
     pub(crate) fn drain(&self) {
         for pump in std::mem::take(&mut *self.pumps.lock().unwrap()) {
-            eventually_within(PATIENCE, "a connection through the proxy ends", || {
+            eventually_within(TEST_TIMEOUT, "a connection through the proxy ends", || {
                 if pump.is_finished() { Ok(()) } else { Err("it is open") }
             });
             pump.join().unwrap();
@@ -96,7 +96,7 @@ fn pump(client: TcpStream, server: TcpStream, fault: Fault) -> [JoinHandle<()>; 
         let mut chunk = [0; 16_384];
         while let Ok(length @ 1..) = from_server.read(&mut chunk) {
             if !seen.load(Ordering::Acquire) {
-                // The client may have gone.
+                // The client may have disconnected.
                 let _ = to_client.write_all(&chunk[..length]);
             } else if fault == Fault::Cut {
                 let _ = to_client.shutdown(Shutdown::Both);

@@ -18,7 +18,7 @@ use sluicegate_testing::eventually_within;
 use tokio::sync::oneshot;
 
 /// The time after which a hanging server fails its test; no test comes near it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on a port of its own, until dropped.
 pub(crate) struct Running {
@@ -70,12 +70,12 @@ impl Running {
         Self { address, http, grpc: None, reloader: None, stop: None, thread: None }
     }
 
-    pub(crate) fn connect(&self) -> Peer {
+    pub(crate) fn connect(&self) -> RawClient {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Peer { stream, received: Vec::new() }
+        RawClient { stream, received: Vec::new() }
     }
 
     /// Has the server read its rules again, and waits until it has.
@@ -90,7 +90,7 @@ impl Running {
     }
 
     /// The number `name` in `INFO`, or 0.
-    pub(crate) fn told(&self, name: &str) -> u64 {
+    pub(crate) fn info_value(&self, name: &str) -> u64 {
         let Value::Bulk(text) = self.connect().say("INFO") else { panic!("no text") };
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -99,12 +99,12 @@ impl Running {
     }
 
     /// Waits until `INFO` shows more than `value` under `name`.
-    pub(crate) fn until_told_more(&self, name: &str, value: u64) {
+    pub(crate) fn until_more_than(&self, name: &str, value: u64) {
         self.until_info(name, |found| found > value);
     }
 
     /// Waits until `INFO` shows `value` under `name`.
-    pub(crate) fn until_told(&self, name: &str, value: u64) {
+    pub(crate) fn until_exactly(&self, name: &str, value: u64) {
         self.until_info(name, |found| found == value);
     }
 
@@ -114,8 +114,8 @@ impl Running {
     }
 
     fn until_info(&self, name: &str, is_so: impl Fn(u64) -> bool) {
-        eventually_within(PATIENCE, &format!("INFO shows the expected {name}"), || {
-            let found = self.told(name);
+        eventually_within(TEST_TIMEOUT, &format!("INFO shows the expected {name}"), || {
+            let found = self.info_value(name);
             if is_so(found) { Ok(()) } else { Err(found) }
         });
     }
@@ -128,7 +128,7 @@ impl Drop for Running {
         if let Some(thread) = self.thread.take()
             && !std::thread::panicking()
         {
-            eventually_within(PATIENCE, "the server stops", || {
+            eventually_within(TEST_TIMEOUT, "the server stops", || {
                 if thread.is_finished() { Ok(()) } else { Err("it runs") }
             });
             thread.join().unwrap();
@@ -149,16 +149,16 @@ pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// The server waits by the clock, and so it is measured.
+/// The server waits by the clock, therefore the test measures it.
 #[expect(clippy::disallowed_methods, reason = "a test of waiting reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// A folder of its own, until dropped.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     pub(crate) fn new() -> Self {
         static LAST: AtomicUsize = AtomicUsize::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -182,25 +182,25 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A connection.
-pub(crate) struct Peer {
+pub(crate) struct RawClient {
     pub(crate) stream: TcpStream,
     received: Vec<u8>,
 }
 
-impl Peer {
+impl RawClient {
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends a command, its arguments parted by blanks.
+    /// Sends a command, its arguments separated by spaces.
     pub(crate) fn ask(&mut self, line: &str) {
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.ask_bytes(&arguments);
@@ -213,7 +213,7 @@ impl Peer {
     }
 
     /// The next reply.
-    pub(crate) fn hear(&mut self) -> Value {
+    pub(crate) fn read_reply(&mut self) -> Value {
         loop {
             if let Some((value, taken)) = decode(&self.received).unwrap() {
                 self.received.drain(..taken);
@@ -226,12 +226,12 @@ impl Peer {
     /// A command, and its reply.
     pub(crate) fn say(&mut self, line: &str) -> Value {
         self.ask(line);
-        self.hear()
+        self.read_reply()
     }
 
     pub(crate) fn say_bytes(&mut self, arguments: &[&[u8]]) -> Value {
         self.ask_bytes(arguments);
-        self.hear()
+        self.read_reply()
     }
 
     /// A command, and its reply as integers.
@@ -280,7 +280,7 @@ pub(crate) fn bulk(text: &str) -> Value {
     Value::Bulk(text.into())
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same each time.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

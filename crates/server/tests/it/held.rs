@@ -13,7 +13,7 @@ use sluicegate_testing::{Engine, Server, eventually, eventually_within};
 
 use crate::{
     elsewhere::{Process, most_files, process, process_with},
-    harness::{Folder, PATIENCE, simple, size},
+    harness::{TEST_TIMEOUT, TempDir, simple, size},
 };
 
 /// Bound on the memory of the process under attack, in KiB.
@@ -34,7 +34,7 @@ fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)
         })
         .collect();
     let mut still = 0;
-    eventually_within(PATIENCE, "the server takes nothing more", || {
+    eventually_within(TEST_TIMEOUT, "the server takes nothing more", || {
         let mut moved = false;
         for (stream, sent) in &mut peers {
             while *sent < text.len() {
@@ -55,8 +55,8 @@ fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)
 
 /// Checks that the server holds little more memory than `before` once all clients have left.
 fn all_is_returned(process: &Process, before: usize) -> usize {
-    process.server.until_told("connected_clients", 1);
-    process.server.until_told("buffer_bytes", 0);
+    process.server.until_exactly("connected_clients", 1);
+    process.server.until_exactly("buffer_bytes", 0);
     let most = before + before / 10 + 8 * 1024;
     eventually("memory goes back to the system", || {
         let now = process.resident();
@@ -81,9 +81,9 @@ fn wait_clients_that_keep_sending_hold_little_memory() {
         streams.extend(flood(&process, 900.min(count - part), &text));
     }
     // Beyond the budget they are rejected.
-    eventually_within(PATIENCE, "all wait or are rejected", || {
+    eventually_within(TEST_TIMEOUT, "all wait or are rejected", || {
         let [waiting, rejected] =
-            ["blocked_clients", "buffer_rejections"].map(|name| process.server.told(name));
+            ["blocked_clients", "buffer_rejections"].map(|name| process.server.info_value(name));
         if waiting + rejected >= count as u64 { Ok(()) } else { Err((waiting, rejected)) }
     });
     let held = process.resident().saturating_sub(before);
@@ -95,7 +95,7 @@ fn wait_clients_that_keep_sending_hold_little_memory() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// Clients that wait for a turn of their worker, or take no replies, keep no buffers besides what is reserved.
+/// Clients that wait for their worker, or do not read replies, hold no buffers besides the reserved ones.
 #[test]
 fn pipeline_clients_hold_little_memory() {
     let name = "held::pipeline_clients_hold_little_memory";
@@ -114,7 +114,7 @@ fn pipeline_clients_hold_little_memory() {
     let commands = count as u64 * 120;
     process.server.until_at_least("total_commands_processed", commands);
     let held = process.peak().saturating_sub(before);
-    let rejected = process.server.told("buffer_rejections");
+    let rejected = process.server.info_value("buffer_rejections");
     drop(streams);
     let left = all_is_returned(&process, before);
     println!(
@@ -150,16 +150,18 @@ fn wait_long_keys_stay_within_the_budget() {
             waits.send(format!("SG.WAIT {key} fixed-window:1/1h TIMEOUT 4000000000000\r\n"));
             // It waits or is rejected before the next one is sent, so that more of them are accepted.
             eventually("it waits or is rejected", || {
-                let told = server.told("blocked_clients") + server.told("buffer_rejections");
-                if told > number as u64 { Ok(()) } else { Err(told) }
+                let actual =
+                    server.info_value("blocked_clients") + server.info_value("buffer_rejections");
+                if actual > number as u64 { Ok(()) } else { Err(actual) }
             });
             waits
         })
-        .take_while(|_| server.told("buffer_rejections") == 0)
+        .take_while(|_| server.info_value("buffer_rejections") == 0)
         .collect();
-    let (waiting, rejected) = (server.told("blocked_clients"), server.told("buffer_rejections"));
+    let (waiting, rejected) =
+        (server.info_value("blocked_clients"), server.info_value("buffer_rejections"));
     let held = process.resident().saturating_sub(before);
-    let (bytes, most) = (server.told("buffer_bytes"), server.told("buffer_max_bytes"));
+    let (bytes, most) = (server.info_value("buffer_bytes"), server.info_value("buffer_max_bytes"));
     assert!(rejected > 0 && waiting * 64_000 <= most && bytes <= most, "{waiting} {bytes} {most}");
     drop((peers, peer));
     let left = all_is_returned(&process, before);
@@ -170,13 +172,13 @@ fn wait_long_keys_stay_within_the_budget() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// Denials of a store are cached by a hash of the key, so the length of the key does not matter.
+/// Denials of a store are cached by a hash of the key, therefore the length of the key does not matter.
 #[test]
 fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
     let name = "held::denial_of_long_keys_holds_little_memory";
     let mut store = None;
-    let start = |_: &Folder| {
+    let start = |_: &TempDir| {
         let started = Server::start(Engine::Redis70);
         let url = started.url();
         store = Some(started);
@@ -184,7 +186,7 @@ fn denial_of_long_keys_holds_little_memory() {
     };
     let process = process_with(name, 1024, start, |config, _| {
         let mut at = StoreConfig::at(env::var(STORE).unwrap());
-        at.options.deadline = PATIENCE;
+        at.options.deadline = TEST_TIMEOUT;
         config.store = Some(at);
     });
     let Some(process) = process else { return };
@@ -220,7 +222,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         ("a command of 1 MB", 60, 26, long),
     ] {
         let mut store = None;
-        let start = |_: &Folder| {
+        let start = |_: &TempDir| {
             let started = Server::start(Engine::Redis70);
             let url = started.url();
             store = Some(started);
@@ -228,7 +230,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         };
         let process = process_with(name, 20_000, start, |config, _| {
             let mut at = StoreConfig::at(env::var(STORE).unwrap());
-            at.options.deadline = PATIENCE;
+            at.options.deadline = TEST_TIMEOUT;
             config.store = Some(at);
             config.max_buffer_memory = budget;
             config.workers = Some(2);
@@ -240,7 +242,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         // Requests that the store does not answer time out after about a second.
         let streams = flood(&process, count, text.as_bytes());
         let held = process.peak().saturating_sub(before);
-        let rejected = process.server.told("buffer_rejections");
+        let rejected = process.server.info_value("buffer_rejections");
         store.signal("-CONT");
         drop(streams);
         let left = all_is_returned(&process, before);
@@ -265,8 +267,8 @@ fn command_unfinished_stays_within_the_budget() {
     let streams = flood(&process, count, &text);
     let held = process.resident().saturating_sub(before);
     let (bytes, most) =
-        (process.server.told("buffer_bytes"), process.server.told("buffer_max_bytes"));
-    let rejected = process.server.told("buffer_rejections");
+        (process.server.info_value("buffer_bytes"), process.server.info_value("buffer_max_bytes"));
+    let rejected = process.server.info_value("buffer_rejections");
     assert!(
         bytes <= most / 4 * 3 && most == 64 << 20,
         "{bytes} of {most}: none is left for other clients"
@@ -295,7 +297,7 @@ fn idle_clients_hold_no_buffers() {
         .map(|_| {
             let mut peer = process.server.connect();
             peer.send(&text);
-            (0..400).for_each(|_| drop(peer.hear()));
+            (0..400).for_each(|_| drop(peer.read_reply()));
             peer
         })
         .collect();
@@ -323,14 +325,16 @@ fn max_buffer_memory_is_applied() {
         let mut peer = process.server.connect();
         let _ = peer.stream.write_all(&text);
         peers.push(peer);
-        let rejected = process.server.told("buffer_rejections");
+        let rejected = process.server.info_value("buffer_rejections");
         if rejected > 0 { Ok(rejected) } else { Err(peers.len()) }
     });
     assert!(rejected > 0 && peers.len() < 20, "{}", peers.len());
     // The earlier client is served to the end.
     drop(peers);
-    process.server.until_told("connected_clients", 2);
+    process.server.until_exactly("connected_clients", 2);
     first.send("x".repeat(31_072));
     first.send("\r\n");
-    assert!(matches!(first.hear(), sluicegate_resp::Value::Bulk(text) if text.len() == 131_072));
+    assert!(
+        matches!(first.read_reply(), sluicegate_resp::Value::Bulk(text) if text.len() == 131_072)
+    );
 }

@@ -7,17 +7,17 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Cluster, Engine, Server};
 
 use crate::{
-    harness::{Folder, Peer, Running},
-    http::client::{Client, Heard, server},
+    harness::{RawClient, Running, TempDir},
+    http::client::{Client, HttpReply, server},
 };
 
 /// The limits per hour of a user, a tenant and the whole service.
 const LIMITS: [i64; 3] = [5, 12, 20];
 
 /// A folder with a file of rules.
-fn rules(more: &str) -> Folder {
+fn rules(more: &str) -> TempDir {
     let [user, tenant, all] = LIMITS;
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let text = format!(
         "rules:
 - name: api
@@ -33,7 +33,7 @@ fn rules(more: &str) -> Folder {
 }
 
 /// A server by the rules in a folder, with its state in itself or at `store`.
-fn running(folder: &Folder, store: Option<String>) -> Running {
+fn running(folder: &TempDir, store: Option<String>) -> Running {
     let file = folder.file("rules.yaml");
     server(|config| {
         config.rules = vec![file];
@@ -49,20 +49,20 @@ fn running(folder: &Folder, store: Option<String>) -> Running {
     })
 }
 
-fn ask(client: &mut Client, tenant: &str, user: &str) -> Heard {
+fn ask(client: &mut Client, tenant: &str, user: &str) -> HttpReply {
     let fields = format!("X-Forwarded-Uri: /\r\nTenant: {tenant}\r\nUser: {user}\r\n");
     client.ask("GET", "/v1/gate", &fields);
-    client.hear()
+    client.read_reply()
 }
 
-/// Whether it passed, and what is said to bind.
-fn told(heard: &Heard) -> (u16, &str) {
-    (heard.status, heard.field("ratelimit").split(';').next().unwrap())
+/// The status, and the binding policy.
+fn status_and_binding(reply: &HttpReply) -> (u16, &str) {
+    (reply.status, reply.field("ratelimit").split(';').next().unwrap())
 }
 
 /// The usage of keys.
 struct Used {
-    peer: Peer,
+    peer: RawClient,
     /// The hash tag of keys, or nothing.
     braces: bool,
 }
@@ -85,17 +85,17 @@ fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     let client = &mut Client::connect(server);
     let mut used = Used { peer: server.connect(), braces };
     for _ in 0..5 {
-        assert_eq!(told(&ask(client, "acme", "anna")), (200, r#""api/user""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (200, r#""api/user""#));
     }
     for _ in 0..30 {
-        assert_eq!(told(&ask(client, "acme", "anna")), (429, r#""api/user""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (429, r#""api/user""#));
     }
     assert_eq!([used.of(0, "|acme|anna"), used.of(1, "|acme"), used.of(2, "")], [5; 3]);
     for _ in 0..5 {
         assert_eq!(ask(client, "acme", "ben").status, 200);
     }
     for passed in [200, 200, 429, 429] {
-        assert_eq!(told(&ask(client, "acme", "carl")), (passed, r#""api/tenant""#));
+        assert_eq!(status_and_binding(&ask(client, "acme", "carl")), (passed, r#""api/tenant""#));
     }
     assert_eq!([used.of(0, "|acme|carl"), used.of(1, "|acme"), used.of(2, "")], [2, 12, 12]);
     for (user, passed) in [("anna", 200), ("ben", 200), ("ben", 429)] {
@@ -108,7 +108,7 @@ fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     assert_eq!([used.of(0, "|other|ben"), used.of(1, "|other"), used.of(2, "")], [4, 8, 20]);
 }
 
-/// Many users of many tenants at once, at several servers: what each level has used is what passed.
+/// Many users of many tenants at once, at several servers: the usage of each level equals the admitted requests.
 fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
     let passed: Vec<(usize, usize, usize)> = thread::scope(|scope| {
         let clients: Vec<_> = (0..8)
@@ -164,14 +164,14 @@ fn hierarchy_in_redis_is_one_decision() {
     }
 }
 
-/// With a hash tag each is one script; without, they are asked in order, and given back.
+/// With a hash tag each request is one script; without, the keys are taken in order, and given back.
 #[test]
 fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let nodes: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));
     for (folder, braces) in [(rules(""), true), (rules("spread: true"), false)] {
-        // One after the other: what a server knows of denials ends with it.
+        // One after the other, because the denial cache of a server ends with it.
         nobody_pays_for_a_denial(&running(&folder, Some(url.clone())), braces);
         for node in cluster.nodes.iter().take(3) {
             node.ask::<()>("FLUSHALL");

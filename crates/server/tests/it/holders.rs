@@ -1,7 +1,8 @@
-//! Eight processes that hold units of one key and settle them, of which one is killed each second: on the server, and on
-//! Redis by functions and by the module.
+//! Eight processes that hold units of one key and settle them, of which one is killed each second: on the server, and
+//! on Redis by functions and by the module.
 //!
-//! Each process writes the store's time around each operation, so that the test knows for certain when a unit was held.
+//! Each process writes the store's time around each operation, so that the test knows when a unit was held for
+//! certain.
 
 use std::{
     collections::HashMap,
@@ -17,9 +18,9 @@ use redis::ConnectionLike;
 use sluicegate_core::{Entry, Timestamp};
 use sluicegate_redis::script::Library;
 use sluicegate_resp::Value;
-use sluicegate_testing::{Engine, Server, eventually_within, module, now, rest};
+use sluicegate_testing::{Engine, Server, eventually_within, module, now, pause};
 
-use crate::harness::{PATIENCE, Peer, Random, Running, integers, size};
+use crate::harness::{Random, RawClient, Running, TEST_TIMEOUT, integers, size};
 
 /// Tells the process of a test to hold: how, where, and its name.
 const HOLDER: &str = "SLUICEGATE_TEST_HOLDER";
@@ -31,7 +32,7 @@ const UNITS: usize = 5;
 const TTL: u64 = 1_000_000;
 const POLICY: &str = "concurrency:5/1s";
 
-/// How holds are asked for.
+/// The command that opens holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Server,
@@ -64,11 +65,11 @@ fn time(value: &Value) -> u64 {
 }
 
 /// The answer to an operation, and the time before and after it.
-fn timed(peer: &mut Peer, line: &str) -> (u64, Vec<i64>, u64) {
+fn timed(peer: &mut RawClient, line: &str) -> (u64, Vec<i64>, u64) {
     ["TIME", line, "TIME"].into_iter().for_each(|line| peer.ask(line));
-    let before = time(&peer.hear());
-    let answer = integers(&peer.hear());
-    (before, answer, time(&peer.hear()))
+    let before = time(&peer.read_reply());
+    let answer = integers(&peer.read_reply());
+    (before, answer, time(&peer.read_reply()))
 }
 
 /// Holds one unit after another, until the process is killed or its parent ends.
@@ -91,9 +92,9 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
                 println!("held {id} {before} {after}");
                 break;
             }
-            rest(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
-        rest(Duration::from_millis(50 + random.below(100)));
+        pause(Duration::from_millis(50 + random.below(100)));
         let settle = way.line("settle", &id);
         let before = time(&peer.say("TIME"));
         println!("settling {id} {before}");
@@ -103,7 +104,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
     unreachable!("there is always a next hold")
 }
 
-/// A process that holds, and the reader of what it writes.
+/// A process that holds, and the reader of its output.
 struct Holder {
     child: Child,
     reader: JoinHandle<Vec<String>>,
@@ -124,7 +125,7 @@ impl Holder {
         Self { child, reader }
     }
 
-    /// Kills the process (SIGKILL), and returns what it wrote.
+    /// Kills the process (SIGKILL), and returns its output.
     fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -132,16 +133,16 @@ impl Holder {
     }
 }
 
-/// What is known of one hold, in the store's time.
+/// The log of one hold, in the store's time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct HoldLog {
     /// Times before and after it was allowed.
     held: Option<(u64, u64)>,
     settling: Option<u64>,
     settled: Option<(u64, bool)>,
 }
 
-impl Known {
+impl HoldLog {
     /// When it was held for certain.
     fn span(&self) -> Option<(u64, u64)> {
         let (before, after) = self.held?;
@@ -150,16 +151,16 @@ impl Known {
     }
 }
 
-/// What the processes wrote, by id.
-fn parse(lines: &[String]) -> HashMap<&str, Known> {
-    let mut all: HashMap<&str, Known> = HashMap::new();
+/// The logs of the processes, by id.
+fn parse(lines: &[String]) -> HashMap<&str, HoldLog> {
+    let mut all: HashMap<&str, HoldLog> = HashMap::new();
     for line in lines {
         let words: Vec<_> = line.split(' ').collect();
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         match *words.as_slice() {
             ["asking", id] => {
-                let before = all.insert(id, Known::default());
-                assert!(before.is_none(), "{id} is asked for twice");
+                let before = all.insert(id, HoldLog::default());
+                assert!(before.is_none(), "{id} is requested twice");
             }
             ["held", id, ..] if words.len() == 4 => {
                 all.get_mut(id).unwrap().held = Some((number(2), number(3)));
@@ -175,10 +176,10 @@ fn parse(lines: &[String]) -> HashMap<&str, Known> {
 }
 
 /// The most units that were held at one time for certain.
-fn most_held(known: &HashMap<&str, Known>) -> usize {
+fn most_held(known: &HashMap<&str, HoldLog>) -> usize {
     let mut changes: Vec<_> = known
         .values()
-        .filter_map(Known::span)
+        .filter_map(HoldLog::span)
         .flat_map(|(begin, end)| [(begin, 1_isize), (end, -1)])
         .collect();
     // An end at the time of a begin comes first.
@@ -192,26 +193,26 @@ fn most_held(known: &HashMap<&str, Known>) -> usize {
 }
 
 /// The part of all units that holders used between two times, or that was blocked by killed ones, in percent.
-fn utilisation(known: &HashMap<&str, Known>, begin: u64, end: u64) -> f64 {
+fn utilisation(known: &HashMap<&str, HoldLog>, begin: u64, end: u64) -> f64 {
     let within = |at: u64| at.clamp(begin, end);
-    let spans = known.values().filter_map(Known::span);
+    let spans = known.values().filter_map(HoldLog::span);
     let used: u64 = spans.map(|(first, last)| within(last) - within(first)).sum();
     used as f64 / (UNITS as u64 * (end - begin)) as f64 * 100.0
 }
 
-/// Runs the holders, kills one each second, and checks what they held.
+/// Runs the holders, kills one each second, and checks their logs.
 fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let span = Duration::from_secs(size("SLUICEGATE_HOLD_SECONDS", 20) as u64);
     let start = |name: usize| Holder::start(way, address, &format!("holder-{name}"));
     let mut holders: Vec<_> = (0..HOLDERS).map(start).collect();
     let mut peer = Running::elsewhere(address, None).connect();
     let peek = way.line("peek", "COST 0");
-    let in_use = |peer: &mut Peer| {
-        let told = peer.integers(&peek);
-        told[1] - told[2]
+    let in_use = |peer: &mut RawClient| {
+        let actual = peer.integers(&peek);
+        actual[1] - actual[2]
     };
     let units = i64::try_from(UNITS).unwrap();
-    eventually_within(PATIENCE, "all units are held", || match in_use(&mut peer) {
+    eventually_within(TEST_TIMEOUT, "all units are held", || match in_use(&mut peer) {
         held if held == units => Ok(()),
         held => Err(held),
     });
@@ -223,13 +224,13 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
             lines.extend(killed.kill());
             (names, kills) = (names + 1, kills + 1);
         }
-        // What is stored has no more either, at any time.
+        // The stored entry has no more either, at any time.
         if let Some(entry) = stored() {
             let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
             assert!(entry.holds(at).count() <= UNITS, "{way:?}: {entry:?}");
             looks += 1;
         }
-        rest(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
     }
     let last = time(&peer.say("TIME"));
     lines.extend(holders.into_iter().flat_map(Holder::kill));
@@ -241,8 +242,8 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
             assert!(allowed || at >= before + TTL, "{way:?}: {id} was not open: {hold:?}");
         }
     }
-    // What was killed while it waited waits no more.
-    eventually_within(PATIENCE, "the connections of killed holders are closed", || {
+    // Requests of killed processes have left the queue.
+    eventually_within(TEST_TIMEOUT, "the connections of killed holders are closed", || {
         let Value::Bulk(info) = peer.say("INFO clients") else { panic!("no text") };
         let info = String::from_utf8(info).unwrap();
         if info.contains("connected_clients:1\r") { Ok(()) } else { Err(info) }
@@ -271,9 +272,13 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     assert!(utilisation >= 95.0, "{way:?}: {utilisation}");
 }
 
-/// Looks at the key until all units are free: not before the last lost hold has expired, and with the first look after that.
-/// Returns how late that look was in microseconds, and the number of looks.
-fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, Known>) -> (u64, usize) {
+/// Peeks until all units are free: not before the last lost hold has expired, and with the first peek after that.
+/// Returns how late that peek was in microseconds, and the number of peeks.
+fn last_units_return(
+    way: Way,
+    peer: &mut RawClient,
+    known: &HashMap<&str, HoldLog>,
+) -> (u64, usize) {
     let lost = known.values().filter(|hold| hold.settling.is_none());
     let certain = lost.filter_map(|hold| Some(hold.held?.0 + TTL)).max().unwrap_or(0);
     let all = way.line("hold", &format!("all COST {UNITS}"));
@@ -293,10 +298,10 @@ fn last_units_return(way: Way, peer: &mut Peer, known: &HashMap<&str, Known>) ->
             before < closed + TTL,
             "{way:?}: denied at {before}, all were killed before {closed}"
         );
-        // The answer says when they are free, and no other client asks.
+        // The answer says when they are free, and no other client sends requests.
         assert!(due == 0 || before < due, "{way:?}: denied at {before}, and due at {due}");
         due = after + u64::try_from(answer[3]).unwrap();
-        rest(Duration::from_micros(300));
+        pause(Duration::from_micros(300));
     }
 }
 

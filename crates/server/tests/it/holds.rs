@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Peer, Random, Running, integers, size},
+    harness::{Random, RawClient, Running, integers, size},
     store::on,
 };
 
@@ -21,7 +21,7 @@ fn lose(server: &Running, line: &str, is_whole: bool) {
     encode_command(&arguments, &mut bytes);
     if is_whole {
         peer.send(bytes);
-        // It has been applied when its reply is there.
+        // It has been applied when its reply has arrived.
         assert!(peer.stream.peek(&mut [0]).unwrap() > 0);
     } else {
         peer.send(&bytes[..bytes.len() / 2]);
@@ -43,9 +43,9 @@ fn ask_again(server: &Running, random: &mut Random, line: &str, lost: &mut usize
     }
 }
 
-fn in_use(peer: &mut Peer, key: &str, policy: &str) -> i64 {
-    let told = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
-    told[1] - told[2]
+fn in_use(peer: &mut RawClient, key: &str, policy: &str) -> i64 {
+    let actual = peer.integers(&format!("SG.PEEK {key} {policy} COST 0"));
+    actual[1] - actual[2]
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn hold_sent_again_after_a_cut_connection_counts_once() {
         assert!(ask(&format!("SG.RENEW {key} {policy} {id} TTL 3600000000")));
         // Every fifth is never settled.
         if stream % 5 > 0 {
-            // It may be told that the hold is not open, by its first copy.
+            // The reply may be that the hold is not open, because of the first copy.
             ask(&format!("SG.SETTLE {key} {policy} {id} USED {used}"));
         }
         expected[stream % 2] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();
@@ -138,7 +138,7 @@ fn kill_and_restart_keeps_open_holds() {
     ];
     let (keys, kills) = (40, size("SLUICEGATE_KILLS_OF_HOLDS", 3));
     let of = |key: usize| policies[key % policies.len()];
-    // Of each key: what was charged, and its open holds.
+    // The charged units and the open holds of each key.
     let mut charged = vec![0; keys];
     let mut open: Vec<Vec<(String, i64)>> = vec![Vec::new(); keys];
     let mut random = Random(3);
@@ -178,8 +178,8 @@ fn kill_and_restart_keeps_open_holds() {
                 settled += 1;
             }
         }
-        let written = process.server.told("snapshots");
-        process.server.until_told_more("snapshots", written + 1);
+        let written = process.server.info_value("snapshots");
+        process.server.until_more_than("snapshots", written + 1);
         process.kill();
         process.start_again();
     }

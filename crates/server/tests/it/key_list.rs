@@ -1,4 +1,4 @@
-//! `SG.KEYS`: keys that the server knows by name.
+//! `SG.KEYS`: keys whose names the server has.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use sluicegate_server::DashboardMode;
 use sluicegate_testing::eventually;
 
 use crate::{
-    harness::{Peer, Running},
+    harness::{RawClient, Running},
     http::client::{Client, server},
 };
 
 /// The cursor and the keys of one reply.
-fn page(peer: &mut Peer, line: &str) -> (String, Vec<String>) {
+fn page(peer: &mut RawClient, line: &str) -> (String, Vec<String>) {
     let Value::Array(parts) = peer.say(line) else { panic!("no array") };
     let [Value::Bulk(cursor), Value::Array(keys)] = &parts[..] else { panic!("{parts:?}") };
     let text = |value: &Value| match value {
@@ -24,7 +24,7 @@ fn page(peer: &mut Peer, line: &str) -> (String, Vec<String>) {
 }
 
 /// All keys, by a walk with cursors.
-fn walk(peer: &mut Peer, options: &str) -> BTreeSet<String> {
+fn walk(peer: &mut RawClient, options: &str) -> BTreeSet<String> {
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
     loop {
         let (next, keys) = page(peer, format!("SG.KEYS {cursor} {options}").trim_end());

@@ -22,7 +22,7 @@ use sluicegate_testing::until;
 
 use crate::{
     elsewhere::process,
-    harness::{Peer, Random, Running, integers, now, size},
+    harness::{Random, RawClient, Running, integers, now, size},
 };
 
 /// Keys that all clients use, their burst, and their refill per second.
@@ -33,7 +33,7 @@ const OLD: &str = "SG.TAKE old gcra:3/366d";
 
 /// The results of all clients so far.
 #[derive(Default)]
-struct Seen {
+struct ClientResults {
     answered: AtomicU64,
     /// Keys that were used once, and may be used once.
     keys: Mutex<Vec<String>>,
@@ -41,8 +41,8 @@ struct Seen {
     admitted: [AtomicU64; HOT],
 }
 
-/// Takes from hot keys and from new ones, until the server is gone.
-fn press(address: SocketAddr, seed: u64, seen: &Seen) {
+/// Takes from hot keys and from new ones, until the server has ended.
+fn press(address: SocketAddr, seed: u64, seen: &ClientResults) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
     let mut random = Random(seed);
     let mut received = Vec::new();
@@ -101,7 +101,7 @@ fn has(store: &MemoryStore, key: &str) -> bool {
 
 fn until_written(server: &Running) {
     // One that began after all takes so far.
-    server.until_told_more("snapshots", server.told("snapshots") + 1);
+    server.until_more_than("snapshots", server.info_value("snapshots") + 1);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         return;
     };
     let kills = size("SLUICEGATE_KILLS", 50) as u64;
-    let seen = Seen::default();
+    let seen = ClientResults::default();
     let mut random = Random(7);
     let (mut loaded, mut empty, mut again) = (0, 0, 0);
     // Keys that were in the last file.
@@ -156,7 +156,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         last = asked.into_iter().filter(|key| has(&found, key)).collect();
         process.start_again();
         // The hot keys may have recovered since.
-        let held = usize::try_from(process.server.told("keys")).unwrap();
+        let held = usize::try_from(process.server.info_value("keys")).unwrap();
         assert!((last.len()..=found.len()).contains(&held), "{kill}: {held} of {}", found.len());
         // Some of them are used again, different ones each time.
         let mut peer = process.server.connect();
@@ -168,7 +168,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         }
     }
     assert_eq!(again, 0, "keys that were in the file are admitted again");
-    // One more second, because the clock of the server differs from ours.
+    // One more second, because the clock of the server differs from the test's.
     let span = start.elapsed() + Duration::from_secs(1);
     let bound = BURST + BURST * u64::try_from(span.as_millis()).unwrap() / 1000;
     let admitted = seen.admitted.map(AtomicU64::into_inner);
@@ -189,15 +189,15 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
     assert!(names.len() <= 3 && names.iter().all(expected), "{names:?}");
 }
 
-fn allowed(peer: &mut Peer, key: &str, policy: &str) -> bool {
+fn allowed(peer: &mut RawClient, key: &str, policy: &str) -> bool {
     peer.integers(&format!("SG.TAKE {key} {policy}"))[0] == 1
 }
 
 /// Takes once from each numbered key, all in one write; returns how many were allowed.
-fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
+fn take_all(peer: &mut RawClient, name: &str, keys: Range<usize>) -> usize {
     let lines = keys.clone().map(|key| format!("SG.TAKE {name}{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
-    keys.map(|_| integers(&peer.hear())[0]).filter(|&allowed| allowed == 1).count()
+    keys.map(|_| integers(&peer.read_reply())[0]).filter(|&allowed| allowed == 1).count()
 }
 
 #[test]
@@ -293,10 +293,13 @@ fn state_file_is_never_shared_by_two_processes() {
         return;
     };
     let second = process.start_second();
-    let said = String::from_utf8_lossy(&second.stderr);
+    let printed = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success());
     let path = process.folder.file("state");
-    assert!(said.contains(&format!("state file `{}` is unavailable", path.display())), "{said}");
+    assert!(
+        printed.contains(&format!("state file `{}` is unavailable", path.display())),
+        "{printed}"
+    );
     // The first is not disturbed, and the system releases the lock of a killed one.
     assert!(allowed(&mut process.server.connect(), "k", "gcra:1/366d"));
     process.kill();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluicegate_testing::rest;
+use sluicegate_testing::pause;
 
 use crate::{
     elsewhere::process,
@@ -116,7 +116,7 @@ fn open_loop(server: &Running, connection: u32, each: Duration, count: u32) -> V
         while sent < count {
             let until = due(start, sent, each).saturating_duration_since(now());
             if !until.is_zero() {
-                rest(until);
+                pause(until);
             }
             // All that are due; none is sent early.
             let mut many = 0;

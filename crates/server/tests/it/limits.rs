@@ -70,14 +70,14 @@ fn protocol_limits_hold_to_the_byte() {
         for length in [most - 1, most] {
             let mut peer = server.connect();
             peer.send(bytes(length));
-            let heard = peer.hear();
-            let passed = match &heard {
+            let output = peer.read_reply();
+            let passed = match &output {
                 Value::Error(text) => text.starts_with(b"NOAUTH") || text.starts_with(b"ERR wrong"),
                 _ => true,
             };
-            assert!(passed, "{name}, {length}: {heard:?}");
+            assert!(passed, "{name}, {length}: {output:?}");
             peer.send("QUIT\r\n");
-            assert_eq!(peer.hear(), simple("OK"), "{name}, {length}: it is not closed");
+            assert_eq!(peer.read_reply(), simple("OK"), "{name}, {length}: it is not closed");
         }
         closes(server, &bytes(most + 1), reply);
     }
@@ -85,7 +85,7 @@ fn protocol_limits_hold_to_the_byte() {
 
 #[test]
 fn command_total_length_is_bounded() {
-    const MOST: usize = 1 << 20;
+    const MAX_COMMAND_BYTES: usize = 1 << 20;
     let server = Running::new();
     // Fifteen arguments of 64 KiB, and one with the rest.
     let of = |total: usize| {
@@ -97,14 +97,14 @@ fn command_total_length_is_bounded() {
         assert_eq!(bytes.len(), total);
         bytes
     };
-    for total in [MOST - 1, MOST] {
+    for total in [MAX_COMMAND_BYTES - 1, MAX_COMMAND_BYTES] {
         let mut peer = server.connect();
         peer.send(of(total));
-        assert_eq!(peer.hear(), Value::Integer(0), "{total}");
+        assert_eq!(peer.read_reply(), Value::Integer(0), "{total}");
     }
     // The bound is on bytes that were received and not answered, and 16 KiB are read at
     // once: one byte more may or may not come with those before it.
-    closes(&server, &of(MOST + 16 * 1024), "a command exceeds 1048576 bytes");
+    closes(&server, &of(MAX_COMMAND_BYTES + 16 * 1024), "a command exceeds 1048576 bytes");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn max_clients_further_client_is_rejected() {
     eventually("a third client is served", || {
         let mut third = server.connect();
         third.send("PING\r\n");
-        match third.hear() {
+        match third.read_reply() {
             Value::Error(text) => {
                 assert_eq!(text, b"ERR max number of clients reached");
                 Err("rejected")
@@ -170,7 +170,7 @@ fn client_that_does_not_read_is_not_read_from() {
         assert_eq!(server.connect().say("PING"), simple("PONG"), "others are served");
     }
     for _ in 0..many {
-        assert_eq!(peer.hear(), bulk(&long));
+        assert_eq!(peer.read_reply(), bulk(&long));
     }
     sending.join().unwrap();
 }
@@ -191,8 +191,8 @@ fn random_input_affects_no_other_client() {
         }
         peer.send(&bytes);
         peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut heard = Vec::new();
-        std::io::Read::read_to_end(&mut peer.stream, &mut heard).unwrap();
+        let mut output = Vec::new();
+        std::io::Read::read_to_end(&mut peer.stream, &mut output).unwrap();
     }
     assert_eq!(server.connect().say("PING"), simple("PONG"));
 }
@@ -220,9 +220,9 @@ fn http_request_is_closed_before_any_command_is_executed() {
         browser.send(head);
         // It may be closed while it sends.
         let _ = browser.stream.write_all(body.as_bytes());
-        let mut heard = Vec::new();
-        let _ = browser.stream.read_to_end(&mut heard);
-        assert_eq!(String::from_utf8_lossy(&heard), "", "{head}");
+        let mut output = Vec::new();
+        let _ = browser.stream.read_to_end(&mut output);
+        assert_eq!(String::from_utf8_lossy(&output), "", "{head}");
         assert_eq!(peer.integers("SG.PEEK victim fixed-window:1/1h")[0], 0, "{head}");
         assert_eq!(peer.integers("SG.PEEK other fixed-window:1/1h")[0], 1, "{head}");
     }

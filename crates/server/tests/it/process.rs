@@ -14,7 +14,7 @@ use sluicegate_testing::{eventually, eventually_within};
 
 use crate::{
     elsewhere::process,
-    harness::{PATIENCE, Peer, any_port, simple, size},
+    harness::{RawClient, TEST_TIMEOUT, any_port, simple, size},
 };
 
 /// RELIABILITY 54: idle clients that use up all descriptors do not prevent health checks, snapshots or
@@ -49,18 +49,18 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
     let ask = |request: &str| {
         let mut http = TcpStream::connect(server.http.unwrap()).unwrap();
         http.write_all(request.as_bytes()).unwrap();
-        let mut heard = String::new();
-        http.read_to_string(&mut heard).unwrap();
-        heard
+        let mut received = String::new();
+        http.read_to_string(&mut received).unwrap();
+        received
     };
     // Other clients occupy the connections reserved for health checks as well.
     let sitting: Vec<_> =
         (0..20).map(|_| TcpStream::connect(server.http.unwrap()).unwrap()).collect();
     for _ in 0..20 {
-        let heard = ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert!(heard.starts_with("HTTP/1.1 200 OK\r\n"), "{heard}");
-        let heard = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+        let received = ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(received.starts_with("HTTP/1.1 200 OK\r\n"), "{received}");
+        let received = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(received.starts_with("HTTP/1.1 503 "), "{received}");
     }
     let snapshots = info(&mut served, "snapshots");
     fs::write(process.folder.file("rules.yaml"), rule(2)).unwrap();
@@ -83,7 +83,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
 }
 
 /// The number under `name` in `INFO`.
-fn info(peer: &mut Peer, name: &str) -> u64 {
+fn info(peer: &mut RawClient, name: &str) -> u64 {
     let Value::Bulk(text) = peer.say("INFO") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -109,15 +109,15 @@ fn descriptors_after_many_clients_are_closed() {
     }
     // One at a time may be rejected until the server has noticed that the earlier ones have left.
     eventually("a client is served", || {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut peer = server.connect();
         let _ = peer.stream.write_all(b"PING\r\nQUIT\r\n");
-        let _ = peer.stream.read_to_end(&mut heard);
-        let heard = String::from_utf8(heard).unwrap();
-        if heard.starts_with("+PONG\r\n") { Ok(()) } else { Err(heard) }
+        let _ = peer.stream.read_to_end(&mut received);
+        let received = String::from_utf8(received).unwrap();
+        if received.starts_with("+PONG\r\n") { Ok(()) } else { Err(received) }
     });
-    server.until_told("connected_clients", 1);
-    let refused = server.told("rejected_connections");
+    server.until_exactly("connected_clients", 1);
+    let refused = server.info_value("rejected_connections");
     assert!(refused > 0);
     // The connection of `INFO` may still be open.
     process.until_open_files(before);
@@ -156,7 +156,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
     }
     // All clients send as much as the system accepts, repeatedly, until all are closed.
     let mut most = before;
-    eventually_within(PATIENCE, "all clients are closed", || {
+    eventually_within(TEST_TIMEOUT, "all clients are closed", || {
         peers.retain_mut(|(stream, sent)| match stream.write(&line.as_bytes()[*sent..]) {
             Ok(count) => {
                 *sent = (*sent + count) % line.len();
@@ -167,7 +167,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
         most = most.max(process.resident());
         if peers.is_empty() { Ok(()) } else { Err(format!("{} are open", peers.len())) }
     });
-    server.until_told("closed_slow", readers as u64);
+    server.until_exactly("closed_slow", readers as u64);
     let each = (most - before) / readers;
     // The allocator keeps a little of the released memory.
     let after = eventually("their memory is given back", || {
@@ -222,7 +222,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     else {
         return;
     };
-    // These take a slot and as much again beside the table: few enough for an everyday run.
+    // These take a slot and as much again beside the table: few enough for an ordinary run.
     let (slots, eight) = ("fixed-window:1/12h", ["fixed-window:1/12h"; 8].join(","));
     let heavy = if most > 64 { slots } else { &*eight };
     let server = &process.server;
@@ -230,14 +230,14 @@ fn full_server(name: &'static str, megabytes: usize) {
     assert_eq!(peer.say("PING"), simple("PONG"));
     let base = process.resident();
     let mut keys = 0;
-    while server.told("table_full") < 20_000 {
+    while server.info_value("table_full") < 20_000 {
         for _ in 0..20 {
             let lines = (keys..keys + 1000).map(|key| {
                 let policy = if key % 4 == 0 { slots } else { heavy };
                 format!("SG.TAKE key{key} {policy}\r\n")
             });
             peer.send(lines.collect::<String>());
-            (0..1000).for_each(|_| drop(peer.hear()));
+            (0..1000).for_each(|_| drop(peer.read_reply()));
             keys += 1000;
         }
     }
@@ -246,7 +246,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     println!(
         "figure: a server with --max-memory {megabytes}mb and {} keys: {resident} KiB resident of {allowed}, \
          {base} before the first key",
-        server.told("keys"),
+        server.info_value("keys"),
     );
     // The code of a build for tests is larger.
     let code = if cfg!(debug_assertions) { base.saturating_sub(OWN) } else { 0 };

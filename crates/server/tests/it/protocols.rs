@@ -1,4 +1,4 @@
-//! Several faces on one server: each at its port, with the same seats and the same end.
+//! Several protocols on one server: each at its port, with one connection limit and one stop for all.
 
 use std::{
     io::{Read, Write},
@@ -10,7 +10,7 @@ use sluicegate_testing::eventually;
 
 use crate::harness::{Running, any_port, simple};
 
-/// A server with all faces.
+/// A server with all protocols.
 fn all() -> Running {
     Running::with(|config| {
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
@@ -25,9 +25,9 @@ fn connect(address: Option<SocketAddr>) -> TcpStream {
 
 /// All that comes until the server closes.
 fn rest(stream: &mut TcpStream) -> String {
-    let mut heard = Vec::new();
-    let _ = stream.read_to_end(&mut heard);
-    String::from_utf8_lossy(&heard).into_owned()
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -74,8 +74,8 @@ fn protocols_share_max_clients() {
     eventually("the one after it is served", || {
         let mut http = connect(server.http);
         let _ = http.write_all(HEALTH);
-        let heard = rest(&mut http);
-        if heard.starts_with("HTTP/1.1 200 OK\r\n") { Ok(()) } else { Err(heard) }
+        let received = rest(&mut http);
+        if received.starts_with("HTTP/1.1 200 OK\r\n") { Ok(()) } else { Err(received) }
     });
 }
 

@@ -1,4 +1,4 @@
-//! Rules in files, while the server runs: what is in force, and when.
+//! Rules in files, while the server runs: when a change becomes active.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Folder, Running, any_port, now},
+    harness::{Running, TempDir, any_port, now},
     http::client::Client,
 };
 
@@ -22,7 +22,7 @@ fn size(name: &str, few: usize) -> usize {
 }
 
 /// A server by a file of these rules.
-fn running(folder: &Folder, text: &str) -> Running {
+fn running(folder: &TempDir, text: &str) -> Running {
     let file = folder.file("rules.yaml");
     fs::write(&file, text).unwrap();
     Running::with(|config| {
@@ -31,8 +31,8 @@ fn running(folder: &Folder, text: &str) -> Running {
     })
 }
 
-/// Puts a file in the place of another, in one step.
-fn replace(folder: &Folder, text: &str) {
+/// Replaces the file by another, atomically.
+fn replace(folder: &TempDir, text: &str) {
     let new = folder.file("new");
     fs::write(&new, text).unwrap();
     fs::rename(new, folder.file("rules.yaml")).unwrap();
@@ -44,7 +44,7 @@ fn policy(limit: usize) -> String {
 
 #[test]
 fn policy_by_name_is_applied() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(3));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [1, 3, 1]);
@@ -60,23 +60,23 @@ fn policy_by_name_is_applied() {
 
 #[test]
 fn reload_keeps_usage() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE k @plan COST 7")[..3], [1, 10, 3]);
     replace(&folder, &policy(20));
-    server.until_told("rules_version", 2);
+    server.until_exactly("rules_version", 2);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 20, 13]);
     replace(&folder, &policy(6));
-    server.until_told("rules_version", 3);
+    server.until_exactly("rules_version", 3);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [0, 6, 0]);
-    // What the files say again is nothing new.
-    assert_eq!(server.told("rules_reloads"), 2);
+    // Files with the same content are not a reload.
+    assert_eq!(server.info_value("rules_reloads"), 2);
 }
 
 #[test]
 fn reload_invalid_files_keeps_the_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
     let times = 50;
@@ -87,25 +87,25 @@ fn reload_invalid_files_keeps_the_rules() {
             _ => format!("rules: [{{name: r{turn}, policy: none}}]\n"),
         };
         replace(&folder, &broken);
-        server.until_told("rules_failed", turn);
+        server.until_exactly("rules_failed", turn);
         assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 10, 10]);
     }
     fs::remove_file(folder.file("rules.yaml")).unwrap();
-    server.until_told("rules_failed", times + 1);
-    assert_eq!(server.told("rules_version"), 1);
+    server.until_exactly("rules_failed", times + 1);
+    assert_eq!(server.info_value("rules_version"), 1);
     replace(&folder, &policy(11));
-    server.until_told("rules_version", 2);
+    server.until_exactly("rules_version", 2);
     assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 11, 11]);
     println!("figure: {times} broken files: the rules in force stayed, {} counted", times + 1);
 }
 
-/// Kubernetes puts another folder in the place of the one that `..data` is a link to.
+/// Kubernetes replaces the folder that `..data` links to by another.
 #[cfg(unix)]
 #[test]
 fn reload_after_a_symbolic_link_is_swapped() {
     use std::os::unix::fs::symlink;
 
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let put = |version: usize, text: &str| {
         let data = folder.file(&format!("..v{version}"));
         fs::create_dir(&data).unwrap();
@@ -125,17 +125,17 @@ fn reload_after_a_symbolic_link_is_swapped() {
         let first = if whole { 4 } else { 1 };
         for limit in first + 1..first + 4 {
             put(limit, &policy(limit));
-            server.until_told("rules_version", u64::try_from(1 + limit - first).unwrap());
+            server.until_exactly("rules_version", u64::try_from(1 + limit - first).unwrap());
             assert_eq!(peer.integers("SG.PEEK k @plan")[1], i64::try_from(limit).unwrap());
         }
     }
 }
 
-/// Every answer is by one version: both names always stand for the same number.
+/// Every answer is by one version: both names always have the same number.
 #[test]
 fn reload_batch_sees_one_version() {
     let reloads = size(RELOADS, 200);
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let both = |limit: usize, more: usize| {
         let mut text = format!(
             "policies: {{a: 'fixed-window:{limit}/1h', b: 'fixed-window:{limit}/1h'}}\nrules:\n"
@@ -174,20 +174,22 @@ fn reload_batch_sees_one_version() {
         replace(&folder, &both(version, if version % 50 == 0 { 1000 } else { 1 }));
         // The folder's watcher may have been faster: then there is nothing new.
         let reloaded = server.reload().unwrap();
-        assert_eq!(server.told("rules"), reloaded.rules as u64);
+        assert_eq!(server.info_value("rules"), reloaded.rules as u64);
     }
     let rate = reloads as f64 / start.elapsed().as_secs_f64();
     done.store(true, Ordering::Relaxed);
     let asked: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
-    assert_eq!((server.told("rules_failed"), server.told("total_error_replies")), (0, 0));
+    assert_eq!(
+        (server.info_value("rules_failed"), server.info_value("total_error_replies")),
+        (0, 0)
+    );
     println!(
         "figure: {reloads} reloads, {rate:.0} a second, under load, every 50th of 1000 rules: {asked} pairs of \
          decisions, 0 torn, 0 failed"
     );
 }
 
-/// Limit and remaining in a response are of one version: each client has its own key, and knows its
-/// usage.
+/// Limit and remaining in a response are of one version: each client has its own key, and counts its own usage.
 #[test]
 fn reload_of_ten_thousand_rules_fails_no_request() {
     const RULES: usize = 10_000;
@@ -202,7 +204,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
         }
         text
     };
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = running(&folder, &text(1));
     let done = AtomicBool::new(false);
     let asked = thread::scope(|scope| {
@@ -214,11 +216,11 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
                     while !done.load(Ordering::Relaxed) {
                         let fields = format!("X-Forwarded-Uri: /p{}/x\r\n", client * 2503);
                         peer.ask("GET", "/v1/gate", &fields);
-                        let heard = peer.hear();
+                        let received = peer.read_reply();
                         used += 1;
-                        let limit = number(heard.field("ratelimit-policy"), ";q=");
-                        let left = number(heard.field("ratelimit"), ";r=");
-                        assert_eq!((heard.status, limit - left), (200, used), "torn");
+                        let limit = number(received.field("ratelimit-policy"), ";q=");
+                        let left = number(received.field("ratelimit"), ";r=");
+                        assert_eq!((received.status, limit - left), (200, used), "torn");
                         assert!(limit >= highest, "back to an older version");
                         highest = limit;
                     }
@@ -231,7 +233,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
                 replace(&folder, &text(version));
                 assert_eq!(server.reload().unwrap().rules, RULES);
             }
-            assert_eq!(server.told("rules_version"), 1 + reloads as u64);
+            assert_eq!(server.info_value("rules_version"), 1 + reloads as u64);
         };
         // Whatever fails, the clients end.
         let reloaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reload));
@@ -245,7 +247,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
     );
 }
 
-/// The number behind `mark`.
+/// The number after `mark`.
 fn number(text: &str, mark: &str) -> u64 {
     let (_, rest) = text.split_once(mark).unwrap_or_else(|| panic!("no `{mark}` in `{text}`"));
     rest.split(';').next().unwrap().parse().unwrap()
@@ -253,7 +255,7 @@ fn number(text: &str, mark: &str) -> u64 {
 
 #[test]
 fn rules_invalid_fail_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.file("rules.toml");
     fs::write(&file, "policies = { a = 'gcra:1/0s' }\n").unwrap();
     let mut config = crate::harness::config();

@@ -12,7 +12,7 @@ use sluicegate_testing::{eventually_within, until};
 
 use crate::{
     elsewhere::{most_files, with_files},
-    harness::{PATIENCE, Running, now, simple, size},
+    harness::{Running, TEST_TIMEOUT, now, simple, size},
 };
 
 const MANY: &str = "SLUICEGATE_TEST_MANY";
@@ -34,7 +34,7 @@ pub(crate) struct Dribble {
 /// is called between two bytes.
 fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     let mut bytes = 0;
-    eventually_within(PATIENCE, "all clients are closed", || {
+    eventually_within(TEST_TIMEOUT, "all clients are closed", || {
         streams.retain_mut(|stream| {
             let sent = !is_closed(stream) && stream.write_all(b"x").is_ok();
             bytes += usize::from(sent);
@@ -76,30 +76,30 @@ impl Dribble {
         let times = (0..count).map(|_| {
             let start = now();
             stream.write_all(text.as_bytes()).unwrap();
-            let (mut heard, mut read) = (Vec::new(), [0; 4096]);
-            while !heard.ends_with(end.as_bytes()) {
+            let (mut received, mut read) = (Vec::new(), [0; 4096]);
+            while !received.ends_with(end.as_bytes()) {
                 let count = stream.read(&mut read).unwrap();
-                assert!(count > 0, "who finishes what it asks is not closed");
-                heard.extend_from_slice(&read[..count]);
+                assert!(count > 0, "a client with complete requests is not closed");
+                received.extend_from_slice(&read[..count]);
             }
             start.elapsed()
         });
         times.collect()
     }
 
-    /// All of them are closed, while the other is answered.
+    /// Asserts that all of them are closed, while the other client is answered.
     pub(crate) fn all_are_closed(self) {
         if env::var_os(MANY).is_none() {
             // In a process that may open two files for each.
             let output = with_files(self.name, self.clients * 2 + 200).env(MANY, "1").output();
             let output = output.unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
+            let printed = String::from_utf8_lossy(&output.stdout);
             println!(
                 "{}",
-                said.lines().find(|line| line.starts_with("figure")).unwrap_or_default()
+                printed.lines().find(|line| line.starts_with("figure")).unwrap_or_default()
             );
             let complained = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}{complained}");
+            assert!(output.status.success(), "{printed}{complained}");
             return;
         }
         let clients = self.clients.min((most_files() - 200) / 2);
@@ -128,8 +128,12 @@ impl Dribble {
         let most = 2 * late(alone.clone()) + 20_000;
         assert!(late(beside.clone()) <= most, "{} us, alone {} us", late(beside), late(alone));
         // The two active clients.
-        server.until_told("connected_clients", 2);
-        assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");
+        server.until_exactly("connected_clients", 2);
+        assert_eq!(
+            self.ask(&mut served, 1).len(),
+            1,
+            "a client with complete requests is not closed"
+        );
     }
 }
 
@@ -164,11 +168,11 @@ fn incomplete_commands_do_not_reset_the_idle_timeout() {
     assert_eq!(peer.say("PING"), simple("PONG"));
     peer.send("*1\r\n$131072\r\n");
     peer.stream.set_nonblocking(true).unwrap();
-    // Another client sends a request between two bytes, so the bytes are not too fast: it is not closed.
+    // Another client sends a request between two bytes, therefore the bytes are not too fast: it is not closed.
     let mut other = server.connect();
     let bytes = dribble(vec![peer.stream], || assert_eq!(other.say("PING"), simple("PONG")));
     assert!(bytes < 131_072, "{bytes}");
-    server.until_told("closed_idle", 1);
+    server.until_exactly("closed_idle", 1);
 }
 
 /// A command may take its time up to the bound, independently of earlier ones.
@@ -179,13 +183,13 @@ fn input_timeout_applies_to_each_command() {
     let mut peer = server.connect();
     let start = now();
     let mut answered = 0;
-    // Always with a part of the next command behind it.
+    // Always followed by a part of the next command.
     peer.send("PI");
     while start.elapsed() < most * 4 / 3 {
         peer.send("NG\r\nPI");
-        assert_eq!(peer.hear(), simple("PONG"));
+        assert_eq!(peer.read_reply(), simple("PONG"));
         answered += 1;
     }
     println!("figure: {answered} commands, each begun behind another, in {:?}", start.elapsed());
-    assert_eq!(server.told("closed_idle"), 0);
+    assert_eq!(server.info_value("closed_idle"), 0);
 }

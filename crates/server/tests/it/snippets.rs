@@ -1,4 +1,4 @@
-//! The programs of `docs/clients.md` do what the page says, in the languages that are installed: Python,
+//! The programs of `docs/clients.md` work as the page describes, in the languages that are installed: Python,
 //! JavaScript and PHP, with the clients that the page names.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use sluicegate_redis::{Options, RedisStore};
-use sluicegate_testing::{Engine, Folder, Server, eventually_within};
+use sluicegate_testing::{Engine, Server, TempDir, eventually_within};
 
 use crate::{
     clients::tools,
@@ -18,8 +18,8 @@ use crate::{
     harness::{Running, any_port, root},
 };
 
-/// Bound on the run time of a program of the page, whatever its deadlines.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Upper bound on the run time of a program of the page, whatever its deadlines.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bound on the run time of a program with deadlines of two seconds, on a busy machine too. A program that repeats
 /// its command, or has no deadline, exceeds it.
 const BOUND: Duration = Duration::from_secs(25);
@@ -55,7 +55,7 @@ fn adapted_port_with_the_digits_of_a_deadline_is_kept() {
     assert_eq!(adapted("connect(6380, 250)", ("6380", to), 2), "connect(42507, 2000)");
 }
 
-/// `program` with one call in place of three.
+/// `program` with one call instead of three.
 fn once(program: &str) -> String {
     let once = program.replace("range(3)", "range(1)").replace("i < 3", "i < 1");
     assert_ne!(once, program);
@@ -64,7 +64,7 @@ fn once(program: &str) -> String {
 
 /// The output of a program, which must succeed within `bound`.
 fn output(language: &str, program: &str, bound: Duration) -> String {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.path().join("program.cjs");
     fs::write(&file, program).unwrap();
     let mut command = match language {
@@ -125,7 +125,7 @@ fn clients_page_programs_that_take_print_what_the_page_shows() {
     for_each_program(|language, program| {
         let server = Running::new();
         let program = adapted(program, ("6380", server.address), 60);
-        assert_two_allowed(&output(language, &program, LONGEST));
+        assert_two_allowed(&output(language, &program, RUN_TIMEOUT));
     });
 }
 
@@ -155,7 +155,7 @@ fn clients_page_programs_charge_once_if_the_reply_is_lost() {
             let printed = output(language, &program, BOUND);
             proxy.drain();
             let left = server.connect().integers("SG.PEEK user7 gcra:2/60s")[2];
-            let calls = server.told("cmdstat_sg.take");
+            let calls = server.info_value("cmdstat_sg.take");
             println!("figure: {language}, {fault:?}: {calls} takes, {} of 2 charged", 2 - left);
             let charged = format!("{fault:?}: {calls} takes, {} of 2 charged\n{program}", 2 - left);
             assert_eq!(printed, "unavailable, allowed\n", "{charged}");
@@ -171,12 +171,12 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
     let program = &programs("python")[2];
     let server = Running::new();
     let ordinary = adapted(program, ("6380", server.address), 60);
-    assert_eq!(output("python", &ordinary, LONGEST), "sent\n".repeat(3));
+    assert_eq!(output("python", &ordinary, RUN_TIMEOUT), "sent\n".repeat(3));
     // A denial comes from the server, before the client loses its patience.
     let denied = ordinary.replace("\"provider\", \"leaky-queue:5/1s\"", "\"other\", \"gcra:1/1h\"");
     assert_ne!(denied, ordinary);
-    assert_eq!(output("python", &denied, LONGEST), "sent\ndenied\ndenied\n");
-    assert_eq!(server.told("cmdstat_sg.wait"), 6);
+    assert_eq!(output("python", &denied, RUN_TIMEOUT), "sent\ndenied\ndenied\n");
+    assert_eq!(server.info_value("cmdstat_sg.wait"), 6);
 
     let server = Running::new();
     let proxy = FaultyProxy::start(server.address, Fault::Hold);
@@ -184,16 +184,16 @@ fn clients_page_waiting_program_waits_longer_than_the_server() {
     let lost = lost.replace("TIMEOUT = 30", "TIMEOUT = 1").replace("TIMEOUT + 5", "TIMEOUT + 1");
     assert_eq!(output("python", &lost, BOUND), "denied\n");
     proxy.drain();
-    assert_eq!(server.told("cmdstat_sg.wait"), 1);
+    assert_eq!(server.info_value("cmdstat_sg.wait"), 1);
 }
 
 #[test]
 fn clients_page_settling_program_charges_the_difference() {
     let server = Running::new();
     let program = adapted(&programs("python")[3], ("6380", server.address), 60);
-    assert_eq!(output("python", &program, LONGEST), "7000 left\n");
+    assert_eq!(output("python", &program, RUN_TIMEOUT), "7000 left\n");
     let program = program.replace("actual=3000", "actual=500").replace("team7", "team8");
-    assert_eq!(output("python", &program, LONGEST), "9500 left\n");
+    assert_eq!(output("python", &program, RUN_TIMEOUT), "9500 left\n");
 }
 
 #[test]
@@ -207,6 +207,6 @@ fn clients_page_function_program_prints_what_the_page_shows() {
     let programs = programs("python");
     let address = SocketAddr::from(([127, 0, 0, 1], redis.port()));
     let program = adapted(&programs[4], ("6379", address), 60);
-    assert_two_allowed(&output("python", &program, LONGEST));
+    assert_two_allowed(&output("python", &program, RUN_TIMEOUT));
     assert_eq!(programs.len(), 5);
 }

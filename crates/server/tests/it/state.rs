@@ -1,11 +1,11 @@
-//! State survives a restart, and a damaged file does no harm.
+//! State survives a restart, and a damaged file is handled.
 
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_testing::until;
 
-use crate::harness::{Folder, Peer, Running, config};
+use crate::harness::{RawClient, Running, TempDir, config};
 
 const POLICY: &str = "gcra:1/366d:burst=3";
 
@@ -18,13 +18,13 @@ fn with_state(path: &Path) -> Running {
 
 /// `remaining` after one more take, or -1 if it was denied.
 fn take(server: &Running, key: &str) -> i64 {
-    let told = server.connect().integers(&format!("SG.TAKE {key} {POLICY}"));
-    if told[0] == 1 { told[2] } else { -1 }
+    let actual = server.connect().integers(&format!("SG.TAKE {key} {POLICY}"));
+    if actual[0] == 1 { actual[2] } else { -1 }
 }
 
 #[test]
 fn restart_keeps_usage() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     for (round, left) in [2, 1, 0, -1, -1].into_iter().enumerate() {
         let server = with_state(&path);
@@ -34,12 +34,12 @@ fn restart_keeps_usage() {
         assert_eq!(folder.names(), ["state", "state.lock"]);
     }
     let server = with_state(&path);
-    assert_eq!(server.told("keys"), 6);
+    assert_eq!(server.info_value("keys"), 6);
 }
 
 #[test]
 fn stop_settles_holds_of_sessions_before_the_state_is_saved() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let policy = "concurrency:5/1h";
     let server = with_state(&path);
@@ -59,7 +59,7 @@ fn stop_settles_holds_of_sessions_before_the_state_is_saved() {
 
 #[test]
 fn state_file_damaged_is_renamed() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = with_state(&path);
     for key in 0..20 {
@@ -73,7 +73,7 @@ fn state_file_damaged_is_renamed() {
     for damaged in cuts.chain([flipped, [&good[..], b"x"].concat()]) {
         fs::write(&path, &damaged).unwrap();
         let server = with_state(&path);
-        assert_eq!(server.told("keys"), 0);
+        assert_eq!(server.info_value("keys"), 0);
         assert_eq!(take(&server, "k1"), 2);
         let names = folder.names();
         let aside = names.iter().find(|name| name.starts_with("state.damaged-")).unwrap();
@@ -88,7 +88,7 @@ fn state_file_damaged_is_renamed() {
 /// A killed process leaves the state file as it is at that moment.
 #[test]
 fn state_file_of_a_killed_server_is_complete() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());
@@ -97,7 +97,7 @@ fn state_file_of_a_killed_server_is_complete() {
     let mut peer = server.connect();
     let mut keys = 0;
     for round in 0..50 {
-        let before = server.told("snapshots");
+        let before = server.info_value("snapshots");
         flood(&mut peer, round * 200..(round + 1) * 200).for_each(|allowed| assert!(allowed));
         let left = folder.file("left");
         if fs::copy(&path, &left).is_ok() {
@@ -122,7 +122,7 @@ fn state_file_of_a_killed_server_is_complete() {
     let names = folder.names();
     assert!(left.iter().all(|name| !names.contains(&(*name).to_owned())), "{names:?}");
     assert!(kept.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
-    assert_eq!(server.told("keys"), 10_000);
+    assert_eq!(server.info_value("keys"), 10_000);
     assert_eq!(take(&server, "flood0"), 1);
 }
 
@@ -133,7 +133,7 @@ fn now() -> sluicegate_core::Timestamp {
 
 #[test]
 fn info_counts_snapshots_and_failures() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("gone/state");
     fs::create_dir(folder.file("gone")).unwrap();
     let server = Running::with(|config| {
@@ -141,30 +141,30 @@ fn info_counts_snapshots_and_failures() {
         config.memory.snapshot_every = Duration::from_millis(1);
     });
     assert_eq!(take(&server, "k"), 2);
-    let mut since = server.told("snapshots");
+    let mut since = server.info_value("snapshots");
     server.until_at_least("snapshots", since + 2);
-    assert_eq!(server.told("last_snapshot_keys"), 1);
-    assert!(server.told("last_snapshot_time") > 1_500_000_000);
+    assert_eq!(server.info_value("last_snapshot_keys"), 1);
+    assert!(server.info_value("last_snapshot_time") > 1_500_000_000);
     fs::rename(folder.file("gone"), folder.file("elsewhere")).unwrap();
     server.until_at_least("snapshots_failed", 1);
     assert_eq!(take(&server, "k"), 1, "decisions go on");
     fs::rename(folder.file("elsewhere"), folder.file("gone")).unwrap();
-    since = server.told("snapshots");
+    since = server.info_value("snapshots");
     server.until_at_least("snapshots", since + 1);
 }
 
 /// Takes once from each of many keys, in one write. Returns whether each was allowed.
-fn flood(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
+fn flood(peer: &mut RawClient, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
     let lines: String =
         keys.clone().map(|key| format!("SG.TAKE flood{key} {POLICY}\r\n")).collect();
     peer.send(lines);
-    keys.map(|_| crate::harness::integers(&peer.hear())[0] == 1)
+    keys.map(|_| crate::harness::integers(&peer.read_reply())[0] == 1)
 }
 
 #[test]
 fn max_memory_is_applied_and_reported() {
     let server = Running::with(|config| config.memory.max_bytes = 2 << 20);
-    assert_eq!(server.told("max_bytes"), 2 << 20);
+    assert_eq!(server.info_value("max_bytes"), 2 << 20);
     let mut peer = server.connect();
     let (mut denied, mut sent) = (0, 0);
     while denied < 1000 {
@@ -172,9 +172,9 @@ fn max_memory_is_applied_and_reported() {
         denied += flood(&mut peer, sent..sent + 1000).filter(|allowed| !allowed).count() as u64;
         sent += 1000;
     }
-    assert_eq!(server.told("table_full"), denied);
-    assert_eq!(server.told("denied"), denied);
-    assert!(server.told("bytes") <= (2 << 20) * 11 / 10);
+    assert_eq!(server.info_value("table_full"), denied);
+    assert_eq!(server.info_value("denied"), denied);
+    assert!(server.info_value("bytes") <= (2 << 20) * 11 / 10);
 
     let open = Running::with(|config| {
         config.memory.max_bytes = 2 << 20;
@@ -182,12 +182,12 @@ fn max_memory_is_applied_and_reported() {
     });
     let mut peer = open.connect();
     let mut sent = 0;
-    while open.told("table_full") == 0 {
+    while open.info_value("table_full") == 0 {
         assert!(sent < 1_000_000, "the table is not full after {sent} keys");
         flood(&mut peer, sent..sent + 1000).for_each(|allowed| assert!(allowed));
         sent += 1000;
     }
-    assert_eq!(open.told("denied"), 0);
+    assert_eq!(open.info_value("denied"), 0);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
 
 #[test]
 fn state_file_not_writable_fails_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
     let at = |path: &Path| refused(|config| config.memory.state_file = Some(path.to_owned()));
@@ -238,7 +238,7 @@ fn state_file_not_writable_fails_the_start() {
 #[test]
 #[cfg(unix)]
 fn state_file_symbolic_links_are_not_followed() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let target = folder.file("target");
     fs::write(&target, b"precious").unwrap();
     let link = |name: &str| std::os::unix::fs::symlink(&target, folder.file(name)).unwrap();
@@ -272,7 +272,7 @@ fn state_file_symbolic_links_are_not_followed() {
 
 #[test]
 fn state_file_in_use_fails_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = with_state(&path);
     assert_eq!(take(&server, "k"), 2);
@@ -288,7 +288,7 @@ fn state_file_in_use_fails_the_start() {
 #[test]
 #[cfg(unix)]
 fn lock_file_removed_keeps_the_state_file_to_one_writer() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     for is_renamed in [false, true] {
         let first = with_state(&path);
@@ -315,18 +315,18 @@ fn lock_file_removed_keeps_the_state_file_to_one_writer() {
 #[test]
 #[cfg(unix)]
 fn lock_file_removed_is_locked_again() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());
         config.memory.snapshot_every = Duration::from_millis(20);
     });
-    until("the first snapshot is there", || server.told("snapshots") > 0);
+    until("the first snapshot is there", || server.info_value("snapshots") > 0);
     fs::remove_file(&lock).unwrap();
-    until("a snapshot is not written", || server.told("snapshots_failed") == 1);
-    let before = server.told("snapshots");
-    until("the next ones are", || server.told("snapshots") > before);
-    assert_eq!(server.told("snapshots_failed"), 1);
+    until("a snapshot is not written", || server.info_value("snapshots_failed") == 1);
+    let before = server.info_value("snapshots");
+    until("the next ones are", || server.info_value("snapshots") > before);
+    assert_eq!(server.info_value("snapshots_failed"), 1);
     let error = refused(|config| config.memory.state_file = Some(path.clone()));
     assert!(error.contains("another server uses it"), "{error}");
 }
@@ -334,7 +334,7 @@ fn lock_file_removed_is_locked_again() {
 #[test]
 #[cfg(unix)]
 fn state_file_with_hard_links_is_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let (path, other) = (folder.file("state"), folder.file("other"));
     drop(with_state(&path));
     fs::hard_link(&path, &other).unwrap();
@@ -349,7 +349,7 @@ fn state_file_with_hard_links_is_rejected() {
 /// In half the memory some keys do not fit: they are counted, and denied for as long as their state would have.
 #[test]
 fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let start = |max_memory, when_full| {
         Running::with(|config| {
             config.memory.state_file = Some(folder.file("state"));
@@ -360,18 +360,18 @@ fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
     let full = start(4 << 20, WhenFull::Deny);
     let mut peer = full.connect();
     let mut allowed = Vec::new();
-    while full.told("table_full") < 20_000 {
+    while full.info_value("table_full") < 20_000 {
         let next = u32::try_from(allowed.len()).unwrap();
         allowed.extend(flood_once(&mut peer, next..next + 5_000));
     }
-    let held = full.told("keys");
+    let held = full.info_value("keys");
     drop((peer, full));
     let same = start(4 << 20, WhenFull::Deny);
-    assert_eq!((same.told("keys"), same.told("state_keys_dropped")), (held, 0));
+    assert_eq!((same.info_value("keys"), same.info_value("state_keys_dropped")), (held, 0));
     drop(same);
     for when_full in [WhenFull::Deny, WhenFull::Deny, WhenFull::Allow] {
         let half = start(2 << 20, when_full);
-        let (kept, dropped) = (half.told("keys"), half.told("state_keys_dropped"));
+        let (kept, dropped) = (half.info_value("keys"), half.info_value("state_keys_dropped"));
         let mut again = 0;
         let mut peer = half.connect();
         for (start, allowed) in (0..).step_by(5_000).zip(allowed.chunks(5_000)) {
@@ -390,10 +390,11 @@ fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
 }
 
 /// As [`flood`], of keys that may be used once.
-fn flood_once(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
+fn flood_once(peer: &mut RawClient, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
     let lines = keys.clone().map(|key| format!("SG.TAKE once{key} fixed-window:1/12h\r\n"));
     peer.send(lines.collect::<String>());
-    let allowed: Vec<_> = keys.map(|_| crate::harness::integers(&peer.hear())[0] == 1).collect();
+    let allowed: Vec<_> =
+        keys.map(|_| crate::harness::integers(&peer.read_reply())[0] == 1).collect();
     allowed.into_iter()
 }
 
@@ -412,17 +413,17 @@ fn snapshot_without_space_keeps_the_previous_one() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
         config.memory.state_file = Some(path.clone());
         config.memory.snapshot_every = Duration::from_millis(1);
     });
     assert_eq!(take(&server, "early"), 2);
-    let written = server.told("snapshots");
-    server.until_told_more("snapshots", written + 1);
+    let written = server.info_value("snapshots");
+    server.until_more_than("snapshots", written + 1);
     flood(&mut server.connect(), 0..3_000).for_each(|allowed| assert!(allowed));
-    server.until_told_more("snapshots_failed", 3);
+    server.until_more_than("snapshots_failed", 3);
     drop(server);
     assert_eq!(folder.names(), ["state", "state.lock"]);
     let store = MemoryStore::load(File::open(&path).unwrap(), now(), 1 << 30, WhenFull::Deny);

@@ -16,7 +16,7 @@ use sluicegate_server::Config;
 use sluicegate_testing::{eventually, until};
 
 use crate::{
-    harness::{Folder, Running, any_port, now, simple, size},
+    harness::{Running, TempDir, any_port, now, simple, size},
     http,
 };
 
@@ -50,10 +50,10 @@ fn stop_denies_waiting_commands() {
     assert_eq!(line.integers("SG.TAKE l gcra:1/1h")[0], 1);
     line.ask("SG.WAIT l gcra:1/1h TIMEOUT 1125899906842624");
     line.ask("PING");
-    server.until_told("blocked_clients", 2);
+    server.until_exactly("blocked_clients", 2);
     server.begin_to_stop();
     for mut peer in [queue, line] {
-        let denied = crate::harness::integers(&peer.hear());
+        let denied = crate::harness::integers(&peer.read_reply());
         assert_eq!(denied[0], 0);
         assert!(denied[3] > 3_000_000_000, "{denied:?}");
         assert_eq!(peer.rest(), "+PONG\r\n");
@@ -72,9 +72,9 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
     // Once the buffers are full, no more replies arrive.
     let (mut echoed, mut same) = (0, 0);
     eventually("nothing is echoed any more", || {
-        let told = server.told("cmdstat_echo");
-        same = if told > 0 && told == echoed { same + 1 } else { 0 };
-        echoed = told;
+        let actual = server.info_value("cmdstat_echo");
+        same = if actual > 0 && actual == echoed { same + 1 } else { 0 };
+        echoed = actual;
         if same < 50 { Err((echoed, same)) } else { Ok(()) }
     });
     server.begin_to_stop();
@@ -85,7 +85,7 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
 
 /// The input of a client, and the end of its replies.
 struct Batch {
-    face: &'static str,
+    protocol: &'static str,
     text: Cow<'static, str>,
     times: usize,
     end: &'static str,
@@ -95,7 +95,7 @@ struct Batch {
 }
 
 const OF_RESP: Batch = Batch {
-    face: "RESP",
+    protocol: "RESP",
     text: Cow::Borrowed("PING\r\n"),
     times: 16,
     end: "+PONG\r\n",
@@ -104,7 +104,7 @@ const OF_RESP: Batch = Batch {
 };
 /// One at a time: a server may leave further requests of an HTTP/1.1 client unanswered.
 const OF_HTTP: Batch = Batch {
-    face: "HTTP",
+    protocol: "HTTP",
     text: Cow::Borrowed("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     times: 1,
     end: "\r\n\r\nok\n",
@@ -114,15 +114,15 @@ const OF_HTTP: Batch = Batch {
 
 impl Batch {
     /// Reads all its replies; `false`: the server closed before.
-    fn hear(&self, stream: &mut TcpStream) -> bool {
-        let mut heard = Vec::new();
+    fn read_reply(&self, stream: &mut TcpStream) -> bool {
+        let mut received = Vec::new();
         let mut read = [0; 4096];
         loop {
             match stream.read(&mut read) {
                 Ok(0) | Err(_) => return false,
-                Ok(count) => heard.extend_from_slice(&read[..count]),
+                Ok(count) => received.extend_from_slice(&read[..count]),
             }
-            let text = std::str::from_utf8(&heard).unwrap();
+            let text = std::str::from_utf8(&received).unwrap();
             if text.matches(self.end).count() == self.times {
                 assert!(text.ends_with(self.end), "{text}");
                 return true;
@@ -143,8 +143,8 @@ fn press(
     for sent in 0.. {
         let written = stream.write_all(text.as_bytes()).is_ok();
         let in_time = written && !stopping.load(Ordering::SeqCst);
-        if !batch.hear(&mut stream) {
-            assert!(!in_time, "what was sent before the stop got no reply");
+        if !batch.read_reply(&mut stream) {
+            assert!(!in_time, "a batch that was sent before the stop got no reply");
             return (sent, 1);
         }
         answered.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +160,7 @@ fn stop_under_load_answers_all_sent_commands() {
 /// RELIABILITY 38, with the commands of 47.
 #[test]
 fn stop_is_not_delayed_by_expensive_commands() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("state");
     let events = size("SLUICEGATE_BIG_STATE", 100_000);
     let policy = format!("sliding-log:{}/1d", 2 * events).parse().unwrap();
@@ -175,7 +175,7 @@ fn stop_is_not_delayed_by_expensive_commands() {
     assert!(bytes > events as u64, "{bytes}");
     let exists = "EXISTS".to_owned() + &" big".repeat(1000);
     let batch = Batch {
-        face: "RESP, expensive commands",
+        protocol: "RESP, expensive commands",
         text: format!("{exists}\r\nTTL big\r\nSG.INFO big\r\nPING\r\n").into(),
         load: (4, 3),
         ..OF_RESP
@@ -219,9 +219,9 @@ fn stops_under_load(batch: &Batch, stops: usize, configure: impl Fn(&mut Config)
             }
         });
     }
-    let face = batch.face;
+    let protocol = batch.protocol;
     println!(
-        "figure: {stops} stops under load ({face}): {batches} batches answered, none of before the stop \
+        "figure: {stops} stops under load ({protocol}): {batches} batches answered, none of before the stop \
          unanswered, {late} sent while it closed; the longest took {longest:?}"
     );
     // The grace period is 5 seconds; the rest is for a busy machine.

@@ -48,7 +48,7 @@ fn resp_with_redis_all_traces_agree_with_the_core() {
         check_keys(&mut OverTheWire(server.connect()));
         let subject = &mut OverTheWire(server.connect());
         check_histories(subject, 7_000, HISTORIES, Shape::default());
-        // All of it is in the store, under a name of its own.
+        // All keys are in the store, with the prefix of the server.
         let keys: Vec<Vec<u8>> = store.ask("KEYS *");
         assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(b"sg:test:")));
     }
@@ -69,7 +69,7 @@ fn redis_store_servers_share_each_limit_exactly() {
                 }
                 (0..UNITS)
                     .filter(
-                        |_| matches!(&peer.hear(), Value::Array(it) if it[0] == Value::Integer(1)),
+                        |_| matches!(&peer.read_reply(), Value::Array(it) if it[0] == Value::Integer(1)),
                     )
                     .count()
             };
@@ -115,25 +115,25 @@ fn redis_store_replies_are_in_order() {
         let Value::Array(integers) = value else { panic!("{value:?}") };
         assert_eq!(integers[0], Value::Integer(expected), "{value:?}");
     };
-    allowed(&peer.hear(), 1);
-    assert_eq!(peer.hear(), simple("PONG"));
-    allowed(&peer.hear(), 0);
-    assert_eq!(peer.hear(), Value::Integer(2));
-    let Value::Array(both) = peer.hear() else { panic!() };
+    allowed(&peer.read_reply(), 1);
+    assert_eq!(peer.read_reply(), simple("PONG"));
+    allowed(&peer.read_reply(), 0);
+    assert_eq!(peer.read_reply(), Value::Integer(2));
+    let Value::Array(both) = peer.read_reply() else { panic!() };
     both.iter().for_each(|each| allowed(each, 1));
-    assert_eq!(peer.hear(), Value::Bulk(b"between".to_vec()));
-    assert!(matches!(peer.hear(), Value::Map(_)));
-    let Value::Map(pairs) = peer.hear() else { panic!() };
+    assert_eq!(peer.read_reply(), Value::Bulk(b"between".to_vec()));
+    assert!(matches!(peer.read_reply(), Value::Map(_)));
+    let Value::Map(pairs) = peer.read_reply() else { panic!() };
     assert_eq!(pairs[0].1, Value::Bulk(b"sliding-log:2/1h".to_vec()));
-    allowed(&peer.hear(), 0);
-    allowed(&peer.hear(), 1);
-    assert_eq!(peer.hear(), Value::Integer(1));
-    assert_eq!(peer.hear(), Value::Integer(0));
-    assert_eq!(peer.hear(), Value::Integer(2));
-    assert_eq!(peer.hear(), Value::Integer(-2));
-    let Value::Error(error) = peer.hear() else { panic!() };
+    allowed(&peer.read_reply(), 0);
+    allowed(&peer.read_reply(), 1);
+    assert_eq!(peer.read_reply(), Value::Integer(1));
+    assert_eq!(peer.read_reply(), Value::Integer(0));
+    assert_eq!(peer.read_reply(), Value::Integer(2));
+    assert_eq!(peer.read_reply(), Value::Integer(-2));
+    let Value::Error(error) = peer.read_reply() else { panic!() };
     assert!(error.starts_with(b"SGPOLICY "));
-    let Value::Array(integers) = peer.hear() else { panic!() };
+    let Value::Array(integers) = peer.read_reply() else { panic!() };
     assert_eq!(integers[..3], [Value::Integer(1), Value::Integer(3), Value::Integer(2)]);
     let keys: Vec<String> = store.ask("KEYS *");
     assert_eq!(keys, ["limits:a"]);
@@ -150,10 +150,10 @@ fn redis_store_batch_beyond_the_budget_is_rejected_in_order() {
     peer.send(format!("PING\r\n{takes}ECHO behind\r\n"));
     assert_eq!(peer.rest(), "+PONG\r\n-ERR max buffer memory reached\r\n");
     assert_eq!(server.connect().integers("SG.TAKE a gcra:1000/1h")[2], 999, "none was taken");
-    assert_eq!(server.told("buffer_bytes"), 0);
+    assert_eq!(server.info_value("buffer_bytes"), 0);
 }
 
-/// A pipeline that is longer than what is asked at a time.
+/// A pipeline that is longer than one batch.
 #[test]
 fn redis_store_long_pipelines_are_answered_in_full() {
     let store = Server::start(Engine::Valkey91);
@@ -174,15 +174,15 @@ fn redis_store_long_pipelines_are_answered_in_full() {
         scope.spawn(move || std::io::Write::write_all(&mut writing, &sent).unwrap());
         let mut allowed = 0;
         for index in 0..6_000 {
-            match (index % 7, peer.hear()) {
+            match (index % 7, peer.read_reply()) {
                 (0, echo) => assert_eq!(echo, Value::Bulk(index.to_string().into_bytes())),
-                (kind, Value::Array(told)) => {
-                    allowed += usize::from(kind > 1 && told[0] == Value::Integer(1));
+                (kind, Value::Array(actual)) => {
+                    allowed += usize::from(kind > 1 && actual[0] == Value::Integer(1));
                 }
                 (_, other) => panic!("{other:?}"),
             }
         }
-        // Each of 500 keys is asked about eight times at least.
+        // Each of 500 keys gets at least eight requests.
         assert_eq!(allowed, 5 * 500);
     });
 }
@@ -205,7 +205,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
     ];
     for server in &servers {
         assert_eq!(server.connect().integers("SG.TAKE k gcra:1/1h:burst=8")[..3], [1, 8, 7]);
-        assert_eq!(server.told("store_connected"), 1);
+        assert_eq!(server.info_value("store_connected"), 1);
     }
     store.kill();
     let counted = |server: &Running| {
@@ -221,7 +221,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
             let error = peer.error(line);
             assert!(error.starts_with("SGSTORE the store "), "{line}: {error}");
         }
-        // Not said again here, whatever comes.
+        // The error is not repeated for later commands.
         assert_eq!(peer.say("PING"), simple("PONG"));
         let info = peer.say("INFO store");
         let Value::Bulk(text) = info else { panic!() };
@@ -237,14 +237,14 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
         let mut peer = server.connect();
         // This node has restarted empty; the other stores differ by prefix.
         while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
-            || server.told("store_connected") == 0
-            || server.told("store_breaker_open") > 0
+            || server.info_value("store_connected") == 0
+            || server.info_value("store_breaker_open") > 0
         {
             assert!(start.elapsed() < Duration::from_secs(60));
         }
         assert_eq!(peer.integers("SG.TAKE k gcra:1/1h:burst=8")[..3], [1, 8, 8 - used]);
     }
-    println!("figure: all servers ask the store again {:?} after it is back", start.elapsed());
+    println!("figure: all servers use the store again {:?} after it is back", start.elapsed());
 }
 
 /// Departures of a queue are spaced for all servers together; others wait until they pass.
@@ -263,7 +263,7 @@ fn redis_store_waiters_of_several_servers_take_turns() {
             }
         });
         let took = start.elapsed();
-        println!("figure: six who wait at two servers under {policy}: {took:?}");
+        println!("figure: six waiting clients of two servers under {policy}: {took:?}");
         assert!(took >= Duration::from_millis(240), "{policy}: {took:?}");
     }
 }
@@ -276,18 +276,18 @@ fn redis_store_waiting_client_that_leaves_releases_its_units() {
     assert_eq!(server.connect().integers(&format!("SG.TAKE q {policy}"))[..3], [1, 5, 4]);
     let mut waits = server.connect();
     waits.ask(&format!("SG.WAIT q {policy} TIMEOUT 36000000000"));
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     let mut looks = server.connect();
     let mut remaining = || looks.integers(&format!("SG.PEEK q {policy}"))[2];
     until("it has a place", || remaining() == 3);
     drop(waits);
     until("it gave its place back", || remaining() == 4);
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
     // A request that cannot pass in time is denied at once.
-    let told = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
-    assert_eq!(told[0], 0);
-    let told = server.connect().integers("SG.WAIT w fixed-window:1/1h COST 2 TIMEOUT 1000000");
-    assert_eq!(told[3], -1);
+    let actual = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
+    assert_eq!(actual[0], 0);
+    let actual = server.connect().integers("SG.WAIT w fixed-window:1/1h COST 2 TIMEOUT 1000000");
+    assert_eq!(actual[3], -1);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn settings_that_exclude_a_store_are_rejected() {
     });
     assert!(both.starts_with("invalid --store-prefix together with --test-clock"), "{both}");
     assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("unknown scheme `http`"));
-    // A store that is away is waited for.
+    // The server waits for a store that is unavailable.
     assert_eq!(refused(&|_, _| {}), "");
 }
 
@@ -362,7 +362,7 @@ fn redis_store_session_holds_are_settled_when_the_client_disconnects_or_the_serv
     let [first, _second] = clients;
     drop(first);
     let mut until_room = |room| {
-        until("there is room", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+        until("units are free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
     };
     until_room(1);
     server.begin_to_stop();

@@ -15,10 +15,10 @@ fn idle_client_is_closed() {
     // A client that has sent requests is closed later as well; a waiting one is not.
     let mut waiting = server.connect();
     waiting.send("SG.WAIT k gcra:1/1s COST 1\r\nSG.WAIT k gcra:1/1s\r\nINFO stats\r\n");
-    assert_eq!(integers(&waiting.hear())[0], 1);
-    assert_eq!(integers(&waiting.hear())[0], 1);
-    let told = waiting.rest();
-    let closed = told.lines().find_map(|line| line.strip_prefix("closed_idle:")).unwrap();
+    assert_eq!(integers(&waiting.read_reply())[0], 1);
+    assert_eq!(integers(&waiting.read_reply())[0], 1);
+    let actual = waiting.rest();
+    let closed = actual.lines().find_map(|line| line.strip_prefix("closed_idle:")).unwrap();
     assert_eq!(closed, "1");
 }
 
@@ -28,7 +28,7 @@ fn client_after_a_wait_is_served() {
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
-    assert_eq!(peer.say("PING"), simple("PONG"), "it asked 3 seconds ago");
+    assert_eq!(peer.say("PING"), simple("PONG"), "its last command was 3 seconds ago");
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn client_that_does_not_read_is_closed() {
         // The connection is closed while the client still sends, which it notices sooner or later.
         while peer.stream.write_all(line.as_bytes()).is_ok() {}
     }
-    server.until_told("closed_slow", 20);
-    server.until_told("connected_clients", 1);
+    server.until_exactly("closed_slow", 20);
+    server.until_exactly("connected_clients", 1);
     // Bytes that were sent to a client earlier end without the rest.
     let mut taken = Vec::new();
     let _ = peers[0].stream.read_to_end(&mut taken);

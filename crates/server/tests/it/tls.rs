@@ -18,7 +18,7 @@ use rustls::{
 use sluicegate_server::{Server, TlsConfig};
 use sluicegate_testing::until;
 
-use crate::harness::{Folder, Running, any_port, config};
+use crate::harness::{Running, TempDir, any_port, config};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -50,8 +50,8 @@ fn certificate_until(
     (params.signed_by(&key, authority).unwrap(), key)
 }
 
-/// A server whose certificate is from `authority`, at all faces.
-fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>) -> Running {
+/// A server whose certificate is from `authority`, for all protocols.
+fn server(folder: &TempDir, authority: &Authority, client_ca: Option<&Authority>) -> Running {
     let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
     let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];
     for (name, text) in files {
@@ -110,9 +110,9 @@ fn say(
 ) -> io::Result<String> {
     let mut stream = connect(server.address, authority, identity, &[])?;
     stream.write_all(format!("{text}QUIT\r\n").as_bytes())?;
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard)?;
-    Ok(heard)
+    let mut received = String::new();
+    stream.read_to_string(&mut received)?;
+    Ok(received)
 }
 
 /// The response to a health check over HTTP/1.1 at `address`.
@@ -123,9 +123,9 @@ fn health(
 ) -> io::Result<String> {
     let mut stream = connect(address, authority, identity, &["http/1.1"])?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard)?;
-    Ok(heard)
+    let mut received = String::new();
+    stream.read_to_string(&mut received)?;
+    Ok(received)
 }
 
 /// Whether HTTP/2 is agreed on at `address`, and spoken.
@@ -140,20 +140,23 @@ fn speaks_two(address: SocketAddr, authority: &Authority, protocols: &[&str]) ->
 
 #[test]
 fn tls_http_and_grpc_negotiate_alpn() {
-    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let (folder, ours, other) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, None);
     let (http, grpc) = (server.http.unwrap(), server.grpc.unwrap());
-    let heard = health(http, &ours, None).unwrap();
-    assert!(heard.starts_with("HTTP/1.1 200 OK\r\n") && heard.ends_with("ok\n"), "{heard}");
+    let received = health(http, &ours, None).unwrap();
+    assert!(
+        received.starts_with("HTTP/1.1 200 OK\r\n") && received.ends_with("ok\n"),
+        "{received}"
+    );
     for address in [http, grpc] {
         assert!(speaks_two(address, &ours, &["h2", "http/1.1"]).unwrap(), "{address}");
         assert!(speaks_two(address, &other, &["h2"]).is_err(), "a stranger certifies it");
         // Plain text gets no answer in plain text: an alert of TLS, if anything.
         let mut plain = TcpStream::connect(address).unwrap();
         plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut heard = Vec::new();
-        let _ = plain.read_to_end(&mut heard);
-        assert!(heard.is_empty() || heard[0] == 21, "{}", heard.escape_ascii());
+        let mut received = Vec::new();
+        let _ = plain.read_to_end(&mut received);
+        assert!(received.is_empty() || received[0] == 21, "{}", received.escape_ascii());
     }
     // gRPC is spoken over HTTP/2 only.
     assert!(health(grpc, &ours, None).is_err());
@@ -161,13 +164,13 @@ fn tls_http_and_grpc_negotiate_alpn() {
 
 #[test]
 fn tls_client_that_trusts_the_authority_is_served() {
-    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let (folder, ours, other) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, None);
-    let heard = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
-    assert_eq!(heard, "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n+OK\r\n");
+    let received = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
+    assert_eq!(received, "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n+OK\r\n");
     let long = "PING\r\n".repeat(20_000);
-    let heard = say(&server, &ours, None, &long).unwrap();
-    assert_eq!(heard.len(), "+PONG\r\n".len() * 20_000 + "+OK\r\n".len());
+    let received = say(&server, &ours, None, &long).unwrap();
+    assert_eq!(received.len(), "+PONG\r\n".len() * 20_000 + "+OK\r\n".len());
 
     let error = say(&server, &other, None, "PING\r\n").unwrap_err();
     assert!(error.to_string().starts_with("invalid peer certificate"), "{error}");
@@ -175,9 +178,9 @@ fn tls_client_that_trusts_the_authority_is_served() {
     // Plain text gets no answer in plain text: an alert of TLS, if anything.
     let mut plain = server.connect();
     plain.send("PING\r\n");
-    let mut heard = Vec::new();
-    let _ = plain.stream.read_to_end(&mut heard);
-    assert!(heard.is_empty() || heard[0] == 21, "{}", heard.escape_ascii());
+    let mut received = Vec::new();
+    let _ = plain.stream.read_to_end(&mut received);
+    assert!(received.is_empty() || received[0] == 21, "{}", received.escape_ascii());
 
     let failures = |count: &str| {
         let info = say(&server, &ours, None, "INFO stats\r\n").unwrap();
@@ -188,7 +191,7 @@ fn tls_client_that_trusts_the_authority_is_served() {
 
 #[test]
 fn tls_client_ca_requires_a_certificate() {
-    let (folder, ours, theirs) = (Folder::new(), authority(), authority());
+    let (folder, ours, theirs) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, Some(&theirs));
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
     assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
@@ -212,7 +215,7 @@ fn tls_client_ca_requires_a_certificate() {
 
 #[test]
 fn tls_invalid_files_are_named() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(folder.file("empty"), "").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for name in ["empty", "none"] {

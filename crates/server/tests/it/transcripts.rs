@@ -4,12 +4,12 @@ use sluicegate_resp::{Value, encode_command};
 
 use crate::harness::{Running, bulk, simple};
 
-/// Checks that the inline commands in `said` are answered by `heard`.
-fn check(server: &Running, said: &str, heard: &str) {
+/// Checks that the replies to the inline commands in `sent` are `expected`.
+fn check(server: &Running, sent: &str, expected: &str) {
     let mut peer = server.connect();
-    let said = said.lines().map(|line| line.trim().to_owned() + "\r\n").collect::<String>();
-    peer.send(said + "QUIT\r\n");
-    let expected = heard.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
+    let sent = sent.lines().map(|line| line.trim().to_owned() + "\r\n").collect::<String>();
+    peer.send(sent + "QUIT\r\n");
+    let expected = expected.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
     assert_eq!(peer.rest(), expected + "+OK\r\n");
 }
 
@@ -67,13 +67,13 @@ fn transcript_resp2() {
 #[test]
 fn transcript_resp3() {
     let server = Running::with_test_clock();
-    let check = |said: &str, heard: &str| {
+    let check = |sent: &str, expected: &str| {
         let mut peer = server.connect();
         let Value::Map(hello) = peer.say("HELLO 3") else { panic!("no map") };
         assert_eq!(hello.len(), 7);
         assert_eq!(hello[2], (bulk("proto"), Value::Integer(3)));
-        peer.send(format!("{said}\r\nQUIT\r\n"));
-        let expected = heard.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
+        peer.send(format!("{sent}\r\nQUIT\r\n"));
+        let expected = expected.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
         assert_eq!(peer.rest(), expected + "+OK\r\n");
     };
     check("SG.TAKE a gcra:30/60s:burst=16 AT 0", "*7\n:1\n:16\n:15\n:0\n:2000000\n:0\n:0");
@@ -93,8 +93,8 @@ fn transcript_resp3() {
 fn transcript_hello() {
     let server = Running::new();
     let mut peer = server.connect();
-    let Value::Array(told) = peer.say("HELLO") else { panic!("no array") };
-    let id = told[7].clone();
+    let Value::Array(actual) = peer.say("HELLO") else { panic!("no array") };
+    let id = actual[7].clone();
     let modules = Value::Array(Vec::new());
     let expected = [
         bulk("server"),
@@ -112,8 +112,8 @@ fn transcript_hello() {
         bulk("modules"),
         modules,
     ];
-    assert_eq!(told, expected);
-    for (said, heard) in [
+    assert_eq!(actual, expected);
+    for (sent, expected) in [
         ("HELLO 4", "NOPROTO unsupported protocol version"),
         ("HELLO x", "ERR Protocol version is not an integer or out of range"),
         ("HELLO 3 NONSENSE", "ERR Syntax error in HELLO option 'NONSENSE'"),
@@ -123,7 +123,7 @@ fn transcript_hello() {
             "WRONGPASS invalid username-password pair or user is disabled.",
         ),
     ] {
-        assert_eq!(peer.error(said), heard, "{said}");
+        assert_eq!(peer.error(sent), expected, "{sent}");
     }
     assert!(matches!(peer.say("hello 3 setname me"), Value::Map(_)));
     assert_eq!(peer.say("CLIENT GETNAME"), bulk("me"));
@@ -145,9 +145,9 @@ fn pipeline_is_answered_in_order() {
     }
     peer.send(bytes);
     for index in 0..100_u32 {
-        let Value::Array(decision) = peer.hear() else { panic!("no decision") };
+        let Value::Array(decision) = peer.read_reply() else { panic!("no decision") };
         assert_eq!(decision[0], Value::Integer((index < 60).into()), "{index}");
-        assert_eq!(peer.hear(), bulk(&index.to_string()));
+        assert_eq!(peer.read_reply(), bulk(&index.to_string()));
     }
 }
 
@@ -167,9 +167,9 @@ fn command_cut_anywhere_is_answered() {
             assert_eq!(server.connect().say("PING"), simple("PONG"));
         }
         peer.send(&whole[cut..]);
-        assert!(matches!(peer.hear(), Value::Array(_)), "cut at {cut}");
-        assert_eq!(peer.hear(), Value::Bulk(b"\0\r\n$3\r\n".to_vec()), "cut at {cut}");
-        assert_eq!(peer.hear(), bulk("inline"), "cut at {cut}");
+        assert!(matches!(peer.read_reply(), Value::Array(_)), "cut at {cut}");
+        assert_eq!(peer.read_reply(), Value::Bulk(b"\0\r\n$3\r\n".to_vec()), "cut at {cut}");
+        assert_eq!(peer.read_reply(), bulk("inline"), "cut at {cut}");
     }
 }
 
@@ -178,7 +178,7 @@ fn empty_requests_are_ignored() {
     let server = Running::new();
     let mut peer = server.connect();
     peer.send("\r\n\r\n*0\r\n*-1\r\nPING\r\n");
-    assert_eq!(peer.hear(), simple("PONG"));
+    assert_eq!(peer.read_reply(), simple("PONG"));
 }
 
 #[test]

@@ -18,25 +18,28 @@ use std::{
 
 use sluicegate_server::Server;
 
-use crate::harness::{Folder, Running, config, simple};
+use crate::harness::{Running, TempDir, config, simple};
 
 fn say(stream: &mut UnixStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).unwrap();
-    heard
+    let mut received = String::new();
+    stream.read_to_string(&mut received).unwrap();
+    received
 }
 
 #[test]
 fn unix_socket_serves_resp() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     let mut server = Running::with(|config| config.resp.unix = Some(path.clone()));
     let mut stream = UnixStream::connect(&path).unwrap();
-    let heard = say(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
-    assert!(heard.starts_with("+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n$"), "{heard}");
-    assert!(heard.contains(&format!(" addr={}:0 ", path.display())), "{heard}");
+    let received = say(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
+    assert!(
+        received.starts_with("+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n$"),
+        "{received}"
+    );
+    assert!(received.contains(&format!(" addr={}:0 ", path.display())), "{received}");
     assert_eq!(server.connect().integers("CL.THROTTLE k 0 1 3600")[0], 1, "one state for both");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
 
@@ -45,16 +48,16 @@ fn unix_socket_serves_resp() {
     left.read_exact(&mut [0; 7]).unwrap();
     left.write_all(b"PING\r\n").unwrap();
     server.begin_to_stop();
-    let mut heard = String::new();
-    left.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "+PONG\r\n", "what was sent is answered");
+    let mut received = String::new();
+    left.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "+PONG\r\n", "the sent command is answered");
     drop(server);
-    assert_eq!(folder.names(), Vec::<String>::new(), "the file is gone");
+    assert_eq!(folder.names(), Vec::<String>::new(), "the file is removed");
 }
 
 #[test]
 fn unix_socket_unused_file_is_replaced() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
@@ -80,10 +83,10 @@ fn unix_socket_unused_file_is_replaced() {
     assert_eq!(server.connect().say("PING"), simple("PONG"));
 }
 
-/// RELIABILITY 63: the socket is never open to more than its permissions say, not even when it is made.
+/// RELIABILITY 63: the socket never has wider permissions than configured, not even while it is created.
 #[test]
 fn unix_socket_is_private_from_the_start() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("socket");
     let watching = Arc::new(AtomicBool::new(true));
     let watcher = {

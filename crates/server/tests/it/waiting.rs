@@ -6,13 +6,13 @@ use std::time::Duration;
 use sluicegate_resp::Value;
 use sluicegate_testing::eventually;
 
-use crate::harness::{Peer, Running, integers, now, simple};
+use crate::harness::{RawClient, Running, integers, now, simple};
 
 /// Sends a command on a connection of its own. Returns once `count` clients wait.
-fn wait_in_queue(server: &Running, line: &str, count: u64) -> Peer {
+fn wait_in_queue(server: &Running, line: &str, count: u64) -> RawClient {
     let mut peer = server.connect();
     peer.ask(line);
-    server.until_told("blocked_clients", count);
+    server.until_exactly("blocked_clients", count);
     peer
 }
 
@@ -25,11 +25,11 @@ fn wait_leaky_queue_passes_one_each_interval() {
         peer.ask("SG.WAIT q leaky-queue:50/1s:capacity=10");
     }
     for index in 0..5 {
-        let decision = integers(&peer.hear());
+        let decision = integers(&peer.read_reply());
         assert_eq!((decision[0], decision[5]), (1, 0), "{decision:?}");
         assert!(start.elapsed() >= Duration::from_millis(20 * index), "{index}");
     }
-    assert_eq!(server.told("blocked_clients"), 0);
+    assert_eq!(server.info_value("blocked_clients"), 0);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn disconnect_client_with_reservation_releases_it() {
         wait_in_queue(&server, "SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1125899906842624", 1);
     assert_eq!(peer.integers("SG.PEEK q leaky-queue:1/1h:capacity=2")[0], 0, "it is full");
     drop(waiter);
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
     assert_eq!(
         peer.integers("SG.PEEK q leaky-queue:1/1h:capacity=2")[0],
         1,
@@ -62,7 +62,7 @@ fn wait_many_clients_pass_in_order_of_arrival() {
             wait_in_queue(&server, &format!("SG.WAIT l {policy} TIMEOUT 10000000000"), index + 1);
         let sender = sender.clone();
         std::thread::spawn(move || {
-            let decision = integers(&peer.hear());
+            let decision = integers(&peer.read_reply());
             assert_eq!(decision[0], 1, "{decision:?}");
             sender.send((now(), index)).unwrap();
         });
@@ -74,7 +74,7 @@ fn wait_many_clients_pass_in_order_of_arrival() {
     passed.sort();
     assert_eq!(passed.iter().map(|(_, index)| *index).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert!(passed[3].0 - start >= Duration::from_millis(150), "one each 50 ms");
-    assert_eq!(server.told("blocked_clients"), 0);
+    assert_eq!(server.info_value("blocked_clients"), 0);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn wait_that_would_be_late_is_denied_immediately() {
     let behind = peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 4000000000");
     assert_eq!(behind[0], 0);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h COST 2")[3], -1, "never");
-    assert_eq!(server.told("blocked_clients"), 1);
+    assert_eq!(server.info_value("blocked_clients"), 1);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn command_that_lowers_usage_wakes_the_head() {
         } else {
             assert!(!matches!(peer.say(waker), Value::Error(_)), "{waker}");
         }
-        assert_eq!(integers(&waiter.hear())[0], 1, "{waker}");
+        assert_eq!(integers(&waiter.read_reply())[0], 1, "{waker}");
     }
 }
 
@@ -127,8 +127,8 @@ fn disconnect_head_next_client_passes() {
     let ahead = wait_in_queue(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
     let mut behind = wait_in_queue(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
     drop(ahead);
-    assert_eq!(integers(&behind.hear())[0], 1);
-    server.until_told("blocked_clients", 0);
+    assert_eq!(integers(&behind.read_reply())[0], 1);
+    server.until_exactly("blocked_clients", 0);
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn commands_behind_a_wait_are_answered_after_it() {
     peer.ask("PING");
     peer.ask("SG.WAIT l gcra:1/1h COST 0");
     peer.ask("ECHO last");
-    assert_eq!(integers(&peer.hear())[0], 1);
-    assert_eq!(integers(&peer.hear())[0], 1);
-    assert_eq!(peer.hear(), simple("PONG"));
-    assert_eq!(integers(&peer.hear())[0], 1);
-    assert_eq!(peer.hear(), crate::harness::bulk("last"));
+    assert_eq!(integers(&peer.read_reply())[0], 1);
+    assert_eq!(integers(&peer.read_reply())[0], 1);
+    assert_eq!(peer.read_reply(), simple("PONG"));
+    assert_eq!(integers(&peer.read_reply())[0], 1);
+    assert_eq!(peer.read_reply(), crate::harness::bulk("last"));
 }
 
 #[test]
@@ -158,10 +158,10 @@ fn settle_lets_the_next_hold_go_at_once() {
     let mut last = wait_in_queue(&server, &line("c"), 2);
     // The hold expires after the timeout: nothing but a settle lets them go.
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
-    assert_eq!(integers(&next.hear())[0], 1);
-    server.until_told("blocked_clients", 1);
+    assert_eq!(integers(&next.read_reply())[0], 1);
+    server.until_exactly("blocked_clients", 1);
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} b"))[0], 1);
-    assert_eq!(integers(&last.hear())[0], 1);
+    assert_eq!(integers(&last.read_reply())[0], 1);
     assert_eq!(peer.integers(&format!("SG.PEEK k {policy}"))[2], 0, "the last one is open");
 }
 
@@ -209,7 +209,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects() {
     assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
     // One that waits leaves the line.
     client.ask(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     drop(client);
     // Left: `c`, `e` and the unit that `b` used.
     until_free(&server, "k", both, 5);
@@ -234,7 +234,7 @@ fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
             let Value::Integer(id) = client.say("CLIENT ID") else { panic!("no id") };
             assert_eq!(killer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
         }
-        assert_eq!(integers(&next.hear())[0], 1, "{end}");
+        assert_eq!(integers(&next.read_reply())[0], 1, "{end}");
         assert_eq!(killer.integers(&format!("SG.SETTLE k {policy} next"))[0], 1);
     }
 }
@@ -252,13 +252,13 @@ fn session_holds_are_bounded() {
     assert!(error.starts_with(b"ERR too many holds of this connection: expected at most 1024"));
     assert_eq!(client.integers(&format!("SG.SETTLE k {policy} 7"))[0], 1);
     assert_eq!(client.integers(&format!("SG.HOLD k {policy} x SESSION"))[0], 1);
-    assert!(server.told("buffer_bytes") > 1024 * 100, "they are counted");
+    assert!(server.info_value("buffer_bytes") > 1024 * 100, "they are counted");
     drop(client);
     until_free(&server, "k", policy, 9999);
-    server.until_told("buffer_bytes", 0);
+    server.until_exactly("buffer_bytes", 0);
 }
 
-/// The first decision of a reply to `SG.TAKEALL`: allowed, and the key that binds.
+/// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
     let first = integers(&parts[0]);
@@ -280,18 +280,18 @@ fn takeall_waits_for_one_key_after_the_other() {
     };
     let mut next = wait_in_queue(&server, &both("b"), 1);
     let mut last = wait_in_queue(&server, &both("c"), 2);
-    // One key has room now: nothing is held there, because the other one has none.
+    // One key has free units now: nothing is held there, because the other one has none.
     assert_eq!(peer.integers(&format!("SG.SETTLE x {policy} a"))[0], 1);
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1);
-    assert_eq!(server.told("blocked_clients"), 2);
+    assert_eq!(server.info_value("blocked_clients"), 2);
     assert_eq!(peer.integers(&format!("SG.SETTLE y {policy} a"))[0], 1);
-    assert_eq!(of_all(&next.hear()), (1, 0));
-    server.until_told("blocked_clients", 1);
+    assert_eq!(of_all(&next.read_reply()), (1, 0));
+    server.until_exactly("blocked_clients", 1);
     for key in ["x", "y"] {
         assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[0], 0, "{key} is held");
         assert_eq!(peer.integers(&format!("SG.SETTLE {key} {policy} b"))[0], 1);
     }
-    assert_eq!(of_all(&last.hear()), (1, 0));
+    assert_eq!(of_all(&last.read_reply()), (1, 0));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does() 
     assert_eq!(of_all(&never), (0, 0), "it can never pass");
     let waiter = wait_in_queue(&server, &format!("{takes} TIMEOUT 1800000000"), 1);
     drop(waiter);
-    server.until_told("blocked_clients", 0);
+    server.until_exactly("blocked_clients", 0);
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1, "nothing was taken");
     assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
     assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 1800000000"))), (1, 0));

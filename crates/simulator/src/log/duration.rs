@@ -1,6 +1,6 @@
 //! Durations of requests as logs write them.
 
-/// What a duration is counted in, by the name of its field.
+/// The unit of a duration, by the name of its field.
 ///
 /// `_ms`, `_us` and `_ns` at the end of a name are units. Apache's `%D` and `%{us}T` are microseconds, and its
 /// `%{ms}T` milliseconds. Envoy's `duration` is in milliseconds: it is beside a `start_time`, unlike that of Caddy.
@@ -26,7 +26,7 @@ impl Unit {
         }
     }
 
-    /// How many digits behind the point of a number are whole microseconds.
+    /// The number of digits after the point of a number that are whole microseconds.
     const fn digits(self) -> usize {
         match self {
             Self::Second => 6,

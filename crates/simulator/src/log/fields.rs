@@ -147,7 +147,7 @@ impl Part {
     }
 }
 
-/// The text between the first and the last blank of a request line; all of it if there is no blank.
+/// The text between the first and the last space of a request line; all of it if there is no space.
 fn target(value: &[u8]) -> &[u8] {
     let Some(first) = value.iter().position(|byte| *byte == b' ') else { return value };
     let rest = &value[first + 1..];

@@ -154,14 +154,14 @@ fn nginx(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// `%h %l %u %t "%r" %>s %b "%{Referer}i"`, with nginx's names for what it names.
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i"`, with nginx's names where nginx has one.
 fn apache(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut parts = text.split('%');
     let mut literal = parts.next().unwrap_or("").to_owned();
     while let Some(part) = parts.next() {
         if part.is_empty() {
-            // `%%` is a per cent sign; what follows it is text.
+            // `%%` is a per cent sign; the rest is text.
             literal.push('%');
             literal += parts.next()?;
             continue;
@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn format_missing_field_is_an_error() {
-        let told = |format, name, line| read(format, &[name], line).unwrap_err();
+        let actual = |format, name, line| read(format, &[name], line).unwrap_err();
         assert_eq!(
-            told("combined", "request", "10.0.0.1 - - [x] GET"),
+            actual("combined", "request", "10.0.0.1 - - [x] GET"),
             "missing `] \"` after time_local"
         );
-        assert_eq!(told("> $a", "a", "< 1"), "expected `> ` at the beginning");
+        assert_eq!(actual("> $a", "a", "< 1"), "expected `> ` at the beginning");
         assert!(Pattern::new("$a$b").is_err());
         assert!(Pattern::new("plain").is_err());
         assert!(Pattern::new("$ a").is_err());

@@ -28,7 +28,7 @@ pub(super) fn read<'a>(
     deserializer.end().map_err(fault)
 }
 
-/// A value as bytes: a text without its quotes and escapes, anything else as it is written.
+/// A value as bytes: a string without its quotes and escapes, anything else as written.
 pub(super) fn text(value: &RawValue) -> Cow<'_, [u8]> {
     let raw = value.get();
     match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {

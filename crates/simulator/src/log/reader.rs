@@ -31,7 +31,7 @@ const MAX_REPORTED: usize = 5;
 /// Lines that were skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Broken {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The first few, each with its number (counted from 1) and its fault.
     pub first: Vec<(u64, LogFault)>,
@@ -40,7 +40,7 @@ pub struct Broken {
 /// Lines that came too late to be sorted, and were moved to a later time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The longest move.
     pub most: Duration,

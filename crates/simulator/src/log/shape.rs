@@ -32,7 +32,7 @@ impl std::str::FromStr for LogFormat {
 }
 
 impl LogFormat {
-    /// Whether `line` looks like one of these.
+    /// Whether `line` has this format.
     #[must_use]
     pub fn fits(&self, line: &[u8]) -> bool {
         let key = KeyTemplate { parts: Vec::new() };
@@ -46,7 +46,7 @@ impl LogFormat {
 pub enum DurationField<'a> {
     /// None is read: each line is a take.
     Ignored,
-    /// The first that a line has of those with a usual name: each line is the start of a request, and its end.
+    /// The first with a usual name in a line: each line is the start of a request, and its end.
     Detected,
     /// The one of that name.
     Named(&'a str),
@@ -72,7 +72,7 @@ pub(super) struct Shape {
     /// Indices of the fields that may have the duration; none if it is not read.
     duration: Vec<usize>,
     key: Vec<KeyPart>,
-    /// Fields of the key that no line has had yet; of JSON only, since each line of text has all fields.
+    /// Fields of the key that no line has had yet; for JSON only, because each line of text has all fields.
     missing: Vec<String>,
     /// The last time as it was written: lines often repeat it.
     last: (Vec<u8>, u64),

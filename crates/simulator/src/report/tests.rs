@@ -23,7 +23,7 @@ fn allow(micros: u64) -> Outcome {
 const DENY: Outcome = Outcome::Deny { retry: sluicegate_core::Retry::Never };
 
 #[test]
-fn busiest_keys_are_exact_up_to_the_bound_and_told_how_far_they_err_beyond() {
+fn busiest_keys_are_exact_up_to_the_bound_and_have_an_error_bound_beyond() {
     let mut report = Report::new(&[]);
     for index in 0..MAX_BUSY_KEYS {
         add(&mut report, 0, &index.to_le_bytes(), DENY);

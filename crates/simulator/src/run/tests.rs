@@ -25,12 +25,12 @@ fn simulation_policy_of_event_applies_to_it_only() {
 
 #[test]
 fn simulation_invalid_policy_error_has_line() {
-    let told = |default, policy| {
+    let actual = |default, policy| {
         let mut simulation = Simulation::new(default);
         simulation.decide(&event(0, b"k", policy, Kind::Take)).unwrap_err().to_string()
     };
-    assert_eq!(told(None, ""), "line 7: missing policy: use --policy, or a `policy` column");
-    let invalid = told(None, "gcra:1/0s");
+    assert_eq!(actual(None, ""), "line 7: missing policy: use --policy, or a `policy` column");
+    let invalid = actual(None, "gcra:1/0s");
     assert!(invalid.starts_with("line 7: invalid policy `gcra:1/0s`: "), "{invalid}");
 }
 
@@ -38,38 +38,38 @@ fn simulation_invalid_policy_error_has_line() {
 fn simulation_unsupported_operation_error_has_line_and_keeps_the_key() {
     let mut simulation = Simulation::new(Some("concurrency:2/30s".parse().unwrap()));
     let hold = |id, ttl| Event { id, ttl, ..event(0, b"k", "", Kind::Hold) };
-    let told = |result: Result<Decision, TraceError>| result.unwrap_err().to_string();
+    let actual = |result: Result<Decision, TraceError>| result.unwrap_err().to_string();
     assert_eq!(simulation.decide(&hold(b"a", None)).unwrap().remaining, 1);
     for kind in [Kind::Take, Kind::Charge, Kind::Refund] {
         assert_eq!(
-            told(simulation.decide(&event(0, b"k", "", kind))),
+            actual(simulation.decide(&event(0, b"k", "", kind))),
             format!(
                 "line 7: invalid op `{kind}` under a policy with `concurrency`: expected hold, settle, renew, peek or reset"
             )
         );
     }
     assert_eq!(
-        told(simulation.decide(&hold(b"", None))),
+        actual(simulation.decide(&hold(b"", None))),
         "line 7: invalid id of 0 bytes: expected 1 to 64 bytes"
     );
     assert_eq!(
-        told(simulation.decide(&hold(&[b'i'; 65], None))),
+        actual(simulation.decide(&hold(&[b'i'; 65], None))),
         "line 7: invalid id of 65 bytes: expected 1 to 64 bytes"
     );
     for ttl in [0, 999, 30_000_001] {
         assert_eq!(
-            told(simulation.decide(&hold(b"b", Some(Duration::from_micros(ttl))))),
+            actual(simulation.decide(&hold(b"b", Some(Duration::from_micros(ttl))))),
             format!("line 7: invalid ttl `{ttl}`: expected 1000 to 30000000 microseconds")
         );
     }
     let without = Event { policy: b"gcra:1/1s", ..hold(b"b", None) };
     assert_eq!(
-        told(simulation.decide(&without)),
+        actual(simulation.decide(&without)),
         "line 7: missing ttl: expected one under a policy without `concurrency`"
     );
     let queue = Event { policy: b"leaky-queue:1/1s:capacity=2", ..hold(b"b", None) };
     assert_eq!(
-        told(simulation.decide(&queue)),
+        actual(simulation.decide(&queue)),
         "line 7: invalid policy for a hold: expected one without `leaky-queue`"
     );
     assert_eq!(simulation.decide(&hold(b"b", None)).unwrap().remaining, 0);

@@ -80,7 +80,7 @@ fn trace_quotes_line_ends_and_marks_are_those_of_rfc_4180() {
 
 #[test]
 fn trace_broken_line_error_has_number_and_fault() {
-    for (lines, told) in [
+    for (lines, actual) in [
         ("1,a,x", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
         (
             "1,a,4294967296",
@@ -105,7 +105,7 @@ fn trace_broken_line_error_has_number_and_fault() {
             "line 2: invalid field 2: expected quotes around the whole field, and quotes in it doubled",
         ),
     ] {
-        assert_eq!(read(format!("t_us,key,cost\n{lines}")), told);
+        assert_eq!(read(format!("t_us,key,cost\n{lines}")), actual);
     }
     assert_eq!(
         read("t_us,key,cost\n7,\"a\n\",1\n6,a,1\n"),
@@ -124,8 +124,8 @@ fn trace_broken_line_error_has_number_and_fault() {
             "invalid ttl_us `1s`: expected a whole number of microseconds, or nothing",
         ),
     ] {
-        let told = read(format!("t_us,key,cost,op,id,ttl_us\n{row}"));
-        assert_eq!(told, format!("line 2: {fault}"));
+        let actual = read(format!("t_us,key,cost,op,id,ttl_us\n{row}"));
+        assert_eq!(actual, format!("line 2: {fault}"));
     }
 }
 

@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn each_length_is_a_multiple_of_the_one_before() {
+    fn widths_are_multiples_of_the_previous_one() {
         assert!(WIDTHS.windows(2).all(|pair| pair[1] % pair[0] == 0 && pair[1] > pair[0]));
         let end = sluicegate_core::Timestamp::MAX.as_micros();
         assert!(end / WIDTHS[WIDTHS.len() - 1] < MAX_BINS);
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_all_of_it_is_where_it_happened(
+        fn bins_joined_spans_lose_nothing_and_keep_their_place(
             start in 0..1_u64 << 51,
             steps in proptest::collection::vec((0..40_u32, 0..1000_u64), 1..60),
             most in 2..100_usize,

@@ -1,4 +1,4 @@
-//! The windows of a fixed window, and what was counted in each.
+//! The windows of a fixed window, and the units counted in each.
 
 use sluicegate_core::{
     Align, Decision, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply, as_micros,
@@ -62,7 +62,7 @@ impl FixedWindows {
     }
 }
 
-/// The window that a request at `now` opens. One of the calendar is taken to begin with the request.
+/// The window that a request at `now` opens. A window of the calendar is drawn from the request on.
 fn window_at(limit: &FixedWindow, now: u64) -> CountedWindow {
     let (from, is_on_clock) = match limit.window() {
         Window::Span { period, align: Align::Clock } => {

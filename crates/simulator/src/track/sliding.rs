@@ -1,7 +1,7 @@
 //! Units sent in the period that ends now, for each limit of a policy.
 //!
-//! A period here is any half-open interval of that length, wherever it begins: what a reader of
-//! "100 a minute" thinks of, and what windows on a clock do not keep.
+//! A period here is any half-open interval of that length, wherever it begins: the usual meaning of "100 a minute",
+//! which windows on a clock do not guarantee.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub struct Excess {
     pub to: u64,
     /// The units, the first and the last among them.
     pub units: u64,
-    /// What the limit promises.
+    /// The bound of the limit.
     pub bound: Bound,
 }
 
@@ -44,12 +44,12 @@ impl Excess {
     }
 }
 
-/// What was sent lately, of one key.
+/// The units that one key has sent recently.
 #[derive(Debug, Default)]
 pub(super) struct Sliding {
     /// Times in microseconds with the units that are to be sent then, in order.
     waiting: VecDeque<(u64, u64)>,
-    /// The same of what was sent, as far back as the longest period reaches.
+    /// The same of the units sent, as far back as the longest period reaches.
     sent: VecDeque<(u64, u64)>,
     windows: Vec<Window>,
     worst: Option<Excess>,
@@ -63,7 +63,7 @@ struct Window {
     before: (u64, u64),
     /// The period in microseconds.
     period: u64,
-    /// How many of `sent`, counted from the end, are in it, and their units.
+    /// The number of entries at the end of `sent` that are in it, and their units.
     held: usize,
     units: u64,
     exceeds: bool,
@@ -79,7 +79,7 @@ impl Window {
 }
 
 impl Sliding {
-    /// The limits are those of `policy` from `now` on; what was sent stays counted.
+    /// Uses the limits of `policy` from `now` on; units that were sent stay counted.
     pub(super) fn set_policy(&mut self, now: u64, policy: &Policy) {
         let units = self.sent.iter().map(|(_, units)| units).sum();
         let window = |(index, bound): (usize, Bound)| {
@@ -129,7 +129,7 @@ impl Sliding {
         Some(time)
     }
 
-    /// Lets go of what is no longer in a period that ends at `now`.
+    /// Drops units that are no longer in a period that ends at `now`.
     pub(super) fn slide_to(&mut self, now: u64) {
         for window in &mut self.windows {
             while window.held > 0 {
@@ -195,7 +195,7 @@ mod tests {
         sliding.set_policy(10, &"sliding-log:2/1s".parse().unwrap());
         assert_eq!(send(&mut sliding, 20, 1), Level { units: 5, exceeds: false });
         assert_eq!(sliding.worst(), None);
-        // Of what was sent since, the new limit is the bound.
+        // The new limit bounds the units sent since then.
         assert_eq!(send(&mut sliding, 1_000_010, 2), Level { units: 3, exceeds: true });
     }
 

@@ -26,8 +26,8 @@ impl Random {
 
     /// A distance of a Poisson process with a mean distance of 1, in 2^-32.
     ///
-    /// By comparing alone (John von Neumann, "Various techniques used in connection with random
-    /// digits", 1951): a run of falling numbers has even or odd length as a series of e says.
+    /// By comparisons alone (John von Neumann, "Various techniques used in connection with random digits", 1951):
+    /// whether the length of a run of falling numbers is even or odd follows the series of e.
     pub(super) fn exponential(&mut self) -> u64 {
         let mut whole = 0;
         loop {

@@ -69,7 +69,7 @@ fn keys_of_zipf_are_as_busy_as_their_rank_says() {
 }
 
 #[test]
-fn words_that_are_none_are_told() {
+fn traffic_parse_invalid_text_is_an_error() {
     for text in [
         "",
         "burst",

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that are read as an access log. The fuzz target `log` runs it, and so does a test.
+//! Checks for any bytes that are read as an access log. The fuzz target `log` and a test run them.
 
 use std::{io::Read, time::Duration};
 
@@ -6,10 +6,10 @@ use sluicegate_simulator::{DurationField, KeyTemplate, Kind, LogFormat, LogReade
 
 use crate::pieces::Pieces;
 
-/// Reads `data` as an access log: its first line says of which format, the rest are lines.
+/// Reads `data` as an access log: its first line gives the format, the rest are lines.
 ///
 /// # Panics
-/// If what is read depends on how it is cut, a line is lost, or time runs back.
+/// If the events depend on how the bytes are cut, a line is lost, or time runs back.
 pub(crate) fn check_log(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (format, lines) = (&data[..end], data.get(end + 1..).unwrap_or(&[]));
@@ -22,7 +22,7 @@ pub(crate) fn check_log(data: &[u8]) {
 fn check_lines(format: &LogFormat, duration: DurationField<'_>, lines: &[u8]) {
     let Some(whole) = read_log(format, duration, lines) else { return };
     let cut = read_log(format, duration, Pieces::new(lines));
-    assert_eq!(Some(&whole), cut.as_ref(), "what is read depends on the cut");
+    assert_eq!(Some(&whole), cut.as_ref(), "the events depend on the cut");
     let (events, broken) = whole;
     assert!(events.is_sorted_by_key(|(time, ..)| *time), "time runs back");
     let ends = events.iter().filter(|(_, kind, _)| *kind == Kind::End).count();
@@ -34,7 +34,7 @@ fn check_lines(format: &LogFormat, duration: DurationField<'_>, lines: &[u8]) {
     assert_eq!(read, given, "a line is lost");
 }
 
-/// Times, kinds and keys, and how many lines are broken.
+/// Times, kinds and keys, and the number of broken lines.
 type Logged = (Vec<(u64, Kind, Vec<u8>)>, u64);
 
 fn read_log(format: &LogFormat, duration: DurationField<'_>, source: impl Read) -> Option<Logged> {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that are read as a trace. The fuzz target `trace` runs it, and so does a test.
+//! Checks for any bytes that are read as a trace. The fuzz target `trace` and a test run them.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::pieces::Pieces;
 /// If two ways of reading disagree, or a row is missing.
 pub(crate) fn check_trace(data: &[u8]) {
     let whole = read(data);
-    assert_eq!(whole, read(Pieces::new(data)), "what is read depends on the cut");
+    assert_eq!(whole, read(Pieces::new(data)), "the events depend on the cut");
     assert_eq!(whole, read_batches(data), "a batch is not its events");
     let rows = whole.0.iter().filter(|byte| **byte == b'\n').count();
     assert!(rows > whole.1, "{} events, {rows} lines", whole.1);

@@ -7,7 +7,7 @@ use crate::{check_log::check_log, check_trace::check_trace};
 /// Mutations tried of each file.
 const MUTATIONS: usize = 500;
 
-/// What traces are made of.
+/// Parts of traces.
 const PARTS: [&[u8]; 20] = [
     b",",
     b"\"",
@@ -31,7 +31,7 @@ const PARTS: [&[u8]; 20] = [
     b"\xef\xbb\xbf",
 ];
 
-/// What lines of logs are made of.
+/// Parts of lines of logs.
 const LOG_PARTS: [&[u8]; 18] = [
     b" ",
     b"\"",

@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// Beside `concurrency`, a rate is asked as by takes.
+/// Beside `concurrency`, a rate is charged as by takes.
 #[test]
 fn log_of_requests_under_a_rate_is_decided_at_their_starts() {
     let requests = [(0, 501), (100, 901), (200, 301), (600, 701), (1100, 1101)];

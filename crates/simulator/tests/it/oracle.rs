@@ -29,7 +29,7 @@ fn row() -> impl Strategy<Value = Row> {
 
 proptest! {
     #[test]
-    fn any_table_that_the_csv_crate_writes_is_read_back(
+    fn trace_any_table_of_the_csv_crate_reads_back(
         rows in proptest::collection::vec(row(), 0..40),
         crlf: bool,
         always_quoted: bool,
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn everyday_lines_among_others_are_read_as_the_csv_crate_does(
+    fn simple_lines_among_others_read_as_csv_crate(
         rows in proptest::collection::vec(row(), 0..60),
         plain in proptest::collection::vec("[a-z0-9:/.-]{0,40}", 60),
         chunk in 1..3000_usize,
@@ -73,7 +73,7 @@ proptest! {
         writer.write_record(["t_us", "key", "cost"]).unwrap();
         let (mut time, mut expected) = (1_700_000_000_000_000, Vec::new());
         for (row, plain) in rows.iter().zip(&plain) {
-            // One key in three, and some costs, are not everyday ones.
+            // One key in three, and some costs, are not in the simple form.
             let key = if row.step % 3 == 0 { &row.key } else { plain.as_bytes() };
             let cost = if row.cost > 9 { row.cost / (1 << 25) } else { row.cost };
             time += row.step % 1_000_000;

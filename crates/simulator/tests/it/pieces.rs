@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-/// A source that returns one byte at a time if it is short, else as many as its own bytes say: the fuzzer
-/// chooses where it is cut.
+/// A source that returns one byte at a time if it is short, else as many as its own bytes select: the fuzzer chooses
+/// the cuts.
 pub(crate) struct Pieces<'a> {
     data: &'a [u8],
     at: usize,

@@ -8,7 +8,7 @@ use sluicegate_simulator::{Report, Simulation, TraceReader};
 const SPANS: [u64; 5] = [1, 2, 3, 10, 60];
 
 #[test]
-fn every_scenario_comes_out_as_expected() {
+fn scenario_produces_the_expected_rows() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let expected = File::open(folder.join("expected.json")).unwrap();
     let scenarios: BTreeMap<String, Value> = serde_json::from_reader(expected).unwrap();

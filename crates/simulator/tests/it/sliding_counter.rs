@@ -1,7 +1,7 @@
-//! How far the sliding counter is from an exact sliding log: RELIABILITY 5.
+//! The error of the sliding counter compared with an exact sliding log: RELIABILITY 5.
 //!
-//! Both count all requests, also denied ones (`count=all`), so that they see the same history whatever
-//! they decide. A decision is *wrong* if the counter allows what the log denies, or the reverse.
+//! Both count all requests, also denied ones (`count=all`), so that they have the same history whatever they decide.
+//! A decision is *wrong* if the counter allows what the log denies, or the reverse.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -100,25 +100,24 @@ impl Clients {
     }
 }
 
-/// `clients` whose requests are a Poisson process of this percentage of the limit each, for so long.
+/// `clients` whose requests are a Poisson process of this percentage of the limit each, for `minutes`.
 fn poisson(clients: u32, percent: u32, minutes: u64) -> Compared {
-    // The specification knows whole requests in a period: the period is a hundred of the limit's.
+    // The specification has whole requests in a period: the period is a hundred of the limit's.
     let count = LIMIT * percent * clients;
     let spec = TrafficSpec::Poisson(Steady { count, period: 100 * MINUTE, from: 0, to: u64::MAX });
     Clients::new().compare(&[spec], clients, u64::from(percent), minutes)
 }
 
-/// Cloudflare counted 400 million requests of 270 000 sources in this way and decided 0.003 % of them
-/// wrongly ("How we built rate limiting capable of scaling to millions of domains", 2017). It does not
-/// publish how the rates were distributed, and that decides the figure: only clients near the limit
-/// are ever decided wrongly, and there 5 to 12 % of their requests are. It does say that 3 sources, of
-/// 270 000, were found on the wrong side of the threshold.
+/// Cloudflare counted 400 million requests of 270 000 sources in this way and decided 0.003 % of them wrongly ("How
+/// we built rate limiting capable of scaling to millions of domains", 2017). It does not publish the distribution of
+/// the rates, which determines the figure: only clients near the limit are ever decided wrongly, and there 5 to 12 %
+/// of their requests are. It does say that 3 sources, of 270 000, were found on the wrong side of the threshold.
 ///
-/// Ours: a limit of 100 in a minute, 10 000 clients, all Poisson processes: 9 966 far below the limit
-/// (at 1, 5, 10 and 25 % of it), 4 near it (one each at 75, 90, 110 and 125 %), and 30 that attack (10
-/// with 10 times, 20 with 100 times the limit). That is 36 times Cloudflare's share near the limit.
+/// This test: a limit of 100 in a minute, 10 000 clients, all Poisson processes: 9 966 far below the limit (at 1, 5,
+/// 10 and 25 % of it), 4 near it (one each at 75, 90, 110 and 125 %), and 30 that attack (10 with 10 times, 20 with
+/// 100 times the limit). That is 36 times Cloudflare's share near the limit.
 #[test]
-fn on_poisson_traffic_hardly_any_decision_is_wrong() {
+fn sliding_counter_poisson_traffic_hardly_any_decision_is_wrong() {
     const CLASSES: [(u32, u32); 10] = [
         (1, 4_000),
         (5, 4_000),
@@ -143,9 +142,9 @@ fn on_poisson_traffic_hardly_any_decision_is_wrong() {
     assert!(all.wrong() > 0, "some are near the limit");
 }
 
-/// Bursts of half the limit and more: what matters is where they lie in the windows of the counter.
+/// Bursts of half the limit and more: the result depends on their position in the windows of the counter.
 #[test]
-fn bursts_are_decided_wrongly_more_often_but_never_let_twice_the_limit_through() {
+fn sliding_counter_bursts_never_pass_twice_the_limit() {
     let bursts = size("SLUICEGATE_COUNTER_MINUTES", 10) * 100;
     for count in [30, 60, 110] {
         // One a minute, anywhere in it.
@@ -165,8 +164,8 @@ fn bursts_are_decided_wrongly_more_often_but_never_let_twice_the_limit_through()
     }
 }
 
-/// Who knows the windows spends the limit just before an edge, and then all that comes free: 2N at the
-/// worst, as `SEMANTICS.md` says, less the one that is not yet free.
+/// A client that knows the windows spends the limit just before an edge, and then all units as they become free: 2N
+/// at the worst, as `SEMANTICS.md` says, less the one that is not yet free.
 #[test]
 fn sliding_counter_adversary_gets_less_than_twice_the_limit() {
     let edge = START + MINUTE - 1;

@@ -1,4 +1,4 @@
-//! The gateway: holds requests, tokens and streams in one call, and settles each when it is known.
+//! The gateway: holds requests, tokens and streams in one call, and settles each when its usage is known.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use super::{
 /// Lifetime of a hold that is not renewed. Renewals come three times in it, so after a kill at least two thirds of it
 /// are left: more than the network needs to close the connection to the provider.
 const TTL: Duration = Duration::from_secs(3);
-/// A gateway that waits for room asks again after this time.
+/// A gateway that waits for free units tries again after this time.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One of the processes that share the limits of the provider.
@@ -40,7 +40,7 @@ pub(crate) struct Gateway {
     random: Random,
 }
 
-/// What one request holds.
+/// The permits of one request.
 struct Permits {
     request: Permit,
     tokens: Permit,
@@ -134,7 +134,7 @@ impl Gateway {
     ) {
         let Permits { request: request_permit, tokens, stream } = permits;
         let Ok(response) = network::send(self.provider.connect(), request).await else {
-            // What was used is unknown: dropped permits charge what was held, once the stream has ended.
+            // The usage is unknown: dropped permits charge the units held, once the stream has ended.
             sleep(MAX_DELAY).await;
             return;
         };
@@ -154,8 +154,8 @@ impl Gateway {
         if let Some(answer_tokens) = forward(response.into_body(), &sender).await {
             let _ = tokens.settle(prompt_tokens + answer_tokens).await;
         } else {
-            // The client has disconnected, and so has the gateway. Until the provider knows, the stream is open, and
-            // makes tokens. The permits are dropped then: the tokens are charged as held.
+            // The client has disconnected, and so has the gateway. Until the provider notices, the stream is open,
+            // and makes tokens. The permits are dropped then: the tokens are charged as held.
             sleep(MAX_DELAY).await;
             drop(tokens);
         }

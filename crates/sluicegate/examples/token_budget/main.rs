@@ -46,7 +46,7 @@ async fn main() -> Result<(), sluicegate::Error> {
     Ok(())
 }
 
-/// What the provider allows.
+/// The limits of the provider.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Requests a minute.
@@ -145,7 +145,7 @@ impl Crowd {
     }
 }
 
-/// What happened, counted by the provider and the clients.
+/// The results, counted by the provider and the clients.
 pub(crate) struct Account {
     pub(crate) time: Duration,
     pub(crate) requests_sent: u32,
@@ -159,7 +159,7 @@ pub(crate) struct Account {
     pub(crate) max_streams: u32,
 }
 
-/// How much of a limit a minute was used.
+/// The used part of a limit per minute.
 pub(crate) struct Usage {
     pub(crate) limit: u32,
     pub(crate) peak: u32,

@@ -1,4 +1,4 @@
-//! HTTP over connections in memory that delay what they carry.
+//! HTTP over connections in memory that delay their bytes.
 
 use std::{
     convert::Infallible,

@@ -8,8 +8,8 @@ use std::sync::{
 use sluicegate::{AsStore, Clock, Limiter, Timestamp};
 use tokio::time::Instant;
 
-/// The connection of a process to the store that all processes share. When the process is killed, its last words go
-/// nowhere: Rust drops what a task owned, and an operating system does not.
+/// The connection of a process to the store that all processes share. After the process is killed, its requests are
+/// discarded: Rust drops the values that a task owned, and an operating system does not.
 #[derive(Debug)]
 pub(crate) struct Process {
     killed: AtomicBool,

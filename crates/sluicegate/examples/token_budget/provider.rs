@@ -27,7 +27,7 @@ pub(crate) struct Provider {
     random: Random,
 }
 
-/// What the provider counts.
+/// The counters of the provider.
 pub(crate) struct Records {
     pub(crate) requests: Window,
     pub(crate) tokens: Window,
@@ -57,7 +57,7 @@ impl Provider {
         client
     }
 
-    /// What was counted until now.
+    /// Reads the counters.
     pub(crate) fn records<R>(&self, read: impl FnOnce(&Records) -> R) -> R {
         let mut records = self.records.lock();
         records.requests.advance(Instant::now());

@@ -323,7 +323,7 @@ async fn hold_until_ready_passes_after_a_settle_or_is_denied_in_time() {
     let (next, settled) = tokio::join!(next, settle);
     let late = start.elapsed().checked_sub(settled).unwrap();
     assert!(late <= Duration::from_millis(250), "{late:?}");
-    let permit = next.unwrap().permit().expect("there is room");
+    let permit = next.unwrap().permit().expect("the hold fits");
     let (start, wait) = (tokio::time::Instant::now(), Duration::from_secs(5));
     assert!(!limiter.hold_until_ready("k", &concurrency, 1, None, wait).await.unwrap().allowed());
     assert_eq!(start.elapsed(), wait);
@@ -352,7 +352,7 @@ async fn hold_until_ready_under_count_all_records_one_denial() {
     assert_eq!(limiter.peek("k", &log, 0).remaining, 1, "one denial of 2 units was recorded");
 }
 
-/// Whatever the poll at which it is dropped, nothing stays held.
+/// A future that is dropped at any poll holds nothing afterwards.
 #[tokio::test(start_paused = true)]
 async fn hold_until_ready_cancelled_at_every_await_holds_nothing() {
     let concurrency = policy("concurrency:10/30s");
@@ -393,7 +393,7 @@ fn blocking_hold_until_ready_of_many_threads_never_exceeds_the_limit() {
                 for _ in 0..20 {
                     let wait = Duration::from_secs(60);
                     let held = limiter.blocking_hold_until_ready("k", &concurrency, 1, None, wait);
-                    let permit = held.unwrap().permit().expect("there is room in time");
+                    let permit = held.unwrap().permit().expect("the hold fits in time");
                     let others = in_flight.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     assert!(others < 2, "{others}");
                     in_flight.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What the public types can do, checked by the compiler; and errors that convert.
+//! Traits of the public types, checked by the compiler; and errors that convert.
 
 use std::fmt::Debug;
 

@@ -27,7 +27,7 @@ fn jitter_delay_is_below_its_maximum_and_repeats_with_its_seed() {
     assert_eq!(Jitter::NONE.delay(), Duration::ZERO);
 }
 
-/// With a clock that stands still and one unit taken, the second request waits a second of virtual time.
+/// With a clock that does not advance and one unit taken, the second request waits a second of virtual time.
 async fn second_waits(policy: &PreparedPolicy, wait: WaitOptions) -> Duration {
     let limiter = LocalLimiter::with_clock(ManualClock::default());
     assert!(limiter.until_ready("k", policy, 1, wait).await.allowed());
@@ -63,7 +63,7 @@ async fn until_ready_window_is_tried_again_until_the_timeout() {
     assert!(limiter.take("k", &window, 1).allowed());
     let timeout = Duration::from_millis(2500);
     let start = Instant::now();
-    // The clock of the limiter stands still: no try succeeds.
+    // The clock of the limiter does not advance: no try succeeds.
     assert!(!limiter.until_ready("k", &window, 1, timeout).await.allowed());
     assert!(start.elapsed() >= Duration::from_secs(2) && start.elapsed() <= timeout);
     let waiting = tokio::spawn({

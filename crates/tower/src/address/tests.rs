@@ -48,7 +48,7 @@ fn prefixes_set_the_size_of_networks() {
     }
 }
 
-/// The address by `X-Forwarded-For`, behind so many proxies.
+/// The address by `X-Forwarded-For`, behind `proxies` proxies.
 fn behind(proxies: usize, values: &[&str]) -> String {
     let headers: Vec<_> = values.iter().map(|value| ("x-forwarded-for", *value)).collect();
     found(ClientAddress::x_forwarded_for(proxies), Some("10.0.0.1:1"), &headers).unwrap()
@@ -67,7 +67,7 @@ fn forwarded_entry_beyond_trusted_proxies_is_ignored() {
         (3, &["192.0.2.7"], "192.0.2.7"),
         (1, &[], "10.0.0.1"),
         (1, &[""], "10.0.0.1"),
-        // What is no address: the farthest before it.
+        // An entry that is not an address: the farthest before it.
         (1, &["8.8.8.8, unknown"], "10.0.0.1"),
         (2, &["unknown, 10.0.0.2"], "10.0.0.2"),
         (2, &["8.8.8.8, unknown, 10.0.0.2"], "10.0.0.2"),

@@ -27,7 +27,7 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// use tower::{Layer, ServiceExt, service_fn};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
-/// // At most 20 000 tokens in flight, and 100 000 a minute. A request holds 4000, and says how many it used.
+/// // At most 20 000 tokens in flight, and 100 000 a minute. A request holds 4000, and reports its usage.
 /// let policy = NamedPolicy::new("tokens", "concurrency:20000/30s,token-bucket:100000/1m".parse()?);
 /// let layer = RateLimitLayer::new(LocalLimiter::new(), policy)
 ///     .by(KeyPart::header(HeaderName::from_static("x-team")))

@@ -74,7 +74,7 @@ fn push_short_equals_push() {
 #[test]
 fn write_key_is_independent_of_previous_key() {
     let named = |name: &str| crate::NamedPolicy::new(name, "gcra:1/1s".parse().expect("a policy"));
-    // The third is longer than what is kept in place, and the last another by the same name.
+    // The third is longer than the inline buffer, and the last is another policy of the same name.
     let policies = ["a", "b", &"c".repeat(INLINE_BYTES), "a"].map(named);
     let proxied = ClientAddress::x_forwarded_for(1);
     let user = KeyPart::header(HeaderName::from_static("x-user"));

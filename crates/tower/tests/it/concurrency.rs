@@ -9,7 +9,7 @@ use sluicegate_tower::{NamedPolicy, RateLimitLayer, Rules};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    layer::{Counted, policy},
+    layer::{CountingService, policy},
     server::limiter,
 };
 
@@ -19,7 +19,7 @@ async fn admits_exactly<S: Store + 'static>(
     tasks: u32,
     each: u32,
 ) {
-    let counted = Counted::default();
+    let counted = CountingService::default();
     let service = RateLimitLayer::new(store, rules).layer(counted.clone());
     let ask = |_| {
         let service = service.clone();
@@ -65,11 +65,12 @@ async fn layer_prepared_policy_uses_on_error_without_redis() {
     {
         let named = NamedPolicy::prepared("default", prepared.on_error(on_error));
         let layer = RateLimitLayer::new(limiter.clone(), named);
-        let answer = layer.layer(Counted::default()).oneshot(Request::new(())).await.unwrap();
+        let answer =
+            layer.layer(CountingService::default()).oneshot(Request::new(())).await.unwrap();
         assert_eq!(answer.status(), expected, "{on_error:?}");
     }
     // A policy without settings has no fallback.
     let layer = RateLimitLayer::new(limiter, prepared.policy().clone());
-    let answer = layer.layer(Counted::default()).oneshot(Request::new(())).await.unwrap();
+    let answer = layer.layer(CountingService::default()).oneshot(Request::new(())).await.unwrap();
     assert_eq!(answer.status(), 503);
 }

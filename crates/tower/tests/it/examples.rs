@@ -1,4 +1,4 @@
-//! The examples, asked by real clients.
+//! The examples, with real clients.
 
 #![allow(dead_code, reason = "their `main` is not called")]
 #![allow(unreachable_pub, reason = "they are programs of their own")]
@@ -26,7 +26,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::server::limiter;
 
-/// What the server answers to a request without a body.
+/// The response of the server to a request without a body.
 async fn exchange(address: SocketAddr, line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -78,14 +78,14 @@ async fn example_tonic_returns_resource_exhausted() {
     };
     for remaining in [1, 0] {
         let reply = check("seven").await.unwrap();
-        let told = reply.metadata().get("ratelimit").unwrap().to_str().unwrap();
-        assert!(told.starts_with(&format!("\"calls\";r={remaining};")), "{told}");
+        let actual = reply.metadata().get("ratelimit").unwrap().to_str().unwrap();
+        assert!(actual.starts_with(&format!("\"calls\";r={remaining};")), "{actual}");
     }
     let status = check("seven").await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "Too many requests"));
-    let told = |name: &str| status.metadata().get(name).unwrap().to_str().unwrap().to_owned();
-    assert!((1_700_000..=1_800_000).contains(&told("grpc-retry-pushback-ms").parse().unwrap()));
-    assert!((1700..=1800).contains(&told("retry-after").parse().unwrap()));
+    let actual = |name: &str| status.metadata().get(name).unwrap().to_str().unwrap().to_owned();
+    assert!((1_700_000..=1_800_000).contains(&actual("grpc-retry-pushback-ms").parse().unwrap()));
+    assert!((1700..=1800).contains(&actual("retry-after").parse().unwrap()));
     assert!(check("eight").await.is_ok());
     server.abort();
 }

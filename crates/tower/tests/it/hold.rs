@@ -1,4 +1,4 @@
-//! Requests in flight: how long their units are held, and for how many they are settled.
+//! Requests in flight: how long their units are held, and the units of their settle.
 
 use std::{
     pin::Pin,
@@ -69,7 +69,7 @@ impl Body for TestBody {
     }
 }
 
-/// What the service does with a request.
+/// The behaviour of the service.
 #[derive(Debug)]
 enum Action {
     Respond(Response<TestBody>),
@@ -216,7 +216,7 @@ async fn hold_text_body_ends_with_its_last_frame() {
 async fn hold_dropped_failed_or_cancelled_is_settled() {
     for at_once in [true, false] {
         let setup = Setup::new(at_once, "concurrency:1/1h", RateLimitLayer::hold);
-        // The client has gone: before the response, and halfway through the body.
+        // The client has disconnected: before the response, and halfway through the body.
         let request = setup.start().await;
         assert_eq!(setup.remaining().await, 0);
         request.abort();
@@ -290,7 +290,7 @@ async fn hold_long_stream_is_renewed_until_it_is_dropped() {
         frames.send(data("a")).unwrap();
         let mut body = response.into_body();
         assert!(body.frame().await.unwrap().is_ok());
-        // Nobody reads the body, as with a client that is slow; and the service takes long.
+        // The body is not read, as with a slow client, and the service takes long.
         let request = setup.start().await;
         for _ in 0..20 {
             pass(Duration::from_secs(1)).await;

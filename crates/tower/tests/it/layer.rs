@@ -1,4 +1,4 @@
-//! Who passes, under which key, at which cost; and what is said of it.
+//! Which requests pass, under which key, at which cost; and the headers of the response.
 
 use std::{
     convert::Infallible,
@@ -18,17 +18,17 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::store::Virtual;
 
-/// A service that counts what reaches it.
+/// A service that counts its requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted(Arc<AtomicU32>);
+pub(crate) struct CountingService(Arc<AtomicU32>);
 
-impl Counted {
+impl CountingService {
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Relaxed)
     }
 }
 
-impl Service<Request<()>> for Counted {
+impl Service<Request<()>> for CountingService {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
@@ -50,24 +50,24 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// What counts, behind a layer.
-type Limited = RateLimit<Counted, Arc<Virtual>>;
+/// The counting service behind a layer.
+type Limited = RateLimit<CountingService, Arc<Virtual>>;
 
 /// Both kinds of store, behind a layer that `set` sets.
 fn layers(
     rules: impl Into<Rules>,
     set: impl Fn(RateLimitLayer<Arc<Virtual>>) -> RateLimitLayer<Arc<Virtual>>,
-) -> [(Arc<Virtual>, Counted, Limited); 2] {
+) -> [(Arc<Virtual>, CountingService, Limited); 2] {
     let rules = rules.into();
     [true, false].map(|at_once| {
-        let (store, counted) = (Arc::new(Virtual::new(at_once)), Counted::default());
+        let (store, counted) = (Arc::new(Virtual::new(at_once)), CountingService::default());
         let layer = set(RateLimitLayer::new(Arc::clone(&store), rules.clone()));
         let service = layer.layer(counted.clone());
         (store, counted, service)
     })
 }
 
-/// What is answered to a request.
+/// The response to a request.
 async fn answer(service: &Limited, request: Request<()>) -> Response<String> {
     service.clone().oneshot(request).await.unwrap()
 }
@@ -173,7 +173,7 @@ async fn layer_functions_choose_policy_and_cost() {
         assert_eq!(status(&service, paid("/7654321")).await, 200);
         assert_eq!(status(&service, paid("/21")).await, 429);
         assert_eq!(status(&service, paid("/1")).await, 200);
-        // More than is ever admitted: there is no time to tell.
+        // More than is ever admitted: the response has no `Retry-After`.
         let never = answer(&service, paid("/very/very/long")).await;
         assert_eq!(never.status(), 429);
         assert!(!never.headers().contains_key("retry-after"), "{never:?}");
@@ -234,7 +234,7 @@ async fn layer_within_layer_adds_its_headers() {
             let policy = NamedPolicy::new(name, policy(text));
             RateLimitLayer::new(Arc::clone(&store), policy).headers(headers)
         };
-        let inner = layer("user", "gcra:5/1h").layer(Counted::default());
+        let inner = layer("user", "gcra:5/1h").layer(CountingService::default());
         let service = layer("all", "gcra:9/1h").layer(inner);
         let response = service.oneshot(Request::new(())).await.unwrap();
         let all = |name| response.headers().get_all(name).iter().collect::<Vec<_>>();
@@ -251,13 +251,13 @@ async fn layer_within_layer_adds_its_headers() {
 #[tokio::test]
 async fn layer_shadow_observes_and_passes() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&seen);
+    let actual = Arc::clone(&seen);
     let shadow = move |layer: RateLimitLayer<Arc<Virtual>>| {
-        let told = Arc::clone(&told);
+        let actual = Arc::clone(&actual);
         layer
             .shadow(true)
             .wait_up_to(std::time::Duration::from_secs(1))
-            .observe(move |event| told.lock().unwrap().push(event.to_string()))
+            .observe(move |event| actual.lock().unwrap().push(event.to_string()))
     };
     for (store, counted, service) in layers(policy("leaky-queue:1/1h:capacity=2"), shadow) {
         for _ in 0..3 {
@@ -268,7 +268,7 @@ async fn layer_shadow_observes_and_passes() {
         store.set_away(true);
         assert_eq!(status(&service, Request::new(())).await, 200);
         assert_eq!(counted.count(), 4);
-        let expected = ["allowed", "allowed", "denied", "nobody answers"];
+        let expected = ["allowed", "allowed", "denied", "no reply"];
         let expected = expected.map(|it| format!("default: {it} (shadow)"));
         assert_eq!(*seen.lock().unwrap(), expected);
         seen.lock().unwrap().clear();

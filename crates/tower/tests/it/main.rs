@@ -1,4 +1,4 @@
-//! The layer before services, with time that is told, over a real Redis, and in the examples.
+//! The layer before services, with a manual clock, over a real Redis, and in the examples.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 

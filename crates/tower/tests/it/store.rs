@@ -25,13 +25,13 @@ pub(crate) struct Virtual {
     away: AtomicBool,
 }
 
-/// The store is away.
+/// The store is unavailable.
 #[derive(Debug)]
 pub(crate) struct Away;
 
 impl fmt::Display for Away {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("nobody answers")
+        formatter.write_str("no reply")
     }
 }
 

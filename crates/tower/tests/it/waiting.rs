@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, in time that is told.
+//! Requests that wait until they are allowed, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer};
 
 use crate::{
-    layer::{Counted, policy},
+    layer::{CountingService, policy},
     store::Virtual,
 };
 
@@ -23,14 +23,14 @@ fn service(
     at_once: bool,
     text: &str,
     seconds: u64,
-) -> (Arc<Virtual>, RateLimit<Counted, Arc<Virtual>>) {
+) -> (Arc<Virtual>, RateLimit<CountingService, Arc<Virtual>>) {
     let store = Arc::new(Virtual::new(at_once));
     let layer = RateLimitLayer::new(Arc::clone(&store), policy(text));
-    let service = layer.wait_up_to(Duration::from_secs(seconds)).layer(Counted::default());
+    let service = layer.wait_up_to(Duration::from_secs(seconds)).layer(CountingService::default());
     (store, service)
 }
 
-/// Asks in a task, and tells when it was answered, in milliseconds, and what.
+/// Sends a request in a task; returns when it was answered, in milliseconds, and the status.
 fn ask<S>(service: &S) -> JoinHandle<(u128, u16)>
 where
     S: Service<Request<()>, Response = Response<String>> + Clone + Send + 'static,
@@ -88,7 +88,7 @@ async fn wait_window_is_tried_again() {
             }
         }
         passed.sort_unstable();
-        // One a window. Who asks first in the last one is luck.
+        // One per window. Which request comes first in the last one depends on chance.
         assert!(passed.starts_with(&[0, 1, 2]) && passed.len() <= 4, "{passed:?}");
     }
 }
@@ -118,7 +118,7 @@ async fn wait_queue_policy_delays_without_wait_up_to() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
         let layer = RateLimitLayer::new(store, policy("leaky-queue:1/1s:capacity=3"));
-        let service = layer.layer(Counted::default());
+        let service = layer.layer(CountingService::default());
         let mut asked = Vec::new();
         for _ in 0..4 {
             asked.push(ask(&service));
@@ -146,7 +146,7 @@ async fn wait_cancelled_request_releases_reservation() {
         waiting[1].abort();
         settle().await;
         assert_eq!(backlog(), 180);
-        // Who passes keeps what it has.
+        // A request that passes keeps its units.
         let [first, _, third] = <[_; 3]>::try_from(waiting).unwrap();
         assert_eq!(first.await.unwrap().1, 200);
         assert_eq!(third.await.unwrap().1, 200);
@@ -158,8 +158,8 @@ async fn wait_cancelled_request_releases_reservation() {
 async fn wait_request_holds_no_capacity_of_the_service() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
-        // One place in the service, for all.
-        let inner = ConcurrencyLimitLayer::new(1).layer(Counted::default());
+        // One concurrent request in the service, for all.
+        let inner = ConcurrencyLimitLayer::new(1).layer(CountingService::default());
         let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m:burst=1"))
             .by(KeyPart::own(|head| head.header("x-user").map(str::to_owned)))
             .wait_up_to(Duration::from_secs(600));

@@ -1,4 +1,4 @@
-"""What the middleware of all web frameworks shares: keys, and responses."""
+"""The common part of the middleware of all web frameworks: keys, and responses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Rejection:
     def __init__(self, name: str, denied: Decision | None) -> None:
         self.headers: Headers = [("Content-Type", "application/problem+json"), ("Cache-Control", "no-store")]
         fields = [] if denied is None else denied.headers(name)
-        # A denial without the store says nothing about the usage.
+        # A denial without the store contains no usage.
         if denied is None or denied.source == "fallback":
             self.status, self.body = 503, _native.unavailable_problem()
             fields = [field for field in fields if field[0] == "Retry-After"]

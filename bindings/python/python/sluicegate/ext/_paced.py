@@ -1,4 +1,4 @@
-"""Requests at the pace of a policy, and not during the pauses that a third party asks for.
+"""Requests at the pace of a policy, and not during the pauses that a third party requests.
 
 What happens is written once, as generators of steps: `run` and `run_async` take the steps on a limiter.
 """
@@ -13,7 +13,7 @@ from typing import Any, Union
 
 from .. import Decision, Denied, Limiter, Policy, StoreError, aio
 from .._limiter import Key
-from ._pause import asked, key_of_pause, missing, policy_of, retries
+from ._pause import key_of_pause, missing, policy_of, requested_pause, retries
 
 # The name of a method of a limiter with its arguments; or of the time to sleep.
 Step = tuple[str, tuple[Any, ...]]
@@ -62,9 +62,9 @@ class Pace:
                 raise Denied(paused)
             yield "sleep", (pause,)
 
-    def heeds(self, key: Key, status: int, headers: Mapping[str, str]) -> Steps:
-        """Makes the pause that a response asks for."""
-        pause = min(asked(status, headers), self.max_pause)
+    def start_pause(self, key: Key, status: int, headers: Mapping[str, str]) -> Steps:
+        """Starts the pause that a response requests."""
+        pause = min(requested_pause(status, headers), self.max_pause)
         if not pause:
             return
         try:
@@ -73,11 +73,11 @@ class Pace:
             if lacks > 0:
                 yield "take", (key_of_pause(key), policy_of(millis, self._policy.on_error), lacks)
         except StoreError:
-            # The response is there, and the next request asks the store again.
+            # The response has arrived; the next request queries the store again.
             return
 
     def again(self, method: str, status: int, sent: int) -> bool:
-        """Whether to send a request again that has been sent so many times."""
+        """Whether to send a request again after `sent` times."""
         return sent <= self.retries and retries(method, status)
 
     def run(self, limiter: Limiter, steps: Steps) -> None:

@@ -1,4 +1,4 @@
-"""Pauses that a third party asks for, shared by all processes; and how long it asks for.
+"""Pauses that a third party requests, shared by all processes; and their length.
 
 A pause is the usage of the key `pause:KEY` under `gcra:1000/1s`: a unit is a millisecond. Of several that see the same response, one
 makes the pause: it takes what is missing, and fits only once.
@@ -26,7 +26,7 @@ def key_of_pause(key: Key) -> bytes:
 
 
 def policy_of(millis: int, on_error: str | None) -> Policy:
-    """The policy under which a pause of up to so many milliseconds fits."""
+    """The policy under which a pause of up to this many milliseconds fits."""
     return Policy(f"gcra:1000/1s:burst={max(millis, 1)}", on_error=on_error)
 
 
@@ -36,8 +36,8 @@ def missing(pause: float, open_for: timedelta) -> tuple[int, int]:
     return millis, millis - round(open_for.total_seconds() * 1000)
 
 
-def asked(status: int, headers: Mapping[str, str]) -> float:
-    """How many seconds to pause after a response: by `Retry-After`, `RateLimit` or `X-RateLimit-*`; 0 if it does not say."""
+def requested_pause(status: int, headers: Mapping[str, str]) -> float:
+    """How many seconds to pause after a response: by `Retry-After`, `RateLimit` or `X-RateLimit-*`; 0 without them."""
     if status in RETRIED:
         after = _retry_after(headers.get("retry-after", ""))
         if after is not None:

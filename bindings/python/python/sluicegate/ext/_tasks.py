@@ -11,7 +11,7 @@ from .. import Decision, Denied, Limiter, OperationError, Policy, StoreError, ai
 from .._limiter import Key
 from .._policy import Span
 
-# How long a task is put off while the store makes no decision, in seconds.
+# Delay of a task while the store makes no decision, in seconds.
 _UNDECIDED = 1.0
 
 KeyOf = Union[Key, Callable[..., Key]]
@@ -20,7 +20,7 @@ CostOf = Union[int, Callable[..., int]]
 
 @dataclass(frozen=True)
 class Start:
-    """When a task may run: after `delay` seconds, with units that are reserved for it, or else to ask again then."""
+    """When a task may run: after `delay` seconds, with units that are reserved for it, or else to try again then."""
 
     delay: float
     reserved: bool

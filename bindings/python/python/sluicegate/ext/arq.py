@@ -29,7 +29,8 @@ from ._tasks import CostOf, KeyOf, TaskLimit
 __all__ = ["limited"]
 
 _Job = Callable[..., Awaitable[Any]]
-# Before the id of a job with reserved units, in the Redis of arq; and how long that is kept after its time, in milliseconds.
+# Prefix of the id of a job with reserved units, in the Redis of arq; and how long that is kept after its time, in
+# milliseconds.
 _RESERVED, _KEPT = "sluicegate:reserved:", 86_400_000
 
 
@@ -37,7 +38,7 @@ def limited(
     limiter: aio.Limiter, policy: Policy | str, *, key: KeyOf | None = None, cost: CostOf = 1, max_wait: Span = 3600
 ) -> Callable[[_Job], _Job]:
     """Limits a job. `key` is a text or bytes, or a function of the job's arguments; otherwise it is the name of the function. A job
-    that would have to wait longer than `max_wait` asks again later."""
+    that would have to wait longer than `max_wait` tries again later."""
 
     of_kind(limiter, aio.Limiter)
 

@@ -41,7 +41,7 @@ def limited(
     base: type[celery.Task] = celery.Task,
 ) -> type[celery.Task]:
     """The base class of a limited task. `key` is a text or bytes, or a function of the task's arguments; otherwise it is the name of
-    the task. A task that would have to wait longer than `max_wait` asks again later. One that can never pass fails with `Denied`.
+    the task. A task that would have to wait longer than `max_wait` tries again later. One that can never pass fails with `Denied`.
     """
     of_kind(limiter, Limiter)
     limit = TaskLimit(policy, key, cost, max_wait)

@@ -40,7 +40,7 @@ __all__ = ["ClientAddress", "RateLimitMiddleware", "ratelimit"]
 
 
 class _Settings:
-    """What the setting `SLUICEGATE` says."""
+    """The values of the setting `SLUICEGATE`."""
 
     def __init__(self, given: object) -> None:
         if not isinstance(given, dict):
@@ -161,7 +161,7 @@ async def _rejected(rejection: Rejection) -> HttpResponseBase:
 
 
 def _with_headers(response: HttpResponseBase, fields: Headers) -> HttpResponseBase:
-    # Those of a limit within, which are there, say more about this request.
+    # Headers of an inner limit, if there are any, are more specific to this request.
     if "RateLimit" not in response.headers:
         for name, value in fields:
             response.headers[name] = value

@@ -32,11 +32,11 @@ _RESERVED = "sluicegate_reserved"
 
 
 class LimitError(MiddlewareError):
-    """The limit of an actor is invalid, or a message fails because of it; its cause says why."""
+    """The limit of an actor is invalid, or a message fails because of it; its cause has the reason."""
 
 
 class RateLimit(Middleware):
-    """The middleware. It stands before those that measure messages or limit their age."""
+    """The middleware. It runs before those that measure messages or limit their age."""
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = of_kind(limiter, Limiter)

@@ -64,10 +64,10 @@ class PacedTransport(httpx.BaseTransport):
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
             response, sent = self._transport.handle_request(request), sent + 1
-            pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            pace.run(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             response.read()
 
     def close(self) -> None:
@@ -106,10 +106,10 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
             except StoreError as error:
                 raise httpx.ConnectError(str(error), request=request) from error
             response, sent = await self._transport.handle_async_request(request), sent + 1
-            await pace.run_async(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            await pace.run_async(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method, response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             await response.aread()
 
     async def aclose(self) -> None:

@@ -35,7 +35,7 @@ _Reply = TypeVar("_Reply")
 _MOST = 4_294_967_295
 _STORES = ("redis", "rediss", "valkey", "valkeys", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "unix")
 _SCHEMES = ["sluicegate", *(f"sluicegate+{store}" for store in _STORES)]
-# `limits` asks for the key of one strategy, or of all.
+# `limits` looks up the key of one strategy, or of all.
 _FIXED, _MOVING, _COUNTER, _LARGE = "f:", "m:", "c:", "l:"
 _PREFIXES = (_FIXED, _MOVING, _COUNTER, _LARGE)
 # Units of a hit in a sliding counter: a limit with almost one hit more admits what the count, rounded down, admits.
@@ -64,7 +64,7 @@ def _log(limit: int, expiry: float) -> str:
 
 
 def _counter(limit: int, expiry: float) -> tuple[str, str, int]:
-    """The prefix of the key, the policy and the units of a hit. The count is rounded down where there is room for it."""
+    """The prefix of the key, the policy and the units of a hit. The count is rounded down where the limit has a margin."""
     if limit > _MOST // _UNITS - 1:
         return _LARGE, f"sliding-counter:{limit}/{_micros(expiry)}us", 1
     return _COUNTER, f"sliding-counter:{limit * _UNITS + _UNITS - 1}/{_micros(expiry)}us", _UNITS
@@ -182,7 +182,7 @@ class AsyncSluicegateStorage(
         self._use(self._connect())
 
     def _use(self, limiter: Limiter) -> None:
-        # Both share the state: what asks several times runs on a thread.
+        # Both share the state: an operation of several requests runs on a thread.
         self._blocking = limiter
         self.limiter = aio.Limiter(limiter._native)
 

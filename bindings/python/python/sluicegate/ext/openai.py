@@ -56,12 +56,12 @@ class Budget(Generic[_AnyLimiter]):
         self._key, self._timeout, self._ttl = key, timeout, ttl
 
     def hold(self, tokens: int) -> Any:
-        """Holds one request and so many tokens: a hold of `limiter.hold_all`."""
+        """Holds one request and its tokens: a hold of `limiter.hold_all`."""
         keys = [(f"{self._key}:requests", self._requests, 1), (f"{self._key}:tokens", self._tokens, tokens)]
         return self.limiter.hold_all(keys, ttl=self._ttl, timeout=self._timeout)
 
     def call(self, tokens: int) -> Any:
-        """A call that uses up to so many tokens: a `Call` for a `with` statement; with a limiter for asyncio, an `AsyncCall` for
+        """A call that uses up to `tokens` tokens: a `Call` for a `with` statement; with a limiter for asyncio, an `AsyncCall` for
         `async with`.
 
         >>> budget = Budget(Limiter.in_memory(), requests="gcra:500/1m", tokens="token-bucket:200000/1m")
@@ -132,7 +132,7 @@ class AsyncCall(_Tokens):
 
 def estimate(request: dict[str, Any], answer: int) -> int:
     """The tokens that a request may use: a quarter of the bytes of its input, rounded up, and the most that its answers may have,
-    which is `answer` for each if the request does not say."""
+    which is `answer` for each if the request has no limit."""
     given = {name: request[name] for name in _INPUTS if request.get(name) is not None}
     read = -(-len(json.dumps(given, default=str, ensure_ascii=False).encode()) // 4)
     most = next((request[name] for name in _MOST if isinstance(request.get(name), int)), answer)
@@ -194,7 +194,7 @@ def _asynchronous(create: Callable[..., Any], budget: Budget[Any], answer: int) 
 
 
 class _Stream:
-    """A stream that settles its call when it ends, or is closed. Without a usage in it, it has used what was held."""
+    """A stream that settles its call when it ends, or is closed. Without a usage in it, the units held are charged."""
 
     def __init__(self, stream: Any, call: Call) -> None:
         self._stream, self._call = stream, call

@@ -17,7 +17,7 @@ from .. import Limiter, ManualClock, aio
 
 @pytest.fixture
 def sluicegate_clock() -> ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock that does not advance until it is set."""
     return ManualClock()
 
 

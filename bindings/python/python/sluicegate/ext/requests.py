@@ -62,10 +62,10 @@ class PacedAdapter(requests.adapters.HTTPAdapter):
             except StoreError as error:
                 raise requests.exceptions.ConnectionError(str(error), request=request) from error
             response, sent = super().send(request, *args, **kwargs), sent + 1
-            pace.run(self._limiter, pace.heeds(key, response.status_code, response.headers))
+            pace.run(self._limiter, pace.start_pause(key, response.status_code, response.headers))
             if not (replays and pace.again(request.method or "", response.status_code, sent)):
                 return response
-            # What it says is kept, and its connection is free for others in the meantime.
+            # The body is read, so that its connection is free for others in the meantime.
             response.content
 
 

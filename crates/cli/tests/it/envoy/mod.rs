@@ -1,4 +1,4 @@
-//! A real Envoy asks `serve` about every request, and does as it is told.
+//! A real Envoy queries `serve` about every request, and applies its answers.
 
 mod concurrency;
 pub(crate) mod proxy;
@@ -12,7 +12,7 @@ use sluicegate_testing::eventually;
 use self::proxy::{Client, Envoy, Upstream, example};
 use crate::server::Server;
 
-/// A limit that both forms of rules say: so many a user, for longer than any test runs.
+/// The limit in both forms of rules: requests per user, for longer than any test runs.
 const LIMIT: usize = 100;
 const USERS: usize = 20;
 
@@ -71,7 +71,7 @@ fn serve(rules: &File) -> Server {
     Server::start(&["--rules", rules.0.to_str().unwrap()])
 }
 
-/// A machine that is busy may take long to answer; nothing here is about that.
+/// A busy machine may take long to answer, which is not the subject of these tests.
 fn patient(text: &str) -> String {
     assert!(text.contains("timeout: 0.25s\n"));
     text.replace("              timeout: 0.25s", "              timeout: 30s")
@@ -92,7 +92,7 @@ fn envoy_rules_of_both_forms_admit_their_limits() {
         let rules = File::new(form, &rules);
         let (server, upstream) = (serve(&rules), Upstream::start());
         let envoy = Envoy::start(form, &server.grpc, &upstream, patient);
-        // Each client asks for all users in turn.
+        // Each client sends requests for all users in turn.
         let clients = 4;
         let counts: Vec<[usize; 2]> = thread::scope(|scope| {
             let ask = || {
@@ -177,7 +177,7 @@ fn envoy_slow_service_is_not_waited_for() {
     assert_eq!(slow, 20);
     assert_eq!(envoy.counter("cluster.shop.ratelimit.error"), 20);
     server.signal("-CONT");
-    // Those that were given up may or may not have been counted; from here on, decisions come again.
+    // Abandoned requests may or may not have been counted; from here on, decisions come again.
     eventually("the limit is reached", || match client.get("/", &free("ada")).code {
         429 => Ok(()),
         code => Err(code),
@@ -199,6 +199,6 @@ fn envoy_example_limits_users_and_logins() {
         assert!((0..50).all(|_| client.get("/", &gold).code == 200), "{file}");
         let codes: Vec<_> = (0..7).map(|_| client.get("/login", &[]).code).collect();
         assert_eq!(codes, [vec![200; 5], vec![429; 2]].concat(), "{file}");
-        assert_eq!(client.get("/", &[]).code, 200, "{file}: nobody in particular");
+        assert_eq!(client.get("/", &[]).code, 200, "{file}: a request without a user");
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Envoy {
 }
 
 impl Envoy {
-    /// As the example has it, but for its ports, and for what `change` makes of its configuration.
+    /// As in the example, except for its ports and the changes by `change`.
     pub(super) fn start(
         name: &str,
         sluicegate: &str,
@@ -61,7 +61,7 @@ impl Envoy {
         let text = text
             .replace("port_value: 9901", "port_value: 0")
             .replace("port_value: 10000", "port_value: 0")
-            // The shop of the example is not needed: another takes its place.
+            // Another service replaces the shop of the example.
             .replacen("port_value: 10001", "port_value: 0", 1)
             .replace("port_value: 10001", &format!("port_value: {}", upstream.port))
             .replace("port_value: 8081", &format!("port_value: {port}"));
@@ -96,7 +96,7 @@ impl Envoy {
         });
     }
 
-    /// What its administration says at `path`.
+    /// The response of its administration at `path`.
     fn ask(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.admin).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -173,7 +173,7 @@ pub(super) struct Client {
     reader: BufReader<TcpStream>,
 }
 
-/// What was answered: the code and the header fields, their names in lower case.
+/// A response: the status and the headers, their names in lower case.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,

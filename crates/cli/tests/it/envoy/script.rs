@@ -1,4 +1,4 @@
-//! `examples/envoy/run.sh`, run as it stands: only the ports are others, so that it disturbs nobody.
+//! `examples/envoy/run.sh`, run unchanged except for the ports, which must be free.
 
 use std::{
     env, fs,
@@ -6,24 +6,24 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use sluicegate_testing::{Folder, free_port, until};
+use sluicegate_testing::{TempDir, free_port, until};
 
 use super::{
     free, patient,
     proxy::{Client, example, program},
 };
 
-/// The script until dropped, with what it has started.
+/// The script, with all processes that it has started, until dropped.
 struct Script {
     child: Child,
-    folder: Folder,
+    folder: TempDir,
     /// Where the shop is.
     shop: String,
 }
 
 impl Script {
     fn start() -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let ports: [u16; 4] = std::array::from_fn(|_| free_port());
         let [shop, upstream, limiter, admin] = ports;
         let mut envoy = patient(&example("envoy.yaml"));
@@ -44,7 +44,7 @@ impl Script {
         let theirs = env::var_os("PATH").unwrap();
         let path = env::join_paths(ours.into_iter().chain(env::split_paths(&theirs))).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
-        // Told to stop when this thread ends, however that ends.
+        // The system stops it when this thread ends, for any reason.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "--", "sh"]).arg(folder.path().join("run.sh"));
         command.env("PATH", path).env("SLUICEGATE_LISTEN", "127.0.0.1:0");
@@ -58,7 +58,7 @@ impl Script {
         let ended = self.child.try_wait().unwrap();
         let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
         assert!(ended.is_none(), "it has ended: {}", log());
-        // Envoy lets everybody pass until it has heard of the service.
+        // Envoy lets everybody pass until it has received of the service.
         let answer = std::net::TcpStream::connect(&self.shop)
             .is_ok()
             .then(|| Client::connect(&self.shop).get("/", &free("nobody")));
@@ -91,16 +91,16 @@ fn envoy_example_script_runs_unchanged() {
     assert_eq!(codes, vec![200; 5]);
     let denied = client.get("/login", &[]);
     assert_eq!(denied.code, 429);
-    let told = |name: &str| denied.field(name).unwrap();
-    assert_eq!(told("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
-    assert_eq!((told("x-ratelimit-remaining"), told("x-envoy-ratelimited")), ("0", "true"));
+    let header = |name: &str| denied.field(name).unwrap();
+    assert_eq!(header("x-ratelimit-limit"), "5, 5;w=3600;name=\"login\"");
+    assert_eq!((header("x-ratelimit-remaining"), header("x-envoy-ratelimited")), ("0", "true"));
 
-    // Rules that change while it runs: what was used stays used.
+    // Rules that change while it runs: usage carries over.
     let rules = script.folder.path().join("rules.yaml");
     let text = fs::read_to_string(&rules).unwrap();
     fs::write(&rules, text.replace("gcra:10/1h", "gcra:20/1h")).unwrap();
     until("the new rules are in force", || client.get("/", &free("ada")).code == 200);
     let codes: Vec<_> = (0..12).map(|_| client.get("/", &free("ada")).code).collect();
     assert_eq!(codes, [vec![200; 9], vec![429; 3]].concat());
-    assert!(script.stop(), "it ends when it is told to");
+    assert!(script.stop(), "it ends when it is stopped");
 }

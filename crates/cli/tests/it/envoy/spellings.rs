@@ -10,7 +10,7 @@ use super::{
     serve,
 };
 
-/// The example before an application, with so many logins an hour.
+/// The example before an application, with `logins` per hour.
 fn with_example<T>(app: &Application, logins: u32, run: impl FnOnce(SocketAddr) -> T) -> T {
     let text = example("rules.yaml");
     assert!(text.contains("sliding-log:5/1h"));

@@ -118,7 +118,7 @@ fn redis_status_works_with_the_permissions_of_the_documentation() {
         "{}",
         ended.out
     );
-    // Outside of the prefix, the key is at fault, and not the commands.
+    // Outside of the prefix, the error names the key, and not the commands.
     let ended = run(&["redis", "status", &url], "");
     assert_eq!(ended.code, Some(2), "{}", ended.out);
     assert!(
@@ -126,7 +126,7 @@ fn redis_status_works_with_the_permissions_of_the_documentation() {
         "{}",
         ended.out
     );
-    // Whoever may call functions sees that they are there.
+    // A user that may call functions sees that they exist.
     redis.ask::<()>("ACL SETUSER limiter +fcall_ro");
     let ended = run(&["redis", "status", "--prefix", "limits:", &url], "");
     assert!(ended.out.contains("functions of an unknown version"), "{}", ended.out);

@@ -1,4 +1,4 @@
-//! Mistakes that people make, and the messages that correct them: each names what is wrong and what is expected.
+//! Mistakes of users, and the messages that correct them: each names the wrong value and the expected one.
 
 mod client;
 mod serve;

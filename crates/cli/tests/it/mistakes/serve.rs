@@ -6,9 +6,9 @@ use super::{check, check_message};
 use crate::run::sluicegate;
 
 /// A folder of its own, until dropped.
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new(name: &str) -> Self {
         let name = format!("sluicegate-mistakes-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -24,7 +24,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -152,7 +152,7 @@ fn serve_environment_mistakes_name_the_variable() {
 
 #[test]
 fn serve_files_of_the_wrong_kind_are_named() {
-    let folder = Folder::new("serve");
+    let folder = TempDir::new("serve");
     let ports = "serve --listen 127.0.0.1:0 --http off --grpc off";
     let plain = folder.file("plain", "hello");
     check(

@@ -44,7 +44,7 @@ fn with_values(query: &str) -> String {
     query
 }
 
-/// The metric and the label that a variable has its values from, and how many values two servers have.
+/// The metric and the label of the values of a variable, and the number of values of two servers.
 pub(super) fn variables(dashboard: &Value) -> Vec<(String, String, usize)> {
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     let queries = variables.filter(|it| it["type"] == "query").map(|it| &it["query"]["query"]);

@@ -1,4 +1,4 @@
-//! What `dist` and `.github` have for other programs, tried with those programs: Prometheus, the schemas of
+//! The files of `dist` and `.github` for other programs, tested with those programs: Prometheus, the schemas of
 //! Kubernetes, and actionlint.
 
 mod github;
@@ -22,7 +22,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A file that `cargo xtask test` puts into `target/tools`, or where `SLUICEGATE_TOOLS` says.
+/// A file that `cargo xtask test` puts into `target/tools`, or into the folder of `SLUICEGATE_TOOLS`.
 fn tool(path: &str) -> PathBuf {
     let tools =
         env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sluicegate_testing::{Engine, Folder, Server as Redis, eventually, free_port};
+use sluicegate_testing::{Engine, Server as Redis, TempDir, eventually, free_port};
 
 use super::{root, tool};
 use crate::{run::sluicegate, server::Server};
@@ -35,7 +35,7 @@ fn start(script: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A collector, and what it has received.
+/// A collector, and the spans that it has received.
 struct Collector {
     child: Child,
     port: u16,
@@ -165,7 +165,7 @@ fn dropped(server: &Server) -> u64 {
 #[test]
 fn otlp_spans_continue_the_traces_of_callers() {
     let redis = Redis::with(Engine::Redis70, &["--requirepass", "secret-password"]);
-    let (folder, mut collector) = (Folder::new(), Collector::start(0));
+    let (folder, mut collector) = (TempDir::new(), Collector::start(0));
     let rules = folder.path().join("rules.yaml");
     fs::write(&rules, RULES).unwrap();
     let store = format!("redis://:secret-password@127.0.0.1:{}", redis.port());
@@ -265,7 +265,7 @@ fn otlp_spans_continue_the_traces_of_callers() {
 #[test]
 fn otlp_commands_and_gate_are_roots_with_their_round_trips() {
     let mut redis = Redis::start(Engine::Redis70);
-    let (folder, mut collector) = (Folder::new(), Collector::start(0));
+    let (folder, mut collector) = (TempDir::new(), Collector::start(0));
     let rules = folder.path().join("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: client, policy: 'gcra:5/1h'}]";
     fs::write(&rules, text).unwrap();
@@ -373,7 +373,7 @@ fn otlp_invalid_traceparent_begins_a_trace() {
     }
     assert_eq!(collector.spans.iter().filter(|it| it["trace"] == trace).count(), 1);
 
-    // A server that stops sends what it has.
+    // A server that stops sends its pending spans.
     let last = "5bf92f3577b34da6a3ce929d0e0e4736";
     take(&server, "k", &format!("traceparent: 00-{last}-{span}-01\r\n"));
     server.stop("-TERM");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use sluicegate_testing::{Engine, Folder, Server as Redis, eventually, free_port};
+use sluicegate_testing::{Engine, Server as Redis, TempDir, eventually, free_port};
 
 use super::{anchors, blocks, grafana, read, root, succeed};
 use crate::server::Server;
@@ -25,14 +25,14 @@ rules:
 struct Prometheus {
     child: Child,
     address: String,
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Prometheus {
     /// One that scrapes `targets` by the configuration of `docs/metrics.md`, and loads the alerts by that of
     /// `docs/operations.md`.
     fn start(targets: &[&str]) -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let (file, log) = (folder.path().join("prometheus.yml"), folder.path().join("log"));
         fs::write(&file, configuration(targets)).unwrap();
         succeed(Command::new("promtool").args(["check", "config"]).arg(&file));
@@ -168,7 +168,7 @@ fn prometheus_alerts_fire_when_they_should() {
 
 #[test]
 fn prometheus_answers_every_query_of_dashboard_and_alerts() {
-    let (folder, redis) = (Folder::new(), Redis::start(Engine::Redis70));
+    let (folder, redis) = (TempDir::new(), Redis::start(Engine::Redis70));
     let [rules, state] = ["rules.yaml", "state"].map(|name| folder.path().join(name));
     fs::write(&rules, RULES).unwrap();
     let (rules, state) = (rules.to_str().unwrap(), state.to_str().unwrap());

@@ -1,12 +1,12 @@
-//! What a page has a reader do, in order.
+//! The steps that a page gives the reader, in order.
 //!
 //! - A block that follows a line that ends in ``Save as `NAME`:`` is a file.
 //! - A block that follows a line that ends in ``This is `PATH`:`` is a file of the repository.
-//! - A block in `console` has commands after `$ `, each with what it prints.
-//! - A block in `sh` has programs that run until they are stopped, a line each. The ports that a comment behind
-//!   one names are those on which it listens.
-//! - Of what commands print, a line of `...` stands for any lines; `<!-- numbers vary -->` before a block
-//!   says that its numbers may be others, and `<!-- order varies -->` that its lines may come in another order.
+//! - A block in `console` has commands after `$ `, each followed by its output.
+//! - A block in `sh` has programs that run until they are stopped, one per line. A comment at the end of a line names
+//!   the ports on which the program listens.
+//! - In output, a line of `...` matches any lines; `<!-- numbers vary -->` before a block permits other numbers, and
+//!   `<!-- order varies -->` another order of its lines.
 //!
 //! Other blocks are for reading.
 
@@ -19,7 +19,7 @@ pub(super) enum Step {
     Start { command: String, ports: Vec<u16> },
 }
 
-/// In what two outputs may differ.
+/// The permitted differences of two outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Varies {
     pub(super) numbers: bool,
@@ -60,7 +60,7 @@ pub(super) fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// The name between backticks with which `line` ends, behind `words` and before a colon.
+/// The name in backticks at the end of `line`, after `words` and before a colon.
 fn quoted(line: &str, words: &str) -> Option<String> {
     let (_, name) = line.strip_suffix("`:")?.rsplit_once(&format!("{words}`"))?;
     (!name.contains('`')).then(|| name.to_owned())
@@ -93,7 +93,7 @@ fn started(line: &str) -> Step {
     Step::Start { command: command.trim().to_owned(), ports }
 }
 
-/// Whether a command printed what the page shows.
+/// Whether the output of a command equals that on the page.
 pub(super) fn agree(shown: &str, printed: &str, varies: Varies) -> bool {
     let prepare = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();

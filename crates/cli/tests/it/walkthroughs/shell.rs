@@ -12,20 +12,20 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{Folder, cargo, eventually_within, free_port, target};
+use sluicegate_testing::{TempDir, cargo, eventually_within, free_port, target};
 
 /// The ports of pages: Redis, Sluicegate, sites and applications, Envoy.
 const PORTS: [u16; 10] = [6379, 6380, 8080, 8081, 8000, 3000, 9901, 10000, 10001, 9000];
 /// No command of a page takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const MARK: &str = "=== walkthrough ===";
 
-/// A port of a page and the one in its place.
+/// A port of a page and its replacement.
 type Ports = Vec<(String, String)>;
 
-/// A shell, with what it has started.
+/// A shell, with the programs that it has started.
 pub(super) struct Shell {
-    folder: Folder,
+    folder: TempDir,
     bash: Child,
     input: ChildStdin,
     output: Receiver<String>,
@@ -41,7 +41,7 @@ fn tools() -> PathBuf {
     root().join(env::var_os("SLUICEGATE_TOOLS").map_or("target/tools".into(), PathBuf::from))
 }
 
-/// `text` with each port of a page replaced, wherever it is a number of its own.
+/// `text` with each port of a page replaced, wherever it is a separate number.
 fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -50,7 +50,7 @@ fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
             rest[start..].find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len() - start);
         let (number, after) = rest[start..].split_at(length);
         result += &rest[..start];
-        // A hexadecimal number or a hash has letters before or behind.
+        // A hexadecimal number or a hash has letters next to it.
         let letters = result.ends_with(|it: char| it.is_ascii_alphabetic())
             || after.starts_with(|it: char| it.is_ascii_alphabetic());
         let other = ports.iter().find(|(port, _)| *port == number && !letters);
@@ -62,7 +62,7 @@ fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
 
 impl Shell {
     pub(super) fn new() -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let ports: Ports =
             PORTS.iter().map(|port| (port.to_string(), free_port().to_string())).collect();
         clone_into(folder.path(), &ports);
@@ -112,15 +112,15 @@ impl Shell {
         fs::read_to_string(root().join(path)).unwrap()
     }
 
-    /// What a command prints, on both streams.
+    /// The output of a command, on both streams.
     pub(super) fn run(&mut self, command: &str) -> String {
         let script = self.folder.path().join(".programs/command");
         fs::write(&script, self.there(command) + "\n").unwrap();
-        // A command reads nothing of what comes next.
+        // A command must not read the commands after it.
         writeln!(self.input, ". .programs/command < /dev/null; printf '\\n{MARK}\\n'").unwrap();
         let mut printed = String::new();
         loop {
-            match self.output.recv_timeout(PATIENCE) {
+            match self.output.recv_timeout(TEST_TIMEOUT) {
                 Ok(line) if line.trim_end() == MARK => break,
                 Ok(line) => printed += &line,
                 Err(_) => panic!("`{command}` does not end; so far:\n{printed}\n{}", self.logs()),
@@ -149,7 +149,7 @@ impl Shell {
         self.servers.push(bash.spawn().unwrap());
         for port in ports {
             let port: u16 = self.there(&port.to_string()).parse().unwrap();
-            eventually_within(PATIENCE, &format!("`{line}` listens"), || {
+            eventually_within(TEST_TIMEOUT, &format!("`{line}` listens"), || {
                 let ended = self.servers.last_mut().unwrap().try_wait().unwrap();
                 assert!(ended.is_none(), "`{line}` has ended:\n{}", self.logs());
                 TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|_| self.logs())
@@ -157,7 +157,7 @@ impl Shell {
         }
     }
 
-    /// What the programs that run have printed.
+    /// The output of the programs that run.
     pub(super) fn logs(&self) -> String {
         let logs = (0..self.servers.len()).map(|number| {
             let log = self.folder.path().join(format!(".programs/log-{number}"));
@@ -170,11 +170,11 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         for mut server in self.servers.drain(..).rev() {
-            // With what it has started: it leads a group.
+            // With its children, because it leads a process group.
             let group = format!("-{}", server.id());
             let _ =
                 Command::new("kill").args(["-TERM", "--", &group]).stderr(Stdio::null()).status();
-            eventually_within(PATIENCE, "a program ends when it is stopped", || {
+            eventually_within(TEST_TIMEOUT, "a program ends when it is stopped", || {
                 server.try_wait().map_or(Ok(()), |ended| ended.map(drop).ok_or("it runs"))
             });
         }
@@ -183,7 +183,7 @@ impl Drop for Shell {
     }
 }
 
-/// What a clone has that pages use. Files of `examples` have the other ports.
+/// Copies the files of the repository that pages use. Files of `examples` get the other ports.
 fn clone_into(folder: &Path, ports: &Ports) {
     for name in ["crates", "docs", "scenarios", "Cargo.toml", "README.md"] {
         symlink(root().join(name), folder.join(name)).unwrap();
@@ -211,7 +211,7 @@ fn pairs(ports: &Ports) -> Vec<(&str, &str)> {
     ports.iter().map(|(page, free)| (page.as_str(), free.as_str())).collect()
 }
 
-/// The port in place of one that pages name.
+/// The replacement of a port that pages name.
 fn free<'a>(page: &str, ports: &'a Ports) -> &'a str {
     ports.iter().find(|(port, _)| port == page).map(|(_, free)| free).unwrap()
 }
@@ -226,14 +226,14 @@ pub(super) fn build_axum() {
     }
 }
 
-/// Programs that a page installs or builds: here they are there already.
+/// Programs that a page installs or builds: the tests provide them.
 fn install(programs: &Path, clone: &Path, ports: &Ports) {
     fs::create_dir_all(programs).unwrap();
     fs::create_dir_all(clone.join("target/release")).unwrap();
     let program = env!("CARGO_BIN_EXE_sluicegate");
     let built = target().join("debug");
     let built = built.display();
-    // What cargo would have built: the programs of the tests.
+    // The result of Cargo's build: the programs of the tests.
     let cargo = format!(
         "#!/bin/sh\ncase \"$*\" in\n\
          'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\
@@ -272,7 +272,7 @@ fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
     bash.env("PATH", path.unwrap()).env("HOME", folder).current_dir(folder);
     bash.env("LISTEN", format!("127.0.0.1:{}", free("3000", ports)));
     bash.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PYTHONDONTWRITEBYTECODE", "1");
-    // Where `sluicegate serve` listens unless its flags say so.
+    // The default ports of `sluicegate serve`.
     for (name, page) in [("LISTEN", "6380"), ("HTTP", "8080"), ("GRPC", "8081")] {
         bash.env(format!("SLUICEGATE_{name}"), format!("127.0.0.1:{}", free(page, ports)));
     }

@@ -81,6 +81,27 @@ fn applied_wakes_head_only_if_it_may_pass_earlier() {
     assert_eq!(queues.applied(&1, &policy, Operation::Reset), None);
 }
 
+#[test]
+fn applied_take_that_may_begin_a_window_wakes_head() {
+    for (text, wakes) in [
+        ("fixed-window:9/1s", true),
+        ("fixed-window:9/1s:align=clock", false),
+        ("token-bucket:9/1s:refill=interval", true),
+        ("sliding-log:9/1s", false),
+        ("gcra:9/1s,fixed-window:9/1s", true),
+    ] {
+        let mut queues = WaitQueues::default();
+        let (policy, other) = (text.parse().unwrap(), "gcra:1/1s".parse().unwrap());
+        let head = queues.enter(0, request(text, 9, LATE), ()).unwrap();
+        let expected = wakes.then_some(head);
+        assert_eq!(queues.applied(&0, &policy, Operation::Take(1)), expected, "{text}");
+        assert_eq!(queues.held(&0, &policy, true), expected, "{text}");
+        // A denial changes nothing, unless it migrates the state of the key.
+        assert_eq!(queues.held(&0, &policy, false), None, "{text}");
+        assert_eq!(queues.held(&0, &other, false), Some(head), "{text}");
+    }
+}
+
 /// When the last of `requests` would pass if they came at `now`, one after the other.
 fn last_pass(requests: &[WaitRequest], now: u64) -> Option<u64> {
     let mut queues = WaitQueues::default();

@@ -78,7 +78,7 @@ fn alone_queue_that_grew_after_the_peek_is_denied_and_not_charged() {
 }
 
 #[test]
-fn alone_fallback_denial_asks_again() {
+fn alone_fallback_denial_tries_again() {
     let policy = "gcra:1/1s".parse().unwrap();
     let mut operations = Vec::new();
     let (now, decision) = run_alone("gcra:1/1s", 10 * SECOND, |now, operation| {

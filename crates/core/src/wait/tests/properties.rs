@@ -175,7 +175,7 @@ proptest! {
         acts in acts(),
     ) {
         let policy: Policy = POLICIES[index].parse().unwrap();
-        // A head that has only peeked expects what a later migration may change.
+        // The projection of a head that has only peeked may change with a later migration.
         let is_migrated = acts.iter().any(|act| matches!(act, Act::Migrate(_)));
         let is_exact = !is_migrated || !peeks_first(&policy);
         let world = run(POLICIES[index], &acts, true, |world| {

@@ -26,7 +26,7 @@ pub(super) struct World {
     pub(super) is_large: bool,
 }
 
-/// What the driver of one waiter is doing.
+/// The driver of one waiter.
 pub(super) struct Driver {
     pub(super) policy: Policy,
     pub(super) step: Step,

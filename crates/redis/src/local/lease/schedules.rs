@@ -22,7 +22,7 @@ struct World {
     used: AtomicU64,
     /// Given back, or lost.
     over: AtomicU64,
-    /// When the last chunk was asked for.
+    /// When the last chunk was requested.
     granted_at: AtomicU64,
 }
 

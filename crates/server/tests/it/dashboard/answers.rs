@@ -1,4 +1,4 @@
-//! What the dashboard answers, without a browser.
+//! Responses of the dashboard, without a browser.
 
 use std::io::Read;
 
@@ -19,7 +19,7 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     client.ask("GET", "/", "Accept-Encoding: gzip\r\n");
-    let packed = client.hear();
+    let packed = client.read_reply();
     assert_eq!((packed.status, packed.field("content-encoding")), (200, "gzip"));
     assert_eq!(packed.field("content-security-policy"), POLICY);
     assert_eq!(packed.field("x-content-type-options"), "nosniff");
@@ -30,10 +30,10 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
     let tags = [packed.field("etag"), plain.field("etag")].map(str::to_owned);
     assert!(tags[0] != tags[1] && !tags[0].starts_with("W/"), "{tags:?}");
     client.ask("GET", "/", &format!("Accept-Encoding: gzip\r\nIf-None-Match: {}\r\n", tags[0]));
-    let again = client.hear();
+    let again = client.read_reply();
     assert_eq!((again.status, again.body.len()), (304, 0));
 
-    // Nothing of the page lies elsewhere, and nothing in it is run or styled in place.
+    // The page loads nothing from elsewhere, and has no inline script or style.
     for wrong in ["http:", "https:", "<style", "style=", "onclick", "javascript:"] {
         assert!(!page.contains(wrong), "{wrong}");
     }
@@ -43,7 +43,7 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {
         client.ask("GET", path, "Accept-Encoding: gzip\r\n");
-        let part = client.hear();
+        let part = client.read_reply();
         assert_eq!(part.status, 200, "{path}");
         wire += part.body.len();
     }
@@ -68,10 +68,10 @@ fn dashboard_key_lookup_shows_usage() {
     let mut client = Client::connect(&server);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"nobody"}"#).json()["found"], false);
     server.connect().say("SG.TAKE user:7 gcra:30/1h,fixed-window:5/1d COST 3");
-    let told = client.post("/dashboard/key", r#"{"key":"user:7"}"#).json();
-    assert_eq!((&told["found"], &told["mask"]), (&json!(true), &json!(null)));
-    assert_eq!(told["policy"], "gcra:30/1h,fixed-window:5/1d");
-    let used = told["limits"]
+    let actual = client.post("/dashboard/key", r#"{"key":"user:7"}"#).json();
+    assert_eq!((&actual["found"], &actual["mask"]), (&json!(true), &json!(null)));
+    assert_eq!(actual["policy"], "gcra:30/1h,fixed-window:5/1d");
+    let used = actual["limits"]
         .as_array()
         .unwrap()
         .iter()
@@ -89,11 +89,11 @@ fn dashboard_key_lookup_shows_holds_with_masked_ids() {
     for (id, cost, ttl) in [("secret-a", 2, 60_000_000), ("secret-b", 3, 1000)] {
         resp.integers(&format!("SG.HOLD k concurrency:9/1h {id} COST {cost} TTL {ttl}"));
     }
-    let told = sluicegate_testing::eventually("the second hold expires", || {
-        let told = client.post("/dashboard/key", r#"{"key":"k"}"#).json();
-        if told["holds"]["count"] == 1 { Ok(told) } else { Err(told) }
+    let actual = sluicegate_testing::eventually("the second hold expires", || {
+        let actual = client.post("/dashboard/key", r#"{"key":"k"}"#).json();
+        if actual["holds"]["count"] == 1 { Ok(actual) } else { Err(actual) }
     });
-    let (holds, limit) = (&told["holds"], &told["limits"][0]);
+    let (holds, limit) = (&actual["holds"], &actual["limits"][0]);
     assert_eq!(
         (&holds["units"], &limit["used"], &limit["remaining"]),
         (&json!(2), &json!(2), &json!(7))
@@ -102,12 +102,12 @@ fn dashboard_key_lookup_shows_holds_with_masked_ids() {
     assert!((1..=60_000_000).contains(&expires), "{expires}");
     let id = holds["oldest"].as_str().unwrap();
     assert!(
-        id.len() == 11 && id.starts_with('#') && !told.to_string().contains("secret"),
-        "{told}"
+        id.len() == 11 && id.starts_with('#') && !actual.to_string().contains("secret"),
+        "{actual}"
     );
     server.connect().say("SG.TAKE other gcra:30/1h");
-    let told = client.post("/dashboard/key", r#"{"key":"other"}"#).json();
-    assert_eq!((&told["found"], &told["holds"]), (&json!(true), &json!(null)));
+    let actual = client.post("/dashboard/key", r#"{"key":"other"}"#).json();
+    assert_eq!((&actual["found"], &actual["holds"]), (&json!(true), &json!(null)));
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn playground_decides_without_state() {
         (&second["next"]["allowed"], &second["limits"][0]["used"]),
         (&json!(true), &json!(0))
     );
-    assert_eq!(server.told("keys"), 0);
-    assert_eq!(server.told("decisions"), 0);
+    assert_eq!(server.info_value("keys"), 0);
+    assert_eq!(server.info_value("decisions"), 0);
     asked["policy"] = json!("fixed-window:2");
     let wrong = client.post("/dashboard/play", asked.to_string());
     assert_eq!(wrong.status, 422, "{}", wrong.detail());
@@ -141,13 +141,13 @@ fn playground_decides_without_state() {
 fn dashboard_data_needs_the_token() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut client = Client::connect(&server);
-    assert_eq!(client.get("/").status, 200, "what is no secret is open");
+    assert_eq!(client.get("/").status, 200, "files without secrets need no token");
     assert_eq!(client.get("/dashboard/events").status, 401);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"a"}"#).status, 401);
     assert_eq!(client.post("/dashboard/play", "{}").status, 401);
     client.ask("GET", "/dashboard/events", "Authorization: Bearer secret\r\n");
-    let heard = client.hear();
-    assert_eq!((heard.status, heard.field("content-type")), (200, "text/event-stream"));
+    let received = client.read_reply();
+    assert_eq!((received.status, received.field("content-type")), (200, "text/event-stream"));
 }
 
 /// The colours of a style sheet: the values of `names`, in light and in dark.

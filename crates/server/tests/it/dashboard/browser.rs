@@ -1,5 +1,5 @@
-//! A Chromium without a window, driven over a pair of pipes by its own protocol (CDP): only what is
-//! needed here.
+//! A Chromium without a window, controlled through a pair of pipes by its own protocol (CDP): the part that these
+//! tests need.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,9 +14,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use sluicegate_testing::eventually_within;
 
-use crate::harness::{Folder, PATIENCE};
+use crate::harness::{TEST_TIMEOUT, TempDir};
 
-/// How it is started: what it needs, and nothing that goes out or asks anybody.
+/// The flags of the browser: what it needs, and no requests to other hosts.
 const FLAGS: [&str; 10] = [
     "--headless",
     "--remote-debugging-pipe",
@@ -34,11 +34,11 @@ const FLAGS: [&str; 10] = [
 pub(crate) struct Browser {
     process: Child,
     asks: RefCell<Option<ChildStdin>>,
-    hears: Receiver<Value>,
+    messages: Receiver<Value>,
     session: String,
     last: Cell<u64>,
     complaints: RefCell<Vec<String>>,
-    _profile: Folder,
+    _profile: TempDir,
 }
 
 impl Browser {
@@ -49,7 +49,7 @@ impl Browser {
 
     /// The same, which resolves names by these rules.
     pub(crate) fn with_names(width: u32, height: u32, names: &str) -> Self {
-        let profile = Folder::new();
+        let profile = TempDir::new();
         // It reads from descriptor 3 and writes to 4, and ends when they are closed: with the test,
         // however that ends.
         let mut process = Command::new("setpriv")
@@ -64,11 +64,11 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .expect("setpriv, of util-linux");
-        let mut heard = BufReader::new(process.stdout.take().unwrap());
-        let (hear, hears) = mpsc::channel();
+        let mut received = BufReader::new(process.stdout.take().unwrap());
+        let (hear, messages) = mpsc::channel();
         thread::spawn(move || {
             let mut message = Vec::new();
-            while heard.read_until(0, &mut message).is_ok_and(|count| count > 0) {
+            while received.read_until(0, &mut message).is_ok_and(|count| count > 0) {
                 message.pop();
                 if hear.send(serde_json::from_slice(&message).unwrap()).is_err() {
                     break;
@@ -79,29 +79,29 @@ impl Browser {
         let mut browser = Self {
             asks: RefCell::new(process.stdin.take()),
             process,
-            hears,
+            messages,
             session: String::new(),
             last: Cell::new(0),
             complaints: RefCell::default(),
             _profile: profile,
         };
-        let target = browser.tell("Target.createTarget", &json!({"url": "about:blank"}));
+        let target = browser.command("Target.createTarget", &json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let attached = browser.tell("Target.attachToTarget", &attach);
+        let attached = browser.command("Target.attachToTarget", &attach);
         browser.session = attached["sessionId"].as_str().unwrap().to_owned();
         for domain in ["Page", "Runtime", "Log"] {
-            browser.tell(&format!("{domain}.enable"), &json!({}));
+            browser.command(&format!("{domain}.enable"), &json!({}));
         }
         let view = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
-        browser.tell("Emulation.setDeviceMetricsOverride", &view);
+        browser.command("Emulation.setDeviceMetricsOverride", &view);
         browser
     }
 
     /// Opens a page.
     pub(crate) fn open(&self, url: &str) {
-        let opened = self.tell("Page.navigate", &json!({"url": url}));
+        let opened = self.command("Page.navigate", &json!({"url": url}));
         assert!(opened.get("errorText").is_none(), "{url}: {opened}");
         self.until("document.readyState === 'complete'");
     }
@@ -112,14 +112,14 @@ impl Browser {
             "expression": expression, "awaitPromise": true, "returnByValue": true,
             "userGesture": true,
         });
-        let told = self.tell("Runtime.evaluate", &asked);
-        assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
-        told["result"]["value"].clone()
+        let actual = self.command("Runtime.evaluate", &asked);
+        assert!(actual.get("exceptionDetails").is_none(), "{expression}: {actual}");
+        actual["result"]["value"].clone()
     }
 
     /// Asks again and again until an expression comes to something that is true, and gives that back.
     pub(crate) fn until(&self, expression: &str) -> Value {
-        self.until_within(expression, PATIENCE)
+        self.until_within(expression, TEST_TIMEOUT)
     }
 
     /// The same, with a time limit.
@@ -137,7 +137,7 @@ impl Browser {
     pub(crate) fn write(&self, field: &str, text: &str) {
         let it = format!("document.querySelector({field:?})");
         self.run(&format!("({it}.focus(), {it}.select())"));
-        self.tell("Input.insertText", &json!({"text": text}));
+        self.command("Input.insertText", &json!({"text": text}));
     }
 
     /// Presses a key: `Tab`, `Enter` or ` `.
@@ -154,18 +154,18 @@ impl Browser {
         if !text.is_empty() {
             event["text"] = json!(text);
         }
-        self.tell("Input.dispatchKeyEvent", &event);
+        self.command("Input.dispatchKeyEvent", &event);
         event["type"] = json!("keyUp");
-        self.tell("Input.dispatchKeyEvent", &event);
+        self.command("Input.dispatchKeyEvent", &event);
     }
 
-    /// Light or dark, as if the system said so.
+    /// Emulates the system's setting of light or dark.
     pub(crate) fn scheme(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-        self.tell("Emulation.setEmulatedMedia", &json!({"features": features}));
+        self.command("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
-    /// Lets the page draw what has changed.
+    /// Waits until the page has drawn its changes.
     pub(crate) fn settle(&self) {
         self.run("new Promise((it) => requestAnimationFrame(() => requestAnimationFrame(it))).then(() => 1)");
     }
@@ -177,14 +177,14 @@ impl Browser {
         self.complaints.take()
     }
 
-    /// A picture of what can be seen, as PNG.
+    /// A picture of the visible part, as PNG.
     pub(crate) fn picture(&self) -> Vec<u8> {
-        let picture = self.tell("Page.captureScreenshot", &json!({"format": "png"}));
+        let picture = self.command("Page.captureScreenshot", &json!({"format": "png"}));
         STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
     /// Sends a command of the DevTools protocol, and returns its result.
-    pub(crate) fn tell(&self, method: &str, parameters: &Value) -> Value {
+    pub(crate) fn command(&self, method: &str, parameters: &Value) -> Value {
         let id = self.last.get() + 1;
         self.last.set(id);
         let mut message = json!({"id": id, "method": method, "params": parameters});
@@ -197,22 +197,23 @@ impl Browser {
             "a browser that runs: `chromium`, of Debian's package, which `cargo xtask test` installs",
         );
         loop {
-            let mut heard = self.hears.recv_timeout(PATIENCE).expect("a browser that answers");
-            if heard["id"] == id {
-                assert!(heard.get("error").is_none(), "{message}: {heard}");
-                return heard["result"].take();
+            let mut received =
+                self.messages.recv_timeout(TEST_TIMEOUT).expect("a browser that answers");
+            if received["id"] == id {
+                assert!(received.get("error").is_none(), "{message}: {received}");
+                return received["result"].take();
             }
-            self.note(&heard);
+            self.note(&received);
         }
     }
 
-    /// Keeps what an event complains about.
+    /// Records the complaint of an event.
     fn note(&self, event: &Value) {
-        let told = &event["params"];
+        let actual = &event["params"];
         let complaint = match event["method"].as_str() {
-            Some("Runtime.exceptionThrown") => &told["exceptionDetails"],
-            Some("Log.entryAdded") if told["entry"]["level"] != "verbose" => &told["entry"],
-            Some("Runtime.consoleAPICalled") if told["type"] != "log" => told,
+            Some("Runtime.exceptionThrown") => &actual["exceptionDetails"],
+            Some("Log.entryAdded") if actual["entry"]["level"] != "verbose" => &actual["entry"],
+            Some("Runtime.consoleAPICalled") if actual["type"] != "log" => actual,
             _ => return,
         };
         self.complaints.borrow_mut().push(complaint.to_string());

@@ -39,7 +39,7 @@ fn history_with_dashboard_off_is_absent() {
     assert_eq!(Client::connect(&server).get("/dashboard/history").status, 404);
 }
 
-/// How many points the charts have, and how many seconds they span, once the history has arrived.
+/// The number of points of the charts, and the seconds that they span, once the history has arrived.
 const EXTENT: &str = "document.querySelector('#now').dataset.filled === 'true' && \
                       import('/dashboard/charts.js').then((it) => it.extent())";
 

@@ -18,8 +18,8 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     browser.until("document.querySelector('#status').dataset.state === 'live'");
     browser.write("#look-key", "user:42");
     browser.press("Enter");
-    let told = "document.querySelector('#look-told').textContent";
-    browser.until(&format!("{told}.startsWith('user:42 is denied by gcra:2/1h')"));
+    let actual = "document.querySelector('#look-told').textContent";
+    browser.until(&format!("{actual}.startsWith('user:42 is denied by gcra:2/1h')"));
     let press = |id: &str| browser.run(&format!("document.querySelector('{id}').click()"));
     let asked = "document.querySelector('#confirm-dialog').open && \
                  document.querySelector('#confirm-title').textContent";
@@ -34,15 +34,15 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     press("#reset-key");
     browser.until(asked);
     press("#confirm-yes");
-    browser.until(&format!("{told}.startsWith('user:42 is unused')"));
+    browser.until(&format!("{actual}.startsWith('user:42 is unused')"));
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 1);
 
     press("#block-key");
     assert_eq!(browser.until(asked), "Block key?");
     press("#confirm-yes");
     browser.until(&format!(
-        "{told}.startsWith('user:42 is blocked: can try again in 10 min') || \
-                            {told}.startsWith('user:42 is blocked: can try again in 9 min')"
+        "{actual}.startsWith('user:42 is blocked: can try again in 10 min') || \
+                            {actual}.startsWith('user:42 is blocked: can try again in 9 min')"
     ));
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 0);
     let row = "document.querySelector('#blocked-keys tbody tr')";

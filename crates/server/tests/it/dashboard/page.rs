@@ -7,7 +7,7 @@ use super::{
     rules::{gate, ruled},
 };
 use crate::{
-    harness::Folder,
+    harness::TempDir,
     http::client::{Client, server},
 };
 
@@ -21,7 +21,7 @@ fn page_shows_decisions() {
                   .find((it) => it.textContent === 'Decisions since start')?.nextSibling.textContent";
     browser.until(&format!("{so_far} === '0'"));
 
-    // Numbers move when requests are sent, and agree with what is counted.
+    // Numbers change when requests are sent, and agree with the counters.
     let mut peer = server.connect();
     for _ in 0..30 {
         peer.say("SG.TAKE user:42 gcra:10/1h");
@@ -40,15 +40,16 @@ fn page_shows_decisions() {
     // A key that is hot is found by a press on it.
     browser.until("document.querySelector('#denied-keys button').textContent === 'user:42'");
     browser.run("document.querySelector('#requested-keys button').click()");
-    let told = "document.querySelector('#look-told').textContent";
-    let said = "document.querySelector('#look-said').textContent";
+    let actual = "document.querySelector('#look-told').textContent";
+    let sentence = "document.querySelector('#look-said').textContent";
     let denied = "user:42 is denied by gcra:10/1h: can try again in ";
-    browser
-        .until(&format!("{told}.startsWith('{denied}') && {told}.includes('fully recovered in')"));
-    // The sentence counts down with the card; what a screen reader announces does not.
-    let first = browser.run(told);
-    browser.until(&format!("{told} !== {first} && {told}.startsWith('{denied}')"));
-    assert_eq!(browser.run(said), first);
+    browser.until(&format!(
+        "{actual}.startsWith('{denied}') && {actual}.includes('fully recovered in')"
+    ));
+    // The sentence counts down with the card; the announcement for a screen reader does not.
+    let first = browser.run(actual);
+    browser.until(&format!("{actual} !== {first} && {actual}.startsWith('{denied}')"));
+    assert_eq!(browser.run(sentence), first);
     browser.until("document.querySelector('#denied-keys .by').textContent === 'gcra:10/1h'");
     assert_eq!(browser.run("document.querySelector('#look-actions').hidden"), true);
     let level = "document.querySelector('#look-limits [role=meter]').ariaValueNow";
@@ -73,12 +74,12 @@ fn page_look_up_shows_open_holds_without_their_ids() {
     browser.until("document.querySelector('#status').dataset.state === 'live'");
     browser.write("#look-key", "tenant:7");
     browser.press("Enter");
-    let told = browser.until(
+    let actual = browser.until(
         "document.querySelector('#look-told').textContent.includes('4 units held by 2 holds') && \
          document.querySelector('#look-told').textContent",
     );
-    let told = told.as_str().unwrap();
-    assert!(told.contains("the oldest (#") && !told.contains("request-1"), "{told}");
+    let actual = actual.as_str().unwrap();
+    assert!(actual.contains("the oldest (#") && !actual.contains("request-1"), "{actual}");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
@@ -102,7 +103,7 @@ fn page_playground_denies_above_the_limit() {
         ));
     }
     browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3 used'");
-    // What is wrong is said, and what was there stays.
+    // An error is shown, and the previous result stays.
     browser.write("#play-policy", "fixed-window:3");
     browser.press("Tab");
     browser.until("document.querySelector('#play-wrong').textContent !== ''");
@@ -116,7 +117,7 @@ fn page_playground_denies_above_the_limit() {
 
 #[test]
 fn page_fits_a_phone_and_labels_all_controls() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let long = "name".repeat(16);
     let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
     let server = ruled(&folder, &format!("rules: [{{{rule}}}]"));
@@ -134,8 +135,8 @@ fn page_fits_a_phone_and_labels_all_controls() {
     browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
     assert_eq!(browser.until(wide), "fits");
-    // What the browser's own tree of accessibility calls each thing that can be used.
-    let tree = browser.tell("Accessibility.getFullAXTree", &serde_json::json!({}));
+    // The names of all controls in the browser's own tree of accessibility.
+    let tree = browser.command("Accessibility.getFullAXTree", &serde_json::json!({}));
     let used = ["button", "textbox", "combobox", "slider", "link", "meter", "table", "image"];
     let mut named = 0;
     for node in tree["nodes"].as_array().unwrap() {
@@ -160,7 +161,7 @@ fn page_fits_a_phone_and_labels_all_controls() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// All that can be used and seen, by what names it.
+/// All visible controls, by their names.
 const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, summary')]\
                       .filter((it) => it.offsetParent && it.checkVisibility()).map((it) => it.id || it.textContent)";
 
@@ -183,14 +184,14 @@ fn page_controls_work_by_keyboard() {
         assert_eq!(outline, "solid", "{id}");
         reached.push(id);
     }
-    assert_eq!(&reached, usable, "each in the order in which it stands");
+    assert_eq!(&reached, usable, "each in the order of the page");
     browser.run("document.querySelector('#play-ten').focus()");
     browser.press(" ");
     browser.until("document.querySelector('#play-told').textContent.startsWith('10 requests')");
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// The least contrast of any text that can be seen with what is behind it, and which text that is.
+/// The least contrast of any visible text with its background, and that text.
 const CONTRAST: &str = r#"(() => {
     const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
     const light = ([r, g, b]) => {
@@ -230,7 +231,7 @@ fn page_text_has_contrast_in_light_and_dark() {
 }
 
 #[test]
-fn page_asks_for_the_token_once() {
+fn page_without_a_token_prompts_once() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));

@@ -12,7 +12,7 @@ use sluicegate_testing::SetOnDrop;
 
 use super::{browser::Browser, rules::ruled};
 use crate::{
-    harness::{Folder, Random, Running, now, size},
+    harness::{Random, Running, TempDir, now, size},
     http::client::Client,
 };
 
@@ -23,7 +23,7 @@ rules:
   - {name: export, match: {path: /export}, key: client, policy: 'fixed-window:30/1m', shadow: true}
 ";
 
-/// Traffic that looks like that of people: a few ask much, many ask little, and it goes up and down.
+/// Traffic that looks like that of people: a few keys are frequent, many are rare, and the rate goes up and down.
 fn traffic(server: &Running, until: &AtomicBool) {
     let mut peer = server.connect();
     let mut client = Client::connect(server);
@@ -48,13 +48,13 @@ fn traffic(server: &Running, until: &AtomicBool) {
         let commands = keys.map(|key| format!("SG.TAKE {key} gcra:600/1m:burst=40\r\n"));
         peer.send(commands.collect::<String>());
         for _ in 0..count {
-            peer.hear();
+            peer.read_reply();
         }
-        // And a proxy that asks by the rules.
+        // And a proxy whose requests the rules decide.
         let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
         let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));
-        client.hear();
+        client.read_reply();
         while start.elapsed() < Duration::from_millis(50) * turn {
             thread::park_timeout(Duration::from_millis(5));
         }
@@ -64,16 +64,16 @@ fn traffic(server: &Running, until: &AtomicBool) {
 #[test]
 fn pictures_of_the_page() {
     let seconds = size("SLUICEGATE_PICTURE_SECONDS", 2);
-    // In the everyday run it is enough that there are some.
+    // In an ordinary run it is enough that the pictures exist.
     let (keys, plays) = if seconds > 2 { (9, 60) } else { (1, 3) };
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| traffic(&server, &over));
         let done = SetOnDrop(&over);
         let browser = Browser::start(1280, 1010);
-        browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
+        browser.command("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
         let points = format!(
             "document.querySelectorAll('#requested-keys button:not([hidden])').length > {keys} && \

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{browser::Browser, viewers::Viewer};
 use crate::{
-    harness::{Folder, Running},
+    harness::{Running, TempDir},
     http::client::{Client, server},
 };
 
@@ -18,7 +18,7 @@ rules:
 ";
 
 /// A server by a file of these rules.
-pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
+pub(super) fn ruled(folder: &TempDir, rules: &str) -> Running {
     fs::write(folder.file("rules.yaml"), rules).unwrap();
     server(|config| config.rules = vec![folder.file("rules.yaml")])
 }
@@ -27,13 +27,13 @@ pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
 pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
     for _ in 0..times {
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
-        client.hear();
+        client.read_reply();
     }
 }
 
 #[test]
 fn frames_have_decisions_of_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let mut client = Client::connect(&server);
     gate(&mut client, "/login", 2);
@@ -58,11 +58,11 @@ fn frames_have_decisions_of_rules() {
         let line = format!("{name}{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
-    let said = client.get("/dashboard/rules").json();
-    assert_eq!((&said["version"], &said["count"]), (&1.into(), &2.into()));
-    assert!(said["rules"][0]["title"].as_str().unwrap().starts_with("login"), "{said}");
-    assert_eq!(said["policies"][0]["text"], "gcra:30/1m");
-    // Keys that rules ask about are seen as others are.
+    let response = client.get("/dashboard/rules").json();
+    assert_eq!((&response["version"], &response["count"]), (&1.into(), &2.into()));
+    assert!(response["rules"][0]["title"].as_str().unwrap().starts_with("login"), "{response}");
+    assert_eq!(response["policies"][0]["text"], "gcra:30/1m");
+    // Keys that rules produce are shown as others are.
     let frame = viewer.until(|frame| frame["hot"]["denied"][0]["key"].is_string());
     let denied = &frame["hot"]["denied"][0];
     assert!(denied["key"].as_str().unwrap().starts_with("rule:login|"));
@@ -72,14 +72,14 @@ fn frames_have_decisions_of_rules() {
 
 #[test]
 fn page_shows_a_reload() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
-    let told = |text: &str| {
+    let await_text = |text: &str| {
         browser.until(&format!("document.querySelector('#rules-told').textContent === '{text}'"));
     };
-    told("Version 1 is active: 2 rules.");
+    await_text("Version 1 is active: 2 rules.");
     gate(&mut Client::connect(&server), "/login", 5);
     let row = "document.querySelector('#decided tbody tr')?";
     browser.until(&format!("{row}.cells[0].textContent === 'login'"));
@@ -95,7 +95,7 @@ fn page_shows_a_reload() {
         fs::rename(folder.file("new"), folder.file("rules.yaml")).unwrap();
     };
     put(&more);
-    told("Version 2 is active: 3 rules.");
+    await_text("Version 2 is active: 3 rules.");
     browser.until(&format!("{titles}.includes('added')"));
     let age = "document.querySelector('#rules-age').textContent";
     browser.until(&format!("{age}.endsWith('reloaded once.')"));
@@ -104,7 +104,7 @@ fn page_shows_a_reload() {
     put("rules: nonsense");
     let problem = "document.querySelector('#rules-problem')";
     browser.until(&format!("!{problem}.hidden && {problem}.textContent.includes('rules.yaml')"));
-    told("Version 2 is active: 3 rules.");
+    await_text("Version 2 is active: 3 rules.");
     put(&more);
     browser.until(&format!("{problem}.hidden"));
     assert_eq!(browser.complaints(), [""; 0]);

@@ -10,11 +10,11 @@ use sluicegate_resp::Value;
 
 use super::browser::Browser;
 use crate::{
-    harness::{Folder, Running},
+    harness::{Running, TempDir},
     http::client::{Client, server},
 };
 
-/// All names are this machine's, as those of a page are that was made to point here.
+/// All names resolve to this machine, as that of an attacker's page does.
 const REBOUND: &str = "MAP * 127.0.0.1";
 
 /// Another site: an empty page at every path.
@@ -42,10 +42,10 @@ const TRIES: &str = r#"(async () => {
     const text = (it) => new TextEncoder().encode(it);
     const attempt = async (name, promise) => {
         const late = new Promise((done) => setTimeout(done, 3000, null));
-        const told = await Promise.race([promise, late]).catch(() => null);
-        if (told) read.push(`${name}: ${told}`);
+        const actual = await Promise.race([promise, late]).catch(() => null);
+        if (actual) read.push(`${name}: ${actual}`);
     };
-    const said = async (response) => (response.ok ? await response.text() : null);
+    const textOf = async (response) => (response.ok ? await response.text() : null);
     const bodies = {
         "/v1/reset": '{"key":"victim"}',
         "/v1/charge": '{"key":"victim","policy":"gcra:9/1h","cost":5}',
@@ -56,7 +56,7 @@ const TRIES: &str = r#"(async () => {
     };
     for (const [path, body] of Object.entries(bodies)) {
         for (const mode of ["no-cors", "cors"]) {
-            const post = (body, headers) => fetch(HTTP + path, {method: "POST", mode, body, headers}).then(said);
+            const post = (body, headers) => fetch(HTTP + path, {method: "POST", mode, body, headers}).then(textOf);
             await attempt(`bytes ${path}`, post(text(body)));
             await attempt(`text ${path}`, post(body));
             await attempt(`json ${path}`, post(body, {"content-type": "application/json"}));
@@ -75,10 +75,10 @@ const TRIES: &str = r#"(async () => {
         await attempt(`form ${path}`, loaded);
     }
     for (const path of ["/", "/metrics", "/dashboard/rules", "/dashboard/events", "/v1/gate", "/openapi.json"]) {
-        await attempt(`fetch ${path}`, fetch(HTTP + path).then(said));
-        await attempt(`gate ${path}`, fetch(HTTP + path, {headers: {"x-forwarded-uri": "/login"}}).then(said));
+        await attempt(`fetch ${path}`, fetch(HTTP + path).then(textOf));
+        await attempt(`gate ${path}`, fetch(HTTP + path, {headers: {"x-forwarded-uri": "/login"}}).then(textOf));
         await attempt(`no-cors ${path}`, fetch(HTTP + path, {mode: "no-cors"})
-            .then((it) => (it.type === "opaque" ? it.text() : said(it))));
+            .then((it) => (it.type === "opaque" ? it.text() : textOf(it))));
         for (const kind of ["img", "script"]) {
             await attempt(`${kind} ${path}`, new Promise((done, failed) => {
                 const it = document.createElement(kind);
@@ -124,7 +124,7 @@ fn read(browser: &Browser, page: &str, name: &str, server: &Running) -> Vec<Stri
 
 #[test]
 fn browser_pages_of_other_sites_are_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = folder.file("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}]\n";
     std::fs::write(&rules, text).unwrap();
@@ -141,15 +141,19 @@ fn browser_pages_of_other_sites_are_rejected() {
         let page = format!("http://evil.example:{}/", site.port());
         assert_eq!(read(&browser, &page, name, &server), Vec::<String>::new(), "{name}");
     }
-    // Of what its browser takes for its own origin: its name was made to point here.
+    // A page that its browser takes for the server's own origin: its name resolves to this address.
     let page = format!("http://evil.example:{}/healthz", server.http.unwrap().port());
-    let told = read(&browser, &page, "evil.example", &server);
-    assert_eq!(told, Vec::<String>::new(), "by a name that points here");
+    let actual = read(&browser, &page, "evil.example", &server);
+    assert_eq!(actual, Vec::<String>::new(), "by a name that points here");
 
     let Value::Array(peeked) = server.connect().say("SG.PEEK victim gcra:9/1h") else { panic!() };
     assert_eq!(peeked[2], Value::Integer(6), "the victim is as it was: {peeked:?}");
     client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /login\r\n");
-    assert_eq!(client.hear().field("ratelimit"), "\"login\";r=8;t=400", "nothing was charged");
+    assert_eq!(
+        client.read_reply().field("ratelimit"),
+        "\"login\";r=8;t=400",
+        "nothing was charged"
+    );
     println!(
         "figure: a page of another origin, and one by a name that points here: nothing read or changed"
     );

@@ -40,7 +40,7 @@ impl Viewer {
         }
     }
 
-    /// The first frame that has what is looked for.
+    /// The first frame for which `has` is true.
     pub(crate) fn until(&mut self, has: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..30 {
             let frame = self.frame();
@@ -66,12 +66,12 @@ fn frames_agree_with_info_and_list_keys() {
     client.post("/v1/take", r#"{"key":"cold","policy":"gcra:5/1h"}"#);
     let frame = viewer
         .until(|frame| frame["allowed"] == 7 && frame["hot"]["requested"][1]["key"] == "cold");
-    assert_eq!(frame["denied"], server.told("denied"));
-    assert_eq!(frame["allowed"], server.told("allowed"));
+    assert_eq!(frame["denied"], server.info_value("denied"));
+    assert_eq!(frame["allowed"], server.info_value("allowed"));
     assert_eq!(frame["protocols"][1]["allowed"], 1);
-    assert_eq!(frame["store"]["keys"], server.told("keys"));
+    assert_eq!(frame["store"]["keys"], server.info_value("keys"));
     // This client is one more; earlier ones may still be closing.
-    server.until_told("connected_clients", frame["clients"].as_u64().unwrap() + 1);
+    server.until_exactly("connected_clients", frame["clients"].as_u64().unwrap() + 1);
     let (asked, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
     assert_eq!((&asked[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));
     assert_eq!((&denied[1], &asked[0]["over"]), (&Value::Null, &0.0.into()));

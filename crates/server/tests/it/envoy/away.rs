@@ -1,4 +1,4 @@
-//! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whatever asked for the denial.
+//! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whichever setting caused it.
 
 use sluicegate_core::OnError;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 use tonic::Code as Failure;
 
 use super::client::{Service, descriptor, limited, request};
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const RULES: &str = "
 domain: shop
@@ -33,11 +33,11 @@ descriptors:
 ";
 
 /// A service on `store`, with a fallback.
-fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
+fn on(store: &Server, folder: &TempDir, on_error: OnError) -> Service {
     with(store, folder, on_error, FallbackDenial::Unavailable)
 }
 
-fn with(store: &Server, folder: &Folder, on_error: OnError, denial: FallbackDenial) -> Service {
+fn with(store: &Server, folder: &TempDir, on_error: OnError, denial: FallbackDenial) -> Service {
     let file = folder.file("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
@@ -52,7 +52,7 @@ fn with(store: &Server, folder: &Folder, on_error: OnError, denial: FallbackDeni
     })
 }
 
-/// Whether it passes; or how the call has failed.
+/// Whether it passes, or the failure of the call.
 fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
     let descriptors = keys.iter().map(|key| match *key {
         "brought" => limited(&[("brought", "x")], 100),
@@ -65,7 +65,7 @@ fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
 
 #[test]
 fn fallback_denial_is_unavailable_and_never_over_limit() {
-    let (mut store, folder) = (Server::start(Engine::Redis70), Folder::new());
+    let (mut store, folder) = (Server::start(Engine::Redis70), TempDir::new());
     let denies = on(&store, &folder, OnError::Deny);
     let allows = on(&store, &folder, OnError::Allow);
     let counts = with(&store, &folder, OnError::Deny, FallbackDenial::TooManyRequests);
@@ -104,7 +104,5 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
 
     store.restart();
-    sluicegate_testing::until("the store is asked again", || {
-        passes(&denies, &["user"]) == Ok(true)
-    });
+    sluicegate_testing::until("the store answers again", || passes(&denies, &["user"]) == Ok(true));
 }

@@ -6,26 +6,32 @@ use sluicegate_proto::{
 };
 use tonic::Code as Failure;
 
-use super::client::{Service, descriptor, limited, long_unit, request, told};
+use super::client::{Service, descriptor, limited, long_unit, over_limit_and_remaining, request};
 
 #[test]
 fn descriptor_with_its_own_limit_is_limited() {
     let service = Service::new();
     let ada = || limited(&[("user", "ada")], 2);
     let status = service.ask_one(ada());
-    assert_eq!(told(&status), (false, 1));
+    assert_eq!(over_limit_and_remaining(&status), (false, 1));
     let limit = status.current_limit.unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit()), (2, long_unit()));
     let reset = status.duration_until_reset.unwrap();
     assert!(reset.seconds > 0 && reset.nanos == 0, "{reset:?}");
-    assert_eq!(told(&service.ask_one(ada())), (false, 0));
-    assert_eq!(told(&service.ask_one(ada())), (true, 0));
+    assert_eq!(over_limit_and_remaining(&service.ask_one(ada())), (false, 0));
+    assert_eq!(over_limit_and_remaining(&service.ask_one(ada())), (true, 0));
     // Another client, and one whose concatenated entries are equal.
-    assert_eq!(told(&service.ask_one(limited(&[("user", "bob")], 2))), (false, 1));
-    assert_eq!(told(&service.ask_one(limited(&[("use", "rada")], 2))), (false, 1));
+    assert_eq!(
+        over_limit_and_remaining(&service.ask_one(limited(&[("user", "bob")], 2))),
+        (false, 1)
+    );
+    assert_eq!(
+        over_limit_and_remaining(&service.ask_one(limited(&[("use", "rada")], 2))),
+        (false, 1)
+    );
     // Nothing at all passes a limit of nothing.
     let status = service.ask_one(limited(&[("user", "eve")], 0));
-    assert_eq!(told(&status), (true, 0));
+    assert_eq!(over_limit_and_remaining(&status), (true, 0));
     assert_eq!(status.current_limit.unwrap().requests_per_unit, 0);
 }
 
@@ -39,7 +45,7 @@ fn call_with_one_denied_descriptor_is_denied_and_counts_all() {
             limited(&[("all", "")], 9),
         ];
         let response = service.ask(request(descriptors)).unwrap();
-        let statuses: Vec<_> = response.statuses.iter().map(told).collect();
+        let statuses: Vec<_> = response.statuses.iter().map(over_limit_and_remaining).collect();
         (response.overall_code(), statuses)
     };
     assert_eq!(both(), (Code::Ok, vec![(false, 0), (false, 0), (false, 8)]));
@@ -52,12 +58,12 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
     let ada = |hits_addend| RateLimitDescriptor { hits_addend, ..limited(&[("user", "ada")], 10) };
     let costing = |hits_addend, descriptor| {
         let request = RateLimitRequest { hits_addend, ..request(vec![descriptor]) };
-        told(&service.ask(request).unwrap().statuses[0])
+        over_limit_and_remaining(&service.ask(request).unwrap().statuses[0])
     };
-    assert_eq!(costing(0, ada(None)), (false, 9), "not said is 1");
+    assert_eq!(costing(0, ada(None)), (false, 9), "the default is 1");
     assert_eq!(costing(3, ada(None)), (false, 6));
     assert_eq!(costing(3, ada(Some(4))), (false, 2), "the descriptor goes first");
-    assert_eq!(costing(3, ada(Some(0))), (false, 2), "nothing is only asked");
+    assert_eq!(costing(3, ada(Some(0))), (false, 2), "a cost of 0 only peeks");
     let back = RateLimitDescriptor { is_negative_hits: true, ..ada(Some(5)) };
     assert_eq!(costing(0, back.clone()), (false, 7), "given back");
     assert_eq!(costing(0, ada(Some(7))), (false, 0));

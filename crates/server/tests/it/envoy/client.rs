@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::harness::{Running, any_port};
 
-/// A server with the face, and a client of it.
+/// A server with gRPC, and a client of it.
 pub(crate) struct Service {
     pub(super) runtime: Runtime,
     pub(super) channel: Channel,
@@ -101,7 +101,7 @@ pub(super) fn long_unit() -> Unit {
     if left(365 * 86_400) > 3_600 { Unit::Year } else { Unit::Week }
 }
 
-/// Whether it is over, and what is left.
-pub(crate) fn told(status: &DescriptorStatus) -> (bool, u32) {
+/// Whether the limit is exceeded, and the units remaining.
+pub(crate) fn over_limit_and_remaining(status: &DescriptorStatus) -> (bool, u32) {
     (status.code() == Code::OverLimit, status.limit_remaining)
 }

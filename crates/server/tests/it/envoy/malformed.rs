@@ -1,4 +1,4 @@
-//! Calls that are broken somewhere: in the message, in its frame, in what HTTP/2 says around it.
+//! Malformed calls: in the message, in its frame, in the HTTP/2 frames around it.
 
 use std::{
     io::{Read, Write},
@@ -42,7 +42,7 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), body].concat()
 }
 
-/// A message behind its five bytes.
+/// A message after its header of five bytes.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], message].concat()
@@ -73,15 +73,15 @@ impl Raw {
         Self { stream, last: 0 }
     }
 
-    /// A call that says `body`; its bytes.
+    /// The bytes of a call with `body`.
     fn call(&mut self, body: &[u8]) -> Vec<u8> {
         self.last = if self.last == 0 { 1 } else { self.last + 2 };
         let headers = frame(HEADERS, END_HEADERS, self.last, &fields());
         [headers, frame(DATA, END_STREAM, self.last, body)].concat()
     }
 
-    /// Sends bytes and a ping, and reads until that comes back: then what was asked before it has at
-    /// least begun. `false`: the connection was ended.
+    /// Sends bytes and a ping, and reads until the reply to the ping arrives: then all earlier requests have at least
+    /// begun. `false`: the connection was ended.
     fn send(&mut self, bytes: &[u8], outcomes: &mut Outcomes) -> bool {
         let ping = frame(PING, 0, 0, b"are you?");
         if self.stream.write_all(&[bytes, &ping].concat()).is_err() {
@@ -140,8 +140,8 @@ fn malformed_call_does_not_affect_its_connection() {
     while made < wanted {
         let mut bytes = Vec::new();
         for _ in 0..BATCH {
-            // The message, its frame, or what HTTP/2 says around it: that last one rarely, as it
-            // mostly ends the connection.
+            // The message, its frame, or the HTTP/2 frames around it: those rarely, because they mostly end the
+            // connection.
             match random.below(20) {
                 0 => {
                     let call = raw.call(&whole);
@@ -184,8 +184,8 @@ fn malformed_message_is_invalid_argument() {
         ("no message of the proto", framed(&[0xff; 9])),
         ("a text that is no UTF-8", framed(&not_utf8)),
         ("longer than may be", framed(&vec![0; 200_000])),
-        ("said to be longer than may be", [&[0][..], &u32::MAX.to_be_bytes()].concat()),
-        ("said to be compressed", compressed),
+        ("with a length above the maximum", [&[0][..], &u32::MAX.to_be_bytes()].concat()),
+        ("with the flag of compression", compressed),
         ("with a flag that is none", [&[7][..], &framed(&not_utf8)[1..]].concat()),
         ("cut short", framed(&not_utf8)[..12].to_vec()),
     ];

@@ -1,4 +1,4 @@
-//! What is counted of descriptors: by face and outcome, and by their place in the tree.
+//! Metrics of descriptors: by protocol and outcome, and by their path in the tree.
 
 use super::{
     client::{call, connect, descriptor, request},
@@ -53,7 +53,7 @@ descriptors:
             service.ask(request(vec![descriptor(entries)])).unwrap();
         }
     };
-    take(&[("user", "told-to-nobody")], 3);
+    take(&[("user", "secret-user")], 3);
     take(&[("plan", "free"), ("path", "/about")], 2);
     take(&[("plan", "free"), ("zone", "z1")], 2);
     take(&[("region", "eu"), ("tried", "x")], 3);
@@ -63,7 +63,7 @@ descriptors:
     service.ask(request(vec![])).unwrap_err();
 
     let text = String::from_utf8(Client::connect(&service.server).get("/metrics").body).unwrap();
-    let told = |line: String| assert!(text.contains(&line), "`{line}` is not in:\n{text}");
+    let assert_line = |line: String| assert!(text.contains(&line), "`{line}` is not in:\n{text}");
     for (rule, outcome, count) in [
         ("shop.user", "allowed", 2),
         ("shop.user", "denied", 1),
@@ -74,22 +74,22 @@ descriptors:
         ("shop.root", "unlimited", 1),
         ("shop.eve", "blocked", 1),
     ] {
-        told(format!(
+        assert_line(format!(
             "sluicegate_rule_decisions_total{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n"
         ));
     }
-    told("sluicegate_rule_near_limit_total{rule=\"shop.user\"} 1\n".to_owned());
-    told("sluicegate_rule_near_limit_total{rule=\"shop.root\"} 0\n".to_owned());
+    assert_line("sluicegate_rule_near_limit_total{rule=\"shop.user\"} 1\n".to_owned());
+    assert_line("sluicegate_rule_near_limit_total{rule=\"shop.root\"} 0\n".to_owned());
     for (labels, count) in [("allowed", 5), ("denied", 2)] {
-        told(format!(
+        assert_line(format!(
             "sluicegate_decisions_total{{protocol=\"grpc\",outcome=\"{labels}\",source=\"memory\"}} {count}\n"
         ));
     }
     for name in ["requests_total", "request_duration_seconds_count"] {
-        told(format!("sluicegate_{name}{{protocol=\"grpc\"}} 14\n"));
+        assert_line(format!("sluicegate_{name}{{protocol=\"grpc\"}} 14\n"));
     }
-    told("sluicegate_request_errors_total 1\n".to_owned());
-    assert!(!text.contains("told-to-nobody"));
+    assert_line("sluicegate_request_errors_total 1\n".to_owned());
+    assert!(!text.contains("secret-user"));
 }
 
 /// Values of strangers, as long as they like, in names of metrics.

@@ -1,5 +1,5 @@
-//! The rate limit service, asked over gRPC as Envoy asks it. Before a real Envoy it is tested with the
-//! binary, in `crates/cli`.
+//! The rate limit service over gRPC, with requests as Envoy sends them. `crates/cli` tests the binary with a real
+//! Envoy.
 
 #[cfg(target_os = "linux")]
 mod away;

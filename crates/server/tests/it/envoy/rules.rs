@@ -6,17 +6,17 @@ use sluicegate_proto::{
 };
 use sluicegate_server::EnvoyHeaders;
 
-use super::client::{Service, descriptor, long_unit, request, told};
-use crate::harness::{Folder, any_port};
+use super::client::{Service, descriptor, long_unit, over_limit_and_remaining, request};
+use crate::harness::{TempDir, any_port};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
-pub(super) fn service(rules: &str) -> (Service, Folder) {
+pub(super) fn service(rules: &str) -> (Service, TempDir) {
     service_of(&[rules])
 }
 
 /// [`service`] with several files.
-fn service_of(files: &[&str]) -> (Service, Folder) {
-    let folder = Folder::new();
+fn service_of(files: &[&str]) -> (Service, TempDir) {
+    let folder = TempDir::new();
     let unit = long_unit().as_str_name().to_lowercase();
     let files = files.iter().enumerate().map(|(index, rules)| {
         let file = folder.file(&format!("rules{index}.yaml"));
@@ -38,9 +38,9 @@ fn ask(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse 
     service.ask(request(descriptors)).unwrap()
 }
 
-/// Whether all passed, and of each whether it is over and what is left.
+/// Whether all passed, and for each descriptor whether its limit is exceeded and the units remaining.
 fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
-    let statuses = response.statuses.iter().map(told).collect();
+    let statuses = response.statuses.iter().map(over_limit_and_remaining).collect();
     (response.overall_code() == Code::Ok, statuses)
 }
 
@@ -86,7 +86,7 @@ descriptors:
     assert_eq!(one(&user), (false, vec![(true, 0)]));
     assert_eq!(one(&[("user", "root")]), (true, vec![(false, u32::MAX)]));
     assert_eq!(one(&[("user", "eve")]), (false, vec![(true, 0)]));
-    // Another depth is another descriptor, of which nothing is said.
+    // Another depth is another descriptor, without a limit.
     assert_eq!(one(&[("user", "ada"), ("path", "/")]), (true, vec![(false, 0)]));
     assert_eq!(one(&[("model", "x")]), (true, vec![(false, 0)]));
     assert_eq!(one(&[("model", "x"), ("tokens", "")]), (true, vec![(false, 4)]));

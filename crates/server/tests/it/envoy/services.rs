@@ -1,4 +1,4 @@
-//! What else is served: health, reflection, and answers to what is no call.
+//! The other services: health, reflection, and answers to requests that are not calls.
 
 use std::{
     io::{Read, Write},
@@ -23,8 +23,8 @@ fn health_is_serving_until_the_stop() {
     let mut service = Service::new();
     let mut client = HealthClient::new(service.channel.clone());
     for name in ["", SERVICE_NAME, "ratelimit"] {
-        let told = service.runtime.block_on(client.check(about(name))).unwrap();
-        assert_eq!(told.into_inner().status(), ServingStatus::Serving, "{name}");
+        let actual = service.runtime.block_on(client.check(about(name))).unwrap();
+        assert_eq!(actual.into_inner().status(), ServingStatus::Serving, "{name}");
     }
     let unknown = service.runtime.block_on(client.check(about("x"))).unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
@@ -66,8 +66,8 @@ fn reflection_lists_services_in_both_versions() {
     });
     use v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse;
     let Some(FileDescriptorResponse(files)) = answer.message_response else { panic!("{answer:?}") };
-    let told = String::from_utf8_lossy(&files.file_descriptor_proto[0]).into_owned();
-    assert!(told.contains("ShouldRateLimit"), "{told}");
+    let actual = String::from_utf8_lossy(&files.file_descriptor_proto[0]).into_owned();
+    assert!(actual.contains("ShouldRateLimit"), "{actual}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn request_that_is_no_call_is_rejected() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(expected), "{request}: {answer}");
     }
-    // One service is not there; of the other it is the method.
+    // The service of the first does not exist; of the second, the method.
     for path in ["/grpc.channelz.v1.Channelz/GetServers", "/grpc.health.v1.Health/List"] {
         let mut client = tonic::client::Grpc::new(service.channel.clone());
         let answer = service.runtime.block_on(async {

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use sluicegate_server::Config;
 use sluicegate_testing::{Engine, Server, eventually};
 
-use super::client::{Client, Heard, server};
+use super::client::{Client, HttpReply, server};
 use crate::{
-    envoy::client::{Service, limited, told},
-    harness::{Folder, any_port},
+    envoy::client::{Service, limited, over_limit_and_remaining},
+    harness::{TempDir, any_port},
     store::on,
 };
 
@@ -15,16 +15,16 @@ use crate::{
 struct Operator(Client);
 
 impl Operator {
-    fn say(&mut self, method: &str, path: &str, body: &str) -> Heard {
+    fn say(&mut self, method: &str, path: &str, body: &str) -> HttpReply {
         self.0.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ));
-        self.0.hear()
+        self.0.read_reply()
     }
 
-    fn post(&mut self, path: &str, body: &Value) -> Heard {
+    fn post(&mut self, path: &str, body: &Value) -> HttpReply {
         self.say("POST", path, &body.to_string())
     }
 
@@ -43,15 +43,15 @@ fn actions_need_a_token_that_is_configured_and_given() {
     let order = json!({"key": "k", "duration_us": 60_000_000});
     let open = server(|_| {});
     for path in ["/admin/reset", "/admin/block", "/admin/unblock"] {
-        let heard = Client::connect(&open).post(path, order.to_string());
+        let reply = Client::connect(&open).post(path, order.to_string());
         let detail = "actions on keys are disabled: start the server with --http-token";
-        assert_eq!((heard.status, &*heard.detail()), (403, detail), "{path}");
+        assert_eq!((reply.status, &*reply.detail()), (403, detail), "{path}");
     }
     assert_eq!(Client::connect(&open).get("/admin/blocks").status, 403);
     let closed = server(with_token);
     for path in ["/admin/reset", "/admin/block", "/admin/unblock"] {
-        let heard = Client::connect(&closed).post(path, order.to_string());
-        assert_eq!(heard.status, 401, "{path}");
+        let reply = Client::connect(&closed).post(path, order.to_string());
+        assert_eq!(reply.status, 401, "{path}");
     }
     assert_eq!(Client::connect(&closed).get("/admin/blocks").status, 401);
     let foreign = "POST /admin/block HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
@@ -59,17 +59,17 @@ fn actions_need_a_token_that_is_configured_and_given() {
                    Content-Length: 2\r\n\r\n{}";
     let mut client = Client::connect(&closed);
     client.send(foreign);
-    let heard = client.hear();
-    assert_eq!(heard.status, 403);
-    assert!(heard.detail().contains("another origin"), "{}", heard.detail());
+    let reply = client.read_reply();
+    assert_eq!(reply.status, 403);
+    assert!(reply.detail().contains("another origin"), "{}", reply.detail());
     client.send(foreign.replace("Origin: http://evil.example\r\n", "").replace("json", "xml"));
-    assert_eq!(client.hear().status, 415, "a form cannot send JSON");
+    assert_eq!(client.read_reply().status, 415, "a form cannot send JSON");
     assert_eq!(Operator(Client::connect(&closed)).blocks()["count"], 0);
 }
 
 #[test]
 fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}, \
                  {name: all, match: {path: /login}, key: client, policy: 'gcra:9/1h'}]\n";
     std::fs::write(folder.file("rules.yaml"), rules).unwrap();
@@ -98,31 +98,34 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     assert_eq!(peer.integers("SG.WAIT user:7 gcra:30/1m TIMEOUT 1000")[0], 0);
     // Another key, in the same batch, is decided as usual.
     peer.send("SG.TAKE user:8 gcra:30/1m\r\nSG.TAKE user:7 gcra:30/1m\r\n");
-    let [open, blocked] = [(); 2].map(|()| crate::harness::integers(&peer.hear()));
+    let [open, blocked] = [(); 2].map(|()| crate::harness::integers(&peer.read_reply()));
     assert_eq!((open[0], open[2], blocked[0]), (1, 29, 0));
 
     let take = json!({"key": "user:7", "policy": "gcra:30/1m"});
-    let heard = operator.post("/v1/take", &take);
-    assert_eq!(heard.status, 429);
-    assert!((55..=60).contains(&heard.field("retry-after").parse::<u64>().unwrap()));
+    let reply = operator.post("/v1/take", &take);
+    assert_eq!(reply.status, 429);
+    assert!((55..=60).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
     let many = operator.post("/v1/take_many", &json!({"requests": [take]})).json();
     assert_eq!(many["decisions"][0]["allowed"], false);
     operator.0.send(
         "GET /v1/gate HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
          X-Forwarded-Uri: /login\r\n\r\n",
     );
-    let heard = operator.0.hear();
-    assert_eq!(heard.status, 429);
-    assert!((55..=60).contains(&heard.field("retry-after").parse::<u64>().unwrap()));
-    assert_eq!(told(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
+    let reply = operator.0.read_reply();
+    assert_eq!(reply.status, 429);
+    assert!((55..=60).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
+    assert_eq!(over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
 
-    // Nothing was charged meanwhile, on the other key of the gate either.
+    // Nothing was charged, on the other key of the gate either.
     for key in keys {
-        let heard = operator.post("/admin/unblock", &json!({"key": key}));
-        assert_eq!(heard.json()["existed"], true);
+        let reply = operator.post("/admin/unblock", &json!({"key": key}));
+        assert_eq!(reply.json()["existed"], true);
     }
     assert_eq!(peer.integers("SG.TAKE user:7 gcra:30/1m")[..3], [1, 30, 29]);
-    assert_eq!(told(&service.ask_one(limited(&[("user", "7")], 5))), (false, 4));
+    assert_eq!(
+        over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))),
+        (false, 4)
+    );
     assert_eq!(peer.integers("SG.PEEK rule:all|127.0.0.1 gcra:9/1h")[2], 9);
     assert_eq!(operator.post("/admin/unblock", &json!({"key": "user:7"})).json()["existed"], false);
 }
@@ -131,8 +134,8 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
 fn block_expires_by_itself_and_ends_by_number() {
     let server = server(with_token);
     let mut operator = Operator(Client::connect(&server));
-    let heard = operator.post("/admin/block", &json!({"key": "a", "duration_us": 1_000_000}));
-    assert_eq!(heard.status, 200);
+    let reply = operator.post("/admin/block", &json!({"key": "a", "duration_us": 1_000_000}));
+    assert_eq!(reply.status, 200);
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE a gcra:1/1h")[0], 0);
     // A client that waits long enough goes when the block expires.
@@ -158,9 +161,9 @@ fn unblock_wakes_a_waiting_client() {
     operator.post("/admin/block", &json!({"key": "a", "duration_us": 3_600_000_000_u64}));
     let mut peer = server.connect();
     peer.ask("SG.WAIT a gcra:1/1h TIMEOUT 7200000000");
-    server.until_told("blocked_clients", 1);
+    server.until_exactly("blocked_clients", 1);
     operator.post("/admin/unblock", &json!({"key": "a"}));
-    assert_eq!(crate::harness::integers(&peer.hear())[0], 1);
+    assert_eq!(crate::harness::integers(&peer.read_reply())[0], 1);
 }
 
 #[test]
@@ -179,9 +182,9 @@ fn admin_invalid_body_names_the_member() {
         ("/admin/reset", json!({"key_base64": "%"}), "invalid `key_base64`"),
         ("/admin/block", json!({"key": long, "duration_us": 1_000_000}), "invalid key of 5000"),
     ] {
-        let heard = operator.post(path, &body);
-        assert_eq!(heard.status, 422, "{body}");
-        assert!(heard.detail().starts_with(detail), "{}", heard.detail());
+        let reply = operator.post(path, &body);
+        assert_eq!(reply.status, 422, "{body}");
+        assert!(reply.detail().starts_with(detail), "{}", reply.detail());
     }
 }
 
@@ -193,10 +196,10 @@ fn block_with_a_store_holds_on_its_server_alone() {
     operator.post("/admin/block", &json!({"key": "a", "duration_us": 60_000_000}));
     let mut peer = one.connect();
     peer.send("SG.TAKE a gcra:9/1h\r\nSG.TAKE b gcra:9/1h\r\nSG.TAKE a gcra:9/1h\r\n");
-    let allowed = [(); 3].map(|()| crate::harness::integers(&peer.hear())[0]);
+    let allowed = [(); 3].map(|()| crate::harness::integers(&peer.read_reply())[0]);
     assert_eq!(allowed, [0, 1, 0]);
     let take = json!({"key": "a", "policy": "gcra:9/1h"});
-    let heard = operator.post("/v1/take", &take);
-    assert_eq!((heard.status, &heard.json()["source"]), (429, &json!("cache")));
+    let reply = operator.post("/v1/take", &take);
+    assert_eq!((reply.status, &reply.json()["source"]), (429, &json!("cache")));
     assert_eq!(other.connect().integers("SG.TAKE a gcra:9/1h")[..3], [1, 9, 8]);
 }

@@ -26,13 +26,13 @@ pub(crate) struct Client {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Heard {
+impl HttpReply {
     /// The value of a field, empty if there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -82,19 +82,19 @@ impl Client {
     }
 
     /// The response to a GET.
-    pub(crate) fn get(&mut self, path: &str) -> Heard {
+    pub(crate) fn get(&mut self, path: &str) -> HttpReply {
         self.ask("GET", path, "");
-        self.hear()
+        self.read_reply()
     }
 
     /// The response to a POST of JSON.
-    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Heard {
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> HttpReply {
         self.ask_json(path, body);
-        self.hear()
+        self.read_reply()
     }
 
     /// The next response.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub(crate) fn read_reply(&mut self) -> HttpReply {
         let end = loop {
             let found = self.received.windows(4).position(|window| window == b"\r\n\r\n");
             match found {
@@ -110,28 +110,28 @@ impl Client {
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             (name.to_owned(), value.to_owned())
         });
-        let mut heard = Heard { status, fields: fields.collect(), body: Vec::new() };
-        if heard.field("content-type") == "text/event-stream" {
+        let mut reply = HttpReply { status, fields: fields.collect(), body: Vec::new() };
+        if reply.field("content-type") == "text/event-stream" {
             // It ends when either side closes.
-            return heard;
+            return reply;
         }
-        if heard.field("transfer-encoding") == "chunked" {
+        if reply.field("transfer-encoding") == "chunked" {
             while let length @ 1.. = self.chunk_length() {
-                heard.body.extend(self.take(length));
+                reply.body.extend(self.take(length));
                 self.take(2);
             }
             self.take(2);
-            return heard;
+            return reply;
         }
-        let length = heard.field("content-length").parse().unwrap_or(0);
+        let length = reply.field("content-length").parse().unwrap_or(0);
         while self.received.len() < length {
             assert!(self.read() > 0, "closed before the end of a response");
         }
-        heard.body = self.received.drain(..length).collect();
-        heard
+        reply.body = self.received.drain(..length).collect();
+        reply
     }
 
-    /// How long the next chunk of a body is.
+    /// The length of the next chunk of a body.
     fn chunk_length(&mut self) -> usize {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
@@ -140,10 +140,10 @@ impl Client {
         usize::from_str_radix(str::from_utf8(&line).unwrap().trim_end(), 16).unwrap()
     }
 
-    /// The next bytes, whatever they are.
+    /// The next `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
-            assert!(self.read() > 0, "closed before so many bytes");
+            assert!(self.read() > 0, "closed before the end");
         }
         self.received.drain(..length).collect()
     }

@@ -5,7 +5,7 @@ use sluicegate_conformance::{
 };
 use sluicegate_core::{Decision, Operation};
 
-use super::client::{Client, Heard, server};
+use super::client::{Client, HttpReply, server};
 
 pub(crate) struct OverHttp(pub(crate) Client);
 
@@ -23,29 +23,29 @@ impl Subject for OverHttp {
                 ("/v1/reserve", cost)
             }
             Operation::Reset => {
-                let mut ask = asked(key);
+                let mut ask = key_json(key);
                 ask["at_us"] = now.as_micros().into();
                 assert_eq!(self.0.post("/v1/reset", ask.to_string()).status, 200);
                 ("/v1/peek", 0)
             }
         };
-        let mut ask = asked(key);
+        let mut ask = key_json(key);
         ask["policy"] = policy.to_string().into();
         ask["cost"] = cost.into();
         ask["at_us"] = now.as_micros().into();
         if let Some(max_wait) = max_wait {
             ask["max_wait_us"] = max_wait.into();
         }
-        let heard = self.0.post(path, ask.to_string());
-        match heard.status {
-            200 | 429 => Ok(told(&heard)),
-            _ => Err(heard.detail()),
+        let reply = self.0.post(path, ask.to_string());
+        match reply.status {
+            200 | 429 => Ok(decision(&reply)),
+            _ => Err(reply.detail()),
         }
     }
 }
 
 /// A question about a key: as text where it is one.
-fn asked(key: &[u8]) -> serde_json::Value {
+fn key_json(key: &[u8]) -> serde_json::Value {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     match std::str::from_utf8(key) {
         Ok(text) => serde_json::json!({ "key": text }),
@@ -53,11 +53,11 @@ fn asked(key: &[u8]) -> serde_json::Value {
     }
 }
 
-fn told(heard: &Heard) -> Decision {
-    let json = heard.json();
+fn decision(reply: &HttpReply) -> Decision {
+    let json = reply.json();
     let allowed = json["allowed"].as_bool().unwrap();
     // A peek that would be denied has status 200 too.
-    assert!(!allowed || heard.status == 200);
+    assert!(!allowed || reply.status == 200);
     let number = |name: &str| json[name].as_i64().unwrap();
     let retry = if json["never"] == true {
         assert!(json["retry_after_us"].is_null());

@@ -3,14 +3,14 @@
 use std::{io::Write as _, net::Shutdown, time::Duration};
 
 use super::client::{Client, server};
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const TAKE: &str = r#"{"key":"victim","policy":"gcra:2/1h"}"#;
 
 /// `remaining` of the key under attack.
 fn left(client: &mut Client) -> i64 {
-    let heard = client.post("/v1/peek", TAKE);
-    heard.json()["remaining"].as_i64().unwrap()
+    let reply = client.post("/v1/peek", TAKE);
+    reply.json()["remaining"].as_i64().unwrap()
 }
 
 /// The status that a request gets.
@@ -19,7 +19,7 @@ fn status(client: &mut Client, method: &str, path: &str, fields: &str, body: &st
     client.send(format!(
         "{method} {path} HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
     ));
-    client.hear().status
+    client.read_reply().status
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn cross_site_requests_are_rejected() {
             assert_eq!(status(&mut client, "GET", path, fields, ""), 200, "{path} {fields}");
         }
     }
-    // Requests of our own pages, and of clients that are not browsers.
+    // Requests of the server's own pages, and of clients that are not browsers.
     let own = "Host: localhost:1\r\nContent-Type: application/json\r\nOrigin: http://localhost:1\r\n\
                Sec-Fetch-Site: same-origin\r\n";
     for fields in [json, own] {
@@ -112,11 +112,11 @@ fn host_not_configured_is_rejected() {
     assert_eq!(status(&mut client, "GET", "/metrics", "Host: any.example\r\n", ""), 401);
 }
 
-/// A proxy passes headers on: the host name of the request, and what the browser reports
-/// about the page. A page whose name resolves to this server has our port in `Host`.
+/// A proxy passes headers on: the host name of the request, and the browser's report about the page. A page whose
+/// name resolves to this server has the server's port in `Host`.
 #[test]
 fn gate_accepts_any_host() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = folder.file("rules.yaml");
     std::fs::write(
         &rules,
@@ -135,7 +135,7 @@ fn gate_accepts_any_host() {
     assert_eq!(ask("shop.example:8443", "X-Forwarded-Uri: /a\r\n"), 429);
     assert_eq!(ask(&format!("evil.example:{port}"), "X-Forwarded-Uri: /b\r\n"), 421);
     assert_eq!(ask("localhost", "X-Forwarded-Uri: /b\r\n"), 200, "nothing was charged");
-    assert_eq!(ask("localhost", of_a_page), 422, "a page cannot say which request it is about");
+    assert_eq!(ask("localhost", of_a_page), 422, "a page cannot send the headers of the request");
 }
 
 #[test]
@@ -156,14 +156,14 @@ fn half_closed_http_client_is_answered() {
         let mut client = Client::connect(&running);
         client.ask_json("/v1/take", r#"{"key":"half","policy":"gcra:100/1h"}"#);
         client.stream.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.read_reply().status, 200);
     }
     // An incomplete body is rejected.
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
     client.stream.flush().unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.hear().status, 400);
+    assert_eq!(client.read_reply().status, 400);
     // The server cannot know whether a waiting client is still connected.
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
@@ -172,6 +172,6 @@ fn half_closed_http_client_is_answered() {
     client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
     let _ = client.stream.flush();
-    running.until_told("waiting", 0);
-    running.until_told("connected_clients", 1);
+    running.until_exactly("waiting", 0);
+    running.until_exactly("connected_clients", 1);
 }

@@ -10,22 +10,22 @@ fn take_is_allowed_and_denied() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
     let ask = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","at_us":0}"#;
-    let heard = client.post("/v1/take", ask);
-    assert_eq!((heard.status, heard.field("content-type")), (200, "application/json"));
-    assert_eq!(heard.field("cache-control"), "no-store");
-    assert_eq!(heard.field("ratelimit-policy"), r#""default";q=30;w=60"#);
-    assert_eq!(heard.field("ratelimit"), r#""default";r=1;t=2"#);
+    let reply = client.post("/v1/take", ask);
+    assert_eq!((reply.status, reply.field("content-type")), (200, "application/json"));
+    assert_eq!(reply.field("cache-control"), "no-store");
+    assert_eq!(reply.field("ratelimit-policy"), r#""default";q=30;w=60"#);
+    assert_eq!(reply.field("ratelimit"), r#""default";r=1;t=2"#);
     assert_eq!(
-        String::from_utf8(heard.body).unwrap(),
+        String::from_utf8(reply.body).unwrap(),
         r#"{"allowed":true,"limit":2,"remaining":1,"retry_after_us":0,"reset_after_us":2000000,"delay_us":0,"binding":0}"#
     );
     client.post("/v1/take", ask);
-    let heard = client.post("/v1/take", ask);
-    assert_eq!((heard.status, heard.field("content-type")), (429, "application/problem+json"));
-    assert_eq!((heard.field("retry-after"), heard.field("cache-control")), ("2", "no-store"));
-    assert_eq!(heard.field("ratelimit"), r#""default";r=0;t=2"#);
+    let reply = client.post("/v1/take", ask);
+    assert_eq!((reply.status, reply.field("content-type")), (429, "application/problem+json"));
+    assert_eq!((reply.field("retry-after"), reply.field("cache-control")), ("2", "no-store"));
+    assert_eq!(reply.field("ratelimit"), r#""default";r=0;t=2"#);
     assert_eq!(
-        heard.json(),
+        reply.json(),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Too many requests",
@@ -42,15 +42,15 @@ fn take_is_allowed_and_denied() {
         })
     );
     let never = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","cost":3,"at_us":0}"#;
-    let heard = client.post("/v1/take", never);
-    assert_eq!((heard.status, heard.field("retry-after")), (429, ""));
-    assert_eq!(heard.detail(), "The cost exceeds the limit: this request can never be allowed.");
-    // A query that is answered is no error, whatever the answer.
-    let heard = client.post("/v1/peek", never);
-    assert_eq!((heard.status, heard.field("content-type")), (200, "application/json"));
-    assert_eq!((heard.json()["allowed"].clone(), heard.field("retry-after")), (json!(false), ""));
+    let reply = client.post("/v1/take", never);
+    assert_eq!((reply.status, reply.field("retry-after")), (429, ""));
+    assert_eq!(reply.detail(), "The cost exceeds the limit: this request can never be allowed.");
+    // A query that is answered is not an error, whether allowed or denied.
+    let reply = client.post("/v1/peek", never);
+    assert_eq!((reply.status, reply.field("content-type")), (200, "application/json"));
+    assert_eq!((reply.json()["allowed"].clone(), reply.field("retry-after")), (json!(false), ""));
     assert_eq!(
-        (heard.json()["retry_after_us"].clone(), heard.json()["never"].clone()),
+        (reply.json()["retry_after_us"].clone(), reply.json()["never"].clone()),
         (json!(null), json!(true))
     );
 }
@@ -77,14 +77,14 @@ fn operations_have_their_effects() {
         {"key":"a","policy":"gcra:1/1s"},
         {"key_base64":"AP8=","policy":"gcra:5/1s","cost":5}
     ],"at_us":0}"#;
-    let heard = client.post("/v1/take_many", many);
-    let allowed: Vec<_> = heard.json()["decisions"]
+    let reply = client.post("/v1/take_many", many);
+    let allowed: Vec<_> = reply.json()["decisions"]
         .as_array()
         .unwrap()
         .iter()
         .map(|decision| decision["allowed"].as_bool().unwrap())
         .collect();
-    assert_eq!((heard.status, allowed), (200, vec![true, false, true]));
+    assert_eq!((reply.status, allowed), (200, vec![true, false, true]));
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn headers_are_chosen_by_setting_and_request() {
     let mut client = Client::connect(&running);
     let mut fields = |more: &str| {
         let body = format!(r#"{{"key":"k","policy":"fixed-window:10/1h"{more}}}"#);
-        let heard = client.post("/v1/peek", body);
+        let reply = client.post("/v1/peek", body);
         ["ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
-            .map(|name| heard.field(name).to_owned())
+            .map(|name| reply.field(name).to_owned())
     };
     assert_eq!(fields(""), ["", "10", "10", "0"]);
     assert_eq!(fields(r#","headers":"ietf""#), [r#""default";r=10"#, "", "", ""]);
@@ -106,10 +106,10 @@ fn headers_are_chosen_by_setting_and_request() {
 fn take_over_http_and_resp_shares_state() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
-    let heard = client.post("/v1/take", r#"{"key":"k","policy":"gcra:1/1h"}"#);
-    assert_eq!(heard.status, 200);
+    let reply = client.post("/v1/take", r#"{"key":"k","policy":"gcra:1/1h"}"#);
+    assert_eq!(reply.status, 200);
     assert_eq!(running.connect().integers("SG.TAKE k gcra:1/1h")[0], 0);
-    assert_eq!((running.told("allowed"), running.told("denied")), (1, 1));
+    assert_eq!((running.info_value("allowed"), running.info_value("denied")), (1, 1));
 }
 
 #[test]

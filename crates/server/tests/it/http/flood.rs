@@ -56,8 +56,7 @@ impl<'a> Memory<'a> {
         (self.most - self.before) / 1024
     }
 
-    /// Waits until it is as before, but for a tenth and [`SLACK`];
-    /// how long that took.
+    /// Waits until memory is as before, within a tenth and [`SLACK`]; returns how long that took.
     fn until_back(&self) -> Duration {
         let (start, most) = (now(), self.before + self.before / 10 + SLACK);
         while self.process.resident() > most {
@@ -73,8 +72,8 @@ impl<'a> Memory<'a> {
 fn is_served(process: &Process) -> Duration {
     let start = now();
     let mut other = Client::connect(&process.server);
-    let heard = other.post("/v1/take", r#"{"key":"k","policy":"gcra:9/1s"}"#);
-    assert!(matches!(heard.status, 200 | 429), "{heard:?}");
+    let reply = other.post("/v1/take", r#"{"key":"k","policy":"gcra:9/1s"}"#);
+    assert!(matches!(reply.status, 200 | 429), "{reply:?}");
     start.elapsed()
 }
 
@@ -170,7 +169,7 @@ fn flood_unread_replies_are_bounded_and_closed() {
         rounds += 1;
         assert!(start.elapsed() < output_timeout * 5, "not closed: {lasted:?}");
     }
-    server.until_told("closed_slow", clients.len() as u64);
+    server.until_exactly("closed_slow", clients.len() as u64);
     drop(clients);
     let back = memory.until_back();
     let lasted: Vec<_> = lasted.into_iter().flatten().collect();
@@ -206,7 +205,7 @@ fn flood_each_reply_must_be_read() {
         "figure: {taken} replies were taken beside one that was not, in {:?}",
         start.elapsed()
     );
-    running.until_told("closed_slow", 1);
+    running.until_exactly("closed_slow", 1);
 }
 
 #[test]
@@ -278,8 +277,8 @@ fn flood_connections_are_bounded() {
             let mut client = TcpStream::connect(address).unwrap();
             client.write_all(&asks).unwrap();
             let mut answer = [0; 12];
-            let heard = client.read(&mut answer).unwrap_or(0);
-            refused += usize::from(heard == 0 || answer.starts_with(b"HTTP/1.1 503"));
+            let reply = client.read(&mut answer).unwrap_or(0);
+            refused += usize::from(reply == 0 || answer.starts_with(b"HTTP/1.1 503"));
             clients.push(client);
             if number % 100 == 0 {
                 memory.look();
@@ -289,7 +288,7 @@ fn flood_connections_are_bounded() {
         let slowest = is_served(&process);
         let each = (memory.most - memory.before) as f64 / many as f64;
         drop(clients);
-        process.server.until_told("connected_clients", 1);
+        process.server.until_exactly("connected_clients", 1);
         let back = memory.until_back();
         println!(
             "figure: {many} connections of {version}: {refused} refused, {each:.1} KiB each, {} MiB in \
@@ -349,9 +348,9 @@ fn flood_requests_of_many_connections_are_bounded() {
         }
         clients.iter_mut().for_each(Frames::read);
         let closed = clients.iter().filter(|it| it.is_closed).count();
-        let used = process.server.told("buffer_bytes") >> 20;
+        let used = process.server.info_value("buffer_bytes") >> 20;
         drop(clients);
-        process.server.until_told("connected_clients", 1);
+        process.server.until_exactly("connected_clients", 1);
         let back = memory.until_back();
         println!(
             "figure: {many} clients with {streams} requests at a time, {what}: {closed} closed, {used} MiB \
@@ -417,7 +416,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
                 bytes = clients.iter().flat_map(|it| it.streams.values()).map(|it| it.data).sum();
             }
             memory.look();
-            used = used.max(process.server.told("buffer_bytes") >> 20);
+            used = used.max(process.server.info_value("buffer_bytes") >> 20);
             if bytes > before {
                 quiet = now();
             }
@@ -429,7 +428,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
         }
         slowest = slowest.max(is_served(&process));
         drop(clients);
-        process.server.until_told("connected_clients", 1);
+        process.server.until_exactly("connected_clients", 1);
         let back = memory.until_back();
         println!(
             "figure: {many} clients with {streams} requests of /metrics with {rules} rules, that take {what}: \
@@ -477,7 +476,7 @@ fn flood_idle_connections_release_memory_for_others() {
         (0..200).map(|_| Frames::connect(&process.server, &[(INITIAL_WINDOW, 1)])).collect();
     let start = now();
     let mut refused = 0;
-    while process.server.told("buffer_rejections") == 0 {
+    while process.server.info_value("buffer_rejections") == 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "200 clients fit");
     }
     // No other client is accepted until some have left.

@@ -125,7 +125,7 @@ impl Frames {
         count
     }
 
-    /// Reads what has come, without waiting.
+    /// Reads available bytes, without waiting.
     pub(super) fn read(&mut self) {
         self.stream.set_nonblocking(true).unwrap();
         let mut chunk = [0; 65_536];

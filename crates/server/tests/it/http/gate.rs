@@ -4,8 +4,8 @@ use std::fs;
 
 use sluicegate_server::{Config, HeaderName};
 
-use super::client::{Client, Heard, server};
-use crate::harness::{Folder, Running};
+use super::client::{Client, HttpReply, server};
+use crate::harness::{Running, TempDir};
 
 const RULES: &str = "
 rules:
@@ -18,11 +18,11 @@ rules:
     block: true
 ";
 
-fn with_rules(folder: &Folder) -> Running {
+fn with_rules(folder: &TempDir) -> Running {
     serve(folder, RULES, |_| ())
 }
 
-fn serve(folder: &Folder, rules: &str, configure: impl FnOnce(&mut Config)) -> Running {
+fn serve(folder: &TempDir, rules: &str, configure: impl FnOnce(&mut Config)) -> Running {
     let path = folder.file("rules.yaml");
     fs::write(&path, rules).unwrap();
     server(|config| {
@@ -32,15 +32,15 @@ fn serve(folder: &Folder, rules: &str, configure: impl FnOnce(&mut Config)) -> R
 }
 
 /// The response to a request with these headers.
-fn ask(client: &mut Client, fields: &[(&str, &str)]) -> Heard {
+fn ask(client: &mut Client, fields: &[(&str, &str)]) -> HttpReply {
     let lines = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
     client.ask("GET", "/v1/gate", &lines.collect::<String>());
-    client.hear()
+    client.read_reply()
 }
 
 #[test]
 fn gate_decides_by_the_rules() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let running = with_rules(&folder);
     let mut client = Client::connect(&running);
     let mut ask = |method: &str, path: &str, from: &str| {
@@ -48,32 +48,32 @@ fn gate_decides_by_the_rules() {
             "X-Forwarded-Method: {method}\r\nX-Forwarded-Uri: {path}\r\nX-Forwarded-For: {from}\r\n"
         );
         client.ask("GET", "/v1/gate", &fields);
-        client.hear()
+        client.read_reply()
     };
-    let heard = ask("POST", "/login?next=1", "203.0.113.7");
-    assert_eq!((heard.status, heard.field("ratelimit")), (200, r#""login";r=1;t=3600"#));
+    let reply = ask("POST", "/login?next=1", "203.0.113.7");
+    assert_eq!((reply.status, reply.field("ratelimit")), (200, r#""login";r=1;t=3600"#));
     assert_eq!(ask("POST", "/login", "203.0.113.7").status, 200);
-    let heard = ask("POST", "/login", "198.51.100.1, 203.0.113.7");
-    assert_eq!((heard.status, heard.field("retry-after")), (429, "3600"), "the front is invented");
-    assert_eq!(heard.json()["violated-policies"], serde_json::json!(["login"]));
+    let reply = ask("POST", "/login", "198.51.100.1, 203.0.113.7");
+    assert_eq!((reply.status, reply.field("retry-after")), (429, "3600"), "the front is invented");
+    assert_eq!(reply.json()["violated-policies"], serde_json::json!(["login"]));
     assert_eq!(ask("POST", "/login", "203.0.113.8").status, 200);
     assert_eq!(ask("GET", "/login", "203.0.113.7").status, 200);
     assert_eq!(ask("GET", "/other", "203.0.113.7").field("ratelimit"), "");
     assert_eq!(ask("GET", "/closed", "203.0.113.7").json()["title"], "Blocked");
-    let heard = client.get("/v1/gate");
-    assert_eq!(heard.status, 422);
-    assert!(heard.detail().starts_with("missing X-Forwarded-Uri: expected"));
+    let reply = client.get("/v1/gate");
+    assert_eq!(reply.status, 422);
+    assert!(reply.detail().starts_with("missing X-Forwarded-Uri: expected"));
 
     // Other operations find named policies too, and the rules can be reloaded.
     let text = format!("policies: {{plan: 'fixed-window:7/1h'}}\n{RULES}");
     fs::write(folder.file("rules.yaml"), text).unwrap();
-    let heard = client.post("/admin/reload", "");
-    assert_eq!((heard.status, heard.json()["rules"].as_u64()), (200, Some(2)));
-    let heard = client.post("/v1/take", r#"{"key":"k","policy":"@plan"}"#);
-    assert_eq!(heard.json()["remaining"], 6);
-    assert!(heard.field("ratelimit").starts_with(r#""plan";r=6;"#), "{}", heard.field("ratelimit"));
-    let heard = client.post("/v1/take", r#"{"key":"k","policy":"@none"}"#);
-    assert_eq!(heard.status, 422, "{}", heard.detail());
+    let reply = client.post("/admin/reload", "");
+    assert_eq!((reply.status, reply.json()["rules"].as_u64()), (200, Some(2)));
+    let reply = client.post("/v1/take", r#"{"key":"k","policy":"@plan"}"#);
+    assert_eq!(reply.json()["remaining"], 6);
+    assert!(reply.field("ratelimit").starts_with(r#""plan";r=6;"#), "{}", reply.field("ratelimit"));
+    let reply = client.post("/v1/take", r#"{"key":"k","policy":"@none"}"#);
+    assert_eq!(reply.status, 422, "{}", reply.detail());
     fs::write(folder.file("rules.yaml"), "rules: [").unwrap();
     assert_eq!(client.post("/admin/reload", "").status, 422);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
@@ -88,33 +88,33 @@ fn gate_decides_by_the_rules() {
 
 #[test]
 fn gate_403_rejects_by_that_status_and_names_the_other() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = format!("{RULES}  - {{name: user, key: header.x-user, policy: 'gcra:1/1h'}}\n");
     let running = serve(&folder, &rules, |config| config.http.token = Some("secret".into()));
     let mut client = Client::connect(&running);
     let mut ask = |path: &str, fields: &str| {
         client.ask("GET", path, &format!("Authorization: Bearer secret\r\n{fields}"));
-        client.hear()
+        client.read_reply()
     };
     let login =
         "X-Forwarded-Uri: /login\r\nX-Forwarded-Method: POST\r\nX-Forwarded-For: 203.0.113.7\r\n";
     for _ in 0..2 {
-        let heard = ask("/v1/gate/403", login);
-        assert_eq!((heard.status, heard.field("sluicegate-status")), (200, ""));
+        let reply = ask("/v1/gate/403", login);
+        assert_eq!((reply.status, reply.field("sluicegate-status")), (200, ""));
     }
-    let heard = ask("/v1/gate/403", login);
-    assert_eq!((heard.status, heard.field("sluicegate-status")), (403, "429"));
+    let reply = ask("/v1/gate/403", login);
+    assert_eq!((reply.status, reply.field("sluicegate-status")), (403, "429"));
     assert_eq!(
-        (heard.field("retry-after"), heard.field("ratelimit")),
+        (reply.field("retry-after"), reply.field("ratelimit")),
         ("3600", r#""login";r=0;t=3600"#)
     );
-    assert_eq!((heard.field("content-type"), &*heard.body), ("", &b""[..]));
+    assert_eq!((reply.field("content-type"), &*reply.body), ("", &b""[..]));
     let two_users = "X-Forwarded-Uri: /\r\nX-User: ada\r\nX-User: eve\r\n";
     for (fields, status) in
         [("X-Forwarded-Uri: /closed\r\n", "429"), (two_users, "400"), ("", "422")]
     {
-        let heard = ask("/v1/gate/403", fields);
-        assert_eq!((heard.status, heard.field("sluicegate-status")), (403, status), "{fields}");
+        let reply = ask("/v1/gate/403", fields);
+        assert_eq!((reply.status, reply.field("sluicegate-status")), (403, status), "{fields}");
     }
     // A query, which some proxies copy from the client, changes nothing, and no other status is accepted.
     for (path, status) in [("/v1/gate?deny=403", 429), ("/v1/gate/429", 404), ("/v1/gate/200", 404)]
@@ -123,15 +123,15 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
     }
     // A misconfigured proxy gets an error that names the problem.
     client.ask("GET", "/v1/gate/403", login);
-    assert_eq!(client.hear().status, 401);
+    assert_eq!(client.read_reply().status, 401);
     client.ask("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");
-    assert_eq!(client.hear().status, 405);
+    assert_eq!(client.read_reply().status, 405);
 }
 
 /// Test 50 (M1): headers that a client adds to those of its proxy never decide.
 #[test]
 fn gate_client_header_beside_that_of_the_proxy_never_decides() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: login, match: {method: POST, path: /login}, key: client, policy: 'fixed-window:2/1h'}
@@ -169,12 +169,12 @@ rules:
             let statuses = [(); 3].map(|()| with("203.0.113.7", &[]).status);
             assert_eq!(statuses, [200, 200, 429], "{uri}");
             for lie in lies {
-                let heard = with("203.0.113.7", &[lie]);
+                let reply = with("203.0.113.7", &[lie]);
                 if named {
-                    assert_eq!(heard.status, 429, "{uri} {lie:?}");
+                    assert_eq!(reply.status, 429, "{uri} {lie:?}");
                 } else {
-                    assert_eq!(heard.status, 400, "{uri} {lie:?}");
-                    let detail = heard.detail().to_lowercase();
+                    assert_eq!(reply.status, 400, "{uri} {lie:?}");
+                    let detail = reply.detail().to_lowercase();
                     let at = lies.iter().position(|it| *it == lie).unwrap();
                     for name in [proxies[by_proxy][at], lie.0] {
                         assert!(detail.contains(&name.to_lowercase()), "{detail}");
@@ -197,7 +197,7 @@ rules:
 /// Test 53 (M4): no value of a header bypasses a spent limit, except a 0 that the rule allows.
 #[test]
 fn gate_cost_from_a_header_admits_no_more_than_cost_one() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: a, match: {path: /a}, cost: header.x-tokens, policy: 'fixed-window:10/1h'}
@@ -227,7 +227,7 @@ rules:
 /// Test 68 (L13): several values of an attribute that a rule uses are rejected.
 #[test]
 fn gate_repeated_header_or_parameter_that_a_rule_uses_is_rejected() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "
 rules:
   - {name: a, match: {header.x-plan: free}, key: query.user, policy: 'fixed-window:2/1h'}
@@ -245,10 +245,10 @@ rules:
     ] {
         let mut fields = vec![("X-Forwarded-Uri", target), ("Accept", "a"), ("Accept", "b")];
         fields.extend(plans.iter().map(|plan| ("X-Plan", *plan)));
-        let heard = ask(&mut client, &fields);
-        assert_eq!(heard.status, status, "{target} {plans:?}");
+        let reply = ask(&mut client, &fields);
+        assert_eq!(reply.status, status, "{target} {plans:?}");
         if status == 400 {
-            let detail = heard.detail();
+            let detail = reply.detail();
             assert!(detail.contains("is given several times with different values"), "{detail}");
         }
     }
@@ -257,7 +257,7 @@ rules:
 /// Test 43 (H1), without a proxy: spellings of one path share one limit.
 #[test]
 fn gate_spellings_of_a_path_share_its_limit() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rules = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]";
     let running = serve(&folder, rules, |_| ());
     let mut client = Client::connect(&running);

@@ -10,8 +10,8 @@ struct Requests(Client);
 impl Requests {
     fn send(&mut self, path: &str, at_us: u64, mut body: Value) -> (u16, Value) {
         body["at_us"] = at_us.into();
-        let heard = self.0.post(path, body.to_string());
-        (heard.status, heard.json())
+        let reply = self.0.post(path, body.to_string());
+        (reply.status, reply.json())
     }
 }
 
@@ -65,14 +65,19 @@ fn settle_and_renew_id_not_open_answer_200_and_not_allowed() {
     assert_eq!(requests.send("/v1/settle", 0, name(Some(3))).1["remaining"], 7);
     for (path, body) in [("/v1/settle", name(Some(3))), ("/v1/renew", renewal)] {
         let (status, answer) = requests.send(path, 0, body);
-        let told = ["allowed", "never", "remaining", "retry_after_us"].map(|it| answer[it].clone());
+        let actual =
+            ["allowed", "never", "remaining", "retry_after_us"].map(|it| answer[it].clone());
         assert_eq!(
-            (status, told),
+            (status, actual),
             (200, [json!(false), json!(true), json!(7), json!(null)]),
             "{path}"
         );
     }
-    assert_eq!((running.told("allowed"), running.told("denied")), (1, 0), "one request for room");
+    assert_eq!(
+        (running.info_value("allowed"), running.info_value("denied")),
+        (1, 0),
+        "one request for room"
+    );
 }
 
 #[test]
@@ -199,9 +204,9 @@ fn hold_request_invalid_is_rejected() {
             "settles[0]: unexpected `id`: it is only valid for all `settles` together",
         ),
     ] {
-        let heard = client.post(path, &body);
-        let detail = heard.detail();
-        assert_eq!(heard.status, 422, "{path} {body}: {detail}");
+        let reply = client.post(path, &body);
+        let detail = reply.detail();
+        assert_eq!(reply.status, 422, "{path} {body}: {detail}");
         assert!(detail.contains(expected), "{path} {body}: {detail}");
     }
 }
@@ -221,8 +226,8 @@ fn take_all_holds_all_keys_or_none() {
         })
     };
     let (status, first) = requests.send("/v1/take_all", 0, both("a", 60));
-    let told = ["allowed", "remaining", "binding_key"].map(|name| first[name].clone());
-    assert_eq!((status, told), (200, [json!(true), json!(9), json!(0)]));
+    let actual = ["allowed", "remaining", "binding_key"].map(|name| first[name].clone());
+    assert_eq!((status, actual), (200, [json!(true), json!(9), json!(0)]));
     assert_eq!([0, 1].map(|at| first["decisions"][at]["remaining"].clone()), [json!(9), json!(40)]);
     let (status, denied) = requests.send("/v1/take_all", 0, both("b", 60));
     assert_eq!((status, &denied["binding_key"]), (429, &json!(1)));
@@ -243,12 +248,12 @@ fn take_all_holds_all_keys_or_none() {
     });
     for allowed in [true, false] {
         let (status, answer) = requests.send("/v1/settle_all", 0, settles.clone());
-        let told = [0, 1].map(|at| {
+        let actual = [0, 1].map(|at| {
             let decision = &answer["decisions"][at];
             (decision["allowed"].clone(), decision["remaining"].clone())
         });
         let expected = [(json!(allowed), json!(9)), (json!(allowed), json!(77))];
-        assert_eq!((status, told), (200, expected), "a settle that is repeated charges once");
+        assert_eq!((status, actual), (200, expected), "a settle that is repeated charges once");
     }
     // Without an id it takes.
     let mut take = both("c", 77);
@@ -263,8 +268,8 @@ fn hold_headers_count_concurrent_requests() {
     let mut client = Client::connect(&running);
     let mut post = |id: &str| {
         let body = format!(r#"{{"key":"k","policy":"concurrency:1/30s","id":"{id}","at_us":0}}"#);
-        let heard = client.post("/v1/hold", body);
-        ["ratelimit-policy", "ratelimit", "retry-after"].map(|name| heard.field(name).to_owned())
+        let reply = client.post("/v1/hold", body);
+        ["ratelimit-policy", "ratelimit", "retry-after"].map(|name| reply.field(name).to_owned())
     };
     let policy = r#""default";q=1;qu="concurrent-requests""#;
     assert_eq!(post("a"), [policy, r#""default";r=0"#, ""]);
@@ -303,18 +308,18 @@ fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
     let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();
     assert_eq!(client.post("/v1/hold", of("a")).status, 200);
     let mut next = waiting("b", "/v1/hold");
-    running.until_told("blocked_clients", 1);
+    running.until_exactly("blocked_clients", 1);
     let leaves = waiting("c", "/v1/hold");
-    running.until_told("blocked_clients", 2);
+    running.until_exactly("blocked_clients", 2);
     drop(leaves);
-    running.until_told("blocked_clients", 1);
+    running.until_exactly("blocked_clients", 1);
     let mut last = waiting("", "/v1/take_all");
-    running.until_told("blocked_clients", 2);
+    running.until_exactly("blocked_clients", 2);
     assert_eq!(client.post("/v1/settle", of("a")).status, 200);
-    assert_eq!(next.hear().status, 200);
-    running.until_told("blocked_clients", 1);
+    assert_eq!(next.read_reply().status, 200);
+    running.until_exactly("blocked_clients", 1);
     assert_eq!(client.post("/v1/settle", of("b")).status, 200);
-    assert_eq!(last.hear().status, 200);
+    assert_eq!(last.read_reply().status, 200);
     let settle = json!({"key": "k", "policy": "concurrency:1/1h", "id_base64": "/w=="});
     assert_eq!(client.post("/v1/settle", settle.to_string()).json()["allowed"], true);
     let late =
@@ -323,7 +328,7 @@ fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
 }
 
 #[test]
-fn take_all_with_a_key_twice_waits_in_the_line_of_the_key_that_denies() {
+fn take_all_with_a_key_twice_waits_in_the_queue_of_the_denying_key() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();
@@ -337,7 +342,7 @@ fn take_all_with_a_key_twice_waits_in_the_line_of_the_key_that_denies() {
     });
     let mut waiter = Client::connect(&running);
     waiter.ask_json("/v1/take_all", body.to_string());
-    running.until_told("blocked_clients", 1);
+    running.until_exactly("blocked_clients", 1);
     assert_eq!(client.post("/v1/settle", of("a")).status, 200);
-    assert_eq!(waiter.hear().status, 200);
+    assert_eq!(waiter.read_reply().status, 200);
 }

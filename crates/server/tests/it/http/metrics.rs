@@ -1,4 +1,4 @@
-//! What is counted, as Prometheus reads it.
+//! Metrics, as Prometheus reads them.
 
 use sluicegate_core::OnError;
 use std::{
@@ -11,7 +11,7 @@ use std::{
 use sluicegate_server::{Config, StoreConfig};
 
 use super::client::{Client, server};
-use crate::harness::{Folder, Running, root};
+use crate::harness::{Running, TempDir, root};
 
 /// The value of a metric.
 fn value(text: &str, name: &str) -> f64 {
@@ -23,18 +23,18 @@ fn value(text: &str, name: &str) -> f64 {
 fn metrics_count_decisions() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
-    let secret = "a-key-that-is-told-to-nobody";
+    let secret = "a-key-that-must-stay-secret";
     for _ in 0..3 {
         client.post("/v1/take", format!(r#"{{"key":"{secret}","policy":"gcra:2/1h"}}"#));
     }
     client.post("/v1/take", "{");
     running.connect().integers("SG.TAKE k gcra:1/1h");
-    let heard = client.get("/metrics");
+    let reply = client.get("/metrics");
     assert_eq!(
-        heard.field("content-type"),
+        reply.field("content-type"),
         "application/openmetrics-text; version=1.0.0; charset=utf-8"
     );
-    let text = String::from_utf8(heard.body).unwrap();
+    let text = String::from_utf8(reply.body).unwrap();
     for (name, expected) in [
         (r#"sluicegate_decisions_total{protocol="http",outcome="allowed",source="memory"}"#, 2.0),
         (r#"sluicegate_decisions_total{protocol="http",outcome="denied",source="memory"}"#, 1.0),
@@ -60,7 +60,7 @@ fn metrics_count_decisions() {
         assert!(value(&text, "process_open_fds") < value(&text, "process_max_fds"));
     }
     assert!(value(&text, "sluicegate_state_bytes") > 0.0);
-    assert!(!text.contains(secret), "a key is never told");
+    assert!(!text.contains(secret), "no key is printed");
     assert!(text.ends_with("# EOF\n"));
 }
 
@@ -68,13 +68,13 @@ fn metrics_count_decisions() {
 fn scrape(running: &Running, accept: &str) -> (String, String) {
     let mut client = Client::connect(running);
     client.ask("GET", "/metrics", &format!("Accept: {accept}\r\n"));
-    let heard = client.hear();
-    assert_eq!((heard.status, heard.field("vary")), (200, "Accept"));
-    (heard.field("content-type").to_owned(), String::from_utf8(heard.body).unwrap())
+    let reply = client.read_reply();
+    assert_eq!((reply.status, reply.field("vary")), (200, "Accept"));
+    (reply.field("content-type").to_owned(), String::from_utf8(reply.body).unwrap())
 }
 
 #[test]
-fn metrics_text_format_is_sent_when_asked_for() {
+fn metrics_text_format_is_sent_on_request() {
     let running = server(|_| {});
     running.connect().integers("SG.TAKE k gcra:1/1h");
     let (media_type, text) = scrape(&running, "text/plain;version=0.0.4");
@@ -105,7 +105,7 @@ fn metrics_text_format_is_sent_when_asked_for() {
     assert_eq!(open.matches("# HELP ").count(), families);
 }
 
-/// Names of metrics in a text, without what Prometheus adds to those of histograms.
+/// Names of metrics in a text, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<&str> {
     let is_part = |character: char| character.is_ascii_lowercase() || character == '_';
     let words = text.split(|character| !is_part(character));
@@ -117,7 +117,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 
 /// The text format of a server with state in memory, and of one with a store.
 fn both() -> [String; 2] {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let rule = "rules: [{name: a, match: {path: /}, key: client, policy: 'gcra:1/1s'}]";
     fs::write(folder.file("rules.yaml"), rule).unwrap();
     let memory = |config: &mut Config| config.rules = vec![folder.file("rules.yaml")];
@@ -167,7 +167,7 @@ fn metrics_promtool_finds_no_fault() {
 
 #[test]
 fn rule_metrics_exist_before_the_first_request() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let write = |more: &str| {
         let rules = format!(
             "rules:\n  - {{name: login, match: {{path: /login}}, key: client, policy: 'gcra:1/1s'}}\n{more}"
@@ -193,10 +193,10 @@ fn rule_metrics_exist_before_the_first_request() {
     check("added");
 }
 
-/// Many rules come in many parts: each is there once, in order, in both families.
+/// Many rules come in many parts: each rule occurs once, in order, in both families.
 #[test]
 fn metrics_of_many_rules_are_whole() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let names: Vec<_> = (100..500).map(|number| format!("rule{number}")).collect();
     let rules = names.iter().map(|name| {
         format!("  - {{name: {name}, match: {{path: /{name}}}, policy: 'gcra:1/1s'}}\n")
@@ -227,7 +227,7 @@ fn resp_durations_count_every_command_once() {
     let running = server(|_| {});
     let mut peer = running.connect();
     peer.send("SG.TAKE k gcra:1000/1h\r\n".repeat(300) + "PING\r\n");
-    (0..301).for_each(|_| drop(peer.hear()));
+    (0..301).for_each(|_| drop(peer.read_reply()));
     for _ in 0..3 {
         assert_eq!(peer.integers("SG.WAIT w gcra:10/1s:burst=1 TIMEOUT 30000000")[0], 1);
     }

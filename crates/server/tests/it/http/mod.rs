@@ -1,4 +1,4 @@
-//! The face for HTTP.
+//! The HTTP protocol.
 
 mod admin;
 pub(crate) mod client;

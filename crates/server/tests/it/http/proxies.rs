@@ -13,8 +13,8 @@ use std::{
 use sluicegate_server::HeaderName;
 use sluicegate_testing::eventually_within;
 
-use super::client::{Client, Heard, server};
-use crate::harness::{Folder, PATIENCE, Running, any_port, root};
+use super::client::{Client, HttpReply, server};
+use crate::harness::{Running, TEST_TIMEOUT, TempDir, any_port, root};
 
 /// A proxy in front of an application, and its gate.
 pub(super) struct Proxy {
@@ -23,7 +23,7 @@ pub(super) struct Proxy {
     /// Where it takes requests.
     pub(super) front: Running,
     app: SocketAddr,
-    pub(super) folder: Folder,
+    pub(super) folder: TempDir,
 }
 
 impl Drop for Proxy {
@@ -40,9 +40,9 @@ impl Proxy {
         app: SocketAddr,
         rules: &Path,
         change: impl FnOnce(String) -> String,
-        run: impl FnOnce(&Folder, SocketAddr) -> Command,
+        run: impl FnOnce(&TempDir, SocketAddr) -> Command,
     ) -> Self {
-        let folder = Folder::new();
+        let folder = TempDir::new();
         fs::create_dir(folder.file("work")).unwrap();
         let gate = server(|config| {
             config.rules = vec![rules.to_owned()];
@@ -84,14 +84,14 @@ impl Proxy {
     }
 
     /// Sends a request until the proxy serves it: it then counts as the first.
-    fn first(&mut self) -> Heard {
-        eventually_within(PATIENCE, "the proxy serves", || {
+    fn first(&mut self) -> HttpReply {
+        eventually_within(TEST_TIMEOUT, "the proxy serves", || {
             let listens = |address| TcpStream::connect(address).is_ok();
             if listens(self.app) && listens(self.front.address) {
-                let heard = self.ask("1.1.1.1");
+                let reply = self.ask("1.1.1.1");
                 // Traefik listens before it has read its routes.
-                if heard.status != 404 {
-                    return Ok(heard);
+                if reply.status != 404 {
+                    return Ok(reply);
                 }
             }
             let log = fs::read_to_string(self.folder.file("log"));
@@ -101,7 +101,7 @@ impl Proxy {
     }
 
     /// A request whose headers claim another address and another path.
-    fn ask(&self, from: &str) -> Heard {
+    fn ask(&self, from: &str) -> HttpReply {
         let mut client = Client::connect(&self.front);
         let fields = format!(
             "X-Forwarded-For: {from}\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n\
@@ -109,7 +109,7 @@ impl Proxy {
              Forwarded: for={from}\r\nX-Real-IP: {from}\r\nContent-Length: 0\r\n"
         );
         client.ask("POST", "/login?next=1", &fields);
-        client.hear()
+        client.read_reply()
     }
 
     /// Five requests pass by the rule for logins, with any headers of the client.
@@ -119,10 +119,10 @@ impl Proxy {
         let statuses = more.map(|from| self.ask(from).status);
         let log = fs::read_to_string(self.folder.file("log"));
         assert_eq!(statuses, [200, 200, 200, 200, 429, 429], "{log:?}");
-        let heard = self.ask("8.8.8.8");
-        assert_eq!((heard.status, heard.field("ratelimit-policy")), (429, r#""login";q=5;w=900"#));
-        assert!(heard.field("ratelimit").starts_with(r#""login";r=0;t="#));
-        assert!(heard.field("retry-after").parse::<u32>().is_ok_and(|it| it > 0 && it <= 900));
+        let reply = self.ask("8.8.8.8");
+        assert_eq!((reply.status, reply.field("ratelimit-policy")), (429, r#""login";q=5;w=900"#));
+        assert!(reply.field("ratelimit").starts_with(r#""login";r=0;t="#));
+        assert!(reply.field("retry-after").parse::<u32>().is_ok_and(|it| it > 0 && it <= 900));
         // Other paths are limited by another rule.
         let mut client = Client::connect(&self.front);
         assert_eq!(client.get("/other").status, 200);
@@ -163,7 +163,7 @@ pub(super) fn program(name: &str) -> PathBuf {
     program
 }
 
-pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
+pub(super) fn nginx(folder: &TempDir, _: SocketAddr) -> Command {
     let mut nginx = Command::new("nginx");
     nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
     // A single process, which ends on a signal.
@@ -171,13 +171,13 @@ pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
     nginx
 }
 
-pub(super) fn caddy(folder: &Folder, _: SocketAddr) -> Command {
+pub(super) fn caddy(folder: &TempDir, _: SocketAddr) -> Command {
     let mut caddy = Command::new(program("caddy"));
     caddy.args(["run", "--config"]).arg(folder.file("Caddyfile"));
     caddy
 }
 
-pub(super) fn traefik(folder: &Folder, port: SocketAddr) -> Command {
+pub(super) fn traefik(folder: &TempDir, port: SocketAddr) -> Command {
     let mut traefik = Command::new(program("traefik"));
     traefik.arg(format!("--entryPoints.web.address={port}"));
     let file = folder.file("traefik.yaml");
@@ -188,7 +188,7 @@ pub(super) fn traefik(folder: &Folder, port: SocketAddr) -> Command {
 fn with_example_rules(
     example: &str,
     app: SocketAddr,
-    run: impl FnOnce(&Folder, SocketAddr) -> Command,
+    run: impl FnOnce(&TempDir, SocketAddr) -> Command,
 ) -> Proxy {
     let rules = root().join("examples/gate/rules.yaml");
     Proxy::start(example, app, &rules, |text| text, run)
@@ -202,7 +202,7 @@ fn nginx_denied_request_is_not_served() {
 /// nginx logs an error for each status of `auth_request` but 2xx, 401 and 403, and closes the client's connection.
 #[test]
 fn nginx_flood_of_denials_logs_no_errors_and_keeps_connections() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     fs::write(
         folder.file("rules.yaml"),
         "
@@ -221,13 +221,13 @@ rules:
     let flood = crate::harness::size("SLUICEGATE_DENIALS", 300);
     for number in 0..flood {
         let path = if number % 2 == 0 { "/page" } else { "/closed" };
-        let heard = client.get(path);
-        assert_eq!((heard.status, heard.field("connection")), (429, "keep-alive"), "{path}");
-        assert_eq!(heard.field("content-type"), "application/problem+json");
-        assert_eq!(heard.json()["status"], 429);
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.field("connection")), (429, "keep-alive"), "{path}");
+        assert_eq!(reply.field("content-type"), "application/problem+json");
+        assert_eq!(reply.json()["status"], 429);
         let is_limited = path == "/page";
-        assert_eq!(!heard.field("retry-after").is_empty(), is_limited, "{path}");
-        assert_eq!(heard.field("ratelimit").starts_with("\"page\";r=0;t="), is_limited, "{path}");
+        assert_eq!(!reply.field("retry-after").is_empty(), is_limited, "{path}");
+        assert_eq!(reply.field("ratelimit").starts_with("\"page\";r=0;t="), is_limited, "{path}");
     }
     // Invalid requests, which clients can send as well.
     let large = "ABCD".chars().map(|name| format!("{name}: {}\r\n", "x".repeat(8150)));
@@ -236,10 +236,10 @@ rules:
     for (path, fields) in [("/user", two_users), ("/\u{e9}", ""), ("/", large.as_str())] {
         let mut client = Client::connect(&proxy.front);
         client.ask("GET", path, fields);
-        let heard = client.hear();
-        assert_eq!(heard.status, 400, "{path}");
+        let reply = client.read_reply();
+        assert_eq!(reply.status, 400, "{path}");
         // nginx has sent 400 because of the gate, not by itself.
-        assert_eq!(heard.field("content-type"), "application/problem+json", "{path}");
+        assert_eq!(reply.field("content-type"), "application/problem+json", "{path}");
     }
     let log = fs::read_to_string(proxy.folder.file("log")).unwrap();
     let errors = log.lines().filter(|line| line.contains("[error]")).count();

@@ -104,19 +104,19 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
         ("/healthz", "{}", 405, "invalid method `POST`: expected GET"),
     ];
     for (path, body, status, expected) in table {
-        let heard = client.post(path, body);
-        assert_eq!(heard.status, status, "{path} {body:.80}");
-        let detail = heard.detail();
+        let reply = client.post(path, body);
+        assert_eq!(reply.status, status, "{path} {body:.80}");
+        let detail = reply.detail();
         assert!(detail.contains(expected), "{path} {body:.80}: {detail}");
     }
     client.ask("GET", "/v1/take", "");
-    let heard = client.hear();
-    assert_eq!((heard.status, heard.field("allow")), (405, "POST"));
+    let reply = client.read_reply();
+    assert_eq!((reply.status, reply.field("allow")), (405, "POST"));
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
-    let heard = client.hear();
-    assert_eq!(heard.status, 415);
+    let reply = client.read_reply();
+    assert_eq!(reply.status, 415);
     assert!(
-        heard.detail().contains("invalid Content-Type `text/plain`: expected `application/json`")
+        reply.detail().contains("invalid Content-Type `text/plain`: expected `application/json`")
     );
 }
 
@@ -133,26 +133,26 @@ fn body_or_head_too_large_is_rejected() {
     // A body of 10 MB with its length, and one without.
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n");
-    let heard = client.hear();
-    assert_eq!(heard.status, 413);
-    assert!(heard.detail().contains("expected up to 1048576 bytes"));
+    let reply = client.read_reply();
+    assert_eq!(reply.status, 413);
+    assert!(reply.detail().contains("expected up to 1048576 bytes"));
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     for _ in 0..65 {
         client.send(&chunk);
     }
-    assert_eq!(client.hear().status, 413);
+    assert_eq!(client.read_reply().status, 413);
     // Headers that are too long together, and one of 1 MB.
     let mut client = Client::connect(&running);
     client.ask("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(40_000)));
-    let heard = client.hear();
-    assert_eq!(heard.status, 431);
-    assert!(heard.detail().contains("expected up to 32768 bytes"), "{}", heard.detail());
+    let reply = client.read_reply();
+    assert_eq!(reply.status, 431);
+    assert!(reply.detail().contains("expected up to 32768 bytes"), "{}", reply.detail());
     let mut client = Client::connect(&running);
     let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}", "x".repeat(1_000_000));
     client.send(head);
-    assert_eq!(client.hear().status, 431);
+    assert_eq!(client.read_reply().status, 431);
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn token_configured_is_required() {
             &format!("{fields}Content-Type: application/json\r\nContent-Length: 2\r\n"),
         );
         client.send("{}");
-        let heard = client.hear();
-        assert_eq!(heard.status, expected, "{fields}");
+        let reply = client.read_reply();
+        assert_eq!(reply.status, expected, "{fields}");
         if expected == 401 {
-            assert_eq!(heard.field("www-authenticate"), "Bearer");
+            assert_eq!(reply.field("www-authenticate"), "Bearer");
         }
     }
     assert_eq!(client.get("/healthz").status, 200);
@@ -189,23 +189,23 @@ fn body_after_its_rejection_is_drained() {
     let mut client = Client::connect(&running);
     for refused in 1..=3 {
         client.ask("POST", "/nowhere", "Content-Length: 2\r\n");
-        running.until_told("total_error_replies", refused);
+        running.until_exactly("total_error_replies", refused);
         client.send("{}");
-        let heard = client.hear();
-        assert_eq!((heard.status, heard.field("connection")), (404, ""));
+        let reply = client.read_reply();
+        assert_eq!((reply.status, reply.field("connection")), (404, ""));
     }
     let running = server(|config| config.timeouts.input = Duration::from_millis(100));
     for fields in ["Content-Length: 2\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
         let mut client = Client::connect(&running);
         client.ask("POST", "/nowhere", fields);
-        let heard = client.hear();
-        assert_eq!((heard.status, heard.field("connection")), (404, "close"), "{fields}");
+        let reply = client.read_reply();
+        assert_eq!((reply.status, reply.field("connection")), (404, "close"), "{fields}");
     }
     // nginx sends such requests unless it is configured to drop the length.
     client = Client::connect(&running);
     client.ask("GET", "/healthz", "Content-Length: 2\r\n");
-    let heard = client.hear();
-    assert_eq!((heard.status, heard.field("connection")), (200, ""), "not waited for");
+    let reply = client.read_reply();
+    assert_eq!((reply.status, reply.field("connection")), (200, ""), "not waited for");
 }
 
 /// Over HTTP/2 the rest of a body is drained, because clients that are stopped early often

@@ -1,5 +1,5 @@
 //! Clients that do not complete requests, do not read replies, or reset their
-//! requests. An everyday run has few of them; `cargo xtask soak` has thousands.
+//! requests. An ordinary run has few of them; `cargo xtask soak` has thousands.
 
 use std::{
     io::{self, Write},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     elsewhere::process,
-    harness::{PATIENCE, Running, any_port, now, size},
+    harness::{Running, TEST_TIMEOUT, any_port, now, size},
     slow::{Dribble, late, until_closed},
 };
 
@@ -74,9 +74,9 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
             }
             late(times)
         });
-        let told = attack();
+        let latencies = attack();
         drop(ends);
-        ([alone, asking.join().unwrap()], told)
+        ([alone, asking.join().unwrap()], latencies)
     })
 }
 
@@ -121,13 +121,13 @@ fn reset_streams_cost_little() {
         continued
     });
     let floods = process.resident().saturating_sub(before);
-    let told = |[alone, beside]: [u128; 2]| format!("{beside} us, alone {alone} us");
+    let latencies = |[alone, beside]: [u128; 2]| format!("{beside} us, alone {alone} us");
     println!(
         "figure: {sent} of {streams} requests taken back at once, {resets} KiB more, 99 % of another's \
          answered within {}; {continued} frames of one head, {floods} KiB more, another's within {}; \
          both were closed",
-        told(resets_late),
-        told(floods_late),
+        latencies(resets_late),
+        latencies(floods_late),
     );
     assert!(resets < 50 * 1024 && floods < 50 * 1024, "{resets} and {floods} KiB");
 }
@@ -152,7 +152,7 @@ fn http_client_that_does_not_read_is_closed() {
         stream.set_nonblocking(true).unwrap();
     }
     let mut most = before;
-    eventually_within(PATIENCE, "all clients are closed", || {
+    eventually_within(TEST_TIMEOUT, "all clients are closed", || {
         streams.retain_mut(|(stream, sent)| match stream.write(&ask[*sent..]) {
             Ok(count) => {
                 *sent = (*sent + count) % ask.len();
@@ -163,7 +163,7 @@ fn http_client_that_does_not_read_is_closed() {
         most = most.max(process.resident());
         if streams.is_empty() { Ok(()) } else { Err(format!("{} are open", streams.len())) }
     });
-    running.until_told("closed_slow", many as u64);
+    running.until_exactly("closed_slow", many as u64);
     let each = (most - before) / many;
     let after = process.resident().saturating_sub(before);
     println!(

@@ -8,7 +8,7 @@ use super::{
     client::Client,
     proxies::{Proxy, caddy, free_port, nginx, traefik},
 };
-use crate::harness::Folder;
+use crate::harness::TempDir;
 
 const NO_RULES: &str = "rules: []\n";
 const STRICT: &str = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]\n";
@@ -19,13 +19,13 @@ rules:
     policy: fixed-window:2/1h
 ";
 
-/// How a proxy is started for a folder.
-type Run = fn(&Folder, SocketAddr) -> Command;
+/// Starts a proxy for a folder.
+type Run = fn(&TempDir, SocketAddr) -> Command;
 
 /// The service behind the proxy.
 enum Behind {
     App(Application),
-    /// The proxy itself, with this in place of the response in its example.
+    /// The proxy itself, with this response instead of the one in its example.
     Itself {
         stands: &'static str,
         answers: &'static str,
@@ -35,7 +35,7 @@ enum Behind {
 /// A proxy in front of an application; its rules are written while it runs.
 struct Setup {
     proxy: Proxy,
-    rules: Folder,
+    rules: TempDir,
     front: SocketAddr,
     /// Keeps it alive.
     _app: Option<Application>,
@@ -43,7 +43,7 @@ struct Setup {
 
 impl Setup {
     fn start(example: &str, run: Run, behind: Behind) -> Self {
-        let rules = Folder::new();
+        let rules = TempDir::new();
         fs::write(rules.file("rules.yaml"), NO_RULES).unwrap();
         let spare = free_port();
         let change = |text: String| match &behind {
@@ -109,7 +109,7 @@ fn two_of_200_pass(name: &str, setup: &Setup) {
     for target in LOGIN_SPELLINGS {
         assert!(!setup.reaches(target, "/login"), "{name}: {target}");
     }
-    // These are different paths, unless the options of the rule say otherwise.
+    // These are different paths, unless the options of the rule ignore the difference.
     for (rules, expected) in [(STRICT, 200), (LOOSE, 429)] {
         setup.put_in_force(rules);
         for target in LOGIN_VARIANTS {

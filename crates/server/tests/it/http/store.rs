@@ -9,7 +9,7 @@ use sluicegate_testing::{Engine, Server};
 
 use super::{client::Client, conformance::OverHttp};
 use crate::{
-    harness::{Folder, Running, any_port},
+    harness::{Running, TempDir, any_port},
     store::on,
 };
 
@@ -37,11 +37,11 @@ fn response_names_the_source() {
     let mut client = Client::connect(&one);
     let ask = r#"{"key":"k","policy":"gcra:1/1h:burst=2"}"#;
     let mut say = |path: &str| {
-        let heard = client.post(path, ask);
-        (heard.status, heard.json()["source"].as_str().unwrap_or_default().to_owned())
+        let reply = client.post(path, ask);
+        (reply.status, reply.json()["source"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(say("/v1/take"), (200, "store".to_owned()));
-    // The other server has the same state, whichever face is asked.
+    // The other server has the same state, over either protocol.
     assert_eq!(other.connect().integers("SG.TAKE k gcra:1/1h:burst=2")[..3], [1, 2, 0]);
     assert_eq!(say("/v1/take"), (429, "store".to_owned()));
     assert_eq!(say("/v1/take"), (429, "cache".to_owned()));
@@ -50,11 +50,11 @@ fn response_names_the_source() {
     let mut client = Client::connect(&other);
     let many =
         r#"{"requests":[{"key":"a","policy":"gcra:1/1h"},{"key":"a","policy":"gcra:1/1h"}]}"#;
-    let heard = client.post("/v1/take_many", many).json();
-    let allowed = [0, 1].map(|at| heard["decisions"][at]["allowed"].as_bool().unwrap());
+    let reply = client.post("/v1/take_many", many).json();
+    let allowed = [0, 1].map(|at| reply["decisions"][at]["allowed"].as_bool().unwrap());
     assert_eq!(allowed, [true, false]);
     assert_eq!(client.post("/v1/reset", r#"{"key":"a"}"#).json()["existed"], true);
-    // A turn that comes: the answer is held back until then.
+    // A request that passes later: the response is delayed until then.
     let wait = r#"{"key":"w","policy":"gcra:20/1s:burst=1","wait_us":30000000}"#;
     assert_eq!([(); 3].map(|()| client.post("/v1/take", wait).status), [200; 3]);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
@@ -78,14 +78,14 @@ fn hold_with_redis_is_shared_by_servers() {
     let (one, other) = (server(&store), server(&store));
     let [mut one, mut other] = [&one, &other].map(Client::connect);
     let hold = |id: &str| format!(r#"{{"key":"k","policy":"concurrency:1/30s","id":"{id}"}}"#);
-    let heard = one.post("/v1/hold", hold("a"));
-    assert_eq!((heard.status, heard.json()["source"].as_str()), (200, Some("store")));
+    let reply = one.post("/v1/hold", hold("a"));
+    assert_eq!((reply.status, reply.json()["source"].as_str()), (200, Some("store")));
     assert_eq!(other.post("/v1/hold", hold("b")).status, 429);
     assert_eq!(other.post("/v1/settle", hold("a")).json()["allowed"], true);
     let take = r#"{"key":"k","policy":"concurrency:1/30s"}"#;
     let all = format!(r#"{{"takes":[{take}],"id":"c"}}"#);
-    let heard = one.post("/v1/take_all", &all).json();
-    assert_eq!((heard["allowed"].as_bool(), heard["source"].as_str()), (Some(true), Some("store")));
+    let reply = one.post("/v1/take_all", &all).json();
+    assert_eq!((reply["allowed"].as_bool(), reply["source"].as_str()), (Some(true), Some("store")));
     let settles = format!(r#"{{"settles":[{take}],"id":"c"}}"#);
     assert_eq!(other.post("/v1/settle_all", &settles).json()["decisions"][0]["allowed"], true);
     assert_eq!(one.post("/v1/settle_all", &settles).json()["decisions"][0]["allowed"], false);
@@ -102,21 +102,21 @@ fn store_unavailable_applies_the_fallback() {
     let ask = r#"{"key":"k","policy":"gcra:1/1h"}"#;
     assert_eq!(client.post("/v1/peek", ask).status, 200);
     store.kill();
-    let heard = client.post("/v1/take", ask);
-    assert_eq!((heard.status, heard.json()["source"].as_str()), (503, Some("fallback")));
-    assert_eq!(heard.field("retry-after"), "1");
-    let kind = heard.json()["type"].as_str().unwrap().to_owned();
+    let reply = client.post("/v1/take", ask);
+    assert_eq!((reply.status, reply.json()["source"].as_str()), (503, Some("fallback")));
+    assert_eq!(reply.field("retry-after"), "1");
+    let kind = reply.json()["type"].as_str().unwrap().to_owned();
     assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
     for path in ["/v1/charge", "/v1/refund"] {
-        let heard = client.post(path, ask);
-        assert_eq!((heard.status, heard.field("retry-after")), (503, "1"), "{path}");
-        assert!(heard.detail().starts_with("the store "), "{path}: {}", heard.detail());
+        let reply = client.post(path, ask);
+        assert_eq!((reply.status, reply.field("retry-after")), (503, "1"), "{path}");
+        assert!(reply.detail().starts_with("the store "), "{path}: {}", reply.detail());
     }
     assert_eq!(client.post("/v1/reset", r#"{"key":"k"}"#).status, 503);
     let hold = r#"{"key":"k","policy":"concurrency:1/30s","id":"a"}"#;
     for path in ["/v1/settle", "/v1/renew"] {
-        let heard = client.post(path, hold);
-        assert_eq!((heard.status, heard.field("retry-after")), (503, "1"), "{path}");
+        let reply = client.post(path, hold);
+        assert_eq!((reply.status, reply.field("retry-after")), (503, "1"), "{path}");
     }
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
     let line =
@@ -136,7 +136,7 @@ fn fallback_denial_is_never_quota_exceeded() {
         (OnError::Local(Share::ALL), FallbackDenial::Unavailable, 503, 200),
     ] {
         let mut store = Server::start(Engine::Redis70);
-        let folder = Folder::new();
+        let folder = TempDir::new();
         std::fs::write(folder.file("rules.yaml"), RULES).unwrap();
         let running = on(&store, |config, at| {
             config.http.address = Some(any_port());
@@ -155,23 +155,25 @@ fn fallback_denial_is_never_quota_exceeded() {
             let _ = client.post("/v1/take", ask);
         }
         let wait = r#"{"key":"k","policy":"fixed-window:2/1h","wait_us":1000}"#;
-        let mut heard = vec![client.post("/v1/take", ask), client.post("/v1/take", wait)];
+        let mut reply = vec![client.post("/v1/take", ask), client.post("/v1/take", wait)];
         for _ in 0..3 {
             client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /\r\n");
-            let answer = client.hear();
-            if heard.len() == 2 && answer.status != 200 {
-                heard.push(answer);
+            let answer = client.read_reply();
+            if reply.len() == 2 && answer.status != 200 {
+                reply.push(answer);
             }
         }
-        for heard in heard {
-            assert_eq!(heard.status, take, "{on_error:?}");
+        for reply in reply {
+            assert_eq!(reply.status, take, "{on_error:?}");
             if take != 200 {
-                let kind = heard.json()["type"].as_str().unwrap().to_owned();
+                let kind = reply.json()["type"].as_str().unwrap().to_owned();
                 assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
-                assert!(heard.field("retry-after").parse::<u32>().unwrap() >= 1);
+                assert!(reply.field("retry-after").parse::<u32>().unwrap() >= 1);
             }
         }
-        sluicegate_testing::until("readiness is told", || client.get("/readyz").status == ready);
+        sluicegate_testing::until("readiness has the expected status", || {
+            client.get("/readyz").status == ready
+        });
         if ready == 503 {
             let detail = client.get("/readyz").detail();
             assert!(

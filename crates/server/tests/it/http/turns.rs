@@ -18,9 +18,9 @@ const PRIORITY: u8 = 2;
 const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
 
-/// Frames that ask nothing and cost a client next to nothing do not occupy a worker.
+/// Frames that request nothing and cost a client next to nothing do not occupy a worker.
 #[test]
-fn http_2_frames_without_a_request_give_way() {
+fn fairness_http_2_frames_without_a_request_yield() {
     let server = server(|config| config.workers = Some(1));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 60);
     for (name, one) in [
@@ -67,7 +67,7 @@ fn http_2_frames_without_a_request_give_way() {
             "figure: beside {clients} clients that flood with {name}, another waited for {typical:?}, at most \
              {most:?}"
         );
-        // Not the longest, which depends on what else the machine does.
+        // Not the longest, which depends on other load of the machine.
         assert!(typical < Duration::from_millis(300), "{name}: {typical:?}");
     }
 }

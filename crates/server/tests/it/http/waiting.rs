@@ -3,7 +3,7 @@
 use std::{net::Shutdown, time::Duration};
 
 use super::client::{Client, server};
-use crate::harness::{Folder, now};
+use crate::harness::{TempDir, now};
 
 #[test]
 fn wait_us_holds_the_response_until_the_request_passes() {
@@ -26,9 +26,9 @@ fn wait_us_client_that_leaves_releases_its_units() {
     assert_eq!(first.post("/v1/take", ask).status, 200);
     let mut left = Client::connect(&running);
     left.ask_json("/v1/take", ask);
-    running.until_told("blocked_clients", 1);
+    running.until_exactly("blocked_clients", 1);
     left.stream.shutdown(Shutdown::Both).unwrap();
-    running.until_told("blocked_clients", 0);
+    running.until_exactly("blocked_clients", 0);
 }
 
 #[test]
@@ -38,16 +38,16 @@ fn wait_us_stop_denies_waiting_requests() {
     let mut client = Client::connect(&running);
     assert_eq!(client.post("/v1/take", ask).status, 200);
     client.ask_json("/v1/take", ask);
-    running.until_told("blocked_clients", 1);
+    running.until_exactly("blocked_clients", 1);
     running.begin_to_stop();
-    assert_eq!(client.hear().status, 429);
+    assert_eq!(client.read_reply().status, 429);
 }
 
-/// A request that waits by the name of a policy is answered by the policy that it was charged by, even if the
-/// rules change meanwhile.
+/// A request that waits by the name of a policy is answered by the policy that charged it, even if the rules change
+/// while it waits.
 #[test]
 fn wait_us_response_is_about_the_policy_of_the_request() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.file("rules.yaml");
     let named = |name: &str| format!("policies: {{{name}: 'gcra:2/1h:burst=1'}}\nrules: []\n");
     std::fs::write(&file, named("gold")).unwrap();
@@ -59,7 +59,7 @@ fn wait_us_response_is_about_the_policy_of_the_request() {
         assert_eq!(client.post("/v1/take", format!("{{{}}}", key(number))).status, 200);
         client.ask_json("/v1/take", format!(r#"{{{},"wait_us":7200000000}}"#, key(number)));
     }
-    running.until_told("blocked_clients", 20);
+    running.until_exactly("blocked_clients", 20);
     std::fs::write(&file, named("silver")).unwrap();
     running.reload().unwrap();
     assert_eq!(other.post("/v1/take", r#"{"key":"x","policy":"@gold"}"#).status, 422);
@@ -67,10 +67,10 @@ fn wait_us_response_is_about_the_policy_of_the_request() {
         // The next one may pass at once.
         let reset = format!(r#"{{"key":"k{number}"}}"#);
         assert_eq!(other.post("/v1/reset", reset).status, 200);
-        let heard = client.hear();
-        assert_eq!(heard.status, 200);
+        let reply = client.read_reply();
+        assert_eq!(reply.status, 200);
         assert_eq!(
-            heard.field("ratelimit-policy"),
+            reply.field("ratelimit-policy"),
             "\"gold\";q=2;w=3600;pb=1".split(";pb").next().unwrap()
         );
     }

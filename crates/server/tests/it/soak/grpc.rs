@@ -8,22 +8,22 @@ use sluicegate_proto::rls::{
 use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
 
-use super::Seen;
+use super::ProtocolCounts;
 use crate::{
     envoy::client::{descriptor, request},
-    harness::{PATIENCE, Random, Running},
+    harness::{Random, Running, TEST_TIMEOUT},
 };
 
 /// Calls at a time.
 const CALLS: u64 = 16;
 
 /// One client until `stop`.
-pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
+pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> ProtocolCounts {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let address = format!("http://{}", server.grpc.unwrap());
-    let mut seen = Seen::default();
+    let mut seen = ProtocolCounts::default();
     runtime.block_on(async {
-        let endpoint = Endpoint::from_shared(address).unwrap().timeout(PATIENCE);
+        let endpoint = Endpoint::from_shared(address).unwrap().timeout(TEST_TIMEOUT);
         let channel = endpoint.connect().await.unwrap();
         let mut random = Random(seed);
         while !stop.load(Ordering::Relaxed) {

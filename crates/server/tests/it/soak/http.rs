@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Seen;
+use super::ProtocolCounts;
 use crate::{
     dashboard::Viewer,
     harness::{Random, Running},
@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// One client until `stop`, now and then on a new connection.
-pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> ProtocolCounts {
+    let mut seen = ProtocolCounts::default();
     let mut random = Random(seed);
     let mut client = Client::connect(server);
     while !stop.load(Ordering::Relaxed) {
@@ -30,7 +30,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
                     key % 200
                 );
                 client.ask("GET", "/v1/gate", &fields);
-                client.hear()
+                client.read_reply()
             }
             _ => client.post("/v1/take", take("fixed-window:3/10s")),
         };
@@ -46,10 +46,10 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
 }
 
 /// Reads the dashboard's frames until `stop`; one request in all.
-pub(super) fn viewer(server: &Running, stop: &AtomicBool) -> Seen {
+pub(super) fn viewer(server: &Running, stop: &AtomicBool) -> ProtocolCounts {
     let mut viewer = Viewer::new(server);
     while !stop.load(Ordering::Relaxed) {
         viewer.frame();
     }
-    Seen { requests: 1, other: 1, ..Seen::default() }
+    ProtocolCounts { requests: 1, other: 1, ..ProtocolCounts::default() }
 }

@@ -1,5 +1,5 @@
-//! All protocols at once for a while, beside reloads and a dashboard that is open: the server's counters
-//! are what its clients saw, and it takes no more at the end than at the beginning. RELIABILITY 37.
+//! All protocols at once for a while, beside reloads and an open dashboard: the server's counters equal its clients',
+//! and it uses no more memory at the end than at the beginning. RELIABILITY 37.
 
 mod grpc;
 mod http;
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{SetOnDrop, rest};
+use sluicegate_testing::{SetOnDrop, pause};
 
 use crate::{
     elsewhere::{Process, process},
@@ -23,7 +23,7 @@ use crate::{
 
 /// Decisions and errors of one protocol, as its clients saw them or as the server counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ProtocolCounts {
     requests: u64,
     allowed: u64,
     denied: u64,
@@ -34,7 +34,7 @@ struct Seen {
     more: u64,
 }
 
-impl Seen {
+impl ProtocolCounts {
     fn decided(&mut self, is_allowed: bool) {
         self.allowed += u64::from(is_allowed);
         self.denied += u64::from(!is_allowed);
@@ -89,7 +89,7 @@ fn counted(metrics: &str, protocol: &str) -> [u64; 3] {
 struct Resident(Vec<(f64, f64)>);
 
 impl Resident {
-    /// KiB a minute from the second `from` on, as a straight line through all samples says.
+    /// KiB per minute from the second `from` on, as the slope of a straight line through all samples.
     fn slope(&self, from: f64) -> f64 {
         let late: Vec<_> = self.0.iter().filter(|sample| sample.0 >= from).collect();
         let count = late.len() as f64;
@@ -118,15 +118,16 @@ fn server_under_mixed_load_counts_everything() {
     let seconds = size("SLUICEGATE_SOAK_SECONDS", 3) as f64;
     let server = &process.server;
     let files = process.open_files_at_rest();
-    // What was asked until here.
-    let before = server.told("total_commands_processed");
+    // The number of commands so far.
+    let before = server.info_value("total_commands_processed");
     let mut control = Client::connect(server);
     let (seen, resident, reloads) = press(&process, seconds);
     let [_, of_http, _] = seen;
 
     let metrics = String::from_utf8(control.get("/metrics").body).unwrap();
     // It counts itself.
-    let http = Seen { requests: of_http.requests + 1, other: of_http.other + 1, ..of_http };
+    let http =
+        ProtocolCounts { requests: of_http.requests + 1, other: of_http.other + 1, ..of_http };
     let all = [("resp", seen[0]), ("http", http), ("grpc", seen[2])];
     for (protocol, seen) in all {
         println!("figure: {seconds} s of {protocol}: {seen:?}");
@@ -145,16 +146,16 @@ fn server_under_mixed_load_counts_everything() {
         assert!(seen.allowed > 0 && seen.denied > 0 && seen.errors > 0, "{protocol}: {seen:?}");
     }
     let errors: u64 = all.iter().map(|(_, seen)| seen.errors).sum();
-    assert_eq!(server.told("total_error_replies"), errors);
+    assert_eq!(server.info_value("total_error_replies"), errors);
 
     let [snapshots, failed, table_full] =
-        ["snapshots", "snapshots_failed", "table_full"].map(|name| server.told(name));
+        ["snapshots", "snapshots_failed", "table_full"].map(|name| server.info_value(name));
     assert_eq!((failed, table_full), (0, 0));
     assert!(snapshots > 0 && reloads > 0);
     drop(control);
-    server.until_told("connected_clients", 1);
+    server.until_exactly("connected_clients", 1);
     process.until_open_files(files);
-    // First it grows: rules and keys are new. What goes on after two minutes would go on for ever.
+    // First it grows: rules and keys are new. Growth after two minutes is a leak.
     let (first, last) = (resident.0[resident.0.len() / 4].1, resident.0.last().unwrap().1);
     let from = if seconds > 240.0 { 120.0 } else { seconds / 2.0 };
     let slope = resident.slope(from);
@@ -167,14 +168,14 @@ fn server_under_mixed_load_counts_everything() {
 }
 
 /// Runs clients of all protocols, reloads and a viewer; returns the results by protocol.
-fn press(process: &Process, seconds: f64) -> ([Seen; 3], Resident, u64) {
+fn press(process: &Process, seconds: f64) -> ([ProtocolCounts; 3], Resident, u64) {
     let (server, folder) = (&process.server, process.folder.file(""));
     let (stop, reloads) = (&AtomicBool::new(false), AtomicU64::new(0));
     let mut resident = Resident(Vec::new());
     let start = now();
     let seen = thread::scope(|scope| {
         let ends = SetOnDrop(stop);
-        let of = |client: fn(&Running, u64, &AtomicBool) -> Seen, count: u64| {
+        let of = |client: fn(&Running, u64, &AtomicBool) -> ProtocolCounts, count: u64| {
             let clients =
                 (0..count).map(move |seed| scope.spawn(move || client(server, seed, stop)));
             clients.collect::<Vec<_>>()
@@ -188,18 +189,18 @@ fn press(process: &Process, seconds: f64) -> ([Seen; 3], Resident, u64) {
                 }
                 write_rules(&folder, version);
                 reloads.store(version, Ordering::Relaxed);
-                rest(Duration::from_millis(100));
+                pause(Duration::from_millis(100));
             }
         });
         while start.elapsed().as_secs_f64() < seconds {
             let sample = process.resident() as f64;
             resident.0.push((start.elapsed().as_secs_f64(), sample));
-            rest(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
         }
         drop(ends);
         clients.map(|clients| {
             let seen = clients.into_iter().map(|client| client.join().unwrap());
-            seen.fold(Seen::default(), Seen::add)
+            seen.fold(ProtocolCounts::default(), ProtocolCounts::add)
         })
     });
     (seen, resident, reloads.into_inner())

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluicegate_resp::Value;
 
-use super::Seen;
+use super::ProtocolCounts;
 use crate::harness::{Random, Running};
 
-impl Seen {
+impl ProtocolCounts {
     /// Counts the reply to `line`.
     fn note(&mut self, line: &str, reply: &Value) {
         self.requests += 1;
@@ -61,8 +61,8 @@ fn line(random: &mut Random, round: u64) -> String {
 }
 
 /// One client until `stop`: pipelines of all lengths, now and then on a new connection.
-pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> ProtocolCounts {
+    let mut seen = ProtocolCounts::default();
     let mut random = Random(seed);
     let mut peer = server.connect();
     for round in 0.. {
@@ -76,7 +76,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
             (0..=random.below(100)).map(|_| line(&mut random, round / 20)).collect();
         peer.send(lines.join("\r\n") + "\r\n");
         for line in &lines {
-            seen.note(line, &peer.hear());
+            seen.note(line, &peer.read_reply());
         }
     }
     seen

@@ -5,13 +5,13 @@ fn events(format: &str, key: &str, log: &[u8]) -> (Vec<String>, Broken, Late) {
     let disorder = Duration::from_secs(5);
     let mut reader =
         LogReader::new(log, &format, &key, None, DurationField::Ignored, disorder).unwrap();
-    let mut told = Vec::new();
+    let mut actual = Vec::new();
     loop {
         let batch = reader.next_batch().unwrap();
         if batch.is_empty() {
-            return (told, reader.broken().clone(), reader.late());
+            return (actual, reader.broken().clone(), reader.late());
         }
-        told.extend(batch.events().map(|event| {
+        actual.extend(batch.events().map(|event| {
             format!("{} {} {}", event.line, event.time, String::from_utf8_lossy(event.key))
         }));
     }
@@ -28,8 +28,8 @@ fn line(ip: &str, second: u32, path: &str) -> String {
 #[test]
 fn lines_become_events() {
     let log = line("10.0.0.1", 0, "/a?b=c") + "\r\n\n" + &line("::1", 1, "/b\\x22");
-    let (told, broken, late) = events("combined", "{ip}:{path}", log.as_bytes());
-    assert_eq!(told, ["1 1699999200000000us 10.0.0.1:/a", "4 1699999201000000us ::1:/b\""]);
+    let (actual, broken, late) = events("combined", "{ip}:{path}", log.as_bytes());
+    assert_eq!(actual, ["1 1699999200000000us 10.0.0.1:/a", "4 1699999201000000us ::1:/b\""]);
     assert_eq!((broken.count, late.count), (0, 0));
 }
 
@@ -42,9 +42,9 @@ fn objects_become_events() {
 nothing
 {}
 "#;
-    let (told, broken, _) = events("json", "{ip} {path} {user}", log.as_bytes());
+    let (actual, broken, _) = events("json", "{ip} {path} {user}", log.as_bytes());
     assert_eq!(
-        told,
+        actual,
         [
             "1 1699999200250000us 10.0.0.1 /a -",
             "2 1699999201500000us ::1 /b -",
@@ -63,24 +63,24 @@ nothing
 }
 
 #[test]
-fn broken_lines_are_counted_and_the_first_told() {
+fn broken_lines_are_counted_and_the_first_is_reported() {
     let mut log = String::new();
     for second in 0..20 {
         log += &line("a", second, "/");
         log += "what is this\n";
     }
-    let (told, broken, _) = events("combined", "{ip}", log.as_bytes());
-    assert_eq!((told.len(), broken.count, broken.first.len()), (20, 20, 5));
+    let (actual, broken, _) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((actual.len(), broken.count, broken.first.len()), (20, 20, 5));
     assert_eq!(broken.first[0].0, 2);
     assert_eq!(broken.first[0].1.to_string(), "missing ` [` after remote_user");
 }
 
 #[test]
-fn lines_that_lie_near_each_other_are_put_in_order() {
+fn lines_near_each_other_are_sorted() {
     let seconds = [10, 12, 11, 11, 30, 27, 40];
     let log: String = seconds.iter().map(|second| line("a", *second, "/")).collect();
-    let (told, _, late) = events("combined", "{ip}", log.as_bytes());
-    let lines: Vec<_> = told.iter().map(|event| event.split(' ').next().unwrap()).collect();
+    let (actual, _, late) = events("combined", "{ip}", log.as_bytes());
+    let lines: Vec<_> = actual.iter().map(|event| event.split(' ').next().unwrap()).collect();
     assert_eq!(lines, ["1", "3", "4", "2", "6", "5", "7"]);
     assert_eq!(late.count, 0);
 }
@@ -94,11 +94,11 @@ fn reader_late_line_gets_time_reached() {
     }
     log += &line("late", 0, "/");
     log += &line("last", 500, "/");
-    let (told, broken, late) = events("combined", "{ip}", log.as_bytes());
-    assert_eq!((told.len(), broken.count, late.count), (40_002, 0, 1));
+    let (actual, broken, late) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((actual.len(), broken.count, late.count), (40_002, 0, 1));
     assert!(late.most > Duration::from_secs(100) && late.most < Duration::from_secs(400));
     let times: Vec<u64> =
-        told.iter().map(|it| it[..].split([' ', 'u']).nth(1).unwrap().parse().unwrap()).collect();
+        actual.iter().map(|it| it[..].split([' ', 'u']).nth(1).unwrap().parse().unwrap()).collect();
     assert!(times.is_sorted());
 }
 
@@ -107,8 +107,8 @@ fn reader_line_in_far_future_affects_no_other() {
     let mut log = line("a", 0, "/").replace("2023", "2099");
     log += &line("b", 1, "/");
     log += &line("c", 2, "/");
-    let (told, _, late) = events("combined", "{ip}", log.as_bytes());
-    assert!(told[0].ends_with(" b") && told[1].ends_with(" c") && told[2].ends_with(" a"));
+    let (actual, _, late) = events("combined", "{ip}", log.as_bytes());
+    assert!(actual[0].ends_with(" b") && actual[1].ends_with(" c") && actual[2].ends_with(" a"));
     assert_eq!(late.count, 0);
 }
 
@@ -118,9 +118,9 @@ fn reader_endless_line_is_skipped() {
         let mut log = "x".repeat(length).into_bytes();
         log.push(b'\n');
         log.extend(line("a", 0, "/").bytes());
-        let (told, broken, _) = events("combined", "{ip}", &log);
-        assert_eq!((told.len(), broken.count), (1, 1), "{length}");
-        assert!(told[0].starts_with("2 "), "{told:?}");
+        let (actual, broken, _) = events("combined", "{ip}", &log);
+        assert_eq!((actual.len(), broken.count), (1, 1), "{length}");
+        assert!(actual[0].starts_with("2 "), "{actual:?}");
         assert_eq!(broken.first, [(1, LogFault::TooLong)]);
     }
 }
@@ -148,13 +148,13 @@ fn starts_and_ends(format: &str, log: &str) -> (Vec<String>, Broken, Late) {
     let mut reader =
         LogReader::new(log.as_bytes(), &format, &key, None, DurationField::Detected, disorder)
             .unwrap();
-    let mut told = Vec::new();
+    let mut actual = Vec::new();
     loop {
         let batch = reader.next_batch().unwrap();
         if batch.is_empty() {
-            return (told, reader.broken().clone(), reader.late());
+            return (actual, reader.broken().clone(), reader.late());
         }
-        told.extend(batch.events().map(|event| {
+        actual.extend(batch.events().map(|event| {
             let (millis, key) = (event.time.as_micros() / 1000, event.key.escape_ascii());
             assert_eq!(event.id, event.line.to_le_bytes());
             assert_eq!(event.cost, (event.kind == Kind::Start).then_some(1));
@@ -176,8 +176,8 @@ fn reader_line_with_duration_is_a_start_and_an_end() {
         "3 start 11000 10.0.0.3",
         "3 end 11000 10.0.0.3",
     ];
-    let (told, broken, _) = starts_and_ends("$remote_addr $msec $request_time", nginx);
-    assert_eq!(told, expected);
+    let (actual, broken, _) = starts_and_ends("$remote_addr $msec $request_time", nginx);
+    assert_eq!(actual, expected);
     assert_eq!(
         broken.first[0].1.to_string(),
         "invalid duration `-`: expected a number up to 366 days, such as `0.250`"
@@ -188,14 +188,14 @@ fn reader_line_with_duration_is_a_start_and_an_end() {
 {"time":"2023-11-14T22:00:11Z","request_time":"0.000","ip":"10.0.0.3"}
 {"time":"2023-11-14T22:00:11Z","ip":"10.0.0.4"}
 "#;
-    let (told, broken, _) = starts_and_ends("json", json);
-    assert_eq!(told, expected);
+    let (actual, broken, _) = starts_and_ends("json", json);
+    assert_eq!(actual, expected);
     assert_eq!(broken.first, [(4, LogFault::NoDuration)]);
     // Apache has the start and microseconds.
     let apache = "10.0.0.1 [14/Nov/2023:22:00:02 +0000] 8000000\n10.0.0.2 [14/Nov/2023:22:00:10 +0000] 250000\n";
-    let (told, _, _) = starts_and_ends("%h %t %D", apache);
+    let (actual, _, _) = starts_and_ends("%h %t %D", apache);
     assert_eq!(
-        told,
+        actual,
         [
             "1 start 2000 10.0.0.1",
             "1 end 10000 10.0.0.1",
@@ -212,13 +212,13 @@ fn reader_long_request_begins_before_the_lines_above_it() {
         log += &format!("a {}.{:03} 0.001\n", 1_699_999_300 + millis / 1000, millis % 1000);
     }
     log += "long 1699999500.000 30.000\n";
-    let (told, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
-    assert_eq!((told.len(), late.count), (200_002, 0));
-    let start = told.iter().position(|it| it == "100001 start 270000 long").unwrap();
+    let (actual, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((actual.len(), late.count), (200_002, 0));
+    let start = actual.iter().position(|it| it == "100001 start 270000 long").unwrap();
     assert!(
-        told[start - 1].contains(" 2700") || told[start - 1].contains(" 2699"),
+        actual[start - 1].contains(" 2700") || actual[start - 1].contains(" 2699"),
         "{}",
-        told[start - 1]
+        actual[start - 1]
     );
-    assert_eq!(told[told.len() - 1], "100001 end 300000 long");
+    assert_eq!(actual[actual.len() - 1], "100001 end 300000 long");
 }

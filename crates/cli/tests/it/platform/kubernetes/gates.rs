@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use sluicegate_testing::{Folder, eventually, free_port};
+use sluicegate_testing::{TempDir, eventually, free_port};
 
 use super::{find, manifests, pods::Process, tool};
 
@@ -17,7 +17,7 @@ use super::{find, manifests, pods::Process, tool};
 struct Proxy {
     child: Child,
     port: u16,
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Drop for Proxy {
@@ -28,7 +28,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    fn start(folder: Folder, port: u16, program: &str, arguments: &[&str]) -> Self {
+    fn start(folder: TempDir, port: u16, program: &str, arguments: &[&str]) -> Self {
         let log = fs::File::create(folder.path().join("log")).unwrap();
         // Killed with this thread, however that ends.
         let mut command = Command::new("setpriv");
@@ -53,7 +53,7 @@ impl Proxy {
         let done =
             stream.write_all(head.as_bytes()).and_then(|()| stream.read_to_string(&mut reply));
         match reply.get(9..12).and_then(|it| it.parse().ok()) {
-            // Traefik listens before it has read what to do.
+            // Traefik listens before it has read its configuration.
             Some(404) | None => Err(format!("{done:?} {}", log())),
             Some(status) => Ok(status),
         }
@@ -100,7 +100,7 @@ fn gates_ingress_nginx_annotations_limit_logins() {
     let headers = annotation("auth-proxy-set-headers").strip_prefix("default/").unwrap();
     let headers = find(all, file, "ConfigMap", headers)["data"].as_object().unwrap().iter();
     let headers = headers.map(|(name, value)| format!("proxy_set_header {name} {value};\n"));
-    let (folder, port, app) = (Folder::new(), free_port(), application());
+    let (folder, port, app) = (TempDir::new(), free_port(), application());
     let configuration = format!(
         "daemon off; pid nginx.pid; error_log stderr; events {{}}
          http {{
@@ -142,7 +142,7 @@ fn gates_traefik_middleware_limits_logins() {
     let mut middleware = middleware.clone();
     let address = middleware["forwardAuth"]["address"].as_str().unwrap();
     middleware["forwardAuth"]["address"] = address.replace("127.0.0.1:8081", &process.http).into();
-    let (folder, port, app) = (Folder::new(), free_port(), application());
+    let (folder, port, app) = (TempDir::new(), free_port(), application());
     let file = serde_json::json!({"http": {
         "middlewares": {"sluicegate": middleware},
         "routers": {"app": {"rule": "PathPrefix(`/`)", "middlewares": ["sluicegate"], "service": "app"}},

@@ -6,12 +6,12 @@ mod pods;
 use std::{collections::BTreeSet, process::Command, sync::LazyLock};
 
 use serde_json::Value;
-use sluicegate_testing::Folder;
+use sluicegate_testing::TempDir;
 
 use super::{read, root, succeed, tool};
 use crate::{envoy::proxy, run::output};
 
-/// The oldest version that the manifests work with, and the newest that the schemas know.
+/// The oldest version that the manifests work with, and the newest with schemas.
 const VERSIONS: [&str; 2] = ["1.30", "1.37"];
 
 /// The documents of `dist/kubernetes`, valid by the schemas, with their files.
@@ -94,7 +94,7 @@ fn manifests_are_valid_and_belong_together() {
     let scaler = spec("replicas/horizontalpodautoscaler.yaml", "HorizontalPodAutoscaler");
     assert_eq!(scaler["scaleTargetRef"]["name"], workloads[0]["metadata"]["name"]);
 
-    // Custom resources, whose schemas are not known here.
+    // Custom resources, whose schemas are not available.
     let version = |file: &str, kind: &str, name: &str| {
         find(all, file, kind, name)["apiVersion"].as_str().unwrap().to_owned()
     };
@@ -171,7 +171,7 @@ fn manifests_rules_are_valid_and_their_tests_pass() {
     let mut seen = 0;
     for (file, it) in all {
         let Some(rules) = it["data"]["rules.yaml"].as_str() else { continue };
-        let folder = Folder::new();
+        let folder = TempDir::new();
         let path = folder.path().join("rules.yaml");
         std::fs::write(&path, rules).unwrap();
         let path = path.to_str().unwrap();
@@ -188,7 +188,7 @@ fn manifests_rules_are_valid_and_their_tests_pass() {
 #[test]
 fn manifests_envoy_accepts_its_configuration() {
     let all = manifests();
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let file = folder.path().join("envoy.yaml");
     let text =
         find(all, "envoy.yaml", "ConfigMap", "envoy")["data"]["envoy.yaml"].as_str().unwrap();

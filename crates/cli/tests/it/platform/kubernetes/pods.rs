@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use sluicegate_testing::{Engine, Folder, Server as Redis, eventually};
+use sluicegate_testing::{Engine, Server as Redis, TempDir, eventually};
 
 use super::{arguments, containers, find, items, manifests};
 use crate::run::sluicegate;
@@ -22,7 +22,7 @@ pub(super) struct Process {
     resp: String,
     pub(super) http: String,
     _out: BufReader<ChildStdout>,
-    volumes: Folder,
+    volumes: TempDir,
 }
 
 impl Drop for Process {
@@ -37,7 +37,7 @@ impl Process {
     pub(super) fn start(all: &[(String, Value)], file: &str, more: &[&str]) -> Self {
         let found = containers(all).into_iter().find(|it| it.0 == file);
         let (_, pod, container) = found.unwrap_or_else(|| panic!("no container in {file}"));
-        let volumes = Folder::new();
+        let volumes = TempDir::new();
         for volume in items(&pod["volumes"]) {
             if let Some(name) = volume["configMap"]["name"].as_str() {
                 let is_map = |it: &&(String, Value)| {
@@ -130,7 +130,7 @@ fn adapted(argument: &str, pod: &Value, container: &Value, volumes: &Path) -> St
 }
 
 #[test]
-fn pods_of_both_forms_start_answer_probes_and_ask_for_secrets() {
+fn pods_of_both_forms_start_answer_probes_and_require_secrets() {
     let all = manifests();
     let redis = Redis::with(Engine::Redis70, &["--requirepass", "CHANGE-ME-REDIS-PASSWORD"]);
     let store = redis.url().replace("redis://", "redis://:CHANGE-ME-REDIS-PASSWORD@");

@@ -3,18 +3,18 @@ use redis::{Connection, Value};
 use crate::until;
 
 /// A connection that sends commands given as text.
-pub struct Peer(
+pub struct RawClient(
     /// The connection of the client library.
     pub Connection,
 );
 
-impl std::fmt::Debug for Peer {
+impl std::fmt::Debug for RawClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Peer")
+        formatter.write_str("RawClient")
     }
 }
 
-impl Peer {
+impl RawClient {
     /// Sends a command with these arguments, and returns the reply.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// A number in the reply of `INFO`.
-    pub fn told(&mut self, section: &str, name: &str) -> u64 {
+    pub fn info_value(&mut self, section: &str, name: &str) -> u64 {
         let text = self.text(&format!("INFO {section}"));
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()

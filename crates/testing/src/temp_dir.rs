@@ -6,9 +6,9 @@ use std::{
 
 /// A temporary folder, which exists until it is dropped.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     /// A new, empty folder.
     #[must_use]
     pub fn new() -> Self {
@@ -27,13 +27,13 @@ impl Folder {
     }
 }
 
-impl Default for Folder {
+impl Default for TempDir {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -1,7 +1,6 @@
--- What both kinds of question have: a time, and calendars.
+-- Parts of the request for one key and for several: a time, and calendars.
 
--- The time: the server's, unless it is told (`at`), which only keys of tests may be. Or nothing, and what to
--- reply.
+-- The time: the server's, unless `at` is given, which only keys of tests may have. Or nothing, and the reply.
 local function clock(at)
     if at then
         for i = 1, #KEYS do
@@ -18,7 +17,8 @@ local function clock(at)
     return time[1] * 1000000 + time[2]
 end
 
--- What tells the window of a calendar around a time and the end of the one behind it, if they are among those given.
+-- Returns a function for the window of a calendar around a time and the end of the next one, if they are among
+-- `calendars`.
 local function given(calendars)
     return function(name, time)
         local place = 1

@@ -1,0 +1,116 @@
+//! Checks of decisions on keys of several slots, which are taken one after the other.
+
+use std::time::Duration;
+
+use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source};
+
+use super::{
+    checks::CheckState,
+    key_state::{KeysWithCosts, Kind},
+    multi_key::AnsweredTogether,
+};
+
+impl CheckState {
+    /// A process may take the units of each key, and return them.
+    pub(super) fn asked_in_turn(&mut self, process: usize, takes: &KeysWithCosts) {
+        for (key, cost) in takes {
+            if let Some(key) = self.keys.get_mut(key) {
+                for kind in [Kind::Take(*cost), Kind::Other("refund", *cost)] {
+                    *key.asked.entry((process, kind)).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    /// What is wrong with an answer. The decision on each key is one that a server gave to the process, or a fallback.
+    pub(super) fn check_in_turn(
+        &mut self,
+        now: u64,
+        answered: &AnsweredTogether<'_>,
+        answer: &MultiKeyAnswer,
+    ) -> Option<&'static str> {
+        *self.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+        if answer.source == Source::Cache {
+            return self.check_cached_in_turn(now, answered, answer);
+        }
+        let is_calm = self.is_calm_together(now, answered);
+        let is_take = answered.operation == MultiKeyOperation::Take;
+        let allowed = answer.decision.allowed();
+        // The key that denies, if one does. Those before it have been returned, and those after it were not taken.
+        let denies = answer.each.iter().position(|it| !it.allowed()).filter(|_| is_take);
+        for (index, (take, decision)) in answered.takes.iter().zip(&answer.each).enumerate() {
+            let &(key, policy, cost, _) = take;
+            let kind = match denies {
+                Some(denies) if index < denies => Kind::Other("refund", cost),
+                Some(denies) if index > denies => Kind::Other("peek", cost),
+                _ if is_take => Kind::Take(cost),
+                _ => Kind::Other("peek", cost),
+            };
+            let Some(key) = self.keys.get_mut(key) else { continue };
+            let found = key.applications.iter().position(|it| {
+                it.process == answered.process
+                    && it.at >= answered.sent
+                    && it.kind == kind
+                    && is_same(&it.decision, decision, denies.is_some())
+            });
+            let mut unused = |kind| {
+                if let Some(asked) = key.asked.get_mut(&(answered.process, kind)) {
+                    *asked = asked.saturating_sub(1);
+                }
+            };
+            if is_take && kind != Kind::Other("refund", cost) {
+                unused(Kind::Other("refund", cost));
+            }
+            if is_take && kind == Kind::Other("peek", cost) {
+                unused(Kind::Take(cost));
+            }
+            match found {
+                Some(index) => {
+                    let application = key.applications.remove(index);
+                    if is_take && allowed {
+                        key.admitted.admit(application.at, application.time, cost.into());
+                    }
+                }
+                None if is_calm => return Some("exactness: no server gave such an answer in turn"),
+                None => {
+                    if let (OnError::Local(_), true) =
+                        (policy.settings().on_error, is_take && allowed)
+                    {
+                        let meter = key.local.entry(answered.number).or_default();
+                        meter.admit(now, answered.local_time, cost.into());
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn check_cached_in_turn(
+        &mut self,
+        now: u64,
+        answered: &AnsweredTogether<'_>,
+        answer: &MultiKeyAnswer,
+    ) -> Option<&'static str> {
+        let takes = &answered.takes;
+        let is_take = answered.operation == MultiKeyOperation::Take;
+        // Nothing was sent.
+        for &(key, _, cost, _) in takes.iter().filter(|_| is_take) {
+            let Some(key) = self.keys.get_mut(key) else { continue };
+            for kind in [Kind::Take(cost), Kind::Other("refund", cost)] {
+                if let Some(asked) = key.asked.get_mut(&(answered.process, kind)) {
+                    *asked = asked.saturating_sub(1);
+                }
+            }
+        }
+        self.check_cached(now, answered, answer)
+    }
+}
+
+/// Whether an answer has this decision, which has no delay if another key denies.
+fn is_same(applied: &Decision, answered: &Decision, is_denied: bool) -> bool {
+    let mut applied = *applied;
+    if let (true, Outcome::Allow { delay }) = (is_denied, &mut applied.outcome) {
+        *delay = Duration::ZERO;
+    }
+    applied == *answered
+}

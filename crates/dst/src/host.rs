@@ -1,0 +1,134 @@
+//! What a process runs on: its clock, connections, tasks and random numbers, which are simulated.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+use sluicegate_core::{BoxFuture, Timestamp};
+use sluicegate_redis::{Connection, Environment};
+use tokio::task::AbortHandle;
+
+use crate::{
+    check::Checks,
+    network::Link,
+    random::Random,
+    redis_model::{Servers, serve},
+    time::{HostClock, VirtualTime},
+};
+
+/// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.
+const HAND_SHAKE: u64 = 2;
+const SET_UP: u64 = 4;
+
+/// What a process runs on.
+pub(crate) struct Host {
+    pub(crate) index: usize,
+    /// Its number among all processes that were started.
+    pub(crate) number: u64,
+    pub(crate) time: VirtualTime,
+    pub(crate) clock: HostClock,
+    pub(crate) random: Random,
+    /// To each server.
+    pub(crate) links: Vec<Arc<Link>>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) checks: Arc<Checks>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) tasks: Mutex<Vec<AbortHandle>>,
+    /// Operations without an answer.
+    pub(crate) open: AtomicU64,
+}
+
+/// Keeps the tasks of a process from running while it is paused.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// It stays closed when the process has ended.
+    pub(crate) is_closed: AtomicBool,
+    pub(crate) has_ended: AtomicBool,
+    /// Milliseconds that it was closed in all.
+    pub(crate) closed_for: AtomicU64,
+    pub(crate) waiting: Mutex<Vec<Waker>>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Runs a task in the background, as long as the process runs.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.gate.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let task = Gated { task: Box::pin(task), gate: Arc::clone(&self.gate) };
+        let handle = tokio::spawn(task).abort_handle();
+        let mut tasks = self.tasks.lock();
+        if tasks.len() >= 64 {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(handle);
+    }
+}
+
+impl Environment for Host {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
+    fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let (servers, index) = (Arc::clone(&self.servers), self.index);
+        let node = servers.node_at(port);
+        let (link, time) = (Arc::clone(&self.links[node]), self.time);
+        let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
+        let connects = move |millis| {
+            if let Some(checks) = &checks {
+                checks.connects(index, time.millis() + millis);
+            }
+        };
+        Box::pin(async move {
+            connects(HAND_SHAKE);
+            link.shake_hands().await;
+            connects(SET_UP);
+            if !servers.node(node).is_up() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = link.open();
+            tokio::spawn(serve(servers, node, index, theirs));
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A task that runs only while the gate is open.
+pub(crate) struct Gated<'a, T> {
+    pub(crate) task: BoxFuture<'a, T>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl<T> Future for Gated<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if self.gate.is_closed.load(Ordering::Relaxed) {
+            self.gate.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.task.as_mut().poll(context)
+    }
+}
