@@ -80,7 +80,8 @@ pub(crate) fn test() -> Result<Tested> {
         command.current_dir(&package).args(["-m", "pytest", "--quiet"]).args(arguments);
         shell::run(&mut command)
     };
-    pytest(&["tests"])?;
+    // In several processes, because they wait more than they compute.
+    pytest(&["-n", "4", "tests"])?;
     pytest(&["--doctest-modules", "--pyargs", "sluicegate"])?;
     let sources = ["python/sluicegate", "examples"];
     let mut mypy = Command::new(&python);

@@ -43,12 +43,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "            drop(map);\n",
     ),
     mutant(
-        "a MOVED assigns all slots up to that one",
-        TOPOLOGY,
-        "            map.assign(slot, slot, &node);\n            drop(map);\n            cluster.refresh();\n",
-        "            map.assign(0, slot, &node);\n            drop(map);\n",
-    ),
-    mutant(
         "the map is never read again",
         TOPOLOGY,
         "        if self.refreshing.swap(true, Ordering::Relaxed) {\n            return;",
@@ -107,12 +101,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         PIPELINE,
         "            Ok(\n                ReplyKind::NoScript\n",
         "            Ok(ReplyKind::Redirect { to, .. }) => self.fall_back(planned, StoreError::Unavailable(to)),\n            Ok(\n                ReplyKind::NoScript\n",
-    ),
-    mutant(
-        "a pipeline has the keys of all slots",
-        PIPELINE,
-        "let slot = if alone { 0 } else { slot(&key) };",
-        "let slot = if alone { 0 } else { slot(&key) / 8192 };",
     ),
     mutant(
         "a replica's refusal opens the breaker of its node",

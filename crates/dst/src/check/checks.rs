@@ -36,6 +36,8 @@ pub(super) struct CheckState {
     pub(super) keys: BTreeMap<Vec<u8>, KeyState>,
     /// The number of each process among all that were started.
     pub(super) numbers: Vec<u64>,
+    /// Processes that have been replaced by others, but still run.
+    pub(super) replaced: u64,
     /// Until when each process does not run, in milliseconds.
     pub(super) paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
@@ -102,6 +104,11 @@ impl Checks {
                 *loose_until += span;
             }
         }
+    }
+
+    /// Another process takes the place of one that still runs.
+    pub(crate) fn replaced(&self) {
+        self.state.lock().replaced += 1;
     }
 
     /// When everything works again, in milliseconds.

@@ -16,7 +16,8 @@ pub(super) struct KeyState {
     pub(super) last_policy: Option<Policy>,
     /// What the server decided and no answer has shown yet.
     pub(super) applications: Vec<Application>,
-    /// Until when a denial that each process has cached may be out of date, in milliseconds.
+    /// Until when a denial that each process has cached may be out of date, in milliseconds; the last one is that of all
+    /// processes that have been replaced by others, but still run.
     pub(super) loose_until: Vec<u64>,
     /// Requests of each process that have no answer yet.
     pub(super) open: Vec<(usize, Kind)>,
@@ -115,7 +116,7 @@ impl KeyState {
             policies,
             last_policy: None,
             applications: Vec::new(),
-            loose_until: vec![0; processes],
+            loose_until: vec![0; processes + 1],
             open: Vec::new(),
             asked: BTreeMap::new(),
             lost_at: None,
@@ -154,6 +155,8 @@ impl KeyState {
         (denial_cache, deadline): (u64, u64),
         paused_until: &[u64],
     ) {
+        let last_pause = paused_until.iter().max();
+        let paused_until = paused_until.iter().chain(last_pause);
         let processes = self.loose_until.iter_mut().zip(paused_until).enumerate();
         for (process, (until, &paused_until)) in processes {
             let cached = if by == Some(process) { 0 } else { denial_cache };

@@ -172,9 +172,9 @@ impl CheckState {
         }
         let ends = matches!(answer.decision.outcome,
             Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
+        let place = self.place(answered.process, answered.number);
         let may_deny = answered.takes.iter().any(|(key, _, _, by_oracle)| {
-            let loose_until =
-                self.keys.get(*key).map_or(0, |key| key.loose_until[answered.process]);
+            let loose_until = self.keys.get(*key).map_or(0, |key| key.loose_until[place]);
             now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
         });
         (!may_deny && !ends).then_some("exactness: the cache denies what the oracle allows")

@@ -149,6 +149,12 @@ impl CheckState {
         self.connecting_until[process] >= since.max(1)
     }
 
+    /// The place of a process among those whose cached denials may be out of date. Processes that have been replaced by others, but
+    /// still run, share the last one.
+    pub(super) fn place(&self, process: usize, number: u64) -> usize {
+        if self.numbers[process] == number { process } else { self.numbers.len() }
+    }
+
     /// Whether an answer now, to a request sent then, must be one of the store.
     pub(super) fn is_calm_at(&self, now: u64, process: usize, sent: u64) -> bool {
         now > self.disturbed_until && !self.is_connecting(process, sent)
@@ -162,6 +168,7 @@ impl CheckState {
         answer: &Answer,
     ) -> Option<&'static str> {
         let is_calm = self.is_calm_at(now, answered.process, answered.sent);
+        let place = self.place(answered.process, answered.number);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
         match (answer.source, answered.kind) {
@@ -195,7 +202,7 @@ impl CheckState {
                 let is_denied = answered.by_oracle.iter().flatten().any(|it| !it.allowed());
                 let ends = matches!(answer.outcome,
                     Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
-                if !is_denied && !ends && now > key.loose_until[answered.process] {
+                if !is_denied && !ends && now > key.loose_until[place] {
                     return Some("exactness: the cache denies what the oracle allows");
                 }
             }

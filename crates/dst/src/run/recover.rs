@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_millis(10);
 const LEAST_BURST: Duration = Duration::from_millis(200);
 
 impl World<'_> {
-    /// After the last fault everything works again, and whoever comes back when a denial says so is allowed.
+    /// After the last fault everything works again, and a client that comes back when its denial says so is allowed.
     pub(super) async fn recover(&mut self) {
         let ends = |step: &Step| match step.action {
             Action::NodeFault { span, .. } => step.at + span,

@@ -200,6 +200,7 @@ impl<'a> World<'a> {
             }
             FaultKind::CloseProcess => {
                 self.processes[process].close();
+                self.checks.replaced();
                 let next = self.start(process)?;
                 let library = mem::replace(&mut self.libraries[process], Library::new(&next));
                 self.closing_libraries.push(library);

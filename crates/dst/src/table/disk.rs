@@ -45,6 +45,8 @@ struct DiskState {
     /// What happened to names since the folder was synced, in order: on the disk, a part of it has happened as well.
     changes: Vec<NameChange>,
     locked: BTreeSet<PathBuf>,
+    /// Names that could not be removed.
+    unremoved: BTreeSet<PathBuf>,
     /// The bytes that it has space for in the next file.
     space: usize,
     /// Operations until one fails, and until the power does.
@@ -77,6 +79,7 @@ impl SimulatedDisk {
             synced_names: BTreeMap::new(),
             changes: Vec::new(),
             locked: BTreeSet::new(),
+            unremoved: BTreeSet::new(),
             space: usize::MAX,
             fails_in: None,
             power_fails_in: None,
@@ -125,6 +128,7 @@ impl SimulatedDisk {
         }
         (disk.off, disk.fails_in, disk.power_fails_in) = (None, None, None);
         disk.locked.clear();
+        disk.unremoved.clear();
     }
 
     /// Which file has this name, if there is one.
@@ -132,9 +136,13 @@ impl SimulatedDisk {
         self.0.lock().names.get(path).copied()
     }
 
-    /// The names of all files.
-    pub(super) fn names(&self) -> Vec<PathBuf> {
-        self.0.lock().names.keys().cloned().collect()
+    /// A temporary file that could have been removed.
+    pub(super) fn leftover(&self) -> Option<PathBuf> {
+        let disk = self.0.lock();
+        let is_leftover = |path: &&PathBuf| {
+            path.to_string_lossy().contains(".tmp") && !disk.unremoved.contains(*path)
+        };
+        disk.names.keys().find(is_leftover).cloned()
     }
 
     /// Changes the bytes of a file, if there is one.
@@ -261,7 +269,10 @@ impl Disk for SimulatedDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.0.lock();
-        disk.begin()?;
+        if let Err(error) = disk.begin() {
+            disk.unremoved.insert(path.to_owned());
+            return Err(error);
+        }
         if !disk.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }

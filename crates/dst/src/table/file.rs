@@ -168,9 +168,7 @@ impl TableWorld<'_> {
 
     /// No snapshot is left that is incomplete.
     fn check_names(&mut self, when: &str) {
-        let names = self.disk.names();
-        let is_temporary = |path: &&std::path::PathBuf| path.to_string_lossy().contains(".tmp");
-        if let Some(name) = names.iter().find(is_temporary) {
+        if let Some(name) = self.disk.leftover() {
             self.violate(format_args!("bounds: {} is left {when}", name.display()));
         }
     }

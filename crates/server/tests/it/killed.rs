@@ -164,7 +164,7 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         let some: Vec<_> = last.iter().skip(first).step_by(97).collect();
         again += some.iter().filter(|key| allowed(&mut peer, key, "gcra:1/366d")).count();
         if kill >= 5 {
-            assert_eq!(process.server.connect().integers(OLD)[0], 0, "{kill}: an amnesty");
+            assert_eq!(process.server.connect().integers(OLD)[0], 0, "{kill}: usage was reset");
         }
     }
     assert_eq!(again, 0, "keys that were in the file are admitted again");
