@@ -1,5 +1,7 @@
 //! Checks of requests that wait: who passes, in which order, and when.
 
+use std::time::Duration;
+
 use sluicegate_core::{HoldOperation, Timestamp};
 
 use super::{
@@ -16,6 +18,8 @@ use crate::{
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
 const TOLERANCE: u64 = 5;
+/// The shortest time to live of a hold.
+const MIN_TTL: Duration = Duration::from_millis(1);
 
 /// The key, the cost and the hold of a request that waits.
 type Wanted = (usize, u32, Option<WaitingHold>);
@@ -39,6 +43,7 @@ impl Ledger {
         // One that is answered at once came after all that wait.
         let ahead = self.ahead(key, sent.waiting.map_or(u64::MAX, |it| it.0));
         let passes = expected.as_ref().is_ok_and(|it| it.allowed());
+        let is_open = self.is_open((key, cost, hold), now);
         if !is_allowed && passes && !reply.is_error() {
             // It is denied out of turn, and nothing changes.
             if ahead.is_none() && !self.is_stopping {
@@ -59,8 +64,11 @@ impl Ledger {
         }
         self.check_head(received, expected.as_ref().ok(), false);
         self.keys[key].state = after;
+        // Of requests that a server has read but not begun when it stops, none waits.
         if let Some(ahead) = ahead
             && is_allowed
+            && !is_open
+            && !self.is_stopping
         {
             self.violate(format_args!(
                 "waiting: {:?} passes at {now} before {ahead}, which came first",
@@ -68,6 +76,15 @@ impl Ledger {
             ));
         }
         is_allowed
+    }
+
+    /// Whether another request has opened the hold that this one waits for. Its next attempt is then allowed, out of turn.
+    fn is_open(&self, (key, _, hold): Wanted, now: Timestamp) -> bool {
+        let Some(hold) = hold else { return false };
+        let (Key { policy, state, .. }, id) = (&self.keys[key], hold_id(hold.id));
+        let renew = ScriptOperation::OnHold(HoldOperation::Renew { id: &id, ttl: Some(MIN_TTL) });
+        let call = ScriptCall { policy: policy.policy(), operation: renew };
+        decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
     }
 
     /// The requests that wait for a key: their arrivals, deadlines and costs.
@@ -115,9 +132,8 @@ impl Ledger {
         let (now, millis) = (clock::now(), (self.millis)());
         self.check_vanished(millis);
         for key in 0..self.keys.len() {
-            let late = self
-                .waiters(key)
-                .find(|it| now.since(it.1) > std::time::Duration::from_millis(TOLERANCE));
+            let late =
+                self.waiters(key).find(|it| now.since(it.1) > Duration::from_millis(TOLERANCE));
             if let Some(late) = late {
                 self.violate(format_args!("waiting: {late:?} still waits at {now}"));
             }
@@ -126,14 +142,9 @@ impl Ledger {
                 let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
                 let Key { policy, state, .. } = &self.keys[key];
                 let operation = waiting_operation(cost, hold, &id);
-                let passes = |operation| {
-                    let call = ScriptCall { policy: policy.policy(), operation };
-                    decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
-                };
-                // One whose hold another request has opened learns it at its next attempt.
-                let renew = HoldOperation::Renew { id: &id, ttl: None };
-                let is_open = hold.is_some() && passes(ScriptOperation::OnHold(renew));
-                passes(operation) && !is_open
+                let call = ScriptCall { policy: policy.policy(), operation };
+                decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
+                    && !self.is_open(*wanted, now)
             });
             let before = self.keys[key].ready;
             self.keys[key].ready = ready.map(|(arrival, ..)| match before {
