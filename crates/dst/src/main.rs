@@ -26,6 +26,7 @@ mod server;
 mod shrink;
 mod table;
 mod time;
+mod words;
 
 use std::{env, fs, process::ExitCode};
 

@@ -33,7 +33,10 @@ use crate::plan::{
     Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
     Step, TablePlan, Together, WaitingHold,
 };
-use crate::server::ServerPlan;
+use crate::{
+    server::ServerPlan,
+    words::{Words, parse},
+};
 
 /// More processes than this make no sense.
 const MAX_PROCESSES: usize = 16;
@@ -163,23 +166,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The words of a line.
-pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
-
-impl<'a> Words<'a> {
-    pub(crate) fn word(&mut self) -> Result<&'a str> {
-        self.0.next().context("the line ends too early")
-    }
-
-    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T> {
-        parse(self.word()?)
-    }
-
-    /// The numbers up to the end of the line.
-    pub(crate) fn numbers<T: FromStr>(&mut self) -> Result<Vec<T>> {
-        self.0.by_ref().map(parse).collect()
-    }
-
+impl Words<'_> {
     fn request(&mut self) -> Result<Request> {
         Ok(match self.word()? {
             "take" => Request::Take(self.number()?),
@@ -200,7 +187,7 @@ impl<'a> Words<'a> {
         Ok(match self.word()? {
             "request" => {
                 let mut requests = Vec::new();
-                while let Some(key) = self.0.next() {
+                while let Some(key) = self.next() {
                     requests.push((parse(key)?, self.request()?));
                 }
                 Action::Request(requests)
@@ -271,7 +258,7 @@ impl<'a> Words<'a> {
     /// Keys with costs, up to the end of the line.
     fn takes(&mut self) -> Result<Vec<(usize, u32)>> {
         let mut takes = Vec::new();
-        while let Some(key) = self.0.next() {
+        while let Some(key) = self.next() {
             takes.push((parse(key)?, self.number()?));
         }
         Ok(takes)
@@ -279,7 +266,7 @@ impl<'a> Words<'a> {
 
     fn policies(&mut self) -> Result<KeyPlan> {
         let mut policies = Vec::new();
-        while let Some(policy) = self.0.next() {
+        while let Some(policy) = self.next() {
             let (policy, lease) = (policy.to_owned(), self.number()?);
             let on_error = self.word()?.parse().map_err(anyhow::Error::msg)?;
             policies.push(PolicyPlan { policy, lease, on_error });
@@ -287,10 +274,6 @@ impl<'a> Words<'a> {
         ensure!(!policies.is_empty(), "a key needs a policy");
         Ok(KeyPlan(policies))
     }
-}
-
-fn parse<T: FromStr>(word: &str) -> Result<T> {
-    word.parse().ok().with_context(|| format!("invalid number `{word}`"))
 }
 
 impl FromStr for Plan {
@@ -308,7 +291,7 @@ impl FromStr for Plan {
             steps: Vec::new(),
         };
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let mut words = Words(line.split_whitespace());
+            let mut words = Words::of(line);
             plan.read(&mut words).with_context(|| format!("invalid line `{line}`"))?;
         }
         let expected = 1..=MAX_PROCESSES;
@@ -360,7 +343,7 @@ impl Plan {
                 self.steps.push(Step { at, process, action: words.action()? });
             }
         }
-        ensure!(words.0.next().is_none(), "the line is too long");
+        ensure!(words.next().is_none(), "the line is too long");
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{command::Command, ledger::Ledger, server_end::ServerEnd};
+use super::{command::Command, http_command, ledger::Ledger, server_end::ServerEnd};
 use crate::network::{Link, Stream};
 
 #[derive(Debug)]
@@ -63,7 +63,10 @@ impl Client {
         let mut bytes = Vec::new();
         for command in commands {
             let before = bytes.len();
-            command.encode(self.protocol, policies, &mut bytes);
+            match self.protocol {
+                SimulatedProtocol::Resp => command.encode(policies, &mut bytes),
+                SimulatedProtocol::Http => http_command::encode(&command, policies, &mut bytes),
+            }
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }
         // An error means that the connection has ended, which its reader learns.

@@ -1,12 +1,10 @@
-//! Commands of clients, and their bytes.
+//! Commands of clients, and their bytes of RESP.
 
 use std::time::Duration;
 
 use sluicegate_core::{HoldOperation, Operation};
 use sluicegate_resp::encode_command;
-use sluicegate_server::simulation::SimulatedProtocol;
 
-use super::http_command;
 use crate::{
     plan::{Request, Together, WaitingHold},
     redis_model::ScriptOperation,
@@ -46,20 +44,8 @@ pub(super) fn waiting_operation(
 }
 
 impl Command {
-    /// Appends the command. `policies` are those of the keys.
-    pub(super) fn encode(
-        &self,
-        protocol: SimulatedProtocol,
-        policies: &[String],
-        out: &mut Vec<u8>,
-    ) {
-        match protocol {
-            SimulatedProtocol::Resp => self.encode_resp(policies, out),
-            SimulatedProtocol::Http => http_command::encode(self, policies, out),
-        }
-    }
-
-    fn encode_resp(&self, policies: &[String], out: &mut Vec<u8>) {
+    /// Appends the command as bytes of RESP. `policies` are those of the keys.
+    pub(super) fn encode(&self, policies: &[String], out: &mut Vec<u8>) {
         let mut words: Vec<String> = Vec::new();
         match self {
             Self::One { key, request: Request::Reset } => {

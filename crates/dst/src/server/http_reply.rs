@@ -3,7 +3,10 @@
 use serde_json::Value;
 use sluicegate_core::{Decision, Retry, as_micros};
 
-use super::reply::{Integers, Received, Reply};
+use super::reply::{Integers, Reply};
+
+/// A response: its head, and what its body says.
+pub(super) type Response = (Head, Reply);
 
 /// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Head {
 }
 
 /// The first response in `bytes`, and its length. `None`: it is incomplete.
-pub(super) fn first_of(bytes: &[u8]) -> Result<Option<(Received, usize)>, String> {
+pub(super) fn first_of(bytes: &[u8]) -> Result<Option<(Response, usize)>, String> {
     let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else { return Ok(None) };
     let text = str::from_utf8(&bytes[..end]).map_err(|error| error.to_string())?;
     let mut lines = text.split("\r\n");
@@ -65,7 +68,7 @@ pub(super) fn first_of(bytes: &[u8]) -> Result<Option<(Received, usize)>, String
     let length = length.ok_or_else(|| format!("no length in {head:?}"))?;
     let Some(body) = bytes.get(end + 4..end + 4 + length) else { return Ok(None) };
     let reply = reply(&head, body);
-    Ok(Some((Received { reply, head: Some(head) }, end + 4 + length)))
+    Ok(Some(((head, reply), end + 4 + length)))
 }
 
 fn reply(head: &Head, body: &[u8]) -> Reply {

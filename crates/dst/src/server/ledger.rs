@@ -15,7 +15,8 @@ use sluicegate_server::simulation::SimulatedProtocol;
 use super::{
     clock,
     command::{Command, hold_id},
-    reply::{Received, Reply, first_of},
+    received::{Received, first_of},
+    reply::Reply,
 };
 use crate::{
     event_log::EventLog,

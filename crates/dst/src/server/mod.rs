@@ -12,6 +12,7 @@ mod http_command;
 mod http_reply;
 mod ledger;
 mod plan;
+mod received;
 mod reply;
 mod server_end;
 mod steps;

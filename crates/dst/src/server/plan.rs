@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use sluicegate_server::simulation::SimulatedProtocol;
 
-use crate::script::Words;
+use crate::words::Words;
 
 /// A server of Sluicegate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,7 @@
-//! Replies of the server, whichever protocol brings them.
+//! Replies of the server by any protocol, and by RESP.
 
 use sluicegate_core::Decision;
-use sluicegate_resp::{Value, decode};
-use sluicegate_server::simulation::SimulatedProtocol;
-
-use super::http_reply;
+use sluicegate_resp::Value;
 
 /// The integers of a decision, in the order of RESP.
 pub(super) type Integers = [i64; 7];
@@ -23,14 +20,6 @@ pub(super) enum Reply {
     Error(String),
     /// What none of the commands may get.
     Other(String),
-}
-
-/// A reply with what HTTP says besides.
-#[derive(Debug)]
-pub(super) struct Received {
-    pub(super) reply: Reply,
-    /// The head, with HTTP.
-    pub(super) head: Option<http_reply::Head>,
 }
 
 impl Reply {
@@ -53,22 +42,8 @@ impl Reply {
     }
 }
 
-/// The first reply in `bytes`, and its length. `None`: it is incomplete.
-pub(super) fn first_of(
-    bytes: &[u8],
-    protocol: SimulatedProtocol,
-) -> Result<Option<(Received, usize)>, String> {
-    match protocol {
-        SimulatedProtocol::Resp => {
-            let decoded = decode(bytes).map_err(|error| error.to_string())?;
-            Ok(decoded
-                .map(|(value, length)| (Received { reply: of_value(&value), head: None }, length)))
-        }
-        SimulatedProtocol::Http => http_reply::first_of(bytes),
-    }
-}
-
-fn of_value(value: &Value) -> Reply {
+/// The reply that a value of RESP is.
+pub(super) fn of_value(value: &Value) -> Reply {
     let other = || Reply::Other(format!("{value:?}"));
     match value {
         Value::Integer(0 | 1) => Reply::Reset,

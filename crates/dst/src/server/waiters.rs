@@ -8,7 +8,7 @@ use super::{
     clock,
     command::{Command, hold_id, waiting_operation},
     ledger::{Key, Ledger, Sent},
-    reply::Received,
+    received::Received,
 };
 use crate::{
     oracle::decide,
