@@ -8,6 +8,7 @@ mod cluster;
 mod decisions;
 mod library;
 mod mutant;
+mod server;
 mod store;
 mod table;
 
@@ -29,18 +30,18 @@ const SEEDS: u64 = 10_000;
 /// Time limit for its seeds.
 const MUTANT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// All bugs.
-fn all() -> impl Iterator<Item = &'static Mutant> {
-    [
-        store::MUTANTS,
-        cluster::MUTANTS,
-        table::MUTANTS,
-        algorithms::MUTANTS,
-        decisions::MUTANTS,
-        library::MUTANTS,
-    ]
-    .into_iter()
-    .flatten()
+/// All bugs, each with the only kind of plans that can find it, if there is one.
+fn all() -> impl Iterator<Item = (&'static Mutant, Option<&'static str>)> {
+    let groups = [
+        (store::MUTANTS, Some("processes")),
+        (cluster::MUTANTS, Some("cluster")),
+        (table::MUTANTS, Some("table")),
+        (library::MUTANTS, Some("processes")),
+        (server::MUTANTS, Some("server")),
+        (algorithms::MUTANTS, None),
+        (decisions::MUTANTS, None),
+    ];
+    groups.into_iter().flat_map(|(mutants, only)| mutants.iter().map(move |it| (it, only)))
 }
 
 /// Plants each bug whose name contains `filter`.
@@ -48,10 +49,10 @@ pub(crate) fn run(filter: &str) -> Result<()> {
     let root = workspace::root();
     let copy = root.join("target/mutants/tree");
     copy_sources(&root, &copy)?;
-    let mutants: Vec<_> = all().filter(|it| it.name.contains(filter)).collect();
+    let mutants: Vec<_> = all().filter(|it| it.0.name.contains(filter)).collect();
     let mut found = Vec::new();
-    for mutant in &mutants {
-        match plant(&copy, mutant) {
+    for &(mutant, only) in &mutants {
+        match plant(&copy, mutant, only) {
             Ok(Some(seeds)) => {
                 println!("{seeds:>6} seeds  {}", mutant.name);
                 found.push(seeds);
@@ -72,17 +73,17 @@ pub(crate) fn run(filter: &str) -> Result<()> {
 }
 
 /// The number of seeds until the bug is found.
-fn plant(copy: &Path, mutant: &Mutant) -> Result<Option<u64>> {
+fn plant(copy: &Path, mutant: &Mutant, only: Option<&str>) -> Result<Option<u64>> {
     let path = copy.join(mutant.file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     fs::write(&path, mutant.applied_to(&text)?)?;
-    let outcome = explore(copy);
+    let outcome = explore(copy, only);
     fs::write(&path, text)?;
     outcome.with_context(|| format!("mutant `{}`", mutant.name))
 }
 
 /// Runs seeds until one violates something.
-fn explore(copy: &Path) -> Result<Option<u64>> {
+fn explore(copy: &Path, only: Option<&str>) -> Result<Option<u64>> {
     let target = copy.with_file_name("build");
     let mut build = shell::cargo();
     build.current_dir(copy).args([
@@ -103,6 +104,7 @@ fn explore(copy: &Path) -> Result<Option<u64>> {
 
     let mut run = Command::new(target.join("release/sluicegate-dst"));
     run.args(["--seeds", &SEEDS.to_string(), "--no-shrink"]);
+    run.args(only.iter().flat_map(|kind| ["--only", kind]));
     let output = copy.with_file_name("output");
     let file = fs::File::create(&output)?;
     let mut child = run.stdout(file).stderr(Stdio::null()).spawn()?;
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn mutants_apply_to_the_sources() {
-        for mutant in all() {
+        for (mutant, _) in all() {
             let text = fs::read_to_string(workspace::root().join(mutant.file)).unwrap();
             assert_ne!(mutant.applied_to(&text).unwrap(), text, "{}", mutant.name);
         }

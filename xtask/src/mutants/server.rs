@@ -1,0 +1,100 @@
+//! Bugs of the server: requests that wait, holds of sessions, and what its protocols reply.
+
+use super::mutant::{Mutant, mutant};
+
+const WAIT: &str = "crates/server/src/wait/mod.rs";
+const QUEUES: &str = "crates/core/src/wait/queues.rs";
+const WAITER: &str = "crates/core/src/wait/waiter.rs";
+const DECIDE: &str = "crates/server/src/decide/mod.rs";
+const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
+const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
+const BATCH: &str = "crates/server/src/protocols/resp/batch.rs";
+const HTTP: &str = "crates/server/src/protocols/http/decide.rs";
+const WEB: &str = "crates/server/src/net/web/mod.rs";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "holds of a session outlive it",
+        SESSION_HOLDS,
+        "let Some(open) = self.0.take() else { return };",
+        "let Some(open) = self.0.take().filter(|_| false) else { return };",
+    ),
+    mutant(
+        "holds of a session are charged when it ends",
+        SESSION_HOLDS,
+        "used: Some(0) };",
+        "used: None };",
+    ),
+    mutant(
+        "a settle wakes no request",
+        DECIDE,
+        "            _ => self.queues.changed(key),\n",
+        "            _ => {}\n",
+    ),
+    mutant(
+        "a hold that begins a window wakes no request",
+        QUEUES,
+        "let may_begin = is_allowed &&",
+        "let may_begin = false && is_allowed &&",
+    ),
+    mutant(
+        "a refund wakes no request",
+        BATCH,
+        "if shared.decider.queues.waiting() > 0 {",
+        "if false {",
+    ),
+    mutant(
+        "a reset over HTTP wakes no request",
+        HTTP,
+        "    let existed = context.decider.reset(&key, now).await?;\n    context.decider.queues.changed(&key);\n",
+        "    let existed = context.decider.reset(&key, now).await?;\n",
+    ),
+    mutant(
+        "a refund over HTTP wakes no request",
+        HTTP,
+        "if answer.is_ok() && decider.queues.waiting() > 0 {",
+        "if false {",
+    ),
+    mutant(
+        "the last request of a queue passes first",
+        QUEUES,
+        "        queue.drop_projection(&mut self.projected_bytes);\n        queue.queued.front().copied()\n",
+        "        queue.drop_projection(&mut self.projected_bytes);\n        queue.queued.back().copied()\n",
+    ),
+    mutant(
+        "a request waits for twice its timeout",
+        WAIT,
+        "new_request(rule.policy().clone(), cost, now + timeout)",
+        "new_request(rule.policy().clone(), cost, now + timeout * 2)",
+    ),
+    mutant(
+        "a request gives up a little early",
+        WAIT,
+        "new_request(rule.policy().clone(), cost, now + timeout)",
+        "new_request(rule.policy().clone(), cost, now + timeout * 9 / 10)",
+    ),
+    mutant(
+        "a request that waits behind another ignores it",
+        WAITER,
+        "(State::New, Event::Start) if is_head => self.ask(),",
+        "(State::New, Event::Start) => self.ask(),",
+    ),
+    mutant(
+        "a request that waits outlives its client over HTTP",
+        WEB,
+        "if connection.is_waiting() && stream.has_left(context) {",
+        "if false {",
+    ),
+    mutant(
+        "a repeated command has the length of the one before",
+        REPEAT,
+        "b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0'),",
+        "b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0').min(4),",
+    ),
+    mutant(
+        "a denial over HTTP has the status of a query",
+        HTTP,
+        "data.is_query = verb == Verb::Peek;",
+        "data.is_query = verb != Verb::Take;",
+    ),
+];
