@@ -42,8 +42,10 @@ pub(super) struct CheckState {
     pub(super) paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
     pub(super) disturbed_until: u64,
-    /// Until when each process sets up a connection to a node of a cluster, in milliseconds.
+    /// Until when each process sets up a connection, in milliseconds.
     pub(super) connecting_until: Vec<u64>,
+    /// Whether each process may have a connection that is lost without a notice. It learns of that at its next request.
+    pub(super) unnoticed: Vec<bool>,
     /// Holds of which clients of the library have had permits.
     pub(super) permits: BTreeSet<Vec<u8>>,
     /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
@@ -64,9 +66,15 @@ impl Checks {
     ) -> Self {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
-        let connecting_until = vec![0; processes];
-        let state =
-            CheckState { keys, numbers, paused_until, connecting_until, ..CheckState::default() };
+        let (connecting_until, unnoticed) = (vec![0; processes], vec![false; processes]);
+        let state = CheckState {
+            keys,
+            numbers,
+            paused_until,
+            connecting_until,
+            unnoticed,
+            ..CheckState::default()
+        };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -139,6 +147,11 @@ impl Checks {
     pub(crate) fn connects(&self, process: usize, until: u64) {
         let until_by_process = &mut self.state.lock().connecting_until[process];
         *until_by_process = (*until_by_process).max(until);
+    }
+
+    /// The connections of a process are lost, and it has no notice of that.
+    pub(crate) fn connections_lost(&self, process: usize) {
+        self.state.lock().unnoticed[process] = true;
     }
 
     /// Whether a process sets up a connection, or has since then.

@@ -73,6 +73,9 @@ impl Checks {
     /// A client got an answer about several keys.
     pub(crate) fn answered_together(&self, answered: &AnsweredTogether<'_>) {
         let now = self.time.millis();
+        if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
+            self.state.lock().notice(now, answered.process);
+        }
         let took = now - answered.sent;
         // What is returned after a denial has a deadline of its own.
         let deadlines = if answered.in_turn { 2 } else { 1 };

@@ -7,7 +7,7 @@ use sluicegate_core::{
 };
 
 use super::{
-    checks::{CLOCK_ERROR, CheckState, Checks, TICKS},
+    checks::{CLOCK_ERROR, CheckState, Checks, RECOVERY, TICKS},
     key_state::{Allowance, Application, Kind},
 };
 use crate::redis_model::ScriptCall;
@@ -116,6 +116,9 @@ impl Checks {
         if took > most {
             state.violate(now, format_args!("liveness: {answered:?} took {took} ms, not {most}"));
         }
+        if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
+            state.notice(now, answered.process);
+        }
         let problem = match answered.result {
             Ok(answer) => {
                 *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
@@ -147,6 +150,14 @@ impl CheckState {
     /// Whether a process sets up a connection, or has since then.
     pub(super) fn is_connecting(&self, process: usize, since: u64) -> bool {
         self.connecting_until[process] >= since.max(1)
+    }
+
+    /// A process got no answer of the server. If its connection was lost, it makes another one now.
+    pub(super) fn notice(&mut self, now: u64, process: usize) {
+        if std::mem::take(&mut self.unnoticed[process]) {
+            let until = &mut self.connecting_until[process];
+            *until = (*until).max(now + RECOVERY);
+        }
     }
 
     /// The place of a process among those whose cached denials may be out of date. Processes that have been replaced by others, but

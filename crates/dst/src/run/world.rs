@@ -236,7 +236,10 @@ impl<'a> World<'a> {
                 link.block(Direction::Reply, span);
             }
             FaultKind::ResetLink => link.reset(),
-            FaultKind::LoseLink => link.lose(),
+            FaultKind::LoseLink => {
+                link.lose();
+                self.checks.connections_lost(process);
+            }
             FaultKind::SlowLink => link.slow_down(by, span),
             FaultKind::PauseServer => server.pause(span),
             FaultKind::RestartServer => {
