@@ -65,6 +65,8 @@ impl CheckState {
                 unused(Kind::Take(cost));
             }
             match found {
+                // The fallback may have decided alike, and another request may have this decision of the server.
+                Some(_) if answer.source == Source::Fallback => {}
                 Some(index) => {
                     let application = key.applications.remove(index);
                     if is_take && allowed {
