@@ -25,8 +25,8 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
-    /// The only kind of plans that is run, if there is one.
-    pub(crate) only: Option<Kind>,
+    /// Whether plans of each kind are run, in the order of [`Kind::ALL`].
+    pub(crate) kinds: [bool; Kind::ALL.len()],
 }
 
 /// What a plan runs.
@@ -121,7 +121,9 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
             if seed - seeds.first >= seeds.count {
                 break;
             }
-            if seeds.only.is_some_and(|only| Kind::of(&Plan::from_seed(seed)) != only) {
+            if seeds.kinds.contains(&false)
+                && !seeds.kinds[Kind::of(&Plan::from_seed(seed)) as usize]
+            {
                 continue;
             }
             let ran = run_seed(seed).inspect_err(|_| ends.store(true, Ordering::Relaxed))?;

@@ -43,14 +43,14 @@ use crate::{
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KIND]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS]
        cargo xtask dst --replay SEED [--html FILE | --svg FILE]
        cargo xtask dst --script FILE [--html FILE | --svg FILE]
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
-  --only KIND    leaves out the seeds that run no processes (with one server), cluster, table, or server
+  --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
@@ -72,8 +72,14 @@ fn main() -> ExitCode {
 
 /// Whether nothing was violated.
 fn command(arguments: &[String]) -> Result<bool> {
-    let mut seeds =
-        Seeds { first: 0, count: 1000, minutes: u64::MAX, jobs: 1, shrinks: true, only: None };
+    let mut seeds = Seeds {
+        first: 0,
+        count: 1000,
+        minutes: u64::MAX,
+        jobs: 1,
+        shrinks: true,
+        kinds: [true; 4],
+    };
     let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
     let mut expected = None;
     let mut words = arguments.iter();
@@ -89,9 +95,12 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--minutes" => seeds.minutes = number()?,
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
             "--only" => {
-                let value = value()?;
-                let kind = Kind::ALL.iter().find(|it| it.1 == value);
-                seeds.only = Some(kind.with_context(|| format!("invalid --only `{value}`"))?.0);
+                let names: Vec<_> = value()?.split(',').collect();
+                seeds.kinds = Kind::ALL.map(|(_, name)| names.contains(&name));
+                let is_known = |name: &&str| Kind::ALL.iter().any(|it| it.1 == *name);
+                if let Some(name) = names.iter().find(|it| !is_known(it)) {
+                    bail!("invalid --only `{name}`: expected processes, cluster, table or server");
+                }
             }
             "--no-shrink" => seeds.shrinks = false,
             "--expect" => expected = Some(value()?),
