@@ -31,6 +31,38 @@ fn wait_us_client_that_leaves_releases_its_units() {
     running.until_exactly("blocked_clients", 0);
 }
 
+/// Requests that the client has sent behind the one that waits do not hide that it has left.
+#[test]
+fn wait_us_pipelining_client_that_leaves_releases_its_units() {
+    let running = server(|_| {});
+    let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
+    assert_eq!(Client::connect(&running).post("/v1/take", ask).status, 200);
+    let mut left = Client::connect(&running);
+    (0..3).for_each(|_| left.ask_json("/v1/take", ask));
+    running.until_exactly("blocked_clients", 1);
+    left.stream.shutdown(Shutdown::Both).unwrap();
+    running.until_exactly("blocked_clients", 0);
+}
+
+/// What a client sends while its request waits is answered afterwards, in order.
+#[test]
+fn wait_us_requests_behind_a_wait_are_answered_in_order() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let ask = r#"{"key":"k","policy":"gcra:1/300ms","wait_us":60000000}"#;
+    assert_eq!(client.post("/v1/take", ask).status, 200);
+    client.ask_json("/v1/take", ask);
+    running.until_exactly("blocked_clients", 1);
+    let costs = 1..=20;
+    for cost in costs.clone() {
+        client.ask_json("/v1/peek", format!(r#"{{"key":"p","policy":"gcra:{cost}/1h"}}"#));
+    }
+    assert_eq!(client.read_reply().status, 200);
+    for cost in costs {
+        assert_eq!(client.read_reply().json()["limit"], cost);
+    }
+}
+
 #[test]
 fn wait_us_stop_denies_waiting_requests() {
     let mut running = server(|_| {});
