@@ -97,4 +97,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "data.is_query = verb == Verb::Peek;",
         "data.is_query = verb != Verb::Take;",
     ),
+    mutant(
+        "bytes that are read ahead lose their order",
+        "crates/server/src/net/web/monitored_io.rs",
+        "return true;\n            }\n            connection.unread = [&connection.unread, new]",
+        "return true;\n            }\n            connection.unread = [new, &connection.unread]",
+    ),
+    mutant(
+        "a session forgets a hold that was waited for",
+        "crates/server/src/protocols/resp/connection/waiting.rs",
+        "&& !decision.allowed()",
+        "&& decision.allowed()",
+    ),
+    mutant(
+        "HTTP names the first key for the one that binds",
+        "crates/server/src/protocols/http/reply.rs",
+        "\",\\\"binding_key\\\":{}\", taken.key)",
+        "\",\\\"binding_key\\\":{}\", taken.key * 0)",
+    ),
+    mutant(
+        "HTTP opens a hold that was waited for without its lifetime",
+        "crates/server/src/protocols/http/holds.rs",
+        "let hold = Some(wait::HoldRequest { id: id.into(), ttl });",
+        "let hold = Some(wait::HoldRequest { id: id.into(), ttl: ttl.and(None) });",
+    ),
 ];
