@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{SetOnDrop, pause};
+use sluicegate_testing::{SetOnDrop, eventually, pause};
 
 use crate::{
     elsewhere::{Process, process},
@@ -117,6 +117,14 @@ fn server_under_mixed_load_counts_everything() {
     };
     let seconds = size("SLUICEGATE_SOAK_SECONDS", 3) as f64;
     let server = &process.server;
+    // The files of the watcher are open once it has noticed a change.
+    let (loaded, mut version) = (server.info_value("rules_version"), 0);
+    eventually("the rules files are watched", || {
+        version += 1;
+        write_rules(&process.folder.file(""), version);
+        let reloaded = server.info_value("rules_version");
+        if reloaded > loaded { Ok(()) } else { Err(reloaded) }
+    });
     let files = process.open_files_at_rest();
     // The number of commands so far.
     let before = server.info_value("total_commands_processed");
