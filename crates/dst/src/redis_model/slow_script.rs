@@ -1,4 +1,4 @@
-//! Scripts that run for long: all commands behind them wait, or are told that the server is busy.
+//! Scripts that run for long: all commands behind them wait, or get the reply that the server is busy.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ pub(super) struct SlowScript {
     /// The next script that begins before this time is it.
     armed_until: Instant,
     span: Duration,
-    /// The time after which others are told that the server is busy, if there is one.
+    /// The time after which others get the reply that the server is busy, if there is one.
     limit: Option<Duration>,
     /// When it began, and in which session.
     running: Option<(Instant, u64)>,
 }
 
 impl SlowScript {
-    /// The next script within a second runs for `span`. After `limit`, if it is not zero, others are told that the server is
+    /// The next script within a second runs for `span`. After `limit`, if it is not zero, others get the reply that the server is
     /// busy.
     pub(super) fn new(span: Duration, limit: Duration) -> Self {
         let limit = (!limit.is_zero()).then_some(limit);
