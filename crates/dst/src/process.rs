@@ -255,7 +255,7 @@ impl Process {
     }
 
     /// Applies operations on keys in one call.
-    async fn ask_all(&self, requests: &[KeyRequest]) {
+    pub(crate) async fn ask_all(&self, requests: &[KeyRequest]) {
         let calls = requests.iter().map(|it| KeyedCall {
             key: &it.key,
             policy: &it.policy,

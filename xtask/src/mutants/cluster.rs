@@ -43,6 +43,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "            drop(map);\n",
     ),
     mutant(
+        "a MOVED assigns all slots up to that one",
+        TOPOLOGY,
+        "            map.assign(slot, slot, &node);\n            drop(map);\n            cluster.refresh();\n",
+        "            map.assign(0, slot, &node);\n            drop(map);\n",
+    ),
+    mutant(
         "the map is never read again",
         TOPOLOGY,
         "        if self.refreshing.swap(true, Ordering::Relaxed) {\n            return;",
@@ -103,21 +109,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "            Ok(ReplyKind::Redirect { to, .. }) => self.fall_back(planned, StoreError::Unavailable(to)),\n            Ok(\n                ReplyKind::NoScript\n",
     ),
     mutant(
-        "a replica's refusal opens the breaker of its node",
-        KEEPER,
-        "(Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {",
-        "(Value::ServerError(error), _) if !self.is_in_cluster() && is_demoted(error) => {",
+        "a pipeline has the keys of all slots",
+        PIPELINE,
+        "let slot = if alone { 0 } else { slot(&key) };",
+        "let slot = if alone { 0 } else { slot(&key) / 8192 };",
     ),
     mutant(
         "a probe of a node has a key",
         KEEPER,
         "let keys = u8::from(!self.is_in_cluster());",
         "let keys = u8::from(self.is_in_cluster());",
-    ),
-    mutant(
-        "a node without its slot opens its breaker",
-        KEEPER,
-        "    if is_about_slot(error.details()) {\n        return false;",
-        "    if is_about_slot(error.details()) {\n        return true;",
     ),
 ];

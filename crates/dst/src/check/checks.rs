@@ -142,6 +142,12 @@ impl Checks {
         state.keys.get(key).is_some_and(|key| self.time.millis() <= key.held_until)
     }
 
+    /// Until when a key may be denied because its clock was set back, in milliseconds.
+    pub(crate) fn held_until(&self) -> u64 {
+        let state = self.state.lock();
+        state.keys.values().map(|key| key.held_until).max().unwrap_or_default()
+    }
+
     /// A process sets up a connection to a node of a cluster until then. Requests that wait for it may miss their deadlines
     /// without a fault: each connection takes three round trips of up to two milliseconds.
     pub(crate) fn connects(&self, process: usize, until: u64) {

@@ -1,6 +1,6 @@
 //! Slots of a cluster, and which node holds each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
@@ -49,12 +49,18 @@ impl SlotMap {
 
     /// First and last slots with their shard, in order.
     pub(super) fn ranges(&self) -> Vec<(u16, u16, usize)> {
+        let (shards, slots) = (self.primaries.len(), usize::from(SLOTS));
+        // Where a shard may begin: at its first slot, and at each slot that has moved, or behind one.
+        let first = |shard: usize| u16::try_from((shard * slots).div_ceil(shards)).unwrap_or(SLOTS);
+        let moved = self.moved.keys().flat_map(|slot| [*slot, *slot + 1]);
+        let begins: BTreeSet<_> = (0..shards).map(first).chain(moved).chain([SLOTS]).collect();
+        let begins: Vec<_> = begins.into_iter().collect();
         let mut ranges: Vec<(u16, u16, usize)> = Vec::new();
-        for slot in 0..SLOTS {
-            let shard = self.shard_of(slot);
+        for pair in begins.windows(2) {
+            let (shard, last) = (self.shard_of(pair[0]), pair[1] - 1);
             match ranges.last_mut() {
-                Some((_, last, same)) if *same == shard => *last = slot,
-                _ => ranges.push((slot, slot, shard)),
+                Some((_, end, same)) if *same == shard => *end = last,
+                _ => ranges.push((pair[0], last, shard)),
             }
         }
         ranges

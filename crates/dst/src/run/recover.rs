@@ -66,15 +66,6 @@ impl World<'_> {
                     let what = format_args!("liveness: process {index} has no answer for {name}");
                     self.checks.violation(what);
                 }
-                // By now it knows the node of the slot.
-                let redirects = self.servers.redirects();
-                if self.servers.is_cluster() && !self.has_answer(index, key).await
-                    || self.servers.redirects() != redirects
-                {
-                    let what =
-                        format_args!("liveness: process {index} asks another node for {name}");
-                    self.checks.violation(what);
-                }
                 let is_leased = key.policies[0].settings().lease > 1;
                 let take = key.request(index, Request::Take(1));
                 if is_leased
@@ -85,6 +76,7 @@ impl World<'_> {
                     ));
                 }
             }
+            self.check_redirects(index).await;
             let open = process.open_breakers();
             if !open.is_empty() {
                 let what = format_args!("liveness: process {index}: breakers of {open:?} are open");
@@ -103,6 +95,23 @@ impl World<'_> {
 
     fn all_libraries(&self) -> impl Iterator<Item = &Library> {
         self.libraries.iter().chain(&self.closing_libraries)
+    }
+
+    /// By now a process knows the node of each slot of a cluster, for one command and for several.
+    async fn check_redirects(&self, index: usize) {
+        let redirects = self.servers.redirects();
+        let peek = |key: &Key| key.request(index, Request::Peek(1));
+        if self.servers.is_cluster() {
+            for key in &self.keys {
+                let _ = self.processes[index].ask(&peek(key)).await;
+            }
+            let peeks: Vec<_> = self.keys.iter().map(peek).collect();
+            self.processes[index].ask_all(&peeks).await;
+        }
+        if self.servers.redirects() != redirects {
+            let what = format_args!("liveness: process {index} asks nodes that have not the keys");
+            self.checks.violation(what);
+        }
     }
 
     /// Whether a process gets an answer of the store. A process that was idle may first have to set up its connections to the
@@ -128,7 +137,8 @@ impl World<'_> {
             library.check_permits(self.checks.recovered_at());
         }
         let unreleased = || self.all_libraries().map(Library::unreleased).sum::<usize>();
-        let end = self.time.millis() + RELEASED;
+        // Times that were given before a clock was set back are later by as much.
+        let end = self.time.millis().max(self.checks.held_until()) + RELEASED;
         while unreleased() > 0 && self.time.millis() < end {
             sleep(Duration::from_millis(100)).await;
         }
