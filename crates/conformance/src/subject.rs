@@ -1,12 +1,12 @@
 //! Stores under test, and the comparison of their answers.
 
-use std::{collections::HashMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
 use sluicegate_core::{
     Decision, Entry, HoldOperation, Operation, Outcome, Policy, Retry, Timestamp, apply, apply_hold,
 };
 
-use crate::oracle::{self, HoldOp, Op, Oracle};
+use crate::oracle::{self, HoldOp, Op, Oracle, ParsedPolicy};
 
 /// One operation on one key, under a policy, at a given time.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ impl Subject for OracleSubject {
             }
             Operation::Reset => (Op::Reset, 0),
         };
-        decision(&self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?)
+        decision(&self.0.apply_parsed(key, &*parsed(policy)?, now.as_micros(), op, cost)?)
     }
 }
 
@@ -124,8 +124,32 @@ impl HoldSubject for OracleSubject {
             HoldOperation::Settle { id, used } => (id, HoldOp::Settle { used }),
             HoldOperation::Renew { id, ttl } => (id, HoldOp::Renew { ttl_us: ttl.map(micros) }),
         };
-        decision(&self.0.apply_hold(key, id, &policy.to_string(), now.as_micros(), op)?)
+        let (policy, now_us) = (parsed(policy)?, now.as_micros());
+        decision(&self.0.apply_hold_parsed(key, id, &policy, now_us, op)?)
     }
+}
+
+/// How many policies each thread keeps for the oracle. A test uses few at a time.
+const KEPT_POLICIES: usize = 8;
+
+thread_local! {
+    /// The policies that the oracle parsed last, of which the first one is replaced next.
+    static PARSED: RefCell<Vec<(Policy, Rc<ParsedPolicy>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The policy as the oracle parses its text.
+fn parsed(policy: &Policy) -> Result<Rc<ParsedPolicy>, String> {
+    PARSED.with_borrow_mut(|kept| {
+        if let Some((_, parsed)) = kept.iter().find(|it| it.0 == *policy) {
+            return Ok(Rc::clone(parsed));
+        }
+        let parsed = Rc::new(ParsedPolicy::parse(&policy.to_string())?);
+        if kept.len() == KEPT_POLICIES {
+            kept.remove(0);
+        }
+        kept.push((policy.clone(), Rc::clone(&parsed)));
+        Ok(parsed)
+    })
 }
 
 /// An answer of the oracle as a decision.

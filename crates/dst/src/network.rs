@@ -279,8 +279,13 @@ impl AsyncRead for Stream {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             (Some((at, bytes)), _) if *at <= now => {
-                let count = bytes.len().min(buffer.remaining());
-                bytes.drain(..count).for_each(|byte| buffer.put_slice(&[byte]));
+                let mut count = 0;
+                for part in [bytes.as_slices().0, bytes.as_slices().1] {
+                    let part = &part[..part.len().min(buffer.remaining())];
+                    buffer.put_slice(part);
+                    count += part.len();
+                }
+                bytes.drain(..count);
                 if bytes.is_empty() {
                     pipe.chunks.pop_front();
                 }

@@ -12,8 +12,8 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyOperation, Operation,
-    PreparedPolicy, Source, Store as _, StoreError, StoreStatus,
+    Answer, BoxFuture, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyOperation, Operation, PreparedPolicy, Source, Store as _, StoreError, StoreStatus,
 };
 use sluicegate_redis::{Environment, Options, RedisStore};
 use tokio::time::sleep;
@@ -26,7 +26,7 @@ use crate::{
     plan::{Request, Together},
     random::Random,
     recording::MarkKind,
-    redis_model::{ScriptCall, ScriptOperation, Servers},
+    redis_model::{KeyMoment, ScriptCall, ScriptOperation, Servers},
     time::{HostClock, VirtualTime},
 };
 
@@ -64,11 +64,11 @@ pub(crate) struct Moment {
 }
 
 /// The state at the time when a request is sent.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Sent {
     at: Moment,
-    /// The answer of the oracle to a peek instead of a take.
-    by_oracle: Option<Decision>,
+    /// The key then, if units were to be taken.
+    key: Option<KeyMoment>,
 }
 
 /// A running process.
@@ -312,9 +312,9 @@ impl Process {
             self.checks.asked_together(host.index, takes, in_turn);
         }
         let result = self.store.apply_multi_key(operation, &keyed).await;
+        let is_cached = matches!(&result, Ok(MultiKeyAnswer { source: Source::Cache, .. }));
         let by_oracle = |TakeOfKey { key, policy, cost }: &TakeOfKey| {
-            let operation = ScriptOperation::OnKey(Operation::Peek(*cost));
-            host.servers.peek(key, ScriptCall { policy: policy.policy(), operation }).ok()
+            is_cached.then(|| peek(&host.servers.moment(key), policy, *cost)).flatten()
         };
         match &result {
             Ok(answer) => self.log.add(format_args!(
@@ -342,22 +342,13 @@ impl Process {
     }
 
     /// The state at the time when a request is sent.
-    fn sent(&self, call: KeyedCall<'_>) -> Sent {
-        Sent { at: self.moment(), by_oracle: self.by_oracle(call) }
-    }
-
-    /// The answer of the oracle to a peek instead of a take.
-    fn by_oracle(&self, KeyedCall { key, policy, operation }: KeyedCall<'_>) -> Option<Decision> {
-        let ScriptOperation::OnKey(Operation::Take(cost)) = operation else { return None };
-        let peek = ScriptOperation::OnKey(Operation::Peek(cost));
-        let call = ScriptCall { policy: policy.policy(), operation: peek };
-        self.host.servers.peek(key, call).ok()
+    fn sent(&self, KeyedCall { key, operation, .. }: KeyedCall<'_>) -> Sent {
+        let is_take = matches!(operation, ScriptOperation::OnKey(Operation::Take(_)));
+        Sent { at: self.moment(), key: is_take.then(|| self.host.servers.moment(key)) }
     }
 
     fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
         let host = &self.host;
-        let is_cached = matches!(result, Ok(Answer { source: Source::Cache, .. }));
-        let by_oracle = is_cached.then(|| self.by_oracle(call)).flatten();
         let KeyedCall { key, policy, operation } = call;
         let name = key.escape_ascii();
         match result {
@@ -372,6 +363,14 @@ impl Process {
                 self.log.add(format_args!("process {index}: {operation} of {name}: {error}"));
             }
         }
+        let by_oracle = match (result, sent.key, operation) {
+            (
+                Ok(Answer { source: Source::Cache, .. }),
+                Some(before),
+                ScriptOperation::OnKey(Operation::Take(cost)),
+            ) => [before, host.servers.moment(key)].map(|it| peek(&it, policy, cost)),
+            _ => [None, None],
+        };
         let kind = match result {
             Ok(answer) if answer.source == Source::Fallback => MarkKind::Fallback,
             Ok(answer) if answer.allowed() => MarkKind::Allowed,
@@ -390,7 +389,13 @@ impl Process {
             result,
             local_time: host.clock.now(),
             server_time: host.servers.time_of(key),
-            by_oracle: [sent.by_oracle, by_oracle],
+            by_oracle,
         });
     }
+}
+
+/// The answer of the oracle to a peek at a key.
+fn peek(key: &KeyMoment, policy: &PreparedPolicy, cost: u32) -> Option<Decision> {
+    let operation = ScriptOperation::OnKey(Operation::Peek(cost));
+    key.decide(ScriptCall { policy: policy.policy(), operation }).ok()
 }

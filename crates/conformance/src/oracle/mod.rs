@@ -38,6 +38,16 @@ use self::exact::{Q, q};
 use self::holds::Hold;
 use self::limit::Limit;
 
+/// The limits of a policy.
+#[derive(Debug)]
+pub(crate) struct ParsedPolicy(Vec<Limit>);
+
+impl ParsedPolicy {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        policy::parse(text).map(Self)
+    }
+}
+
 /// Keys and their states.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
@@ -64,7 +74,18 @@ impl Oracle {
         op: Op,
         cost: u32,
     ) -> Result<Answer, String> {
-        let limits = &policy::parse(policy)?;
+        self.apply_parsed(key, &ParsedPolicy::parse(policy)?, now_us, op, cost)
+    }
+
+    /// The same under a policy that was parsed before.
+    pub(crate) fn apply_parsed(
+        &mut self,
+        key: &[u8],
+        ParsedPolicy(limits): &ParsedPolicy,
+        now_us: u64,
+        op: Op,
+        cost: u32,
+    ) -> Result<Answer, String> {
         if matches!(op, Op::Reserve { .. }) && !limits.iter().all(|l| matches!(l, Limit::Rate(_))) {
             return Err("reserve needs limits of the gcra family or queues".to_owned());
         }
@@ -95,7 +116,18 @@ impl Oracle {
         now_us: u64,
         op: HoldOp,
     ) -> Result<Answer, String> {
-        let limits = &policy::parse(policy)?;
+        self.apply_hold_parsed(key, id, &ParsedPolicy::parse(policy)?, now_us, op)
+    }
+
+    /// The same under a policy that was parsed before.
+    pub(crate) fn apply_hold_parsed(
+        &mut self,
+        key: &[u8],
+        id: &[u8],
+        ParsedPolicy(limits): &ParsedPolicy,
+        now_us: u64,
+        op: HoldOp,
+    ) -> Result<Answer, String> {
         holds::check(id, limits)?;
         let now = &q(now_us);
         let expires = match op {

@@ -23,6 +23,6 @@ pub(crate) use self::{
     multi_key_call::MultiKeyCall,
     script::{Policies, ScriptCall, ScriptOperation},
     serve::serve,
-    server::{Brand, RedisModel},
+    server::{Brand, KeyMoment, RedisModel},
     servers::Servers,
 };

@@ -1,5 +1,7 @@
 //! The script for several keys: all or nothing.
 
+use std::sync::Arc;
+
 use sluicegate_core::{Decision, EntryTake, MultiKeyDecision, Timestamp, apply_multi_key};
 use tokio::time::Instant;
 
@@ -97,9 +99,9 @@ impl RedisModel {
     ) {
         let of_key = ScriptCall { policy, operation: call.on(cost) };
         let by_oracle = if is_allowed {
-            decide(&mut value.shadow, of_key, now)
+            decide(Arc::make_mut(&mut value.shadow), of_key, now)
         } else {
-            decide_denied(&mut value.shadow, of_key, now)
+            decide_denied(Arc::make_mut(&mut value.shadow), of_key, now)
         };
         if by_oracle.as_ref() != Ok(decision) {
             self.checks.violation(format_args!(

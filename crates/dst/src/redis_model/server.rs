@@ -85,9 +85,17 @@ pub(super) struct StoredValue {
     pub(super) entry: Option<Entry>,
     /// When the server deletes the entry, in milliseconds.
     pub(super) expires: u64,
-    pub(super) shadow: OracleSubject,
+    /// Shared with those that keep what a key was.
+    pub(super) shadow: Arc<OracleSubject>,
     /// Whether another server set the end.
     pub(super) has_moved: bool,
+}
+
+/// The state of a key at a time, as the oracle knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyMoment {
+    shadow: Arc<OracleSubject>,
+    now: Timestamp,
 }
 
 #[derive(Debug)]
@@ -292,10 +300,10 @@ impl RedisModel {
             value.entry = None;
             // A key that has moved ends when it would have by the clock of the other server.
             if mem::take(&mut value.has_moved) {
-                value.shadow = OracleSubject::default();
+                value.shadow = Arc::default();
             }
             // The oracle decides alike with the state and without it; if the clock is set back, only without it.
-            let kept = decide(&mut mem::take(&mut value.shadow), call, now);
+            let kept = decide(Arc::make_mut(&mut mem::take(&mut value.shadow)), call, now);
             let fresh = decide(&mut OracleSubject::default(), call, now);
             self.compare(key, call, now, (&fresh, &kept));
         }
@@ -313,10 +321,10 @@ impl RedisModel {
         if is_write && let Some(refusal) = state.refusal().filter(is_refused) {
             return Err(refusal.text().to_owned());
         }
-        let by_oracle = decide(&mut value.shadow, call, now);
+        let by_oracle = decide(Arc::make_mut(&mut value.shadow), call, now);
         self.compare(key, call, now, (&decided, &by_oracle));
         if value.entry.is_none() {
-            value.shadow = OracleSubject::default();
+            value.shadow = Arc::default();
         }
         let decision = decided?;
         self.log.add(format_args!(
@@ -362,19 +370,29 @@ impl RedisModel {
         entry.map(|it| it.holds(now).map(|hold| hold.id.to_vec()).collect()).unwrap_or_default()
     }
 
-    /// The oracle's decision now. Nothing changes.
-    pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
+    /// The state of a key now, as the oracle knows it.
+    pub(crate) fn moment(&self, key: &[u8]) -> KeyMoment {
         let (state, now) = (self.state.lock(), self.clock.now());
-        let mut value = state.values.get(key).cloned().unwrap_or_default().live(now);
-        decide(&mut value.shadow, call, now)
+        let value = state.values.get(key).filter(|it| !it.is_over(now));
+        KeyMoment { shadow: value.map(|it| Arc::clone(&it.shadow)).unwrap_or_default(), now }
     }
 }
 
 impl StoredValue {
     /// What is left at `now`.
     pub(super) fn live(self, now: Timestamp) -> Self {
-        let is_over = self.entry.is_some() && now.as_micros() / 1000 >= self.expires;
-        if is_over { Self::default() } else { self }
+        if self.is_over(now) { Self::default() } else { self }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.entry.is_some() && now.as_micros() / 1000 >= self.expires
+    }
+}
+
+impl KeyMoment {
+    /// What the oracle decides on the key at that moment. Nothing changes.
+    pub(crate) fn decide(&self, call: ScriptCall<'_>) -> Result<Decision, String> {
+        decide(&mut OracleSubject::clone(&self.shadow), call, self.now)
     }
 }
 

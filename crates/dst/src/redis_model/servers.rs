@@ -10,14 +10,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_core::{Decision, Timestamp};
+use sluicegate_core::Timestamp;
 use sluicegate_resp::{Version, Writer};
 use tokio::time::Instant;
 
 use super::{
     cluster::{Cluster, FIRST_PORT, HOST, Route},
-    script::ScriptCall,
-    server::RedisModel,
+    server::{KeyMoment, RedisModel},
     session::Session,
     slots::slot_of,
 };
@@ -123,9 +122,9 @@ impl Servers {
         self.nodes[self.owner(key)].clock.now()
     }
 
-    /// The oracle's decision now. Nothing changes.
-    pub(crate) fn peek(&self, key: &[u8], call: ScriptCall<'_>) -> Result<Decision, String> {
-        self.nodes[self.owner(key)].peek(key, call)
+    /// The state of a key now, as the oracle knows it.
+    pub(crate) fn moment(&self, key: &[u8]) -> KeyMoment {
+        self.nodes[self.owner(key)].moment(key)
     }
 
     /// The ids of the open holds of a key.

@@ -6,15 +6,15 @@ use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
 
 use super::states::KeyStates;
-use crate::oracle::decide;
-use crate::redis_model::{ScriptCall, ScriptOperation};
+use crate::redis_model::ScriptOperation;
 
 pub(super) const TAKE: ScriptOperation<'static> = ScriptOperation::OnKey(Operation::Take(1));
 
 /// Keys that were taken from at one time.
 pub(super) struct Flood {
     pub(super) policy: PreparedPolicy,
-    pub(super) at: Timestamp,
+    /// The state of a key after its take.
+    pub(super) taken: OracleSubject,
     /// Whether the table had space for each of them.
     pub(super) stored: Vec<bool>,
     /// Whether the key is in the table, the running snapshot, and the last one.
@@ -35,21 +35,22 @@ pub(super) enum Presence {
 impl Flood {
     /// The states that a key may have as far as its first take goes.
     fn states(&self, index: usize, presence: Presence) -> Vec<OracleSubject> {
-        let mut taken = OracleSubject::default();
-        let call = ScriptCall { policy: self.policy.policy(), operation: TAKE };
-        let _ = decide(&mut taken, call, self.at);
+        let taken = || self.taken.clone();
         match presence {
-            Presence::Present if self.stored[index] => vec![taken],
-            Presence::Maybe if self.stored[index] => vec![taken, OracleSubject::default()],
+            Presence::Present if self.stored[index] => vec![taken()],
+            Presence::Maybe if self.stored[index] => vec![taken(), OracleSubject::default()],
             _ => vec![OracleSubject::default()],
         }
     }
 
     /// The possible states of a key.
     pub(super) fn visit(&mut self, index: usize) -> &mut KeyStates {
-        let [now, saving, saved] =
-            [self.now, self.saving, self.saved].map(|presence| self.states(index, presence));
-        self.visited.entry(index).or_insert_with(|| KeyStates::with_saved(now, saving, saved))
+        if !self.visited.contains_key(&index) {
+            let [now, saving, saved] =
+                [self.now, self.saving, self.saved].map(|presence| self.states(index, presence));
+            self.visited.insert(index, KeyStates::with_saved(now, saving, saved));
+        }
+        self.visited.entry(index).or_default()
     }
 
     pub(super) fn begin_save(&mut self) {

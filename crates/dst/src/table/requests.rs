@@ -132,7 +132,8 @@ impl TableWorld<'_> {
         let (now, store) = (self.now(), Arc::clone(&self.store));
         let policy = self.keys[key].policies[0].clone();
         let call = ScriptCall { policy: policy.policy(), operation: TAKE };
-        let expected = decide(&mut OracleSubject::default(), call, now);
+        let mut taken = OracleSubject::default();
+        let expected = decide(&mut taken, call, now);
         let when_full = self.when_full(call, now);
         let numbered = store.numbered(&policy, now);
         let number = self.floods.len();
@@ -165,7 +166,7 @@ impl TableWorld<'_> {
         // The running snapshot may have any of them, and the last one none.
         self.floods.push(Flood {
             policy: policy.policy().clone().into(),
-            at: now,
+            taken,
             stored,
             now: Presence::Present,
             saving: if self.is_saving { Presence::Maybe } else { Presence::Absent },
