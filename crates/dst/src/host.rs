@@ -23,6 +23,11 @@ use crate::{
     time::{HostClock, VirtualTime},
 };
 
+/// How often the tasks of a process may run within a millisecond: so many are in a circle.
+const MOST_TURNS: u64 = 100_000;
+/// One in so many times a task that could run lets all others go first, as threads do.
+const LETS_OTHERS_GO: u64 = 16;
+
 /// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.
 const HAND_SHAKE: u64 = 2;
 const SET_UP: u64 = 4;
@@ -35,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) time: VirtualTime,
     pub(crate) clock: HostClock,
     pub(crate) random: Random,
+    /// The order in which tasks run that could.
+    pub(crate) order: Random,
     /// To each server.
     pub(crate) links: Vec<Arc<Link>>,
     pub(crate) servers: Arc<Servers>,
@@ -54,6 +61,17 @@ pub(crate) struct Gate {
     /// Milliseconds that it was closed in all.
     pub(crate) closed_for: AtomicU64,
     pub(crate) waiting: Mutex<Vec<Waker>>,
+    /// How often tasks have run within a millisecond.
+    turns: Mutex<(u64, u64)>,
+}
+
+impl Gate {
+    /// Whether tasks run in a circle, without waiting for time to pass.
+    fn is_circle(&self, millis: u64) -> bool {
+        let mut turns = self.turns.lock();
+        *turns = if turns.0 == millis { (millis, turns.1 + 1) } else { (millis, 1) };
+        turns.1 > MOST_TURNS
+    }
 }
 
 impl fmt::Debug for Host {
@@ -63,12 +81,23 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
+    /// Runs a future only while the process runs.
+    pub(crate) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> Gated<'a, T> {
+        Gated {
+            task: Box::pin(task),
+            gate: Arc::clone(&self.gate),
+            order: self.order.clone(),
+            checks: Arc::clone(&self.checks),
+            time: self.time,
+        }
+    }
+
     /// Runs a task in the background, as long as the process runs.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if self.gate.has_ended.load(Ordering::Relaxed) {
             return;
         }
-        let task = Gated { task: Box::pin(task), gate: Arc::clone(&self.gate) };
+        let task = self.gated(task);
         let handle = tokio::spawn(task).abort_handle();
         let mut tasks = self.tasks.lock();
         if tasks.len() >= 64 {
@@ -117,8 +146,11 @@ impl Environment for Host {
 
 /// A task that runs only while the gate is open.
 pub(crate) struct Gated<'a, T> {
-    pub(crate) task: BoxFuture<'a, T>,
-    pub(crate) gate: Arc<Gate>,
+    task: BoxFuture<'a, T>,
+    gate: Arc<Gate>,
+    order: Random,
+    checks: Arc<Checks>,
+    time: VirtualTime,
 }
 
 impl<T> Future for Gated<'_, T> {
@@ -127,6 +159,15 @@ impl<T> Future for Gated<'_, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if self.gate.is_closed.load(Ordering::Relaxed) {
             self.gate.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        let millis = self.time.millis();
+        if self.gate.is_circle(millis) {
+            self.checks.violation(format_args!("liveness: tasks run in a circle"));
+            return Poll::Pending;
+        }
+        if self.order.below(LETS_OTHERS_GO) == 0 {
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         self.task.as_mut().poll(context)

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::{
     check::{Answered, AnsweredTogether, Checks, Kind},
     event_log::EventLog,
-    host::{Gated, Host},
+    host::Host,
     network::Link,
     plan::{Request, Together},
     random::Random,
@@ -69,6 +69,8 @@ struct Sent {
     at: Moment,
     /// The key then, if units were to be taken.
     key: Option<KeyMoment>,
+    /// The node that decides on it.
+    node: usize,
 }
 
 /// A running process.
@@ -95,6 +97,7 @@ impl Process {
             number,
             time,
             clock: HostClock::new(time, &random),
+            order: Random::new(random.next(), "order"),
             random,
             links: links.to_vec(),
             servers: Arc::clone(servers),
@@ -212,7 +215,7 @@ impl Process {
     where
         T: 'a,
     {
-        Box::pin(Gated { task: Box::pin(task), gate: Arc::clone(&self.host.gate) })
+        Box::pin(self.host.gated(task))
     }
 
     /// Runs a task in the background, as long as the process runs.
@@ -333,6 +336,7 @@ impl Process {
             number: host.number,
             operation,
             in_turn,
+            nodes: takes.iter().map(|it| host.servers.owner(&it.key)).collect(),
             takes: takes.iter().map(|it| (&*it.key, &it.policy, it.cost, by_oracle(it))).collect(),
             sent,
             paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
@@ -344,7 +348,9 @@ impl Process {
     /// The state at the time when a request is sent.
     fn sent(&self, KeyedCall { key, operation, .. }: KeyedCall<'_>) -> Sent {
         let is_take = matches!(operation, ScriptOperation::OnKey(Operation::Take(_)));
-        Sent { at: self.moment(), key: is_take.then(|| self.host.servers.moment(key)) }
+        let servers = &self.host.servers;
+        let (at, node) = (self.moment(), servers.owner(key));
+        Sent { at, key: is_take.then(|| servers.moment(key)), node }
     }
 
     fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
@@ -382,6 +388,7 @@ impl Process {
             process: host.index,
             number: host.number,
             key,
+            nodes: [sent.node, host.servers.owner(key)],
             policy,
             kind: Kind::of(operation),
             sent: sent.at.millis,

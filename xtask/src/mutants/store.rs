@@ -148,10 +148,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "open.iter().zip(replies.iter().rev()).map(parse).collect()",
     ),
     mutant(
-        "an unknown script in a pipeline is not sent",
+        "an operation of a pipeline that was not applied is not sent again",
         PIPELINE,
-        "Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true })",
-        "Ok(ReplyKind::NoModule { at_all: true })",
+        ") => self.request(planned, deadline).await,",
+        ") => self.fall_back(planned, StoreError::Unavailable(String::new())),",
     ),
     mutant(
         "answers from the cache are not counted",

@@ -36,16 +36,16 @@ pub(super) struct CheckState {
     pub(super) keys: BTreeMap<Vec<u8>, KeyState>,
     /// The number of each process among all that were started.
     pub(super) numbers: Vec<u64>,
-    /// Processes that have been replaced by others, but still run.
-    pub(super) replaced: u64,
+    /// Processes that have been replaced by others, but still run: their indexes.
+    pub(super) replaced: Vec<usize>,
     /// Until when each process does not run, in milliseconds.
     pub(super) paused_until: Vec<u64>,
     /// Until when answers may be fallbacks, in milliseconds.
     pub(super) disturbed_until: u64,
     /// Until when each process sets up a connection, in milliseconds.
     pub(super) connecting_until: Vec<u64>,
-    /// Whether each process may have a connection that is lost without a notice. It learns of that at its next request.
-    pub(super) unnoticed: Vec<bool>,
+    /// When the connections of a process to a node were lost, unless it has learned of that since. It does so at its next request.
+    pub(super) unnoticed: BTreeMap<(usize, usize), u64>,
     /// Holds of which clients of the library have had permits.
     pub(super) permits: BTreeSet<Vec<u8>>,
     /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
@@ -66,15 +66,9 @@ impl Checks {
     ) -> Self {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
-        let (connecting_until, unnoticed) = (vec![0; processes], vec![false; processes]);
-        let state = CheckState {
-            keys,
-            numbers,
-            paused_until,
-            connecting_until,
-            unnoticed,
-            ..CheckState::default()
-        };
+        let connecting_until = vec![0; processes];
+        let state =
+            CheckState { keys, numbers, paused_until, connecting_until, ..CheckState::default() };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -115,8 +109,8 @@ impl Checks {
     }
 
     /// Another process takes the place of one that still runs.
-    pub(crate) fn replaced(&self) {
-        self.state.lock().replaced += 1;
+    pub(crate) fn replaced(&self, process: usize) {
+        self.state.lock().replaced.push(process);
     }
 
     /// When everything works again, in milliseconds.
@@ -155,9 +149,9 @@ impl Checks {
         *until_by_process = (*until_by_process).max(until);
     }
 
-    /// The connections of a process are lost, and it has no notice of that.
-    pub(crate) fn connections_lost(&self, process: usize) {
-        self.state.lock().unnoticed[process] = true;
+    /// The connections of a process to a node are lost, and it has no notice of that.
+    pub(crate) fn connections_lost(&self, process: usize, node: usize) {
+        self.state.lock().unnoticed.insert((process, node), self.time.millis());
     }
 
     /// Whether a process sets up a connection, or has since then.

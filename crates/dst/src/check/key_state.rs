@@ -23,6 +23,8 @@ pub(super) struct KeyState {
     pub(super) open: Vec<(usize, Kind)>,
     /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
     pub(super) asked: BTreeMap<(usize, Kind), u64>,
+    /// The units of leases, of each process.
+    pub(super) leases: BTreeMap<usize, LeasedUnits>,
     /// When the server last lost writes of this key.
     pub(super) lost_at: Option<u64>,
     /// Until when the key may be denied because its clock was set back, in milliseconds.
@@ -42,6 +44,28 @@ pub(super) struct KeyState {
     pub(super) released: Meter,
     /// What each process admitted itself, by its clock.
     pub(super) local: BTreeMap<u64, Meter>,
+}
+
+/// The units that a process has taken from a leased key, used for requests, and returned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeasedUnits {
+    pub(super) taken: u64,
+    pub(super) used: u64,
+    pub(super) returned: u64,
+    /// When the debt after its last take has drained, and when it took, in milliseconds.
+    pub(super) owed_until: Option<(Timestamp, u64)>,
+}
+
+impl LeasedUnits {
+    /// The units that the process still owes at `time`. None: that is not known, because the clock was set.
+    pub(super) fn owed(&self, limit: &Gcra, time: Timestamp, stepped_at: &[u64]) -> Option<u64> {
+        let (until, taken_at) = self.owed_until?;
+        if stepped_at.last().is_some_and(|at| *at >= taken_at) {
+            return None;
+        }
+        let owed = until.since(time).as_micros() * u128::from(limit.limit());
+        u64::try_from(owed / limit.period().as_micros().max(1)).ok()
+    }
 }
 
 /// Why more may be admitted.
@@ -119,6 +143,7 @@ impl KeyState {
             loose_until: vec![0; processes + 1],
             open: Vec::new(),
             asked: BTreeMap::new(),
+            leases: BTreeMap::new(),
             lost_at: None,
             held_until: 0,
             stepped_at: Vec::new(),
@@ -172,6 +197,29 @@ impl KeyState {
 
     pub(super) fn is_leased(&self) -> bool {
         self.lease() > 1
+    }
+
+    /// What is wrong with the units of a process, after `count` changes them.
+    pub(super) fn count_leased(
+        &mut self,
+        process: usize,
+        count: impl FnOnce(&mut LeasedUnits),
+    ) -> Option<&'static str> {
+        if !self.is_leased() {
+            return None;
+        }
+        let units = self.leases.entry(process).or_default();
+        count(units);
+        (units.used + units.returned > units.taken)
+            .then_some("exactness: a process uses and returns more units than it has taken")
+    }
+
+    /// Whether a process returns more units than it still owes, and one for the difference of clocks.
+    pub(super) fn returns_drained(&self, process: usize, units: u32, time: Timestamp) -> bool {
+        let leased = self.leases.get(&process).filter(|_| self.is_leased());
+        let owed = leased.zip(self.limit());
+        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, time, &self.stepped_at));
+        owed.is_some_and(|owed| u64::from(units) > owed + 1)
     }
 
     /// The limit, if bounds are known for it.

@@ -124,7 +124,7 @@ impl Checks {
         let excess = state.keys.iter().find_map(|(name, key)| {
             let limit = key.policies.first()?.policy().as_gcra()?;
             // An item of each process has a time, and is released at it, whatever the key has become since then.
-            let given = self.processes as u64 + state.replaced;
+            let given = (self.processes + state.replaced.len()) as u64;
             // The first item, and one for the resolution of timers.
             let bound = 2 + given + key.breaks() * (given + 1);
             let excess = key.released.excess(limit, (1, 1));

@@ -19,6 +19,8 @@ pub(crate) struct AnsweredTogether<'a> {
     pub(crate) operation: MultiKeyOperation<'a>,
     /// Whether the keys are in several slots, so that they are taken one after the other.
     pub(crate) in_turn: bool,
+    /// The nodes that decide on the keys.
+    pub(crate) nodes: Vec<usize>,
     /// The keys with their policies, costs, and what the oracle answers to a peek.
     pub(crate) takes: Vec<(&'a [u8], &'a PreparedPolicy, u32, Option<Decision>)>,
     pub(crate) sent: u64,
@@ -74,7 +76,8 @@ impl Checks {
     pub(crate) fn answered_together(&self, answered: &AnsweredTogether<'_>) {
         let now = self.time.millis();
         if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
-            self.state.lock().notice(now, answered.process);
+            let state = &mut *self.state.lock();
+            answered.nodes.iter().for_each(|node| state.notice(now, answered.process, *node));
         }
         let took = now - answered.sent;
         // What is returned after a denial has a deadline of its own.

@@ -19,6 +19,8 @@ pub(crate) struct Answered<'a> {
     /// The number of the process among all that were started.
     pub(crate) number: u64,
     pub(crate) key: &'a [u8],
+    /// The node that decided on the key when the request was sent, and when it was answered.
+    pub(crate) nodes: [usize; 2],
     pub(crate) policy: &'a PreparedPolicy,
     pub(crate) kind: Kind,
     /// When it was sent, in milliseconds.
@@ -38,14 +40,14 @@ impl Checks {
     pub(crate) fn applied(
         &self,
         process: usize,
-        key: &[u8],
+        key_name: &[u8],
         call: ScriptCall<'_>,
         decision: Decision,
         time: Timestamp,
     ) {
         let at = self.time.millis();
         let state = &mut *self.state.lock();
-        let Some(key) = state.keys.get_mut(key) else { return };
+        let Some(key) = state.keys.get_mut(key_name) else { return };
         let kind = Kind::of(call.operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
             // A command whose request was given up long ago arrives as late as one of another process.
@@ -64,6 +66,31 @@ impl Checks {
             }
         }
         key.uses(call.policy, at, self.caching(), &state.paused_until);
+        // No request of a client returns units of a leased key.
+        let drained = match kind {
+            Kind::Other("refund", returned) if at > state.disturbed_until => {
+                key.returns_drained(process, returned, time)
+            }
+            _ => false,
+        };
+        let problem = key.count_leased(process, |units| match kind {
+            Kind::Take(took) if decision.allowed() => {
+                units.taken += u64::from(took);
+                units.owed_until = Some((time + decision.reset_after, at));
+            }
+            Kind::Other("refund", returned) => units.returned += u64::from(returned),
+            _ => {}
+        });
+        let is_too_large = |took| {
+            key.is_leased()
+                && u64::from(took) > key.lease()
+                && !key.asked.contains_key(&(process, Kind::Take(took)))
+        };
+        let problem = match kind {
+            Kind::Take(took) if is_too_large(took) => Some("exactness: a lease is too large"),
+            _ if drained => Some("safety: a lease returns units that have drained"),
+            _ => problem,
+        };
         match kind {
             Kind::Other("refund", cost) if !key.is_leased() => {
                 key.allow(at, Allowance::Refund(cost));
@@ -77,6 +104,10 @@ impl Checks {
         let oldest = at.saturating_sub(10_000);
         key.applications.retain(|it| it.at >= oldest);
         key.applications.push(Application { process, at, time, kind, decision });
+        if let Some(problem) = problem {
+            let name = key_name.escape_ascii();
+            state.violate(at, format_args!("{problem}: {kind:?} of {name} by process {process}"));
+        }
     }
 
     /// A client asks the process with this number for an operation.
@@ -116,8 +147,10 @@ impl Checks {
         if took > most {
             state.violate(now, format_args!("liveness: {answered:?} took {took} ms, not {most}"));
         }
-        if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
-            state.notice(now, answered.process);
+        match answered.result.as_ref().map(|answer| answer.source) {
+            Err(_) | Ok(Source::Fallback) => state.notice(now, answered.process, answered.nodes[1]),
+            Ok(Source::Store) => state.reached(answered),
+            _ => {}
         }
         let problem = match answered.result {
             Ok(answer) => {
@@ -152,9 +185,22 @@ impl CheckState {
         self.connecting_until[process] >= since.max(1)
     }
 
-    /// A process got no answer of the server. If its connection was lost, it makes another one now.
-    pub(super) fn notice(&mut self, now: u64, process: usize) {
-        if std::mem::take(&mut self.unnoticed[process]) {
+    /// A process got an answer of a node, and has a connection to it.
+    fn reached(&mut self, answered: &Answered<'_>) {
+        let (process, [node, same]) = (answered.process, answered.nodes);
+        let is_after = |lost_at: &u64| answered.sent > *lost_at;
+        // Another process of the same index may have lost its own.
+        if node == same
+            && !self.replaced.contains(&process)
+            && self.unnoticed.get(&(process, node)).is_some_and(is_after)
+        {
+            self.unnoticed.remove(&(process, node));
+        }
+    }
+
+    /// A process got no answer of a node. If its connection was lost, it makes another one now.
+    pub(super) fn notice(&mut self, now: u64, process: usize, node: usize) {
+        if self.unnoticed.remove(&(process, node)).is_some() {
             let until = &mut self.connecting_until[process];
             *until = (*until).max(now + RECOVERY);
         }
@@ -182,6 +228,13 @@ impl CheckState {
         let place = self.place(answered.process, answered.number);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
+        if let (Source::Store | Source::Lease, Kind::Take(cost), true) =
+            (answer.source, answered.kind, answer.allowed())
+            && let Some(problem) =
+                key.count_leased(answered.process, |units| units.used += u64::from(cost))
+        {
+            return Some(problem);
+        }
         match (answer.source, answered.kind) {
             (Source::Store, kind) => {
                 let Some(index) = key.applications.iter().position(|it| {

@@ -9,6 +9,14 @@ use crate::{
 
 /// How long faults last, in milliseconds; a primary may be away for longer, since its replica takes over.
 const SPANS: [u64; 5] = [5, 40, 150, 600, 2000];
+/// Faults that lose requests and replies, and nothing else.
+const LOSSES: [FaultKind; 5] = [
+    FaultKind::CutRequests,
+    FaultKind::CutReplies,
+    FaultKind::ResetLink,
+    FaultKind::LoseLink,
+    FaultKind::SlowLink,
+];
 const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
@@ -60,9 +68,12 @@ fn requests(
     let mut steps = Vec::new();
     let clients = 1 + random.index(8);
     let batches_keys = features.batches && keys.len() > 1;
+    let is_leased = keys.iter().any(|KeyPlan(policies)| policies.iter().any(|it| it.lease > 0));
     for client in 0..clients {
         let process = client % features.processes;
-        let gap = *random.pick(&[20, 60, 150, 400]);
+        let gap = *random.pick(&[20, 60, 150, 400, 1500]);
+        // Requests for leased keys wait for each other, which takes more than their deadline if there are many.
+        let bursts = random.chance(10) && !is_leased;
         let mut at = random.below(gap);
         let mut open = Vec::new();
         while at < SPAN {
@@ -82,8 +93,9 @@ fn requests(
                     .unwrap_or(Action::Request(requests)),
             };
             steps.push(Step { at, process, action });
-            // Now and then several at once.
-            at += if random.chance(10) { 0 } else { 1 + random.below(2 * gap) };
+            // Now and then several at once, or always many.
+            let (percent, gap) = if bursts { (90, 4 * gap) } else { (10, gap) };
+            at += if random.chance(percent) { 0 } else { 1 + random.below(2 * gap) };
         }
     }
     steps
@@ -138,15 +150,27 @@ fn faults(
     let suits =
         |kind: FaultKind| kind.is_of_processes() || cluster.is_some() && kind.is_of_cluster();
     let all = FaultKind::ALL.iter().filter(|it| suits(it.0));
+    // Few, or many that are short, of which the half only lose messages.
+    let flaps = random.chance(15);
+    let loses = flaps && random.chance(50);
     // Those of clusters are more frequent, because fewer seeds have them.
-    let kinds: Vec<_> =
-        all.filter(|it| random.chance(if it.0.is_of_cluster() { 40 } else { 20 })).collect();
+    let percent = |kind: FaultKind| match kind {
+        _ if loses => 100 * u64::from(LOSSES.contains(&kind)),
+        _ if kind.is_of_cluster() => 40,
+        _ => 20,
+    };
+    let kinds: Vec<_> = all.filter(|it| random.chance(percent(it.0))).collect();
     if kinds.is_empty() {
         return Vec::new();
     }
+    let count = if flaps { random.between(10, 60) } else { random.between(1, 8) };
     let fault = |_| {
         let (kind, _) = **random.pick(&kinds);
-        let spans = if kind == FaultKind::LosePrimary { &LONG_SPANS } else { &SPANS };
+        let spans = match kind {
+            FaultKind::LosePrimary => &LONG_SPANS[..],
+            _ if flaps => &SPANS[..2],
+            _ => &SPANS[..],
+        };
         let span = *random.pick(spans);
         let amount = match kind {
             FaultKind::SlowLink => *random.pick(&[3, 8, 20, 40]),
@@ -165,5 +189,5 @@ fn faults(
         };
         Step { at, process, action }
     };
-    (0..random.between(1, 8)).map(fault).collect()
+    (0..count).map(fault).collect()
 }

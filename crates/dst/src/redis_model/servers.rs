@@ -99,7 +99,8 @@ impl Servers {
         self.cluster.is_none() || keys.all(|key| slot_of(key) == slot_of(first))
     }
 
-    fn owner(&self, key: &[u8]) -> usize {
+    /// The node that decides on a key.
+    pub(crate) fn owner(&self, key: &[u8]) -> usize {
         self.owners.lock().get(key).copied().unwrap_or_default()
     }
 

@@ -200,7 +200,7 @@ impl<'a> World<'a> {
             }
             FaultKind::CloseProcess => {
                 self.processes[process].close();
-                self.checks.replaced();
+                self.checks.replaced(process);
                 let next = self.start(process)?;
                 let library = mem::replace(&mut self.libraries[process], Library::new(&next));
                 self.closing_libraries.push(library);
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
             FaultKind::ResetLink => link.reset(),
             FaultKind::LoseLink => {
                 link.lose();
-                self.checks.connections_lost(process);
+                self.checks.connections_lost(process, node);
             }
             FaultKind::SlowLink => link.slow_down(by, span),
             FaultKind::PauseServer => server.pause(span),
