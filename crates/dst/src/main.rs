@@ -23,6 +23,7 @@ mod redis_model;
 mod run;
 mod script;
 mod server;
+mod serving;
 mod shrink;
 mod table;
 mod time;

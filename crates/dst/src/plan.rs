@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use sluicegate_core::{HoldOperation, OnError, Operation, PreparedPolicy};
 use sluicegate_memory::WhenFull;
+use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::{redis_model::ScriptOperation, server::ServerPlan};
 
@@ -19,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) denial_cache: u64,
     /// A cluster instead of the server that the processes share.
     pub(crate) cluster: Option<ClusterPlan>,
+    /// Processes that are servers of Sluicegate, and what their clients speak. The others use the store and the library themselves.
+    pub(crate) serving: Vec<(usize, SimulatedProtocol)>,
     /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
     /// A server of Sluicegate instead of the processes, which are then its clients.
@@ -29,6 +32,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// What the clients of a process speak, if it is a server of Sluicegate.
+    pub(crate) fn serves(&self, process: usize) -> Option<SimulatedProtocol> {
+        self.serving.iter().find(|it| it.0 == process).map(|it| it.1)
+    }
+
     /// Whether processes share a server of Redis.
     pub(crate) const fn has_processes(&self) -> bool {
         self.table.is_none() && self.server.is_none()

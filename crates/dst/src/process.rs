@@ -198,7 +198,7 @@ impl Process {
     /// Applies an operation, and checks its answer.
     pub(crate) async fn apply(&self, call: KeyedCall<'_>) -> Result<Answer, StoreError> {
         let KeyedCall { key, policy, operation } = call;
-        let sent = self.sent(call);
+        let sent = self.sent(key, operation);
         self.checks.asked(self.host.index, self.host.number, key, Kind::of(operation));
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
@@ -227,6 +227,11 @@ impl Process {
     pub(crate) fn moment(&self) -> Moment {
         let closed_for = self.host.gate.closed_for.load(Ordering::Relaxed);
         Moment { millis: self.host.time.millis(), closed_for }
+    }
+
+    /// For how many milliseconds it is still paused.
+    pub(crate) fn pause_left(&self) -> u64 {
+        self.checks.pause_left(self.host.index)
     }
 
     /// Its index among the processes, and its number among all that were started.
@@ -259,28 +264,43 @@ impl Process {
 
     /// Applies operations on keys in one call.
     pub(crate) async fn ask_all(&self, requests: &[KeyRequest]) {
-        let calls = requests.iter().map(|it| KeyedCall {
-            key: &it.key,
-            policy: &it.policy,
-            operation: it.request.operation(&[]),
-        });
-        let calls: Vec<_> = calls.collect();
-        let sent: Vec<_> = calls.iter().map(|it| self.sent(*it)).collect();
-        let operations = calls.iter().filter_map(|it| match it.operation {
+        let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
             ScriptOperation::OnKey(operation) => {
-                Some(KeyedOperation { key: it.key, policy: it.policy, operation })
+                Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
             }
             ScriptOperation::OnHold(_) => None,
         });
-        let operations: Vec<_> = operations.collect();
-        for it in &operations {
-            let kind = Kind::of(ScriptOperation::OnKey(it.operation));
+        self.apply_many(&operations.collect::<Vec<_>>()).await;
+    }
+
+    /// Applies operations on keys in one call, and checks the answers.
+    pub(crate) async fn apply_many(
+        &self,
+        operations: &[KeyedOperation<'_>],
+    ) -> Vec<Result<Answer, StoreError>> {
+        let call = |it: &KeyedOperation<'_>| self.sent(it.key, it.operation.into());
+        let sent: Vec<_> = operations.iter().map(call).collect();
+        for it in operations {
+            let kind = Kind::of(it.operation.into());
             self.checks.asked(self.host.index, self.host.number, it.key, kind);
         }
-        let results = self.store.apply_many(&operations).await;
-        for ((call, sent), result) in calls.into_iter().zip(sent).zip(&results) {
+        let results = self.store.apply_many(operations).await;
+        for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
+            let call = KeyedCall { key: it.key, policy: it.policy, operation: it.operation.into() };
             self.answered(call, sent, result);
         }
+        results
+    }
+
+    /// Resets a key, and returns whether it was used.
+    pub(crate) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let kind = Kind::Other("reset", 0);
+        self.checks.asked(self.host.index, self.host.number, key, kind);
+        let was_used = self.store.reset(key).await;
+        self.checks.ended_request(self.host.index, key, kind);
+        let name = key.escape_ascii();
+        self.log.add(format_args!("process {}: reset of {name}: {was_used:?}", self.host.index));
+        was_used
     }
 
     /// Decides on several keys together, in the background.
@@ -294,8 +314,6 @@ impl Process {
     }
 
     async fn ask_together(&self, together: Together, takes: &[TakeOfKey]) {
-        let host = &self.host;
-        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
         let id =
             if let Together::Hold(id, _) = together { format!("hold{id}") } else { String::new() };
         let operation = match together {
@@ -309,26 +327,38 @@ impl Process {
             .iter()
             .map(|TakeOfKey { key, policy, cost }| KeyedTake { key, policy, cost: *cost })
             .collect();
-        let in_turn = !host.servers.are_together(takes.iter().map(|it| &*it.key));
-        if together == Together::Take {
-            let takes = takes.iter().map(|it| (it.key.clone(), it.cost)).collect();
+        // The answer is checked there.
+        drop(self.apply_multi_key(operation, &keyed).await);
+    }
+
+    /// Decides on several keys, and checks the answer.
+    pub(crate) async fn apply_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let host = &self.host;
+        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
+        let in_turn = !host.servers.are_together(takes.iter().map(|it| it.key));
+        if operation == MultiKeyOperation::Take {
+            let takes = takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
             self.checks.asked_together(host.index, takes, in_turn);
         }
-        let result = self.store.apply_multi_key(operation, &keyed).await;
+        let result = self.store.apply_multi_key(operation, takes).await;
         let is_cached = matches!(&result, Ok(MultiKeyAnswer { source: Source::Cache, .. }));
-        let by_oracle = |TakeOfKey { key, policy, cost }: &TakeOfKey| {
+        let by_oracle = |KeyedTake { key, policy, cost }: &KeyedTake<'_>| {
             is_cached.then(|| peek(&host.servers.moment(key), policy, *cost)).flatten()
         };
         match &result {
             Ok(answer) => self.log.add(format_args!(
-                "process {}: {together:?} {:?}: {:?} by the {}",
+                "process {}: {operation:?} {:?}: {:?} by the {}",
                 host.index,
                 takes.iter().map(|it| it.key.escape_ascii().to_string()).collect::<Vec<_>>(),
                 answer.decision.to_integers(),
                 answer.source.word()
             )),
             Err(error) => {
-                self.log.add(format_args!("process {}: {together:?}: {error}", host.index));
+                self.log.add(format_args!("process {}: {operation:?}: {error}", host.index));
             }
         }
         self.checks.answered_together(&AnsweredTogether {
@@ -336,17 +366,18 @@ impl Process {
             number: host.number,
             operation,
             in_turn,
-            nodes: takes.iter().map(|it| host.servers.owner(&it.key)).collect(),
-            takes: takes.iter().map(|it| (&*it.key, &it.policy, it.cost, by_oracle(it))).collect(),
+            nodes: takes.iter().map(|it| host.servers.owner(it.key)).collect(),
+            takes: takes.iter().map(|it| (it.key, it.policy, it.cost, by_oracle(it))).collect(),
             sent,
             paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
             result: &result,
             local_time: host.clock.now(),
         });
+        result
     }
 
     /// The state at the time when a request is sent.
-    fn sent(&self, KeyedCall { key, operation, .. }: KeyedCall<'_>) -> Sent {
+    fn sent(&self, key: &[u8], operation: ScriptOperation<'_>) -> Sent {
         let is_take = matches!(operation, ScriptOperation::OnKey(Operation::Take(_)));
         let servers = &self.host.servers;
         let (at, node) = (self.moment(), servers.owner(key));

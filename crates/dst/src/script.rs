@@ -19,6 +19,8 @@
 //! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
 //! no primary, no key is served, or with `some` only its keys are not.
 //!
+//! With `serving 0 resp 2 http`, the processes 0 and 2 are servers of Sluicegate on the shared store, whose clients speak RESP and HTTP.
+//!
 //! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds
 //! and a process, and then operations on keys by their numbers, or a fault with its span and amount; `node-fault` has the number of
 //! a node before them.
@@ -28,6 +30,7 @@ use std::{fmt, str::FromStr};
 use anyhow::{Context as _, Result, bail, ensure};
 use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
+use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::plan::{
     Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
@@ -157,6 +160,14 @@ impl fmt::Display for Plan {
                 if needs_all { "all" } else { "some" }
             )?;
         }
+        if !self.serving.is_empty() {
+            write!(formatter, "serving")?;
+            for (process, protocol) in &self.serving {
+                let word = if *protocol == SimulatedProtocol::Http { "http" } else { "resp" };
+                write!(formatter, " {process} {word}")?;
+            }
+            writeln!(formatter)?;
+        }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
             policies.iter().try_for_each(|policy| write!(formatter, " {policy}"))?;
@@ -285,6 +296,7 @@ impl FromStr for Plan {
             processes: 1,
             denial_cache: 1000,
             cluster: None,
+            serving: Vec::new(),
             table: None,
             server: None,
             keys: Vec::new(),
@@ -300,6 +312,9 @@ impl FromStr for Plan {
             "invalid processes `{}`: expected 1 to {MAX_PROCESSES}",
             plan.processes
         );
+        for (process, _) in &plan.serving {
+            ensure!(*process < plan.processes, "unknown process `{process}`");
+        }
         for step in &plan.steps {
             plan.check(step).with_context(|| format!("invalid line `{step}`"))?;
         }
@@ -336,6 +351,16 @@ impl Plan {
                 };
                 self.cluster = Some(ClusterPlan { shards, tags, needs_all });
             }
+            "serving" => {
+                while let Some(process) = words.next() {
+                    let protocol = match words.word()? {
+                        "resp" => SimulatedProtocol::Resp,
+                        "http" => SimulatedProtocol::Http,
+                        other => bail!("invalid `{other}`: expected `resp` or `http`"),
+                    };
+                    self.serving.push((parse(process)?, protocol));
+                }
+            }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
             at => {
@@ -356,6 +381,7 @@ impl Plan {
                 let known = requests.iter().all(|it| policies(it.0) > 0);
                 ensure!(known && !requests.is_empty(), "unknown key");
                 let alone = self.server.is_some()
+                    || self.serves(step.process).is_some()
                     || requests.len() == 1
                     || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
@@ -367,7 +393,8 @@ impl Plan {
             }
             Action::Wait { key, cost, hold, .. } => {
                 ensure!(self.table.is_none(), "no request waits at a table");
-                let waits_at_server = self.server.is_some() || hold.is_none();
+                let is_served = self.server.is_some() || self.serves(step.process).is_some();
+                let waits_at_server = is_served || hold.is_none();
                 ensure!(waits_at_server, "holds wait at a server, and permits in the library");
                 ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to wait for");
             }

@@ -40,10 +40,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let pause = self.lifetime() + Duration::from_millis(1);",
     ),
     mutant(
-        "a settled permit goes on being renewed, under a new lifetime",
+        "a permit that is kept alive is renewed once",
         "crates/holds/src/stored_hold.rs",
-        "if self.renew().await.is_ok_and(|answer| !answer.allowed()) {\n                return;",
-        "if self.renew().await.is_ok_and(|answer| !answer.allowed()) {\n                let _ = self.open(1).await;",
+        "if self.renew().await.is_ok_and(|answer| !answer.allowed()) {",
+        "if self.renew().await.is_ok() {",
     ),
     mutant(
         "a settle in the background is sent once",
@@ -61,7 +61,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a wait for a hold ignores its timeout",
         "crates/sluicegate/src/hold_wait.rs",
         ".min(after);\n        Some((pause + self.options.random_delay()).min(left))",
-        ".min(after);\n        Some(pause + left)",
+        ".min(after);\n        Some(pause + self.options.random_delay() + left * 0)",
     ),
     mutant(
         "a shaper releases items as soon as their time is known",

@@ -86,10 +86,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if false {",
     ),
     mutant(
-        "a repeated command has the length of the one before",
+        "a repeated command may have other arguments",
         REPEAT,
-        "b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0'),",
-        "b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0').min(4),",
+        "if !rest.get(digits + length..)?.starts_with(&self.suffix) {",
+        "if rest.get(digits + length..)?.len() < self.suffix.len() {",
     ),
     mutant(
         "a denial over HTTP has the status of a query",

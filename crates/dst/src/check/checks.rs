@@ -44,6 +44,8 @@ pub(super) struct CheckState {
     pub(super) disturbed_until: u64,
     /// Until when each process sets up a connection, in milliseconds.
     pub(super) connecting_until: Vec<u64>,
+    /// Until when its breaker may be open, because many requests waited for the connection.
+    pub(super) breaking_until: Vec<u64>,
     /// When the connections of a process to a node were lost, unless it has learned of that since. It does so at its next request.
     pub(super) unnoticed: BTreeMap<(usize, usize), u64>,
     /// Holds of which clients of the library have had permits.
@@ -67,8 +69,14 @@ impl Checks {
         let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
         let connecting_until = vec![0; processes];
-        let state =
-            CheckState { keys, numbers, paused_until, connecting_until, ..CheckState::default() };
+        let state = CheckState {
+            keys,
+            numbers,
+            paused_until,
+            connecting_until,
+            breaking_until: vec![0; processes],
+            ..CheckState::default()
+        };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
     }
@@ -106,6 +114,11 @@ impl Checks {
                 *loose_until += span;
             }
         }
+    }
+
+    /// For how many milliseconds a process is still paused.
+    pub(crate) fn pause_left(&self, process: usize) -> u64 {
+        self.state.lock().paused_until[process].saturating_sub(self.time.millis())
     }
 
     /// Another process takes the place of one that still runs.

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::redis_model::ScriptCall;
 
+/// Milliseconds within which a probe closes a breaker whose node has replied again.
+const PROBED: u64 = 250;
+
 /// An operation with its answer.
 #[derive(Debug)]
 pub(crate) struct Answered<'a> {
@@ -66,7 +69,7 @@ impl Checks {
             }
         }
         key.uses(call.policy, at, self.caching(), &state.paused_until);
-        // No request of a client returns units of a leased key.
+        // Clients return no units of a leased key, but requests that wait return what they have reserved.
         let drained = match kind {
             Kind::Other("refund", returned) if at > state.disturbed_until => {
                 key.returns_drained(process, returned, time)
@@ -78,6 +81,7 @@ impl Checks {
                 units.taken += u64::from(took);
                 units.owed_until = Some((time + decision.reset_after, at));
             }
+            Kind::Other("reserve", took) if decision.allowed() => units.taken += u64::from(took),
             Kind::Other("refund", returned) => units.returned += u64::from(returned),
             _ => {}
         });
@@ -132,16 +136,20 @@ impl Checks {
         }
     }
 
+    /// A process is asked for this no more.
+    pub(crate) fn ended_request(&self, process: usize, key: &[u8], kind: Kind) {
+        if let Some(key) = self.state.lock().keys.get_mut(key)
+            && let Some(index) = key.open.iter().position(|it| *it == (process, kind))
+        {
+            key.open.swap_remove(index);
+        }
+    }
+
     /// A client got an answer.
     pub(crate) fn answered(&self, answered: &Answered<'_>) {
         let now = self.time.millis();
+        self.ended_request(answered.process, answered.key, answered.kind);
         let mut state = self.state.lock();
-        if let Some(key) = state.keys.get_mut(answered.key) {
-            let asked = (answered.process, answered.kind);
-            if let Some(index) = key.open.iter().position(|it| *it == asked) {
-                key.open.swap_remove(index);
-            }
-        }
         let took = now - answered.sent;
         let most = self.deadline + TICKS + answered.paused;
         if took > most {
@@ -182,7 +190,7 @@ impl Checks {
 impl CheckState {
     /// Whether a process sets up a connection, or has since then.
     pub(super) fn is_connecting(&self, process: usize, since: u64) -> bool {
-        self.connecting_until[process] >= since.max(1)
+        self.connecting_until[process].max(self.breaking_until[process]) >= since.max(1)
     }
 
     /// A process got an answer of a node, and has a connection to it.
@@ -200,6 +208,10 @@ impl CheckState {
 
     /// A process got no answer of a node. If its connection was lost, it makes another one now.
     pub(super) fn notice(&mut self, now: u64, process: usize, node: usize) {
+        // No longer than that, however many requests fail until then.
+        if self.connecting_until[process] > 0 {
+            self.breaking_until[process] = self.connecting_until[process] + PROBED;
+        }
         if self.unnoticed.remove(&(process, node)).is_some() {
             let until = &mut self.connecting_until[process];
             *until = (*until).max(now + RECOVERY);
@@ -237,17 +249,19 @@ impl CheckState {
         }
         match (answer.source, answered.kind) {
             (Source::Store, kind) => {
-                let Some(index) = key.applications.iter().position(|it| {
-                    let is_same = match (it.kind, kind) {
-                        // A lease takes more at once.
-                        (Kind::Take(took), Kind::Take(cost)) if settings.lease > 1 => took >= cost,
-                        (applied, asked) => applied == asked,
-                    };
-                    is_same
-                        && it.process == answered.process
-                        && it.at >= answered.sent
-                        && it.decision == answer.decision
-                }) else {
+                let find = |is_same: fn(Kind, Kind) -> bool| {
+                    key.applications.iter().position(|it| {
+                        is_same(it.kind, kind)
+                            && it.process == answered.process
+                            && it.at >= answered.sent
+                            && it.decision == answer.decision
+                    })
+                };
+                // A lease takes more at once, unless that is denied.
+                let more = |applied, asked| matches!((applied, asked), (Kind::Take(took), Kind::Take(cost)) if took > cost);
+                let is_leased = settings.lease > 1 && answer.allowed();
+                let found = find(|applied, asked| applied == asked);
+                let Some(index) = found.or_else(|| find(more).filter(|_| is_leased)) else {
                     return Some("exactness: the server gave no such answer");
                 };
                 let application = key.applications.remove(index);

@@ -25,18 +25,22 @@ pub(super) fn some_action(
     let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
     let can_hold = !has("leaky-queue") && policies.iter().all(|it| it.lease == 0);
     if can_hold && (has("concurrency") || features.holds && random.chance(60)) {
-        return Some(Action::Permit(permit(random, (key, cost), timeout)));
+        // The shortest period of a limit on requests in flight.
+        let is_long = policies
+            .iter()
+            .all(|it| !it.policy.contains("concurrency") || it.policy.contains("/30s"));
+        let longest = if is_long { 20_000 } else { 400 };
+        return Some(Action::Permit(permit(random, (key, cost), timeout, longest)));
     }
     let takes = !has("concurrency");
     takes.then_some(Action::Wait { key, cost, hold: None, timeout })
 }
 
-fn permit(random: &Random, (key, cost): (usize, u32), timeout: u64) -> PermitPlan {
+fn permit(random: &Random, (key, cost): (usize, u32), timeout: u64, longest: u64) -> PermitPlan {
     PermitPlan {
         key,
         cost,
-        // The shortest period of a limit on requests in flight.
-        ttl: random.between(50, 400),
+        ttl: random.between(50, if random.chance(30) { longest } else { 400 }),
         timeout: if random.chance(40) { 0 } else { timeout },
         kept: *random.pick(&[0, 10, 60, 200, 900]),
         end: match random.below(4) {

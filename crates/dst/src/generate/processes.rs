@@ -1,5 +1,7 @@
 //! Plans of processes that share a server.
 
+use sluicegate_server::simulation::SimulatedProtocol;
+
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
@@ -27,8 +29,16 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         policy_changes: random.chance(30),
     };
     let cluster = cluster(&Random::new(seed, "cluster"));
+    let serving = serving(&Random::new(seed, "serving"), features.processes);
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
+    if !serving.is_empty() {
+        // Servers have no leases, and one fallback for all keys.
+        let on_error = keys[0].0[0].on_error;
+        for policy in keys.iter_mut().flat_map(|key| &mut key.0) {
+            (policy.lease, policy.on_error) = (0, on_error);
+        }
+    }
     // So many requests of a hundred are of the library.
     let library = *random.pick(&[0, 0, 0, 20, 60]);
     let mut steps = requests(random, &features, &keys, library, cluster);
@@ -46,7 +56,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
-    Plan { seed, processes, denial_cache, cluster, table: None, server: None, keys, steps }
+    Plan { seed, processes, denial_cache, cluster, serving, table: None, server: None, keys, steps }
 }
 
 /// A cluster in place of one server, for one seed of three.
@@ -55,6 +65,16 @@ fn cluster(random: &Random) -> Option<ClusterPlan> {
     let tags = *random.pick(&[0, 0, 1, 2]);
     let needs_all = random.chance(60);
     random.chance(33).then_some(ClusterPlan { shards, tags, needs_all })
+}
+
+/// The processes that are servers of Sluicegate: some, in one seed of five.
+fn serving(random: &Random, processes: usize) -> Vec<(usize, SimulatedProtocol)> {
+    if !random.chance(20) {
+        return Vec::new();
+    }
+    let protocols = [SimulatedProtocol::Resp, SimulatedProtocol::Resp, SimulatedProtocol::Http];
+    let all = (0..processes).map(|process| (process, *random.pick(&protocols)));
+    all.filter(|_| random.chance(70)).collect()
 }
 
 /// The requests of each client.

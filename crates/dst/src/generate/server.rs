@@ -4,7 +4,7 @@ use sluicegate_core::OnError;
 
 use super::parts::{Features, SPAN, can_reserve, key, request};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, Step, Together, WaitingHold},
+    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Step, Together, WaitingHold},
     random::Random,
     server::ServerPlan,
 };
@@ -12,11 +12,16 @@ use crate::{
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
         processes: 1 + random.index(8),
-        holds: random.chance(50),
+        holds: random.chance(60),
         batches: random.chance(50),
         policy_changes: false,
     };
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
+    // Windows that begin with a request, for requests that wait behind holds.
+    let begins = random.chance(15);
+    if begins {
+        keys = vec![window(random)];
+    }
     for KeyPlan(policies) in &mut keys {
         for policy in policies {
             (policy.lease, policy.on_error) = (0, OnError::Deny);
@@ -28,7 +33,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let http = (0..features.processes).filter(|_| random.chance(share)).collect();
     let server = ServerPlan { unread, stops, http };
     let mut steps = Vec::new();
-    let waits = *random.pick(&[0, 10, 30, 60]);
+    let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, (client, waits)));
     }
@@ -41,11 +46,19 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         processes: features.processes,
         denial_cache: 1000,
         cluster: None,
+        serving: Vec::new(),
         table: None,
         server: Some(server),
         keys,
         steps,
     }
+}
+
+/// A key with a window that begins with its first request.
+fn window(random: &Random) -> KeyPlan {
+    let period = random.pick(&["500ms", "1s", "3s"]);
+    let policy = format!("fixed-window:{}/{period}", random.between(1, 9));
+    KeyPlan(vec![PolicyPlan { policy, lease: 0, on_error: OnError::Deny }])
 }
 
 /// The requests of a client, of which so many in a hundred may wait.

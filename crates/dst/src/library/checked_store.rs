@@ -1,8 +1,8 @@
-//! The store below the library: that of a process, with a check of each answer.
+//! The store below the library, and below a server: that of a process, with a check of each answer.
 
 use sluicegate_core::{
-    Answer, Applied, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
-    PreparedPolicy, ReadEntry, Store, StoreError, StoreStatus,
+    Answer, Applied, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    Operation, PreparedPolicy, ReadEntry, Store, StoreError, StoreStatus,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 
 /// The store of a process. It does not answer while the process is paused, and never after it has ended.
 #[derive(Debug)]
-pub(super) struct CheckedStore(pub(super) Process);
+pub(crate) struct CheckedStore(pub(crate) Process);
 
 impl CheckedStore {
     fn call<'a>(
@@ -47,14 +47,19 @@ impl Store for CheckedStore {
         self.call(key, policy, ScriptOperation::OnHold(operation))
     }
 
-    // The rest is not used: processes decide on several keys without the library.
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
+        Applied::Later(self.0.gated(self.0.apply_many(operations)))
+    }
 
     fn apply_multi_key<'a>(
         &'a self,
         operation: MultiKeyOperation<'a>,
         takes: &'a [KeyedTake<'a>],
     ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        self.0.store().apply_multi_key(operation, takes)
+        Applied::Later(self.0.gated(self.0.apply_multi_key(operation, takes)))
     }
 
     fn read<'a>(
@@ -62,11 +67,11 @@ impl Store for CheckedStore {
         key: &'a [u8],
         read: ReadEntry<'a>,
     ) -> Applied<'a, Result<(), StoreError>> {
-        self.0.store().read(key, read)
+        Applied::Later(self.0.gated(self.0.store().read(key, read).into_future()))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        self.0.store().reset(key)
+        Applied::Later(self.0.gated(self.0.reset(key)))
     }
 
     fn status(&self) -> StoreStatus {

@@ -5,4 +5,4 @@ mod limiter;
 mod permits;
 mod shapers;
 
-pub(crate) use self::limiter::Library;
+pub(crate) use self::{checked_store::CheckedStore, limiter::Library};

@@ -363,6 +363,13 @@ impl RedisModel {
         }
     }
 
+    /// The bytes of a key.
+    pub(super) fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let (state, now) = (self.state.lock(), self.clock.now());
+        let value = state.values.get(key).filter(|it| !it.is_over(now))?;
+        value.entry.as_ref().map(Entry::encode)
+    }
+
     /// The ids of the open holds of a key.
     pub(crate) fn open_holds(&self, key: &[u8]) -> Vec<Vec<u8>> {
         let (state, now) = (self.state.lock(), self.clock.now());

@@ -152,6 +152,11 @@ impl Servers {
                 [b"CLUSTER", b"SLOTS"] if !self.nodes[node].is_busy() => {
                     return cluster.state.lock().write_slots(node, &mut writer);
                 }
+                [b"GET", key] => {
+                    if let Some(error) = self.route(cluster, (node, is_asking), b"1", &[key]) {
+                        return writer.error(error);
+                    }
+                }
                 [b"EVAL" | b"EVALSHA", _, b"0", key] => {
                     if let Some(error) = self.why_not_written(cluster, node, key) {
                         return writer.error(error);

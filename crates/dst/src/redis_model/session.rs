@@ -63,6 +63,10 @@ impl RedisModel {
                 writer.bulk((now / 1_000_000).to_string());
                 writer.bulk((now % 1_000_000).to_string());
             }
+            (b"GET", [key]) => match self.value(key) {
+                Some(bytes) => writer.bulk(bytes),
+                None => writer.null(),
+            },
             (b"EVAL", [text, rest @ ..]) => {
                 let sha1 = format!("{:x}", Sha1::digest(text));
                 self.state.lock().scripts.insert(sha1);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use tokio::runtime::LocalOptions;
 
 use self::world::World;
 use crate::{event_log::Output, outcome::RunOutcome, plan::Plan, server, table};
@@ -57,7 +58,7 @@ fn run_processes(plan: &Plan, output: Output) -> Result<RunOutcome> {
     // equal seeds may give different runs.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
-    let runtime = builder.build().context("cannot make a runtime")?;
+    let runtime = builder.build_local(LocalOptions::default()).context("cannot make a runtime")?;
     runtime.block_on(async {
         let mut world = World::new(plan, output)?;
         world.take_steps().await?;

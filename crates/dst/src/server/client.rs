@@ -46,7 +46,7 @@ impl Client {
         &mut self,
         (server, ledger): (&SimulatedServer, &Arc<Mutex<Ledger>>),
         unread: usize,
-        policies: &[String],
+        keys: &[(String, String)],
         commands: Vec<Command>,
     ) {
         for ended in self.connections.extract_if(.., |it| it.reader.is_finished()) {
@@ -64,8 +64,8 @@ impl Client {
         for command in commands {
             let before = bytes.len();
             match self.protocol {
-                SimulatedProtocol::Resp => command.encode(policies, &mut bytes),
-                SimulatedProtocol::Http => http_command::encode(&command, policies, &mut bytes),
+                SimulatedProtocol::Resp => command.encode(keys, &mut bytes),
+                SimulatedProtocol::Http => http_command::encode(&command, keys, &mut bytes),
             }
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }

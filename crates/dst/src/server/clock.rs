@@ -21,14 +21,14 @@ thread_local! {
 }
 
 /// Starts the clock of this run.
-pub(super) fn start(random: &Random) {
+pub(crate) fn start(random: &Random) {
     let start = START + random.below(600_000_000);
     let drift = random.below(401).cast_signed() - 200;
     CLOCK.set(Some(Clock { began: Instant::now(), start, drift }));
 }
 
 /// What the clock shows.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let Some(Clock { began, start, drift }) = CLOCK.get() else { return Timestamp::EPOCH };
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let part = millis.cast_signed() * drift / 1000;
@@ -36,7 +36,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// Milliseconds since the start of this run.
-pub(super) fn millis() -> u64 {
+pub(crate) fn millis() -> u64 {
     let elapsed = CLOCK.get().map_or(0, |it| it.began.elapsed().as_millis());
     u64::try_from(elapsed).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sluicegate_core::{HoldOperation, Operation};
 use sluicegate_resp::encode_command;
 
+use super::reply::Reply;
 use crate::{
     plan::{Request, Together, WaitingHold},
     redis_model::ScriptOperation,
@@ -12,24 +13,24 @@ use crate::{
 
 /// A command.
 #[derive(Clone, Debug)]
-pub(super) enum Command {
+pub(crate) enum Command {
     One { key: usize, request: Request },
     All { operation: Together, takes: Vec<(usize, u32)> },
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
 }
 
 /// The name of a key.
-pub(super) fn key_name(index: usize) -> String {
+pub(crate) fn key_name(index: usize) -> String {
     format!("key{index}")
 }
 
 /// The id of a hold.
-pub(super) fn hold_id(id: u64) -> Vec<u8> {
+pub(crate) fn hold_id(id: u64) -> Vec<u8> {
     format!("hold{id}").into_bytes()
 }
 
 /// The operation on a key that a request applies once it passes.
-pub(super) fn waiting_operation(
+pub(crate) fn waiting_operation(
     cost: u32,
     hold: Option<WaitingHold>,
     id: &[u8],
@@ -44,22 +45,24 @@ pub(super) fn waiting_operation(
 }
 
 impl Command {
-    /// Appends the command as bytes of RESP. `policies` are those of the keys.
-    pub(super) fn encode(&self, policies: &[String], out: &mut Vec<u8>) {
+    /// Appends the command as bytes of RESP. `keys` are the names and policies of the keys.
+    pub(crate) fn encode(&self, keys: &[(String, String)], out: &mut Vec<u8>) {
         let mut words: Vec<String> = Vec::new();
+        let key_name = |key: usize| keys[key].0.clone();
+        let policy = |key: usize| keys[key].1.clone();
         match self {
             Self::One { key, request: Request::Reset } => {
                 words.extend(["SG.RESET".into(), key_name(*key)]);
             }
             Self::One { key, request } => {
                 let (name, options) = of_request(*request);
-                words.extend([name.into(), key_name(*key), policies[*key].clone()]);
+                words.extend([name.into(), key_name(*key), policy(*key)]);
                 words.extend(options);
             }
             Self::All { operation, takes } => {
                 words.extend(["SG.TAKEALL".into(), takes.len().to_string()]);
                 for (key, cost) in takes {
-                    words.extend([key_name(*key), policies[*key].clone(), cost.to_string()]);
+                    words.extend([key_name(*key), policy(*key), cost.to_string()]);
                 }
                 if let Together::Hold(id, ttl) = operation {
                     words.extend(["ID".into(), format!("hold{id}"), "TTL".into(), micros(*ttl)]);
@@ -67,7 +70,7 @@ impl Command {
             }
             Self::Wait { key, cost, hold, timeout } => {
                 let name = if hold.is_some() { "SG.HOLD" } else { "SG.WAIT" };
-                words.extend([name.into(), key_name(*key), policies[*key].clone()]);
+                words.extend([name.into(), key_name(*key), policy(*key)]);
                 words.extend(hold.map(|it| format!("hold{}", it.id)));
                 words.extend(["COST".into(), cost.to_string()]);
                 if let Some(WaitingHold { ttl, is_of_session, .. }) = hold {
@@ -79,6 +82,25 @@ impl Command {
         }
         let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
         encode_command(&words, out);
+    }
+}
+
+impl Command {
+    /// The status of a response of HTTP with a decision, which is a fallback or not.
+    pub(crate) fn status(&self, reply: &Reply, is_fallback: bool) -> Option<u16> {
+        let is_query = matches!(
+            self,
+            Self::One { request: Request::Peek(_) | Request::Settle(..) | Request::Renew(..), .. }
+        );
+        match reply {
+            Reply::Decision(_) | Reply::Together { .. } => Some(match (is_fallback, is_query) {
+                _ if reply.is_allowed() => 200,
+                (true, _) => 503,
+                (false, true) => 200,
+                (false, false) => 429,
+            }),
+            Reply::Reset | Reply::Error(_) | Reply::Other(_) => None,
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::command::{Command, key_name};
+use super::command::Command;
 use crate::plan::{Request, Together, WaitingHold};
 
-/// Appends the request for a command.
-pub(super) fn encode(command: &Command, policies: &[String], out: &mut Vec<u8>) {
-    let (path, body) = request(command, policies);
+/// Appends the request for a command. `keys` are the names and policies of the keys.
+pub(crate) fn encode(command: &Command, keys: &[(String, String)], out: &mut Vec<u8>) {
+    let (path, body) = request(command, keys);
     let body = Value::Object(body).to_string();
     let head = format!(
         "POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -18,7 +18,9 @@ pub(super) fn encode(command: &Command, policies: &[String], out: &mut Vec<u8>) 
 }
 
 /// The last part of the path, and the body.
-fn request(command: &Command, policies: &[String]) -> (&'static str, Map<String, Value>) {
+fn request(command: &Command, keys: &[(String, String)]) -> (&'static str, Map<String, Value>) {
+    let key_name = |key: usize| keys[key].0.clone();
+    let policy = |key: usize| keys[key].1.clone();
     let mut body = Map::new();
     let mut set = |name: &str, value: Value| {
         body.insert(name.to_owned(), value);
@@ -27,12 +29,12 @@ fn request(command: &Command, policies: &[String]) -> (&'static str, Map<String,
         Command::One { key, request } => {
             set("key", json!(key_name(*key)));
             if *request != Request::Reset {
-                set("policy", json!(policies[*key]));
+                set("policy", json!(policy(*key)));
             }
             one(*request, set)
         }
         Command::All { operation, takes } => {
-            let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policies[key], "cost": cost});
+            let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policy(key), "cost": cost});
             set("takes", takes.iter().map(take).collect());
             if let Together::Hold(id, ttl) = operation {
                 set("id", json!(format!("hold{id}")));
@@ -42,7 +44,7 @@ fn request(command: &Command, policies: &[String]) -> (&'static str, Map<String,
         }
         Command::Wait { key, cost, hold, timeout } => {
             set("key", json!(key_name(*key)));
-            set("policy", json!(policies[*key]));
+            set("policy", json!(policy(*key)));
             set("cost", json!(cost));
             set("wait_us", json!(timeout * 1000));
             let Some(WaitingHold { id, ttl, .. }) = hold else { return ("take", body) };

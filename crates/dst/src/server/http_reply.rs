@@ -10,8 +10,8 @@ pub(super) type Response = (Head, Reply);
 
 /// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) status: u16,
+pub(crate) struct Head {
+    pub(crate) status: u16,
     /// Names in lower case, and values.
     fields: Vec<(String, String)>,
 }

@@ -6,7 +6,7 @@
 //! at that moment.
 
 mod client;
-mod clock;
+pub(crate) mod clock;
 mod command;
 mod http_command;
 mod http_reply;
@@ -18,4 +18,7 @@ mod server_end;
 mod steps;
 mod waiters;
 
-pub(crate) use self::{plan::ServerPlan, steps::run};
+pub(crate) use self::{
+    command::Command, http_command::encode as encode_http, plan::ServerPlan, received::first_of,
+    reply::Reply, steps::run,
+};

@@ -10,13 +10,13 @@ use super::{
 
 /// A reply, and the head of the response with HTTP.
 #[derive(Debug)]
-pub(super) struct Received {
-    pub(super) reply: Reply,
-    pub(super) head: Option<Head>,
+pub(crate) struct Received {
+    pub(crate) reply: Reply,
+    pub(crate) head: Option<Head>,
 }
 
 /// The first reply in `bytes`, and its length. `None`: it is incomplete.
-pub(super) fn first_of(
+pub(crate) fn first_of(
     bytes: &[u8],
     protocol: SimulatedProtocol,
 ) -> Result<Option<(Received, usize)>, String> {

@@ -4,11 +4,11 @@ use sluicegate_core::Decision;
 use sluicegate_resp::Value;
 
 /// The integers of a decision, in the order of RESP.
-pub(super) type Integers = [i64; 7];
+pub(crate) type Integers = [i64; 7];
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Decision(Integers),
     /// The decision on several keys, the index of the one that binds, and the decision on each.
     Together {
@@ -24,16 +24,16 @@ pub(super) enum Reply {
 
 impl Reply {
     /// Whether it allows something.
-    pub(super) const fn is_allowed(&self) -> bool {
+    pub(crate) const fn is_allowed(&self) -> bool {
         matches!(self, Self::Decision([1, ..]) | Self::Together { decision: [1, ..], .. })
     }
 
-    pub(super) const fn is_error(&self) -> bool {
+    pub(crate) const fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }
 
     /// Whether it is this decision, or both are errors.
-    pub(super) fn agrees(&self, expected: &Result<Decision, String>) -> bool {
+    pub(crate) fn agrees(&self, expected: &Result<Decision, String>) -> bool {
         match (self, expected) {
             (Self::Error(_), Err(_)) => true,
             (Self::Decision(integers), Ok(expected)) => *integers == expected.to_integers(),
@@ -43,7 +43,7 @@ impl Reply {
 }
 
 /// The reply that a value of RESP is.
-pub(super) fn of_value(value: &Value) -> Reply {
+pub(crate) fn of_value(value: &Value) -> Reply {
     let other = || Reply::Other(format!("{value:?}"));
     match value {
         Value::Integer(0 | 1) => Reply::Reset,

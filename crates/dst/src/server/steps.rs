@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     client::Client,
     clock,
-    command::Command,
+    command::{Command, key_name},
     ledger::{Key, Ledger},
     plan::ServerPlan,
 };
@@ -68,7 +68,8 @@ struct World {
     time: VirtualTime,
     server: SimulatedServer,
     clients: Vec<Client>,
-    policies: Vec<String>,
+    /// The names and policies of the keys.
+    keys: Vec<(String, String)>,
     ledger: Arc<Mutex<Ledger>>,
     /// Connections that the server does not know to be lost.
     may_be_lost: usize,
@@ -81,11 +82,11 @@ impl World {
         clock::start(&random);
         let hash_keys = std::array::from_fn(|_| random.next());
         let store = MemoryStore::with_hash_keys(hash_keys, TABLE, WhenFull::Deny);
-        let (mut keys, mut policies) = (Vec::new(), Vec::new());
-        for key in &plan.keys {
+        let (mut keys, mut named) = (Vec::new(), Vec::new());
+        for (index, key) in plan.keys.iter().enumerate() {
             ensure!(key.0.len() == 1 && key.0[0].lease == 0, "a key of a server has one policy");
             let policy = key.0[0].prepare()?;
-            policies.push(key.0[0].policy.clone());
+            named.push((key_name(index), key.0[0].policy.clone()));
             keys.push(Key { policy, state: OracleSubject::default(), ready: None });
         }
         let ledger = Ledger {
@@ -109,7 +110,7 @@ impl World {
             time,
             server: SimulatedServer::start(Config::default(), clock::now, store),
             clients: (0..plan.processes).map(client).collect(),
-            policies,
+            keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
             may_be_lost: 0,
         })
@@ -170,7 +171,7 @@ impl World {
             }
         };
         let server = (&self.server, &self.ledger);
-        client.send(server, self.plan.unread, &self.policies, commands);
+        client.send(server, self.plan.unread, &self.keys, commands);
     }
 
     /// Lets the requests end, stops the server, and checks that nothing is left.

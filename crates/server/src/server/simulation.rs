@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Store, StoreError, Timestamp};
 use sluicegate_memory::MemoryStore;
 
 use super::parts::{Parts, registrations};
@@ -49,13 +49,27 @@ impl SimulatedServer {
     /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
     #[must_use]
     pub fn start(config: Config, now: fn() -> Timestamp, store: MemoryStore) -> Self {
+        Self::with(config, now, OpenStore::from(store))
+    }
+
+    /// The same with a remote store, in place of that which `config` names.
+    #[must_use]
+    pub fn start_on(
+        config: Config,
+        now: fn() -> Timestamp,
+        store: Arc<dyn Store<Error = StoreError>>,
+    ) -> Self {
+        Self::with(config, now, OpenStore { store, local: None })
+    }
+
+    fn with(config: Config, now: fn() -> Timestamp, store: OpenStore) -> Self {
         let names = [resp::PROTOCOL.name, http::PROTOCOL.name];
         let stats = Arc::new(ServerStats::new(names.into_iter(), 1));
         let parts = Parts::new(
             config,
             Addresses::default(),
             ServerClock::simulated(now),
-            (OpenStore::from(store), RuleStore::default()),
+            (store, RuleStore::default()),
             Arc::clone(&stats),
         );
         let [resp, http, _] = registrations(&parts.config);

@@ -1,0 +1,151 @@
+//! What the store of a server has answered, and no client has been told yet.
+
+use std::collections::VecDeque;
+
+use sluicegate_core::{Answer, Decision, MultiKeyAnswer, Source, StoreError};
+
+use crate::{
+    check::Kind,
+    plan::Together,
+    server::{Command, Reply},
+};
+
+/// More answers than this are not kept: requests that wait ask several times.
+const MOST: usize = 4096;
+
+type Integers = [i64; 7];
+
+/// An answer of the store.
+#[derive(Debug)]
+struct StoreAnswer {
+    keys: Vec<Vec<u8>>,
+    decided: Decided,
+    is_fallback: bool,
+}
+
+#[derive(Debug)]
+enum Decided {
+    /// The integers of the decision on a key. None: an error.
+    OnKey(Kind, Option<Integers>),
+    /// The decision, the key that binds, and the decisions on all keys.
+    OnKeys(Option<(Integers, i64, Vec<Integers>)>),
+}
+
+/// The answer of the store that a reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replied {
+    Decided {
+        is_fallback: bool,
+    },
+    /// One of several that it may be.
+    Any,
+}
+
+/// Answers of the store, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Answers(VecDeque<StoreAnswer>);
+
+impl Answers {
+    fn add(&mut self, answer: StoreAnswer) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(answer);
+    }
+
+    pub(super) fn on_key(&mut self, key: &[u8], kind: Kind, answer: Option<&Answer>) {
+        let is_fallback = answer.is_some_and(|it| it.source == Source::Fallback);
+        let decided = Decided::OnKey(kind, answer.map(|it| it.to_integers()));
+        self.add(StoreAnswer { keys: vec![key.to_vec()], decided, is_fallback });
+    }
+
+    pub(super) fn on_keys(
+        &mut self,
+        keys: Vec<Vec<u8>>,
+        answer: &Result<MultiKeyAnswer, StoreError>,
+    ) {
+        let integers = |answer: &MultiKeyAnswer| {
+            let each = answer.each.iter().map(Decision::to_integers).collect();
+            let key = i64::try_from(answer.key).unwrap_or(i64::MAX);
+            (answer.decision.to_integers(), key, each)
+        };
+        let is_fallback = answer.as_ref().is_ok_and(|it| it.source == Source::Fallback);
+        let decided = Decided::OnKeys(answer.as_ref().ok().map(integers));
+        self.add(StoreAnswer { keys, decided, is_fallback });
+    }
+
+    /// The answer of the store that a reply to a command on these keys is. No other reply is the same one.
+    pub(super) fn take(
+        &mut self,
+        command: &Command,
+        keys: &[Vec<u8>],
+        reply: &Reply,
+    ) -> Option<Replied> {
+        let found = match command {
+            Command::One { request, .. } => {
+                let id = request.hold_id();
+                let kind = Kind::of(request.operation(&id));
+                if kind == Kind::Other("reset", 0) && *reply == Reply::Reset {
+                    return Some(Replied::Any);
+                }
+                self.position(keys, |it| it == kind, reply)
+            }
+            Command::Wait { cost, hold, .. } => {
+                // A denial may be due to those that wait before it.
+                if matches!(reply, Reply::Decision([0, ..])) {
+                    return Some(Replied::Any);
+                }
+                let takes = |kind| match kind {
+                    Kind::Other("hold", units) => hold.is_some() && units == *cost,
+                    Kind::Take(units) | Kind::Other("reserve", units) => {
+                        hold.is_none() && units == *cost
+                    }
+                    Kind::Other(..) => false,
+                };
+                // A departure reads the key, as one that is given back does. Other requests may have the same answer or error.
+                let reads = |kind| takes(kind) || matches!(kind, Kind::Other("peek" | "refund", _));
+                match self.position(keys, takes, reply).filter(|_| !reply.is_error()) {
+                    None => return self.position(keys, reads, reply).map(|_| Replied::Any),
+                    found => found,
+                }
+            }
+            Command::All { operation, .. } => {
+                debug_assert_ne!(*operation, Together::Peek, "no command peeks at several keys");
+                self.0.iter().position(|it| {
+                    let Decided::OnKeys(answer) = &it.decided else { return false };
+                    let is_same = match (reply, answer) {
+                        (Reply::Together { decision, key, each }, Some(answer)) => {
+                            (decision, key, each) == (&answer.0, &answer.1, &answer.2)
+                        }
+                        // HTTP does not show the keys of a denial without the store.
+                        (Reply::Decision(decision), Some(answer)) => {
+                            it.is_fallback && *decision == answer.0
+                        }
+                        (Reply::Error(_), None) => true,
+                        _ => false,
+                    };
+                    is_same && it.keys == keys
+                })
+            }
+        };
+        let StoreAnswer { is_fallback, .. } = self.0.remove(found?)?;
+        Some(Replied::Decided { is_fallback })
+    }
+
+    fn position(
+        &self,
+        keys: &[Vec<u8>],
+        kind: impl Fn(Kind) -> bool,
+        reply: &Reply,
+    ) -> Option<usize> {
+        self.0.iter().position(|it| {
+            let Decided::OnKey(applied, answer) = &it.decided else { return false };
+            let is_same = match (reply, answer) {
+                (Reply::Decision(integers), Some(answer)) => integers == answer,
+                (Reply::Error(_), None) => true,
+                _ => false,
+            };
+            is_same && it.keys == keys && kind(*applied)
+        })
+    }
+}
