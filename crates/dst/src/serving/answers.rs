@@ -23,7 +23,7 @@ struct StoreAnswer {
     is_fallback: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Decided {
     /// The integers of the decision on a key. None: an error.
     OnKey(Kind, Option<Integers>),
@@ -128,8 +128,12 @@ impl Answers {
                 })
             }
         };
-        let StoreAnswer { is_fallback, .. } = self.0.remove(found?)?;
-        Some(Replied::Decided { is_fallback })
+        let StoreAnswer { is_fallback, keys, decided } = self.0.remove(found?)?;
+        // A request that waits leaves denials behind, which may be equal.
+        let is_like = |it: &StoreAnswer| it.keys == keys && it.decided == decided;
+        let is_certain =
+            self.0.iter().filter(|it| is_like(it)).all(|it| it.is_fallback == is_fallback);
+        Some(if is_certain { Replied::Decided { is_fallback } } else { Replied::Any })
     }
 
     fn position(

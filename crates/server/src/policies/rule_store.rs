@@ -120,17 +120,27 @@ impl RuleStore {
     /// # Errors
     /// A file cannot be read, or is invalid: a server does not start without its rules.
     pub(crate) fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
-        let store = Self { paths: config.rules.clone(), ..Self::default() };
-        if !store.paths.is_empty() {
-            let invalid = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
-            let files = Files::read(&store.paths).map_err(invalid)?;
-            let rules = files.parse().map_err(invalid)?;
-            tracing::info!(rules = rules.rules().len(), "rules loaded");
-            *store.status.lock() =
-                ReloadStatus { digest: Some(files.digest()), at: Some(now), ..Default::default() };
-            store.counters.register(rules.metric_names());
-            store.current.store(Arc::new(RuleSnapshot::new(1, rules)));
+        if config.rules.is_empty() {
+            return Ok(Self::default());
         }
+        let invalid = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
+        let files = Files::read(&config.rules).map_err(invalid)?;
+        let store =
+            Self { paths: config.rules.clone(), ..Self::of_files(&files, now).map_err(invalid)? };
+        tracing::info!(rules = store.current().rules.rules().len(), "rules loaded");
+        Ok(store)
+    }
+
+    /// A store of the rules in these files, which it does not read again.
+    ///
+    /// # Errors
+    /// The first error in the files.
+    pub(crate) fn of_files(files: &Files, now: Timestamp) -> Result<Self, String> {
+        let (store, rules) = (Self::default(), files.parse()?);
+        *store.status.lock() =
+            ReloadStatus { digest: Some(files.digest()), at: Some(now), ..Default::default() };
+        store.counters.register(rules.metric_names());
+        store.current.store(Arc::new(RuleSnapshot::new(1, rules)));
         Ok(store)
     }
 
@@ -169,8 +179,17 @@ impl RuleStore {
         repeat_error: bool,
         now: Timestamp,
     ) -> Result<ReloadReport, String> {
+        self.replace(Files::read(&self.paths), repeat_error, now)
+    }
+
+    /// The same with the contents of files, or the error of reading them.
+    pub(crate) fn replace(
+        &self,
+        files: Result<Files, String>,
+        repeat_error: bool,
+        now: Timestamp,
+    ) -> Result<ReloadReport, String> {
         let before = self.current().number;
-        let files = Files::read(&self.paths);
         let digest = match &files {
             Ok(files) => files.digest(),
             Err(problem) => files::digest_of(problem),

@@ -15,7 +15,7 @@ use crate::{
         stream::Socket,
         worker::{LocalWorker, ServedProtocol},
     },
-    policies::rule_store::RuleStore,
+    policies::rule_store::{Files, ReloadReport, RuleStore},
     protocols::{http, resp},
     stats::ServerStats,
     store::open::OpenStore,
@@ -49,7 +49,30 @@ impl SimulatedServer {
     /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
     #[must_use]
     pub fn start(config: Config, now: fn() -> Timestamp, store: MemoryStore) -> Self {
-        Self::with(config, now, OpenStore::from(store))
+        Self::with(config, now, OpenStore::from(store), RuleStore::default())
+    }
+
+    /// The same with the rules in a file with this text.
+    ///
+    /// # Errors
+    /// The first error in the rules.
+    pub fn start_with_rules(
+        config: Config,
+        now: fn() -> Timestamp,
+        store: MemoryStore,
+        text: String,
+    ) -> Result<Self, String> {
+        let rules = RuleStore::of_files(&rules_file(text), now())?;
+        Ok(Self::with(config, now, OpenStore::from(store), rules))
+    }
+
+    /// Reloads the rules, after their file was changed to this text.
+    ///
+    /// # Errors
+    /// The first error in the text; the rules in force stay active.
+    pub fn reload(&self, text: String) -> Result<ReloadReport, String> {
+        let decider = &self.parts.decider;
+        decider.rules.replace(Ok(rules_file(text)), true, decider.now())
     }
 
     /// The same with a remote store, in place of that which `config` names.
@@ -59,17 +82,17 @@ impl SimulatedServer {
         now: fn() -> Timestamp,
         store: Arc<dyn Store<Error = StoreError>>,
     ) -> Self {
-        Self::with(config, now, OpenStore { store, local: None })
+        Self::with(config, now, OpenStore { store, local: None }, RuleStore::default())
     }
 
-    fn with(config: Config, now: fn() -> Timestamp, store: OpenStore) -> Self {
+    fn with(config: Config, now: fn() -> Timestamp, store: OpenStore, rules: RuleStore) -> Self {
         let names = [resp::PROTOCOL.name, http::PROTOCOL.name];
         let stats = Arc::new(ServerStats::new(names.into_iter(), 1));
         let parts = Parts::new(
             config,
             Addresses::default(),
             ServerClock::simulated(now),
-            (store, RuleStore::default()),
+            (store, rules),
             Arc::clone(&stats),
         );
         let [resp, http, _] = registrations(&parts.config);
@@ -123,4 +146,9 @@ impl SimulatedServer {
     pub async fn stop(&mut self) -> io::Result<()> {
         self.worker.stop().await.map_err(io::Error::other)
     }
+}
+
+/// The rules file of a simulated server.
+fn rules_file(text: String) -> Files {
+    Files::of(vec![("rules.yaml".into(), text)])
 }

@@ -23,6 +23,11 @@ pub(super) type Digest = [u8; 32];
 pub struct Files(Vec<(PathBuf, String)>);
 
 impl Files {
+    /// Files with these names and contents.
+    pub(crate) fn of(files: Vec<(PathBuf, String)>) -> Self {
+        Self(files)
+    }
+
     /// Reads files, and the rules files in folders, sorted by name.
     ///
     /// # Errors
