@@ -79,7 +79,9 @@ impl Checks {
         let problem = key.count_leased(process, |units| match kind {
             Kind::Take(took) if decision.allowed() => {
                 units.taken += u64::from(took);
-                units.owed_until = Some((time + decision.reset_after, at));
+                let owed_until = Some((time + decision.reset_after, at));
+                // A process does not learn of a reset by another one.
+                units.owed_until = units.owed_until.max(owed_until);
             }
             Kind::Other("reserve", took) if decision.allowed() => units.taken += u64::from(took),
             Kind::Other("refund", returned) => units.returned += u64::from(returned),

@@ -30,6 +30,7 @@ impl Library {
 
     async fn keep_permit(&self, key: &[u8], policy: &PreparedPolicy, plan: PermitPlan) {
         let (sent, resets) = (self.process.moment(), self.process.checks().resets(key));
+        let open = self.open_holds(key);
         let asked = async {
             let ttl = Duration::from_millis(plan.ttl);
             match plan.timeout {
@@ -43,7 +44,7 @@ impl Library {
         let outcome = match plan.end {
             PermitEnd::Cancelled(after) => {
                 let Ok(outcome) = timeout(Duration::from_millis(after), asked).await else {
-                    return self.check_cancelled(key, sent).await;
+                    return self.check_cancelled(key, sent, &open).await;
                 };
                 outcome
             }
@@ -108,8 +109,8 @@ impl Library {
         }
     }
 
-    /// A request that was dropped holds nothing.
-    async fn check_cancelled(&self, key: &[u8], sent: Moment) {
+    /// A request that was dropped holds nothing. `others` were open before it was sent.
+    async fn check_cancelled(&self, key: &[u8], sent: Moment, others: &[Vec<u8>]) {
         sleep(SETTLED).await;
         let before = self.open_holds(key);
         sleep(SETTLED).await;
@@ -117,8 +118,9 @@ impl Library {
             return;
         }
         let open = self.open_holds(key);
-        let is_leaked =
-            |id: &&Vec<u8>| before.contains(*id) && !self.process.checks().has_permit(id);
+        let is_leaked = |id: &&Vec<u8>| {
+            before.contains(*id) && !others.contains(*id) && !self.process.checks().has_permit(id)
+        };
         if let Some(id) = open.iter().find(is_leaked) {
             self.process.checks().violation(format_args!(
                 "holds: the request for the hold {} was dropped, and the hold is open",

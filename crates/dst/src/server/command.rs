@@ -86,6 +86,14 @@ impl Command {
 }
 
 impl Command {
+    /// How long it may wait.
+    pub(super) fn timeout(&self) -> Duration {
+        match self {
+            Self::Wait { timeout, .. } => Duration::from_millis(*timeout),
+            Self::One { .. } | Self::All { .. } => Duration::ZERO,
+        }
+    }
+
     /// The status of a response of HTTP with a decision, which is a fallback or not.
     pub(crate) fn status(&self, reply: &Reply, is_fallback: bool) -> Option<u16> {
         let is_query = matches!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Timestamp};
+use sluicegate_core::{Decision, HoldOperation, Outcome, Retry, Timestamp};
 
 use super::{
     clock,
@@ -63,6 +63,18 @@ impl Ledger {
             return false;
         }
         self.check_head(received, expected.as_ref().ok(), false);
+        if let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) = &expected
+            && ahead.is_none()
+            && !self.is_stopping
+        {
+            let deadline = sent.waiting.map_or(now + sent.command.timeout(), |it| it.1);
+            if now + *wait + Duration::from_millis(TOLERANCE) < deadline {
+                self.violate(format_args!(
+                    "waiting: {:?} is denied at {now}, but it passes {wait:?} later, before {deadline}",
+                    sent.command
+                ));
+            }
+        }
         self.keys[key].state = after;
         // Of requests that a server has read but not begun when it stops, none waits.
         if let Some(ahead) = ahead
