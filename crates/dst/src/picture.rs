@@ -165,7 +165,7 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         | Action::Wait { .. }
         | Action::Permit(_)
         | Action::Push { .. } => return Ok(()),
-        Action::UsePolicy { .. } => ("process", step.to_string(), 0),
+        Action::UsePolicy { .. } | Action::Reload(_) => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
         Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),
         Action::Fault { span, .. } | Action::NodeFault { span, .. } => {

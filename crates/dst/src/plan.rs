@@ -112,8 +112,10 @@ pub(crate) enum Action {
     Permit(PermitPlan),
     /// Adds `count` items to the shaper that the process has for a key.
     Push { key: usize, count: usize },
-    /// The process uses another policy for a key from now on.
+    /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
     UsePolicy { key: usize, policy: usize },
+    /// The server of Sluicegate reloads rules that change nothing.
+    Reload(ReloadedRules),
     /// Takes from `count` keys that no step has named, under the policy of `key`.
     Flood { key: usize, count: usize },
     /// Takes from `count` keys of a flood, from the one with the number `first` on.
@@ -122,6 +124,15 @@ pub(crate) enum Action {
     Fault { kind: FaultKind, span: u64, amount: i64 },
     /// The same to one node of a cluster, or between it and a process.
     NodeFault { node: usize, kind: FaultKind, span: u64, amount: i64 },
+}
+
+/// Rules that change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadedRules {
+    /// Those in force.
+    Same,
+    /// The first error is found late, after policies that have changed.
+    Invalid,
 }
 
 /// A hold that a request opens once it fits.

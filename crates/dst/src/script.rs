@@ -14,7 +14,8 @@
 //! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of 2097152 bytes.
 //!
 //! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
-//! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP.
+//! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP, and `named 0 2` the
+//! keys whose policies have names in the rules: `use-policy` reloads these.
 //!
 //! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
 //! no primary, no key is served, or with `some` only its keys are not.
@@ -33,8 +34,8 @@ use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::plan::{
-    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan, Request,
-    Step, TablePlan, Together, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan,
+    ReloadedRules, Request, Step, TablePlan, Together, WaitingHold,
 };
 use crate::{
     server::ServerPlan,
@@ -101,6 +102,8 @@ impl fmt::Display for Step {
             Action::Permit(permit) => write!(formatter, "{permit}"),
             Action::Push { key, count } => write!(formatter, "push {key} {count}"),
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
+            Action::Reload(ReloadedRules::Same) => write!(formatter, "reload same"),
+            Action::Reload(ReloadedRules::Invalid) => write!(formatter, "reload invalid"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
             Action::Revisit { flood, first, count } => {
                 write!(formatter, "revisit {flood} {first} {count}")
@@ -224,6 +227,11 @@ impl Words<'_> {
             }
             "push" => Action::Push { key: self.number()?, count: self.number()? },
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
+            "reload" => Action::Reload(match self.word()? {
+                "same" => ReloadedRules::Same,
+                "invalid" => ReloadedRules::Invalid,
+                other => bail!("invalid `{other}`: expected `same` or `invalid`"),
+            }),
             "flood" => Action::Flood { key: self.number()?, count: self.number()? },
             "revisit" => Action::Revisit {
                 flood: self.number()?,
@@ -338,6 +346,7 @@ impl Plan {
             }
             "server" => self.server = Some(ServerPlan::read(words)?),
             "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
+            "named" => self.server.as_mut().context("names need a server")?.read_named(words)?,
             "cluster" => {
                 let (shards, tags) = (words.number()?, words.number()?);
                 ensure!(
@@ -408,6 +417,11 @@ impl Plan {
             }
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");
+                let has_name = |server: &ServerPlan| server.named.contains(key);
+                ensure!(self.server.as_ref().is_none_or(has_name), "key {key} has no named policy");
+            }
+            Action::Reload(_) => {
+                ensure!(self.server.is_some(), "rules need a server");
             }
             Action::Flood { key, .. } => {
                 ensure!(self.table.is_some(), "a flood needs a table");

@@ -92,6 +92,10 @@ impl Shrinker {
             let mut shorter = self.shortest.clone();
             if shorter.keys.len() > 1 && !shorter.steps.iter_mut().any(|it| names(it, key)) {
                 shorter.keys.remove(key);
+                if let Some(server) = &mut shorter.server {
+                    server.named.retain(|named| *named != key);
+                    server.named.iter_mut().for_each(|named| *named -= usize::from(*named > key));
+                }
                 for step in &mut shorter.steps {
                     each_key(&mut step.action, |named| *named -= usize::from(*named > key));
                 }
@@ -150,6 +154,9 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
             change(&mut key);
             *amount = i64::try_from(key).unwrap_or_default();
         }
-        Action::Revisit { .. } | Action::Fault { .. } | Action::NodeFault { .. } => {}
+        Action::Revisit { .. }
+        | Action::Reload(_)
+        | Action::Fault { .. }
+        | Action::NodeFault { .. } => {}
     }
 }

@@ -2,19 +2,22 @@
 
 use sluicegate_core::OnError;
 
-use super::parts::{Features, SPAN, can_reserve, key, request};
+use super::parts::{Features, SPAN, can_reserve, key, policy_changes, request};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Step, Together, WaitingHold},
+    plan::{
+        Action, FaultKind, KeyPlan, Plan, PolicyPlan, ReloadedRules, Step, Together, WaitingHold,
+    },
     random::Random,
     server::ServerPlan,
 };
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
+    let rules = &Random::new(seed, "rules");
     let features = Features {
         processes: 1 + random.index(8),
         holds: random.chance(60),
         batches: random.chance(50),
-        policy_changes: false,
+        policy_changes: rules.chance(30),
     };
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
     // Windows that begin with a request, for requests that wait behind holds.
@@ -31,8 +34,14 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let stops = random.chance(25);
     let share = *random.pick(&[0, 50, 100]);
     let http = (0..features.processes).filter(|_| random.chance(share)).collect();
-    let server = ServerPlan { unread, stops, http };
+    let is_named =
+        |(index, key): (usize, &KeyPlan)| (key.0.len() > 1 || rules.chance(20)).then_some(index);
+    let named: Vec<_> = keys.iter().enumerate().filter_map(is_named).collect();
     let mut steps = Vec::new();
+    if !named.is_empty() {
+        steps.extend(reloads(rules, &features, &keys, &named));
+    }
+    let server = ServerPlan { unread, stops, http, named };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, (client, waits)));
@@ -52,6 +61,18 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         keys,
         steps,
     }
+}
+
+/// Reloads of the rules: some change a policy, some are invalid.
+fn reloads(random: &Random, features: &Features, keys: &[KeyPlan], named: &[usize]) -> Vec<Step> {
+    let mut steps = policy_changes(random, features, keys);
+    steps.retain(|it| matches!(it.action, Action::UsePolicy { key, .. } if named.contains(&key)));
+    for _ in 0..random.below(4) {
+        let kinds = [ReloadedRules::Same, ReloadedRules::Invalid, ReloadedRules::Invalid];
+        let action = Action::Reload(*random.pick(&kinds));
+        steps.push(Step { at: random.below(SPAN), process: 0, action });
+    }
+    steps
 }
 
 /// A key with a window that begins with its first request.
@@ -101,13 +122,14 @@ fn wait(
     (key, KeyPlan(policies)): (usize, &KeyPlan),
     open: &mut Vec<(usize, u64)>,
 ) -> Option<Action> {
-    let policy = &policies[0].policy;
-    if policy.contains("leaky-queue") {
+    // One that waits while its policy is changed goes on with the old one: each of its attempts, of which no client learns,
+    // changes the policy of the key back.
+    if policies.len() > 1 || policies[0].policy.contains("leaky-queue") {
         return None;
     }
     let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
     let cost = *random.pick(&[1, 1, 1, 2, 5]);
-    let is_concurrency = policy.starts_with("concurrency");
+    let is_concurrency = policies[0].policy.starts_with("concurrency");
     let holds = is_concurrency || features.holds && random.chance(40);
     let hold = holds.then(|| {
         let id = random.below(1 << 40);
@@ -121,8 +143,9 @@ fn wait(
 /// A take on several keys. The check of one that is denied relies on policies that do not borrow.
 fn together(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
     let is_simple = |key: &KeyPlan| {
-        let policy = &key.0[0].policy;
-        !policy.contains("borrow") && !policy.contains("concurrency")
+        let is_simple =
+            |policy: &str| !policy.contains("borrow") && !policy.contains("concurrency");
+        key.0.iter().all(|it| is_simple(&it.policy))
     };
     let takes: Vec<_> = keys
         .iter()

@@ -1,7 +1,7 @@
 //! What was sent to the server, what it replied, and what the oracle says about it.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     fmt, mem,
     sync::Arc,
 };
@@ -30,7 +30,9 @@ use crate::{
 /// A key, as the oracle knows it.
 #[derive(Debug)]
 pub(super) struct Key {
+    /// The policy in force, and what HTTP calls it.
     pub(super) policy: PreparedPolicy,
+    pub(super) policy_name: String,
     pub(super) state: OracleSubject,
     /// The request that could pass, and since when it could, in milliseconds.
     pub(super) ready: Option<(u64, u64)>,
@@ -42,8 +44,18 @@ pub(super) struct Sent {
     pub(super) command: Command,
     /// Bytes of the connection up to its end.
     end: usize,
-    /// If it waits: its place among all, and its deadline.
-    pub(super) waiting: Option<(u64, Timestamp)>,
+    /// If it waits.
+    pub(super) waiting: Option<Waiting>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    /// Its place among all.
+    pub(super) arrival: u64,
+    pub(super) deadline: Timestamp,
+    /// That of the key when it arrived: it keeps it when rules are reloaded.
+    pub(super) policy: PreparedPolicy,
 }
 
 /// A connection.
@@ -62,8 +74,8 @@ pub(super) struct Connection {
     is_flushed: bool,
     /// What was offered and is an incomplete reply.
     undecoded: Vec<u8>,
-    /// Keys and ids of the holds that end with it.
-    holds: BTreeSet<(usize, u64)>,
+    /// Keys and ids of the holds that end with it, each with the policy under which it was opened.
+    holds: BTreeMap<(usize, u64), PreparedPolicy>,
     /// Whether the server has closed it.
     pub(super) has_ended: bool,
     /// Whether the client does not read any more.
@@ -110,7 +122,7 @@ impl Ledger {
             is_flushed: true,
             received: 0,
             undecoded: Vec::new(),
-            holds: BTreeSet::new(),
+            holds: BTreeMap::new(),
             has_ended: false,
             is_left: false,
             end,
@@ -175,7 +187,7 @@ impl Ledger {
     fn begin_to_wait(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         let (read, is_written) = (connection.read, connection.accepted == connection.offered);
-        if let Some(Sent { command: Command::Wait { timeout, .. }, end, waiting }) =
+        if let Some(Sent { command: Command::Wait { key, timeout, .. }, end, waiting }) =
             connection.sent.front_mut()
             && is_written
             && read >= *end
@@ -184,7 +196,11 @@ impl Ledger {
             self.arrivals += 1;
             self.log.add(format_args!("connection {number} waits"));
             let timeout = std::time::Duration::from_millis(*timeout);
-            *waiting = Some((self.arrivals, clock::now() + timeout));
+            *waiting = Some(Waiting {
+                arrival: self.arrivals,
+                deadline: clock::now() + timeout,
+                policy: self.keys[*key].policy.clone(),
+            });
         }
     }
 
@@ -245,10 +261,18 @@ impl Ledger {
                     && self.connections[number].protocol == SimulatedProtocol::Resp
                     && is_allowed
                 {
-                    self.connections[number].holds.insert((*key, hold.id));
+                    let policy = self.policy_of(*key, &sent);
+                    let holds = &mut self.connections[number].holds;
+                    holds.entry((*key, hold.id)).or_insert(policy);
                 }
             }
         }
+    }
+
+    /// The policy under which a request on a key is decided.
+    pub(super) fn policy_of(&self, key: usize, sent: &Sent) -> PreparedPolicy {
+        let of_key = || self.keys[key].policy.clone();
+        sent.waiting.as_ref().map_or_else(of_key, |it| it.policy.clone())
     }
 
     fn check_one(
@@ -269,7 +293,7 @@ impl Ledger {
         };
         let is_query =
             matches!(request, Request::Peek(_) | Request::Settle(..) | Request::Renew(..));
-        self.check_head(received, expected.as_ref().ok(), is_query);
+        self.check_head(received, key, expected.as_ref().ok(), is_query);
         if !is_right {
             self.violate(format_args!(
                 "exactness: {request} of key{key} at {now}: {reply:?}, but the oracle decides {:?}",
@@ -324,7 +348,8 @@ impl Ledger {
             (Reply::Error(_), None) => return,
             _ => false,
         };
-        self.check_head(received, expected.as_ref().map(|it| &it.decision), false);
+        let binding = expected.as_ref().and_then(|it| takes.get(it.key)).map_or(0, |it| it.0);
+        self.check_head(received, binding, expected.as_ref().map(|it| &it.decision), false);
         if !is_right {
             return self.violate(format_args!(
                 "exactness: {operation:?} of {takes:?} at {now}: {reply:?}, but the oracle decides {expected:?}"
@@ -335,17 +360,18 @@ impl Ledger {
         }
     }
 
-    /// Checks the head of a response of HTTP about a decision.
+    /// Checks the head of a response of HTTP about a decision on a key.
     pub(super) fn check_head(
         &mut self,
         received: &Received,
+        key: usize,
         expected: Option<&Decision>,
         is_query: bool,
     ) {
         if let (Some(head), Some(expected)) = (&received.head, expected)
             && !received.reply.is_error()
             && received.reply != Reply::Reset
-            && let Some(error) = head.error(expected, "default", is_query)
+            && let Some(error) = head.error(expected, &self.keys[key].policy_name, is_query)
         {
             self.violate(format_args!("exactness: {error}"));
         }
@@ -358,8 +384,8 @@ impl Ledger {
         connection.has_ended = true;
         let holds = mem::take(&mut connection.holds);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        for (key, id) in holds {
-            let Key { policy, state, .. } = &mut self.keys[key];
+        for ((key, id), policy) in holds {
+            let Key { state, .. } = &mut self.keys[key];
             let settle = HoldOperation::Settle { id: &hold_id(id), used: Some(0) };
             let operation = ScriptOperation::OnHold(settle);
             // It may have expired.

@@ -14,6 +14,7 @@ mod ledger;
 mod plan;
 mod received;
 mod reply;
+mod rules;
 mod server_end;
 mod steps;
 mod waiters;

@@ -16,6 +16,8 @@ pub(crate) struct ServerPlan {
     pub(crate) stops: bool,
     /// Clients that speak HTTP. The others speak RESP.
     pub(crate) http: Vec<usize>,
+    /// Keys whose policies have names in the rules of the server.
+    pub(crate) named: Vec<usize>,
 }
 
 impl ServerPlan {
@@ -35,6 +37,12 @@ impl ServerPlan {
         Ok(Self { unread, stops, ..Self::default() })
     }
 
+    /// Reads the rest of the line `named`.
+    pub(crate) fn read_named(&mut self, words: &mut Words<'_>) -> Result<()> {
+        self.named = words.numbers()?;
+        Ok(())
+    }
+
     /// Reads the rest of the line `http`.
     pub(crate) fn read_http(&mut self, words: &mut Words<'_>) -> Result<()> {
         self.http = words.numbers()?;
@@ -44,13 +52,16 @@ impl ServerPlan {
 
 impl fmt::Display for ServerPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unread, stops, http } = self;
+        let Self { unread, stops, http, named } = self;
         writeln!(formatter, "server {unread} {}", if *stops { "stop" } else { "drain" })?;
-        if http.is_empty() {
-            return Ok(());
+        for (word, numbers) in [("http", http), ("named", named)] {
+            if numbers.is_empty() {
+                continue;
+            }
+            write!(formatter, "{word}")?;
+            numbers.iter().try_for_each(|number| write!(formatter, " {number}"))?;
+            writeln!(formatter)?;
         }
-        write!(formatter, "http")?;
-        http.iter().try_for_each(|client| write!(formatter, " {client}"))?;
-        writeln!(formatter)
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use sluicegate_conformance::OracleSubject;
 use sluicegate_memory::{MemoryStore, WhenFull};
@@ -18,6 +18,7 @@ use super::{
     command::{Command, key_name},
     ledger::{Key, Ledger},
     plan::ServerPlan,
+    rules::Rules,
 };
 use crate::{
     event_log::{EventLog, Output},
@@ -68,7 +69,8 @@ struct World {
     time: VirtualTime,
     server: SimulatedServer,
     clients: Vec<Client>,
-    /// The names and policies of the keys.
+    rules: Rules,
+    /// The names of the keys, and how commands give their policies.
     keys: Vec<(String, String)>,
     ledger: Arc<Mutex<Ledger>>,
     /// Connections that the server does not know to be lost.
@@ -83,11 +85,12 @@ impl World {
         let hash_keys = std::array::from_fn(|_| random.next());
         let store = MemoryStore::with_hash_keys(hash_keys, TABLE, WhenFull::Deny);
         let (mut keys, mut named) = (Vec::new(), Vec::new());
-        for (index, key) in plan.keys.iter().enumerate() {
-            ensure!(key.0.len() == 1 && key.0[0].lease == 0, "a key of a server has one policy");
-            let policy = key.0[0].prepare()?;
-            named.push((key_name(index), key.0[0].policy.clone()));
-            keys.push(Key { policy, state: OracleSubject::default(), ready: None });
+        let rules = Rules::new(&plan.keys, &server.named)?;
+        for index in 0..plan.keys.len() {
+            named.push((key_name(index), rules.given(index)));
+            let policy_name = rules.name(index).unwrap_or_else(|| "default".to_owned());
+            let (policy, state) = (rules.policy(index)?, OracleSubject::default());
+            keys.push(Key { policy, policy_name, state, ready: None });
         }
         let ledger = Ledger {
             keys,
@@ -108,7 +111,14 @@ impl World {
         Ok(Self {
             plan: server.clone(),
             time,
-            server: SimulatedServer::start(Config::default(), clock::now, store),
+            server: SimulatedServer::start_with_rules(
+                Config::default(),
+                clock::now,
+                store,
+                rules.text(),
+            )
+            .map_err(anyhow::Error::msg)?,
+            rules,
             clients: (0..plan.processes).map(client).collect(),
             keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -142,9 +152,30 @@ impl World {
             Action::NodeFault { .. }
             | Action::Permit(_)
             | Action::Push { .. }
-            | Action::UsePolicy { .. }
             | Action::Flood { .. }
             | Action::Revisit { .. } => return,
+            &Action::UsePolicy { key, policy } => {
+                self.ledger.lock().log.add(format_args!("step: {step}"));
+                let problem = self.rules.change(&self.server, key, policy);
+                let mut ledger = self.ledger.lock();
+                if let Some(problem) = problem {
+                    ledger.violate(format_args!("rules: {problem}"));
+                }
+                match self.rules.policy(key) {
+                    Ok(policy) => ledger.keys[key].policy = policy,
+                    Err(error) => ledger.violate(format_args!("rules: {error:#}")),
+                }
+                return;
+            }
+            &Action::Reload(rules) => {
+                let problem = self.rules.reload(&self.server, rules);
+                let mut ledger = self.ledger.lock();
+                ledger.log.add(format_args!("step: {step}"));
+                if let Some(problem) = problem {
+                    ledger.violate(format_args!("rules: {problem}"));
+                }
+                return;
+            }
             &Action::Fault { kind, span, amount } => {
                 self.ledger.lock().log.add(format_args!("step: {step}"));
                 let span = Duration::from_millis(span);

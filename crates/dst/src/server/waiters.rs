@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, HoldOperation, Outcome, Retry, Timestamp};
+use sluicegate_core::{Decision, HoldOperation, Outcome, PreparedPolicy, Retry, Timestamp};
 
 use super::{
     clock,
     command::{Command, hold_id, waiting_operation},
-    ledger::{Key, Ledger, Sent},
+    ledger::{Key, Ledger, Sent, Waiting},
     received::Received,
 };
 use crate::{
@@ -34,16 +34,16 @@ impl Ledger {
         now: Timestamp,
     ) -> bool {
         let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
-        let Key { policy, state, .. } = &self.keys[key];
-        let mut after = state.clone();
+        let policy = self.policy_of(key, sent);
+        let mut after = self.keys[key].state.clone();
         let operation = waiting_operation(cost, hold, &id);
         let expected = decide(&mut after, ScriptCall { policy: policy.policy(), operation }, now);
         let reply = &received.reply;
         let is_allowed = reply.is_allowed();
         // One that is answered at once came after all that wait.
-        let ahead = self.ahead(key, sent.waiting.map_or(u64::MAX, |it| it.0));
+        let ahead = self.ahead(key, sent.waiting.as_ref().map_or(u64::MAX, |it| it.arrival));
         let passes = expected.as_ref().is_ok_and(|it| it.allowed());
-        let is_open = self.is_open((key, cost, hold), now);
+        let is_open = self.is_open(&policy, (key, cost, hold), now);
         if !is_allowed && passes && !reply.is_error() {
             // It is denied out of turn, and nothing changes.
             if ahead.is_none() && !self.is_stopping {
@@ -62,12 +62,13 @@ impl Ledger {
             ));
             return false;
         }
-        self.check_head(received, expected.as_ref().ok(), false);
+        self.check_head(received, key, expected.as_ref().ok(), false);
         if let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) = &expected
             && ahead.is_none()
             && !self.is_stopping
         {
-            let deadline = sent.waiting.map_or(now + sent.command.timeout(), |it| it.1);
+            let waits_until = sent.waiting.as_ref().map(|it| it.deadline);
+            let deadline = waits_until.unwrap_or(now + sent.command.timeout());
             if now + *wait + Duration::from_millis(TOLERANCE) < deadline {
                 self.violate(format_args!(
                     "waiting: {:?} is denied at {now}, but it passes {wait:?} later, before {deadline}",
@@ -91,22 +92,22 @@ impl Ledger {
     }
 
     /// Whether another request has opened the hold that this one waits for. Its next attempt is then allowed, out of turn.
-    fn is_open(&self, (key, _, hold): Wanted, now: Timestamp) -> bool {
+    fn is_open(&self, policy: &PreparedPolicy, (key, _, hold): Wanted, now: Timestamp) -> bool {
         let Some(hold) = hold else { return false };
-        let (Key { policy, state, .. }, id) = (&self.keys[key], hold_id(hold.id));
+        let (Key { state, .. }, id) = (&self.keys[key], hold_id(hold.id));
         let renew = ScriptOperation::OnHold(HoldOperation::Renew { id: &id, ttl: Some(MIN_TTL) });
         let call = ScriptCall { policy: policy.policy(), operation: renew };
         decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
     }
 
-    /// The requests that wait for a key: their arrivals, deadlines and costs.
-    fn waiters(&self, key: usize) -> impl Iterator<Item = (u64, Timestamp, Wanted)> {
+    /// The requests that wait for a key, and what they want.
+    fn waiters(&self, key: usize) -> impl Iterator<Item = (&Waiting, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
         open.filter_map(move |connection| match connection.sent.front()? {
-            &Sent { command: Command::Wait { key: at, cost, hold, .. }, waiting, .. }
-                if at == key =>
+            Sent { command: Command::Wait { key: at, cost, hold, .. }, waiting, .. }
+                if *at == key =>
             {
-                waiting.map(|(arrival, deadline)| (arrival, deadline, (key, cost, hold)))
+                waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold)))
             }
             _ => None,
         })
@@ -114,7 +115,7 @@ impl Ledger {
 
     /// A request that came before this one and still waits.
     fn ahead(&self, key: usize, arrival: u64) -> Option<String> {
-        let ahead = self.waiters(key).find(|it| it.0 < arrival);
+        let ahead = self.waiters(key).find(|it| it.0.arrival < arrival);
         ahead.map(|it| format!("{it:?}"))
     }
 
@@ -144,22 +145,25 @@ impl Ledger {
         let (now, millis) = (clock::now(), (self.millis)());
         self.check_vanished(millis);
         for key in 0..self.keys.len() {
-            let late =
-                self.waiters(key).find(|it| now.since(it.1) > Duration::from_millis(TOLERANCE));
-            if let Some(late) = late {
-                self.violate(format_args!("waiting: {late:?} still waits at {now}"));
+            let late = self
+                .waiters(key)
+                .find(|it| now.since(it.0.deadline) > Duration::from_millis(TOLERANCE));
+            if let Some(late) = late.map(|it| format!("{it:?}")) {
+                self.violate(format_args!("waiting: {late} still waits at {now}"));
             }
-            let ready = self.waiters(key).min_by_key(|it| it.0).filter(|(_, _, wanted)| {
-                let (_, cost, hold) = *wanted;
-                let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
-                let Key { policy, state, .. } = &self.keys[key];
-                let operation = waiting_operation(cost, hold, &id);
-                let call = ScriptCall { policy: policy.policy(), operation };
-                decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
-                    && !self.is_open(*wanted, now)
-            });
+            let ready =
+                self.waiters(key).min_by_key(|it| it.0.arrival).filter(|(waiting, wanted)| {
+                    let (_, cost, hold) = *wanted;
+                    let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
+                    let (Key { state, .. }, policy) = (&self.keys[key], &waiting.policy);
+                    let operation = waiting_operation(cost, hold, &id);
+                    let call = ScriptCall { policy: policy.policy(), operation };
+                    decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
+                        && !self.is_open(policy, *wanted, now)
+                });
             let before = self.keys[key].ready;
-            self.keys[key].ready = ready.map(|(arrival, ..)| match before {
+            let ready = ready.map(|(waiting, wanted)| (waiting.arrival, wanted));
+            self.keys[key].ready = ready.map(|(arrival, _)| match before {
                 Some((same, since)) if same == arrival => (arrival, since),
                 _ => (arrival, millis),
             });

@@ -140,7 +140,8 @@ impl TableWorld<'_> {
         }
         // Those that were dropped earlier are in the file as well.
         self.is_reduced = has_loaded && (self.is_reduced || usage.keys_dropped > 0);
-        let may_forget = self.is_reduced && when_full == WhenFull::Allow;
+        // A key that is dropped is denied until it would have recovered by the clock of that time, even if it was used later.
+        let may_forget = self.is_reduced && (when_full == WhenFull::Allow || self.is_set_back);
         for (key, plan) in self.keys.iter_mut().zip(&self.plan.keys) {
             // Policies belong to the store that used them first.
             key.policies = plan.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;

@@ -48,6 +48,7 @@ impl TableWorld<'_> {
             | Action::Wait { .. }
             | Action::NodeFault { .. }
             | Action::Permit(_)
+            | Action::Reload(_)
             | Action::Push { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),
