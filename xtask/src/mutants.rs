@@ -8,6 +8,7 @@ mod cluster;
 mod decisions;
 mod library;
 mod mutant;
+mod rules;
 mod server;
 mod store;
 mod table;
@@ -38,6 +39,7 @@ fn all() -> impl Iterator<Item = (&'static Mutant, Option<&'static str>)> {
         (table::MUTANTS, Some("table")),
         (library::MUTANTS, Some("processes,cluster")),
         (server::MUTANTS, Some("server")),
+        (rules::MUTANTS, Some("server")),
         (algorithms::MUTANTS, None),
         (decisions::MUTANTS, None),
     ];

@@ -164,7 +164,8 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         | Action::Together(..)
         | Action::Wait { .. }
         | Action::Permit(_)
-        | Action::Push { .. } => return Ok(()),
+        | Action::Push { .. }
+        | Action::Describe { .. } => return Ok(()),
         Action::UsePolicy { .. } | Action::Reload(_) => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),
         Action::Fault { kind: FaultKind::Save, .. } => ("process", step.to_string(), 0),

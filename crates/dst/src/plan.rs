@@ -8,7 +8,10 @@ use sluicegate_core::{HoldOperation, OnError, Operation, PreparedPolicy};
 use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::SimulatedProtocol;
 
-use crate::{redis_model::ScriptOperation, server::ServerPlan};
+use crate::{
+    redis_model::ScriptOperation,
+    server::{DescriptorPlan, ServerPlan},
+};
 
 /// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +117,8 @@ pub(crate) enum Action {
     Push { key: usize, count: usize },
     /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
     UsePolicy { key: usize, policy: usize },
+    /// Envoy asks for a decision on descriptors, with so many hits. Negative ones are given back.
+    Describe { hits: i64, descriptors: Vec<DescriptorPlan> },
     /// The server of Sluicegate reloads rules that change nothing.
     Reload(ReloadedRules),
     /// Takes from `count` keys that no step has named, under the policy of `key`.

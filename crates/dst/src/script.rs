@@ -15,7 +15,9 @@
 //!
 //! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
 //! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP, and `named 0 2` the
-//! keys whose policies have names in the rules: `use-policy` reloads these.
+//! keys whose policies have names in the rules: `use-policy` reloads these. `rule 0 2 shadow
+//! gcra:1/1s` adds a rule that counts descriptors of Envoy by their entry 0, at a cost of 2; `describe 3 1 - 0 2` asks for 3 hits of two
+//! descriptors, one with the entry 0 only.
 //!
 //! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
 //! no primary, no key is served, or with `some` only its keys are not.
@@ -38,7 +40,7 @@ use crate::plan::{
     ReloadedRules, Request, Step, TablePlan, Together, WaitingHold,
 };
 use crate::{
-    server::ServerPlan,
+    server::{RulePlan, ServerPlan, read_descriptors, write_descriptors},
     words::{Words, parse},
 };
 
@@ -102,6 +104,10 @@ impl fmt::Display for Step {
             Action::Permit(permit) => write!(formatter, "{permit}"),
             Action::Push { key, count } => write!(formatter, "push {key} {count}"),
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
+            Action::Describe { hits, descriptors } => {
+                write!(formatter, "describe {hits}")?;
+                write_descriptors(formatter, descriptors)
+            }
             Action::Reload(ReloadedRules::Same) => write!(formatter, "reload same"),
             Action::Reload(ReloadedRules::Invalid) => write!(formatter, "reload invalid"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
@@ -227,6 +233,9 @@ impl Words<'_> {
             }
             "push" => Action::Push { key: self.number()?, count: self.number()? },
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
+            "describe" => {
+                Action::Describe { hits: self.number()?, descriptors: read_descriptors(self)? }
+            }
             "reload" => Action::Reload(match self.word()? {
                 "same" => ReloadedRules::Same,
                 "invalid" => ReloadedRules::Invalid,
@@ -346,6 +355,10 @@ impl Plan {
             }
             "server" => self.server = Some(ServerPlan::read(words)?),
             "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
+            "rule" => {
+                let server = self.server.as_mut().context("rules need a server")?;
+                server.rules.push(RulePlan::read(words)?);
+            }
             "named" => self.server.as_mut().context("names need a server")?.read_named(words)?,
             "cluster" => {
                 let (shards, tags) = (words.number()?, words.number()?);
@@ -420,7 +433,7 @@ impl Plan {
                 let has_name = |server: &ServerPlan| server.named.contains(key);
                 ensure!(self.server.as_ref().is_none_or(has_name), "key {key} has no named policy");
             }
-            Action::Reload(_) => {
+            Action::Reload(_) | Action::Describe { .. } => {
                 ensure!(self.server.is_some(), "rules need a server");
             }
             Action::Flood { key, .. } => {

@@ -156,6 +156,7 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         }
         Action::Revisit { .. }
         | Action::Reload(_)
+        | Action::Describe { .. }
         | Action::Fault { .. }
         | Action::NodeFault { .. } => {}
     }

@@ -2,13 +2,13 @@
 
 use sluicegate_core::OnError;
 
-use super::parts::{Features, SPAN, can_reserve, key, policy_changes, request};
+use super::parts::{Features, SPAN, can_reserve, key, limit, policy_changes, request};
 use crate::{
     plan::{
         Action, FaultKind, KeyPlan, Plan, PolicyPlan, ReloadedRules, Step, Together, WaitingHold,
     },
     random::Random,
-    server::ServerPlan,
+    server::{RulePlan, ServerPlan},
 };
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
@@ -41,7 +41,9 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     if !named.is_empty() {
         steps.extend(reloads(rules, &features, &keys, &named));
     }
-    let server = ServerPlan { unread, stops, http, named };
+    let (rules, calls) = descriptors(&Random::new(seed, "descriptors"), features.processes);
+    steps.extend(calls);
+    let server = ServerPlan { unread, stops, http, named, rules };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, (client, waits)));
@@ -61,6 +63,40 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         keys,
         steps,
     }
+}
+
+/// Rules that count descriptors of Envoy, and calls about these, in one seed of three.
+fn descriptors(random: &Random, clients: usize) -> (Vec<RulePlan>, Vec<Step>) {
+    if !random.chance(33) {
+        return (Vec::new(), Vec::new());
+    }
+    let rule = |_| {
+        let limit = loop {
+            let limit = limit(random);
+            if !["leaky-queue", "borrow"].iter().any(|it| limit.contains(it)) {
+                break limit;
+            }
+        };
+        let cost = *random.pick(&[1, 1, 2, 3]);
+        RulePlan { entry: random.index(2), cost, is_shadow: random.chance(25), policy: limit }
+    };
+    let rules = (0..=random.index(4)).map(rule).collect();
+    let value =
+        |percent| random.chance(percent).then(|| u8::try_from(random.below(3)).unwrap_or_default());
+    let mut steps = Vec::new();
+    let (gap, mut at) = (*random.pick(&[10, 40, 150]), 0);
+    while at < SPAN {
+        let descriptor = |_| match [value(70), value(50)] {
+            [None, None] => [Some(0), None],
+            descriptor => descriptor,
+        };
+        let descriptors = (0..=random.index(2)).map(descriptor).collect();
+        let hits = *random.pick(&[0, 1, 1, 1, 1, 1, 2, 5, -1, -2]);
+        let process = random.index(clients);
+        steps.push(Step { at, process, action: Action::Describe { hits, descriptors } });
+        at += random.below(2 * gap);
+    }
+    (rules, steps)
 }
 
 /// Reloads of the rules: some change a policy, some are invalid.

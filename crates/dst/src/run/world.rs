@@ -212,7 +212,10 @@ impl<'a> World<'a> {
                 self.libraries[process].push(&name, &policy, count);
             }
             // `Plan::check` accepts these for tables only.
-            Action::Flood { .. } | Action::Revisit { .. } | Action::Reload(_) => {}
+            Action::Flood { .. }
+            | Action::Revisit { .. }
+            | Action::Reload(_)
+            | Action::Describe { .. } => {}
             &Action::Fault { kind, span, amount } => {
                 if kind.disturbs() {
                     self.checks.disturbed(span);

@@ -8,6 +8,7 @@
 mod client;
 pub(crate) mod clock;
 mod command;
+mod descriptors;
 mod http_command;
 mod http_reply;
 mod ledger;
@@ -19,6 +20,9 @@ mod server_end;
 mod steps;
 mod waiters;
 
+pub(crate) use self::descriptors::{
+    DescriptorPlan, RulePlan, read as read_descriptors, write as write_descriptors,
+};
 pub(crate) use self::{
     command::Command, http_command::encode as encode_http, plan::ServerPlan, received::first_of,
     reply::Reply, steps::run,

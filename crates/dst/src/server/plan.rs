@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use sluicegate_server::simulation::SimulatedProtocol;
 
+use super::descriptors::RulePlan;
 use crate::words::Words;
 
 /// A server of Sluicegate.
@@ -18,6 +19,8 @@ pub(crate) struct ServerPlan {
     pub(crate) http: Vec<usize>,
     /// Keys whose policies have names in the rules of the server.
     pub(crate) named: Vec<usize>,
+    /// Rules that count descriptors of Envoy.
+    pub(crate) rules: Vec<RulePlan>,
 }
 
 impl ServerPlan {
@@ -52,7 +55,7 @@ impl ServerPlan {
 
 impl fmt::Display for ServerPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unread, stops, http, named } = self;
+        let Self { unread, stops, http, named, rules } = self;
         writeln!(formatter, "server {unread} {}", if *stops { "stop" } else { "drain" })?;
         for (word, numbers) in [("http", http), ("named", named)] {
             if numbers.is_empty() {
@@ -62,6 +65,6 @@ impl fmt::Display for ServerPlan {
             numbers.iter().try_for_each(|number| write!(formatter, " {number}"))?;
             writeln!(formatter)?;
         }
-        Ok(())
+        rules.iter().try_for_each(|rule| writeln!(formatter, "{rule}"))
     }
 }

@@ -16,6 +16,7 @@ use super::{
     client::Client,
     clock,
     command::{Command, key_name},
+    descriptors::RuleStates,
     ledger::{Key, Ledger},
     plan::ServerPlan,
     rules::Rules,
@@ -70,6 +71,7 @@ struct World {
     server: SimulatedServer,
     clients: Vec<Client>,
     rules: Rules,
+    states: RuleStates,
     /// The names of the keys, and how commands give their policies.
     keys: Vec<(String, String)>,
     ledger: Arc<Mutex<Ledger>>,
@@ -85,7 +87,7 @@ impl World {
         let hash_keys = std::array::from_fn(|_| random.next());
         let store = MemoryStore::with_hash_keys(hash_keys, TABLE, WhenFull::Deny);
         let (mut keys, mut named) = (Vec::new(), Vec::new());
-        let rules = Rules::new(&plan.keys, &server.named)?;
+        let rules = Rules::new(&plan.keys, server)?;
         for index in 0..plan.keys.len() {
             named.push((key_name(index), rules.given(index)));
             let policy_name = rules.name(index).unwrap_or_else(|| "default".to_owned());
@@ -119,6 +121,7 @@ impl World {
             )
             .map_err(anyhow::Error::msg)?,
             rules,
+            states: RuleStates::new(&server.rules)?,
             clients: (0..plan.processes).map(client).collect(),
             keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -164,6 +167,16 @@ impl World {
                 match self.rules.policy(key) {
                     Ok(policy) => ledger.keys[key].policy = policy,
                     Err(error) => ledger.violate(format_args!("rules: {error:#}")),
+                }
+                return;
+            }
+            Action::Describe { hits, descriptors } => {
+                let now = clock::now();
+                let problem = self.states.call(&self.server, descriptors, *hits, now);
+                let mut ledger = self.ledger.lock();
+                ledger.log.add(format_args!("step: {step}"));
+                if let Some(problem) = problem {
+                    ledger.violate(format_args!("exactness: at {now}: {problem}"));
                 }
                 return;
             }

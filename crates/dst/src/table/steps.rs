@@ -49,6 +49,7 @@ impl TableWorld<'_> {
             | Action::NodeFault { .. }
             | Action::Permit(_)
             | Action::Reload(_)
+            | Action::Describe { .. }
             | Action::Push { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),

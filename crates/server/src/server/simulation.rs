@@ -3,8 +3,16 @@
 
 use std::{io, sync::Arc};
 
+use futures_util::FutureExt as _;
 use sluicegate_core::{Store, StoreError, Timestamp};
 use sluicegate_memory::MemoryStore;
+use sluicegate_proto::{
+    descriptor::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    rls::{
+        RateLimitRequest,
+        rate_limit_response::{Code, DescriptorStatus},
+    },
+};
 
 use super::parts::{Parts, registrations};
 use crate::{
@@ -16,8 +24,11 @@ use crate::{
         worker::{LocalWorker, ServedProtocol},
     },
     policies::rule_store::{Files, ReloadReport, RuleStore},
-    protocols::{http, resp},
-    stats::ServerStats,
+    protocols::{
+        envoy::{self, EnvoyContext},
+        http, resp,
+    },
+    stats::{ServerStats, Stats},
     store::open::OpenStore,
 };
 pub use crate::{
@@ -42,8 +53,24 @@ pub enum SimulatedProtocol {
 #[derive(Debug)]
 pub struct SimulatedServer {
     parts: Parts,
+    /// What calls of Envoy's rate limit service need.
+    of_envoy: (Arc<EnvoyContext>, Arc<Stats>),
     worker: LocalWorker,
 }
+
+/// A decision of Envoy's rate limit service on a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorDecision {
+    /// Whether the descriptor is over its limit.
+    pub is_over: bool,
+    /// Requests that would still pass.
+    pub remaining: u32,
+    /// Seconds until the limit is unused, if the descriptor has one.
+    pub reset: Option<i64>,
+}
+
+/// The index of Envoy's rate limit service among the protocols of a server.
+const ENVOY: usize = 2;
 
 impl SimulatedServer {
     /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
@@ -86,7 +113,7 @@ impl SimulatedServer {
     }
 
     fn with(config: Config, now: fn() -> Timestamp, store: OpenStore, rules: RuleStore) -> Self {
-        let names = [resp::PROTOCOL.name, http::PROTOCOL.name];
+        let names = [resp::PROTOCOL.name, http::PROTOCOL.name, envoy::PROTOCOL.name];
         let stats = Arc::new(ServerStats::new(names.into_iter(), 1));
         let parts = Parts::new(
             config,
@@ -101,8 +128,9 @@ impl SimulatedServer {
             tls: None,
             factory: (it.service)(&parts),
         });
+        let of_envoy = (Arc::new(parts.envoy_context()), Arc::clone(stats.of(ENVOY, 0)));
         let worker = LocalWorker::start(Arc::new(served), stats);
-        Self { parts, worker }
+        Self { parts, of_envoy, worker }
     }
 
     /// Serves a client. `false`: there are too many.
@@ -119,6 +147,46 @@ impl SimulatedServer {
         };
         let permit = clients.try_admit(protocol, address, decider.now());
         permit.is_some_and(|permit| self.worker.serve(index, Socket::Simulated(stream), permit))
+    }
+
+    /// Answers a call of Envoy's rate limit service above its socket, because the order of replies of HTTP/2 is not that of the
+    /// decisions: whether the request is over its limit, and the decision on each descriptor, which is a list of keys and values.
+    /// Negative `hits` are given back. `None`: the store did not answer now.
+    #[must_use]
+    pub fn should_rate_limit(
+        &self,
+        domain: &str,
+        descriptors: &[Vec<(&str, String)>],
+        hits: i64,
+    ) -> Option<Result<(bool, Vec<DescriptorDecision>), String>> {
+        let entry =
+            |(key, value): &(&str, String)| Entry { key: (*key).to_owned(), value: value.clone() };
+        let descriptor = |entries: &Vec<(&str, String)>| RateLimitDescriptor {
+            entries: entries.iter().map(entry).collect(),
+            hits_addend: Some(hits.unsigned_abs()),
+            is_negative_hits: hits < 0,
+            ..RateLimitDescriptor::default()
+        };
+        let request = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: descriptors.iter().map(descriptor).collect(),
+            ..RateLimitRequest::default()
+        };
+        let (context, stats) = &self.of_envoy;
+        let answered = envoy::call(context, stats, request).now_or_never()?;
+        let is_over = |code: i32| code == i32::from(Code::OverLimit);
+        let decision = |status: &DescriptorStatus| DescriptorDecision {
+            is_over: is_over(status.code),
+            remaining: status.limit_remaining,
+            reset: status.duration_until_reset.as_ref().map(|it| it.seconds),
+        };
+        Some(match answered {
+            Ok(response) => {
+                let each = response.statuses.iter().map(decision).collect();
+                Ok((is_over(response.overall_code), each))
+            }
+            Err(status) => Err(status.message().to_owned()),
+        })
     }
 
     /// The number of clients that are connected.
