@@ -161,7 +161,7 @@ fn write_legend(out: &mut String) -> fmt::Result {
 fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt::Result {
     let (class, text, span) = match &step.action {
         Action::Request(_)
-        | Action::Together(..)
+        | Action::MultiKey(..)
         | Action::Wait { .. }
         | Action::Permit(_)
         | Action::Push { .. }

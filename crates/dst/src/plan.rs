@@ -108,7 +108,7 @@ pub(crate) enum Action {
     /// Operations on keys, in one call if there are several.
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
-    Together(Together, Vec<(usize, u32)>),
+    MultiKey(MultiKey, Vec<(usize, u32)>),
     /// A request that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
     /// A permit of the library.
@@ -176,7 +176,7 @@ pub(crate) enum PermitEnd {
 
 /// An operation on several keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Together {
+pub(crate) enum MultiKey {
     Take,
     Peek,
     /// The number of the hold, its lifetime in milliseconds.

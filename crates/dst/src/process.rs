@@ -19,11 +19,11 @@ use sluicegate_redis::{Environment, Options, RedisStore};
 use tokio::time::sleep;
 
 use crate::{
-    check::{Answered, AnsweredTogether, Checks, Kind},
+    check::{Answered, AnsweredMultiKey, Checks, Kind},
     event_log::EventLog,
     host::Host,
     network::Link,
-    plan::{Request, Together},
+    plan::{MultiKey, Request},
     random::Random,
     recording::MarkKind,
     redis_model::{KeyMoment, ScriptCall, ScriptOperation, Servers},
@@ -304,22 +304,22 @@ impl Process {
     }
 
     /// Decides on several keys together, in the background.
-    pub(crate) fn request_together(&self, operation: Together, takes: Vec<TakeOfKey>) {
+    pub(crate) fn request_multi_key(&self, operation: MultiKey, takes: Vec<TakeOfKey>) {
         let process = self.clone();
         self.host.open.fetch_add(1, Ordering::Relaxed);
         self.host.spawn(async move {
-            process.ask_together(operation, &takes).await;
+            process.ask_multi_key(operation, &takes).await;
             process.host.open.fetch_sub(1, Ordering::Relaxed);
         });
     }
 
-    async fn ask_together(&self, together: Together, takes: &[TakeOfKey]) {
+    async fn ask_multi_key(&self, operation: MultiKey, takes: &[TakeOfKey]) {
         let id =
-            if let Together::Hold(id, _) = together { format!("hold{id}") } else { String::new() };
-        let operation = match together {
-            Together::Take => MultiKeyOperation::Take,
-            Together::Peek => MultiKeyOperation::Peek,
-            Together::Hold(_, ttl) => {
+            if let MultiKey::Hold(id, _) = operation { format!("hold{id}") } else { String::new() };
+        let operation = match operation {
+            MultiKey::Take => MultiKeyOperation::Take,
+            MultiKey::Peek => MultiKeyOperation::Peek,
+            MultiKey::Hold(_, ttl) => {
                 MultiKeyOperation::Hold { id: id.as_bytes(), ttl: Some(Duration::from_millis(ttl)) }
             }
         };
@@ -339,10 +339,10 @@ impl Process {
     ) -> Result<MultiKeyAnswer, StoreError> {
         let host = &self.host;
         let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
-        let in_turn = !host.servers.are_together(takes.iter().map(|it| it.key));
+        let in_turn = !host.servers.fit_one_command(takes.iter().map(|it| it.key));
         if operation == MultiKeyOperation::Take {
             let takes = takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
-            self.checks.asked_together(host.index, takes, in_turn);
+            self.checks.asked_multi_key(host.index, takes, in_turn);
         }
         let result = self.store.apply_multi_key(operation, takes).await;
         let is_cached = matches!(&result, Ok(MultiKeyAnswer { source: Source::Cache, .. }));
@@ -361,7 +361,7 @@ impl Process {
                 self.log.add(format_args!("process {}: {operation:?}: {error}", host.index));
             }
         }
-        self.checks.answered_together(&AnsweredTogether {
+        self.checks.answered_multi_key(&AnsweredMultiKey {
             process: host.index,
             number: host.number,
             operation,

@@ -36,8 +36,8 @@ use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::plan::{
-    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan,
-    ReloadedRules, Request, Step, TablePlan, Together, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, MultiKey, PermitEnd, PermitPlan, Plan, PolicyPlan,
+    ReloadedRules, Request, Step, TablePlan, WaitingHold,
 };
 use crate::{
     server::{RulePlan, ServerPlan, read_descriptors, write_descriptors},
@@ -81,11 +81,11 @@ impl fmt::Display for Step {
                 write!(formatter, "request")?;
                 requests.iter().try_for_each(|(key, request)| write!(formatter, " {key} {request}"))
             }
-            Action::Together(operation, takes) => {
+            Action::MultiKey(operation, takes) => {
                 match operation {
-                    Together::Take => write!(formatter, "take-all")?,
-                    Together::Peek => write!(formatter, "peek-all")?,
-                    Together::Hold(id, ttl) => write!(formatter, "hold-all {id} {ttl}")?,
+                    MultiKey::Take => write!(formatter, "take-all")?,
+                    MultiKey::Peek => write!(formatter, "peek-all")?,
+                    MultiKey::Hold(id, ttl) => write!(formatter, "hold-all {id} {ttl}")?,
                 }
                 takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
             }
@@ -212,11 +212,11 @@ impl Words<'_> {
                 }
                 Action::Request(requests)
             }
-            "take-all" => Action::Together(Together::Take, self.takes()?),
-            "peek-all" => Action::Together(Together::Peek, self.takes()?),
+            "take-all" => Action::MultiKey(MultiKey::Take, self.takes()?),
+            "peek-all" => Action::MultiKey(MultiKey::Peek, self.takes()?),
             "hold-all" => {
-                let hold = Together::Hold(self.number()?, self.number()?);
-                Action::Together(hold, self.takes()?)
+                let hold = MultiKey::Hold(self.number()?, self.number()?);
+                Action::MultiKey(hold, self.takes()?)
             }
             word @ ("wait" | "wait-hold" | "wait-session-hold") => {
                 let (key, cost, timeout) = (self.number()?, self.number()?, self.number()?);
@@ -408,7 +408,7 @@ impl Plan {
                     || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
             }
-            Action::Together(_, takes) => {
+            Action::MultiKey(_, takes) => {
                 let known = takes.iter().all(|it| policies(it.0) > 0);
                 ensure!(known && !takes.is_empty(), "unknown key");
                 ensure!(self.table.is_none(), "a table gets takes on several keys as requests");

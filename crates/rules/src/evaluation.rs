@@ -125,9 +125,9 @@ pub enum ChargeMode {
     /// Each independently, in order.
     Independent,
     /// As one take on several keys: all are charged or none.
-    TakeTogether,
-    /// As one peek on several keys: what `TakeTogether` would return.
-    PeekTogether,
+    MultiKeyTake,
+    /// As one peek on several keys: what `MultiKeyTake` would return.
+    MultiKeyPeek,
 }
 
 /// Operations to apply to different keys.
@@ -191,8 +191,8 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
     #[must_use]
     pub const fn mode(&self) -> ChargeMode {
         match self.operation {
-            RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::TakeTogether,
-            RuleOperation::Peek(_) if self.firsts.len() > 1 => ChargeMode::PeekTogether,
+            RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::MultiKeyTake,
+            RuleOperation::Peek(_) if self.firsts.len() > 1 => ChargeMode::MultiKeyPeek,
             _ => ChargeMode::Independent,
         }
     }

@@ -40,8 +40,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "rules of one request are charged one by one",
         EVALUATION,
-        "RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::TakeTogether,",
-        "RuleOperation::Take(_) if self.firsts.len() > 9 => ChargeMode::TakeTogether,",
+        "RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::MultiKeyTake,",
+        "RuleOperation::Take(_) if self.firsts.len() > 9 => ChargeMode::MultiKeyTake,",
     ),
     mutant(
         "the cost of a rule counts for one request",

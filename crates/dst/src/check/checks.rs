@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
 
-use super::key_state::{Allowance, AppliedTogether, KeyState, KeysWithCosts};
+use super::key_state::{Allowance, AppliedMultiKey, KeyState, KeysWithCosts};
 use crate::{recording::AdmittedByKey, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
@@ -52,8 +52,8 @@ pub(super) struct CheckState {
     pub(super) permits: BTreeSet<Vec<u8>>,
     /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
     /// a take on these keys than the server decided on one.
-    pub(super) together: Vec<AppliedTogether>,
-    pub(super) asked_together: BTreeMap<(usize, KeysWithCosts), u64>,
+    pub(super) multi_key: Vec<AppliedMultiKey>,
+    pub(super) asked_multi_key: BTreeMap<(usize, KeysWithCosts), u64>,
     /// Answers of each process, by source.
     pub(super) answers: BTreeMap<(u64, &'static str), u64>,
 }

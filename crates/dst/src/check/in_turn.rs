@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outc
 use super::{
     checks::CheckState,
     key_state::{KeysWithCosts, Kind},
-    multi_key::AnsweredTogether,
+    multi_key::AnsweredMultiKey,
 };
 
 impl CheckState {
@@ -26,14 +26,14 @@ impl CheckState {
     pub(super) fn check_in_turn(
         &mut self,
         now: u64,
-        answered: &AnsweredTogether<'_>,
+        answered: &AnsweredMultiKey<'_>,
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
         *self.answers.entry((answered.number, answer.source.word())).or_default() += 1;
         if answer.source == Source::Cache {
             return self.check_cached_in_turn(now, answered, answer);
         }
-        let is_calm = self.is_calm_together(now, answered);
+        let is_calm = self.is_calm_multi_key(now, answered);
         let is_take = answered.operation == MultiKeyOperation::Take;
         let allowed = answer.decision.allowed();
         // The key that denies, if one does. Those before it have been returned, and those after it were not taken.
@@ -90,7 +90,7 @@ impl CheckState {
     fn check_cached_in_turn(
         &mut self,
         now: u64,
-        answered: &AnsweredTogether<'_>,
+        answered: &AnsweredMultiKey<'_>,
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
         let takes = &answered.takes;

@@ -91,7 +91,7 @@ pub(super) type KeysWithCosts = Vec<(Vec<u8>, u32)>;
 
 /// A decision of the server on several keys.
 #[derive(Clone, Debug)]
-pub(super) struct AppliedTogether {
+pub(super) struct AppliedMultiKey {
     pub(super) process: usize,
     pub(super) at: u64,
     pub(super) time: Timestamp,

@@ -16,6 +16,6 @@ mod multi_key;
 mod one_key;
 
 pub(crate) use self::{
-    checks::Checks, key_state::Kind, library::Waited, multi_key::AnsweredTogether,
+    checks::Checks, key_state::Kind, library::Waited, multi_key::AnsweredMultiKey,
     one_key::Answered,
 };

@@ -7,13 +7,13 @@ use sluicegate_core::{
 
 use super::{
     checks::{CLOCK_ERROR, CheckState, Checks, TICKS},
-    key_state::{AppliedTogether, KeysWithCosts},
+    key_state::{AppliedMultiKey, KeysWithCosts},
 };
 use crate::redis_model::MultiKeyCall;
 
 /// A request on several keys with its answer.
 #[derive(Debug)]
-pub(crate) struct AnsweredTogether<'a> {
+pub(crate) struct AnsweredMultiKey<'a> {
     pub(crate) process: usize,
     pub(crate) number: u64,
     pub(crate) operation: MultiKeyOperation<'a>,
@@ -31,7 +31,7 @@ pub(crate) struct AnsweredTogether<'a> {
 
 impl Checks {
     /// The server decided on several keys.
-    pub(crate) fn applied_together(
+    pub(crate) fn applied_multi_key(
         &self,
         process: usize,
         call: &MultiKeyCall<'_>,
@@ -47,7 +47,7 @@ impl Checks {
         }
         let keys: Vec<_> = call.takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
         if call.operation == MultiKeyOperation::Take {
-            let asked = state.asked_together.entry((process, keys.clone())).or_default();
+            let asked = state.asked_multi_key.entry((process, keys.clone())).or_default();
             match asked.checked_sub(1) {
                 Some(left) => *asked = left,
                 None => {
@@ -58,22 +58,22 @@ impl Checks {
             }
         }
         let oldest = at.saturating_sub(10_000);
-        state.together.retain(|it| it.at >= oldest);
+        state.multi_key.retain(|it| it.at >= oldest);
         let each = decided.each.clone();
-        state.together.push(AppliedTogether { process, at, time, keys, each });
+        state.multi_key.push(AppliedMultiKey { process, at, time, keys, each });
     }
 
     /// A client asks a process for a take on several keys.
-    pub(crate) fn asked_together(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
+    pub(crate) fn asked_multi_key(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
         let state = &mut *self.state.lock();
         if in_turn {
             return state.asked_in_turn(process, &takes);
         }
-        *state.asked_together.entry((process, takes)).or_default() += 1;
+        *state.asked_multi_key.entry((process, takes)).or_default() += 1;
     }
 
     /// A client got an answer about several keys.
-    pub(crate) fn answered_together(&self, answered: &AnsweredTogether<'_>) {
+    pub(crate) fn answered_multi_key(&self, answered: &AnsweredMultiKey<'_>) {
         let now = self.time.millis();
         if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
             let state = &mut *self.state.lock();
@@ -88,13 +88,13 @@ impl Checks {
             Ok(answer) if answered.in_turn => {
                 self.state.lock().check_in_turn(now, answered, answer)
             }
-            Ok(answer) => self.check_together(now, answered, answer),
+            Ok(answer) => self.check_multi_key(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let fails =
                     answered.takes.iter().any(|it| it.1.settings().on_error == OnError::Fail);
                 if !fails {
                     Some("exactness: an error in place of the fallback")
-                } else if self.state.lock().is_calm_together(now, answered) {
+                } else if self.state.lock().is_calm_multi_key(now, answered) {
                     Some("liveness: an error without a fault")
                 } else {
                     None
@@ -107,10 +107,10 @@ impl Checks {
         }
     }
 
-    fn check_together(
+    fn check_multi_key(
         &self,
         now: u64,
-        answered: &AnsweredTogether<'_>,
+        answered: &AnsweredMultiKey<'_>,
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
         let state = &mut *self.state.lock();
@@ -122,7 +122,7 @@ impl Checks {
                 let is_same = |(key, cost): &(Vec<u8>, u32), take: &(&[u8], _, u32, _)| {
                     key == take.0 && *cost == take.2
                 };
-                let found = state.together.iter().position(|it| {
+                let found = state.multi_key.iter().position(|it| {
                     it.process == answered.process
                         && it.at >= answered.sent
                         && it.each == answer.each
@@ -136,7 +136,7 @@ impl Checks {
                 let Some(index) = found else {
                     return Some("exactness: the server gave no such answer");
                 };
-                let applied = state.together.remove(index);
+                let applied = state.multi_key.remove(index);
                 if is_take && allowed {
                     for (key, cost) in &applied.keys {
                         if let Some(key) = state.keys.get_mut(key) {
@@ -147,7 +147,7 @@ impl Checks {
             }
             Source::Cache => return state.check_cached(now, answered, answer),
             Source::Fallback => {
-                if state.is_calm_together(now, answered) {
+                if state.is_calm_multi_key(now, answered) {
                     return Some("liveness: a fallback without a fault");
                 }
                 for &(key, policy, cost, _) in &answered.takes {
@@ -170,7 +170,7 @@ impl CheckState {
     pub(super) fn check_cached(
         &self,
         now: u64,
-        answered: &AnsweredTogether<'_>,
+        answered: &AnsweredMultiKey<'_>,
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
         if answer.decision.allowed() {
@@ -187,7 +187,7 @@ impl CheckState {
     }
 
     /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes.
-    pub(super) fn is_calm_together(&self, now: u64, answered: &AnsweredTogether<'_>) -> bool {
+    pub(super) fn is_calm_multi_key(&self, now: u64, answered: &AnsweredMultiKey<'_>) -> bool {
         let is_moving = |key: &[u8]| {
             !answered.in_turn
                 && self.keys.get(key).is_some_and(|it| it.migrating_until >= answered.sent.max(1))

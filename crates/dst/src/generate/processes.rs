@@ -5,7 +5,7 @@ use sluicegate_server::simulation::SimulatedProtocol;
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
-    plan::{Action, ClusterPlan, FaultKind, KeyPlan, Plan, Step, Together},
+    plan::{Action, ClusterPlan, FaultKind, KeyPlan, MultiKey, Plan, Step},
     random::Random,
 };
 
@@ -98,17 +98,17 @@ fn requests(
         let mut open = Vec::new();
         while at < SPAN {
             let requests = requests_at_once(random, keys, features, &mut open);
-            let together = if batches_keys && random.chance(25) {
-                together(random, features, keys, cluster)
+            let multi_key = if batches_keys && random.chance(25) {
+                multi_key(random, features, keys, cluster)
             } else {
                 None
             };
-            let action = match together {
-                Some((Together::Hold(id, ttl), takes)) => {
+            let action = match multi_key {
+                Some((MultiKey::Hold(id, ttl), takes)) => {
                     open.extend(takes.iter().map(|&(key, _)| (key, id)));
-                    Action::Together(Together::Hold(id, ttl), takes)
+                    Action::MultiKey(MultiKey::Hold(id, ttl), takes)
                 }
-                Some((operation, takes)) => Action::Together(operation, takes),
+                Some((operation, takes)) => Action::MultiKey(operation, takes),
                 None => library::some_action(random, features, keys, library)
                     .unwrap_or(Action::Request(requests)),
             };
@@ -122,16 +122,16 @@ fn requests(
 }
 
 /// A decision on two keys or more, if there are keys for it.
-fn together(
+fn multi_key(
     random: &Random,
     features: &Features,
     keys: &[KeyPlan],
     cluster: Option<ClusterPlan>,
-) -> Option<(Together, Vec<(usize, u32)>)> {
+) -> Option<(MultiKey, Vec<(usize, u32)>)> {
     let operation = match random.below(10) {
-        0 => Together::Peek,
-        1..=3 if features.holds => Together::Hold(random.below(1 << 40), random.between(20, 400)),
-        _ => Together::Take,
+        0 => MultiKey::Peek,
+        1..=3 if features.holds => MultiKey::Hold(random.below(1 << 40), random.between(20, 400)),
+        _ => MultiKey::Take,
     };
     let suits = |KeyPlan(policies): &KeyPlan| {
         policies.iter().all(|it| {
@@ -139,8 +139,8 @@ fn together(
             // The check of a denied decision relies on costs that never pass.
             let borrows = it.policy.contains("borrow");
             let suits = match operation {
-                Together::Hold(..) => !it.policy.contains("leaky-queue") && it.lease == 0,
-                Together::Take | Together::Peek => !counts_holds,
+                MultiKey::Hold(..) => !it.policy.contains("leaky-queue") && it.lease == 0,
+                MultiKey::Take | MultiKey::Peek => !counts_holds,
             };
             suits && !borrows
         })
@@ -151,7 +151,7 @@ fn together(
             takes.push((key, *random.pick(&[1, 1, 2, 5])));
         }
     }
-    if let (Together::Hold(..), Some(ClusterPlan { tags, .. })) = (operation, cluster) {
+    if let (MultiKey::Hold(..), Some(ClusterPlan { tags, .. })) = (operation, cluster) {
         // A hold needs keys in one slot.
         let slot = |key: usize| key.checked_rem(tags).unwrap_or(key + 1);
         let first = takes.first().map(|it| slot(it.0));

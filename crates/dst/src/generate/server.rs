@@ -5,7 +5,7 @@ use sluicegate_core::OnError;
 use super::parts::{Features, SPAN, can_reserve, key, limit, policy_changes, request};
 use crate::{
     plan::{
-        Action, FaultKind, KeyPlan, Plan, PolicyPlan, ReloadedRules, Step, Together, WaitingHold,
+        Action, FaultKind, KeyPlan, MultiKey, Plan, PolicyPlan, ReloadedRules, Step, WaitingHold,
     },
     random::Random,
     server::{RulePlan, ServerPlan},
@@ -133,7 +133,7 @@ fn requests(
         let action = if random.chance(waits) {
             wait(random, features, one(), &mut open)
         } else if random.chance(10) {
-            together(random, keys)
+            multi_key(random, keys)
         } else {
             None
         };
@@ -177,7 +177,7 @@ fn wait(
 }
 
 /// A take on several keys. The check of one that is denied relies on policies that do not borrow.
-fn together(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
+fn multi_key(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
     let is_simple = |key: &KeyPlan| {
         let is_simple =
             |policy: &str| !policy.contains("borrow") && !policy.contains("concurrency");
@@ -189,7 +189,7 @@ fn together(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
         .filter(|(_, key)| is_simple(key) && (can_reserve(&key.0[0].policy) || random.chance(70)))
         .map(|(index, _)| (index, u32::try_from(random.between(1, 3)).unwrap_or(1)))
         .collect();
-    (!takes.is_empty()).then_some(Action::Together(Together::Take, takes))
+    (!takes.is_empty()).then_some(Action::MultiKey(MultiKey::Take, takes))
 }
 
 fn faults(random: &Random, clients: usize) -> Vec<Step> {

@@ -83,7 +83,7 @@ impl RedisModel {
             state.put(at, take.key, value, is_written.then_some(before));
         }
         drop(state);
-        self.checks.applied_together(process, call, &decided, now);
+        self.checks.applied_multi_key(process, call, &decided, now);
         let MultiKeyDecision { each, .. } = decided;
         Ok(MultiKeyReply::Decisions(each))
     }

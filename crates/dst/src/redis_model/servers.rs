@@ -94,7 +94,7 @@ impl Servers {
     }
 
     /// Whether one command can have all these keys.
-    pub(crate) fn are_together<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+    pub(crate) fn fit_one_command<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
         let Some(first) = keys.next() else { return true };
         self.cluster.is_none() || keys.all(|key| slot_of(key) == slot_of(first))
     }

@@ -12,7 +12,7 @@ use crate::{
     event_log::{EventLog, Output},
     library::Library,
     network::{Direction, Link},
-    plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step, Together},
+    plan::{Action, FaultKind, MultiKey, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process, TakeOfKey},
     random::Random,
     redis_model::{Brand, Policies, RedisModel, Servers},
@@ -153,8 +153,8 @@ impl<'a> World<'a> {
                 requests.iter().map(one).collect()
             }
             // No protocol has a command for a peek.
-            Action::Together(Together::Peek, _) => return false,
-            Action::Together(operation, takes) => {
+            Action::MultiKey(MultiKey::Peek, _) => return false,
+            Action::MultiKey(operation, takes) => {
                 vec![Command::All { operation: *operation, takes: takes.clone() }]
             }
             &Action::Wait { key, cost, hold, timeout } => {
@@ -194,9 +194,9 @@ impl<'a> World<'a> {
                     requests.iter().map(|&(key, it)| self.keys[key].request(process, it)).collect();
                 self.processes[process].request(requests);
             }
-            Action::Together(operation, takes) => {
+            Action::MultiKey(operation, takes) => {
                 let takes = takes.iter().map(|&(key, cost)| self.keys[key].take(process, cost));
-                self.processes[process].request_together(*operation, takes.collect());
+                self.processes[process].request_multi_key(*operation, takes.collect());
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
             &Action::Wait { key, cost, timeout, .. } => {

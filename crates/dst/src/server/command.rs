@@ -7,7 +7,7 @@ use sluicegate_resp::encode_command;
 
 use super::reply::Reply;
 use crate::{
-    plan::{Request, Together, WaitingHold},
+    plan::{MultiKey, Request, WaitingHold},
     redis_model::ScriptOperation,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     One { key: usize, request: Request },
-    All { operation: Together, takes: Vec<(usize, u32)> },
+    All { operation: MultiKey, takes: Vec<(usize, u32)> },
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
 }
 
@@ -64,7 +64,7 @@ impl Command {
                 for (key, cost) in takes {
                     words.extend([key_name(*key), policy(*key), cost.to_string()]);
                 }
-                if let Together::Hold(id, ttl) = operation {
+                if let MultiKey::Hold(id, ttl) = operation {
                     words.extend(["ID".into(), format!("hold{id}"), "TTL".into(), micros(*ttl)]);
                 }
             }
@@ -101,7 +101,7 @@ impl Command {
             Self::One { request: Request::Peek(_) | Request::Settle(..) | Request::Renew(..), .. }
         );
         match reply {
-            Reply::Decision(_) | Reply::Together { .. } => Some(match (is_fallback, is_query) {
+            Reply::Decision(_) | Reply::MultiKey { .. } => Some(match (is_fallback, is_query) {
                 _ if reply.is_allowed() => 200,
                 (true, _) => 503,
                 (false, true) => 200,

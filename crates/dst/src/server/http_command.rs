@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::command::Command;
-use crate::plan::{Request, Together, WaitingHold};
+use crate::plan::{MultiKey, Request, WaitingHold};
 
 /// Appends the request for a command. `keys` are the names and policies of the keys.
 pub(crate) fn encode(command: &Command, keys: &[(String, String)], out: &mut Vec<u8>) {
@@ -36,7 +36,7 @@ fn request(command: &Command, keys: &[(String, String)]) -> (&'static str, Map<S
         Command::All { operation, takes } => {
             let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policy(key), "cost": cost});
             set("takes", takes.iter().map(take).collect());
-            if let Together::Hold(id, ttl) = operation {
+            if let MultiKey::Hold(id, ttl) = operation {
                 set("id", json!(format!("hold{id}")));
                 set("ttl_us", json!(ttl * 1000));
             }

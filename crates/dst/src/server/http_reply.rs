@@ -86,7 +86,7 @@ fn reply(head: &Head, body: &[u8]) -> Reply {
     };
     let each = body.get("decisions").and_then(Value::as_array);
     let each = each.and_then(|each| each.iter().map(integers).collect());
-    each.map_or_else(other, |each| Reply::Together { decision, key, each })
+    each.map_or_else(other, |each| Reply::MultiKey { decision, key, each })
 }
 
 /// The integers of a decision.

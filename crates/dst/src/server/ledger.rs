@@ -22,7 +22,7 @@ use crate::{
     event_log::EventLog,
     network::StreamEnd,
     oracle::{decide, decide_denied},
-    plan::{Request, Together},
+    plan::{MultiKey, Request},
     recording::MarkKind,
     redis_model::{ScriptCall, ScriptOperation},
 };
@@ -240,8 +240,8 @@ impl Ledger {
                 .violate(format_args!("protocol: {reply:?} to a command that was not read"));
         }
         let kind = match reply {
-            Reply::Decision(_) | Reply::Together { .. } if reply.is_allowed() => MarkKind::Allowed,
-            Reply::Decision(_) | Reply::Together { .. } => MarkKind::Denied,
+            Reply::Decision(_) | Reply::MultiKey { .. } if reply.is_allowed() => MarkKind::Allowed,
+            Reply::Decision(_) | Reply::MultiKey { .. } => MarkKind::Denied,
             _ => MarkKind::Error,
         };
         self.log.mark((self.millis)(), client, kind);
@@ -309,18 +309,18 @@ impl Ledger {
 
     fn check_all(
         &mut self,
-        operation: Together,
+        operation: MultiKey,
         takes: &[(usize, u32)],
         received: &Received,
         now: Timestamp,
     ) {
-        let id = if let Together::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
+        let id = if let MultiKey::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
         let on_key = |cost| match operation {
-            Together::Hold(_, ttl) => {
+            MultiKey::Hold(_, ttl) => {
                 let ttl = Some(std::time::Duration::from_millis(ttl));
                 ScriptOperation::OnHold(HoldOperation::Hold { id: &id, cost, ttl })
             }
-            Together::Take | Together::Peek => ScriptOperation::OnKey(Operation::Take(cost)),
+            MultiKey::Take | MultiKey::Peek => ScriptOperation::OnKey(Operation::Take(cost)),
         };
         let mut after = Vec::new();
         for decides in [decide, decide_denied] {
@@ -340,7 +340,7 @@ impl Ledger {
         let expected = decisions.ok().and_then(MultiKeyDecision::of);
         let reply = &received.reply;
         let is_right = match (reply, &expected) {
-            (Reply::Together { decision, key, each }, Some(expected)) => {
+            (Reply::MultiKey { decision, key, each }, Some(expected)) => {
                 *decision == expected.decision.to_integers()
                     && i64::try_from(expected.key) == Ok(*key)
                     && each.iter().copied().eq(expected.each.iter().map(Decision::to_integers))

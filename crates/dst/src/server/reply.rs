@@ -11,7 +11,7 @@ pub(crate) type Integers = [i64; 7];
 pub(crate) enum Reply {
     Decision(Integers),
     /// The decision on several keys, the index of the one that binds, and the decision on each.
-    Together {
+    MultiKey {
         decision: Integers,
         key: i64,
         each: Vec<Integers>,
@@ -25,7 +25,7 @@ pub(crate) enum Reply {
 impl Reply {
     /// Whether it allows something.
     pub(crate) const fn is_allowed(&self) -> bool {
-        matches!(self, Self::Decision([1, ..]) | Self::Together { decision: [1, ..], .. })
+        matches!(self, Self::Decision([1, ..]) | Self::MultiKey { decision: [1, ..], .. })
     }
 
     pub(crate) const fn is_error(&self) -> bool {
@@ -52,14 +52,14 @@ pub(crate) fn of_value(value: &Value) -> Reply {
             if let Some(integers) = integers(value, 0..7) {
                 return if values.len() == 7 { Reply::Decision(integers) } else { other() };
             }
-            let together = || {
+            let multi_key = || {
                 let first @ Value::Array(members) = values.first()? else { return None };
                 let decision = integers(first, 0..7)?;
                 let Value::Integer(key) = *members.get(7)? else { return None };
                 let each = values.iter().skip(1).map(|it| integers(it, 0..7));
-                Some(Reply::Together { decision, key, each: each.collect::<Option<_>>()? })
+                Some(Reply::MultiKey { decision, key, each: each.collect::<Option<_>>()? })
             };
-            together().unwrap_or_else(other)
+            multi_key().unwrap_or_else(other)
         }
         _ => other(),
     }

@@ -145,7 +145,7 @@ impl World {
                 let requests = requests.iter();
                 requests.map(|&(key, request)| Command::One { key, request }).collect()
             }
-            Action::Together(operation, takes) => {
+            Action::MultiKey(operation, takes) => {
                 vec![Command::All { operation: *operation, takes: takes.clone() }]
             }
             &Action::Wait { key, cost, hold, timeout } => {

@@ -6,7 +6,7 @@ use sluicegate_core::{Answer, Decision, MultiKeyAnswer, Source, StoreError};
 
 use crate::{
     check::Kind,
-    plan::Together,
+    plan::MultiKey,
     server::{Command, Reply},
 };
 
@@ -107,11 +107,11 @@ impl Answers {
                 return self.position(keys, asks, reply).map(|_| Replied::Any);
             }
             Command::All { operation, .. } => {
-                debug_assert_ne!(*operation, Together::Peek, "no command peeks at several keys");
+                debug_assert_ne!(*operation, MultiKey::Peek, "no command peeks at several keys");
                 self.0.iter().position(|it| {
                     let Decided::OnKeys(answer) = &it.decided else { return false };
                     let is_same = match (reply, answer) {
-                        (Reply::Together { decision, key, each }, Some(answer)) => {
+                        (Reply::MultiKey { decision, key, each }, Some(answer)) => {
                             (decision, key, each) == (&answer.0, &answer.1, &answer.2)
                         }
                         // HTTP does not show the keys of a denial without the store.

@@ -31,11 +31,11 @@ impl Entries {
             cost: request.cost,
         });
         let decisions = match set.mode() {
-            ChargeMode::TakeTogether => {
+            ChargeMode::MultiKeyTake => {
                 let parts = &mut parts.collect::<Vec<_>>();
                 apply_multi_key(MultiKeyOperation::Take, parts, now).unwrap().each
             }
-            ChargeMode::PeekTogether => {
+            ChargeMode::MultiKeyPeek => {
                 let parts = &mut parts.collect::<Vec<_>>();
                 apply_multi_key(MultiKeyOperation::Peek, parts, now).unwrap().each
             }

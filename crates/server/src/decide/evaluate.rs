@@ -90,8 +90,8 @@ impl Decider {
                 }
                 return Ok(answers);
             }
-            ChargeMode::TakeTogether => MultiKeyOperation::Take,
-            ChargeMode::PeekTogether => MultiKeyOperation::Peek,
+            ChargeMode::MultiKeyTake => MultiKeyOperation::Take,
+            ChargeMode::MultiKeyPeek => MultiKeyOperation::Peek,
         };
         let prepared: SmallVec<[_; 4]> =
             set.requests().map(|it| (it, prepare(it.charge, it.on_error))).collect();
