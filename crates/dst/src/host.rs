@@ -23,9 +23,9 @@ use crate::{
     time::{HostClock, VirtualTime},
 };
 
-/// How often the tasks of a process may run within a millisecond: so many are in a circle.
+/// Turns of the tasks of a process within a millisecond from which on they run in a circle.
 const MOST_TURNS: u64 = 100_000;
-/// One in so many times a task that could run lets all others go first, as threads do.
+/// A task that could run lets all others go first once in this number of turns, as threads do.
 const LETS_OTHERS_GO: u64 = 16;
 
 /// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.

@@ -117,7 +117,7 @@ pub(crate) enum Action {
     Push { key: usize, count: usize },
     /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
     UsePolicy { key: usize, policy: usize },
-    /// Envoy asks for a decision on descriptors, with so many hits. Negative ones are given back.
+    /// Envoy requests a decision on descriptors with a number of hits. Negative ones are given back.
     Describe { hits: i64, descriptors: Vec<DescriptorPlan> },
     /// The server of Sluicegate reloads rules that change nothing.
     Reload(ReloadedRules),

@@ -96,13 +96,13 @@ impl Checks {
         self.state.lock().violation.clone()
     }
 
-    /// A fault that lasts for so many milliseconds.
+    /// A fault that lasts for `span` milliseconds.
     pub(crate) fn disturbed(&self, span: u64) {
         let mut state = self.state.lock();
         state.disturbed_until = state.disturbed_until.max(self.time.millis() + span + RECOVERY);
     }
 
-    /// A process does not run for so many milliseconds.
+    /// A process does not run for `span` milliseconds.
     pub(crate) fn paused(&self, process: usize, span: u64) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();

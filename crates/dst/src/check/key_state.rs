@@ -21,7 +21,7 @@ pub(super) struct KeyState {
     pub(super) loose_until: Vec<u64>,
     /// Requests of each process that have no answer yet.
     pub(super) open: Vec<(usize, Kind)>,
-    /// How much oftener each process was asked to take, charge or refund so many units than the server did so.
+    /// Takes, charges and refunds of a number of units that were requested of each process, less those that the server applied.
     pub(super) asked: BTreeMap<(usize, Kind), u64>,
     /// The units of leases, of each process.
     pub(super) leases: BTreeMap<usize, LeasedUnits>,

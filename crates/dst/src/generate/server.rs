@@ -118,7 +118,7 @@ fn window(random: &Random) -> KeyPlan {
     KeyPlan(vec![PolicyPlan { policy, lease: 0, on_error: OnError::Deny }])
 }
 
-/// The requests of a client, of which so many in a hundred may wait.
+/// The requests of a client. `waits` is the percentage of those that may wait.
 fn requests(
     random: &Random,
     features: &Features,

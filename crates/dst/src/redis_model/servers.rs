@@ -49,7 +49,7 @@ impl Servers {
         Arc::new(Self { nodes, cluster: None, keys, owners, redirects, log, checks })
     }
 
-    /// The nodes of a cluster: primaries, and as many replicas.
+    /// The nodes of a cluster: primaries, and a replica for each.
     pub(crate) fn cluster(
         nodes: Vec<Arc<RedisModel>>,
         needs_all: bool,

@@ -22,7 +22,7 @@ const RELEASED: u64 = 400_000;
 /// Connections that an idle process sets up one after the other.
 const CONNECTIONS: usize = 2;
 
-/// One in so many seeds checks how much of the rate of a leased key is used.
+/// Every seed that is a multiple of this checks how much of the rate of a leased key is used.
 const UTILISATION: u64 = 8;
 /// How much of it must be, in percent, and for how long it is measured: until leases hold only so small a part of it.
 const USED: u64 = 95;
@@ -237,7 +237,7 @@ impl World<'_> {
     }
 }
 
-/// The time in which so many units come.
+/// The time in which this number of units comes.
 fn time_of(limit: &Gcra, units: u64) -> Duration {
     let units = u32::try_from(units).unwrap_or(u32::MAX);
     limit.period() * units / limit.limit()

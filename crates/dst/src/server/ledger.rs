@@ -131,7 +131,7 @@ impl Ledger {
         self.connections.len() - 1
     }
 
-    /// The client sends a command of so many bytes.
+    /// The client sends a command; `bytes` is its length.
     pub(super) fn send(&mut self, number: usize, command: Command, bytes: usize) {
         self.log.add(format_args!("connection {number}: {command:?}"));
         let connection = &mut self.connections[number];

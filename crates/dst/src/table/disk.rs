@@ -18,7 +18,7 @@ use crate::random::Random;
 /// The path of the state file, and how the names of all files next to it begin.
 pub(super) const STATE_FILE: &str = "/state/table";
 
-/// One in so many writes takes only a part of its bytes.
+/// One write in this number takes only a part of its bytes.
 const SHORT_WRITES: u64 = 50;
 
 /// Why a disk is off.
@@ -93,17 +93,17 @@ impl SimulatedDisk {
         file.context("cannot open the state file")
     }
 
-    /// The disk has space for so many bytes of the next file.
+    /// The disk has space for this number of bytes of the next file.
     pub(super) fn fill(&self, space: usize) {
         self.0.lock().space = space;
     }
 
-    /// The operation after so many others fails.
+    /// The operation after this number of others fails.
     pub(super) fn fail_in(&self, operations: u64) {
         self.0.lock().fails_in = Some(operations);
     }
 
-    /// The power fails instead of the operation after so many others.
+    /// The power fails instead of the operation after this number of others.
     pub(super) fn fail_power_in(&self, operations: u64) {
         self.0.lock().power_fails_in = Some(operations);
     }

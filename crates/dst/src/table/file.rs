@@ -26,7 +26,7 @@ pub(super) enum End {
     Process,
     /// The power fails as well, so that what was not synced is lost in part.
     Power,
-    /// It is cut by so many bytes, or one of its bits changes if that is 0.
+    /// It is cut by this number of bytes, or one of its bits changes if that is 0.
     Damage(i64),
 }
 
