@@ -380,7 +380,8 @@ impl RedisModel {
     /// The state of a key now, as the oracle knows it.
     pub(crate) fn moment(&self, key: &[u8]) -> KeyMoment {
         let (state, now) = (self.state.lock(), self.clock.now());
-        let value = state.values.get(key).filter(|it| !it.is_over(now));
+        // A key that has moved ends by the clock of another server, and cached denials do not know that.
+        let value = state.values.get(key).filter(|it| it.has_moved || !it.is_over(now));
         KeyMoment { shadow: value.map(|it| Arc::clone(&it.shadow)).unwrap_or_default(), now }
     }
 }
