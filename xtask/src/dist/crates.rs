@@ -4,11 +4,17 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::release::{Release, file_name};
+use super::release::{Release, file_name, git};
 use crate::{shell, workspace};
 
 pub(super) fn package(release: &Release) -> Result<()> {
-    let target = release.scratch.join("crates");
+    // Cargo serves the packages to each other from a registry in this folder. It unpacks them into its home once per
+    // registry and version, and never again, so another commit needs another registry.
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let mut target = release.scratch.join("crates").join(&commit);
+    if !target.exists() {
+        target = release.empty("crates")?.join(commit);
+    }
     let mut package = shell::cargo();
     package.current_dir(workspace::root());
     // Without a list of packages, Cargo takes those that may be published, in the order of their dependencies.

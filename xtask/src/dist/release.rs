@@ -58,7 +58,7 @@ impl Release {
     }
 }
 
-fn git(arguments: &[&str]) -> Result<String> {
+pub(super) fn git(arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
     let output = shell::output(git.current_dir(workspace::root()).args(arguments));
     output.with_context(|| {
