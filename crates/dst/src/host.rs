@@ -23,10 +23,10 @@ use crate::{
     time::{HostClock, VirtualTime},
 };
 
-/// Turns of the tasks of a process within a millisecond from which on they run in a circle.
-const MOST_TURNS: u64 = 100_000;
-/// A task that could run lets all others go first once in this number of turns, as threads do.
-const LETS_OTHERS_GO: u64 = 16;
+/// Turns of the tasks of a process within a millisecond. More are a livelock.
+const MAX_TURNS: u64 = 100_000;
+/// A task that could run yields to all others once in this number of turns, as threads do.
+const YIELD_ONE_IN: u64 = 16;
 
 /// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.
 const HAND_SHAKE: u64 = 2;
@@ -66,11 +66,11 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Whether tasks run in a circle, without waiting for time to pass.
-    fn is_circle(&self, millis: u64) -> bool {
+    /// Counts a turn. Whether tasks run without end, and no time passes.
+    fn is_livelock(&self, millis: u64) -> bool {
         let mut turns = self.turns.lock();
         *turns = if turns.0 == millis { (millis, turns.1 + 1) } else { (millis, 1) };
-        turns.1 > MOST_TURNS
+        turns.1 > MAX_TURNS
     }
 }
 
@@ -162,11 +162,12 @@ impl<T> Future for Gated<'_, T> {
             return Poll::Pending;
         }
         let millis = self.time.millis();
-        if self.gate.is_circle(millis) {
-            self.checks.violation(format_args!("liveness: tasks run in a circle"));
+        if self.gate.is_livelock(millis) {
+            self.checks
+                .violation(format_args!("liveness: tasks run without end, and no time passes"));
             return Poll::Pending;
         }
-        if self.order.below(LETS_OTHERS_GO) == 0 {
+        if self.order.below(YIELD_ONE_IN) == 0 {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

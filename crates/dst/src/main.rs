@@ -5,6 +5,7 @@
 //! it to users.
 
 mod check;
+mod checked_store;
 mod event_log;
 mod explore;
 mod generate;

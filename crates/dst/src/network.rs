@@ -72,7 +72,7 @@ impl Link {
         }
     }
 
-    /// Loses all connections: no side learns about it, and no bytes arrive any more.
+    /// Loses all connections: no side notices it, and no bytes arrive any more.
     pub(crate) fn lose(&self) {
         for pipe in self.state.lock().pipes.drain(..) {
             let mut pipe = pipe.lock();

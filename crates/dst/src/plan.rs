@@ -194,7 +194,7 @@ pub(crate) enum FaultKind {
     Cut,
     /// The connections of a process end.
     ResetLink,
-    /// The connections of a process vanish, and neither end learns of it.
+    /// The connections of a process vanish, and neither end notices it.
     LoseLink,
     /// Everything between a process and the server takes `amount` milliseconds longer.
     SlowLink,
@@ -209,7 +209,7 @@ pub(crate) enum FaultKind {
     LosePrimary,
     /// The slot of the key `amount` moves to the shard of a node, key by key.
     MigrateSlot,
-    /// A node of a cluster learns of no change of the slots.
+    /// A node of a cluster gets no change of the slots.
     StaleMap,
     /// The next script runs for `span` milliseconds. After `amount`, if it is not zero, the server replies that it is busy.
     SlowScript,

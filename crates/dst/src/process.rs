@@ -175,8 +175,8 @@ impl Process {
         self.host.spawn(async move {
             // The answers are checked there.
             match &requests[..] {
-                [request] => drop(process.ask(request).await),
-                requests => process.ask_all(requests).await,
+                [request] => drop(process.operate(request).await),
+                requests => process.operate_all(requests).await,
             }
             process.host.open.fetch_sub(1, Ordering::Relaxed);
         });
@@ -189,7 +189,7 @@ impl Process {
     }
 
     /// Applies an operation.
-    pub(crate) async fn ask(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
+    pub(crate) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
         let KeyRequest { key, policy, request } = request;
         let id = request.hold_id();
         self.apply(KeyedCall { key, policy, operation: request.operation(&id) }).await
@@ -199,7 +199,7 @@ impl Process {
     pub(crate) async fn apply(&self, call: KeyedCall<'_>) -> Result<Answer, StoreError> {
         let KeyedCall { key, policy, operation } = call;
         let sent = self.sent(key, operation);
-        self.checks.asked(self.host.index, self.host.number, key, Kind::of(operation));
+        self.checks.requested(self.host.index, self.host.number, key, Kind::of(operation));
         let result = match operation {
             ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
             ScriptOperation::OnHold(operation) => {
@@ -263,7 +263,7 @@ impl Process {
     }
 
     /// Applies operations on keys in one call.
-    pub(crate) async fn ask_all(&self, requests: &[KeyRequest]) {
+    pub(crate) async fn operate_all(&self, requests: &[KeyRequest]) {
         let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
             ScriptOperation::OnKey(operation) => {
                 Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
@@ -282,7 +282,7 @@ impl Process {
         let sent: Vec<_> = operations.iter().map(call).collect();
         for it in operations {
             let kind = Kind::of(it.operation.into());
-            self.checks.asked(self.host.index, self.host.number, it.key, kind);
+            self.checks.requested(self.host.index, self.host.number, it.key, kind);
         }
         let results = self.store.apply_many(operations).await;
         for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
@@ -295,7 +295,7 @@ impl Process {
     /// Resets a key, and returns whether it was used.
     pub(crate) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
         let kind = Kind::Other("reset", 0);
-        self.checks.asked(self.host.index, self.host.number, key, kind);
+        self.checks.requested(self.host.index, self.host.number, key, kind);
         let was_used = self.store.reset(key).await;
         self.checks.ended_request(self.host.index, key, kind);
         let name = key.escape_ascii();
@@ -308,12 +308,12 @@ impl Process {
         let process = self.clone();
         self.host.open.fetch_add(1, Ordering::Relaxed);
         self.host.spawn(async move {
-            process.ask_multi_key(operation, &takes).await;
+            process.operate_multi_key(operation, &takes).await;
             process.host.open.fetch_sub(1, Ordering::Relaxed);
         });
     }
 
-    async fn ask_multi_key(&self, operation: MultiKey, takes: &[TakeOfKey]) {
+    async fn operate_multi_key(&self, operation: MultiKey, takes: &[TakeOfKey]) {
         let id =
             if let MultiKey::Hold(id, _) = operation { format!("hold{id}") } else { String::new() };
         let operation = match operation {
@@ -342,7 +342,7 @@ impl Process {
         let in_turn = !host.servers.fit_one_command(takes.iter().map(|it| it.key));
         if operation == MultiKeyOperation::Take {
             let takes = takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
-            self.checks.asked_multi_key(host.index, takes, in_turn);
+            self.checks.requested_multi_key(host.index, takes, in_turn);
         }
         let result = self.store.apply_multi_key(operation, takes).await;
         let is_cached = matches!(&result, Ok(MultiKeyAnswer { source: Source::Cache, .. }));

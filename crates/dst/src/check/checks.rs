@@ -1,4 +1,4 @@
-//! What the checks know of a run, and what they need to be told of faults.
+//! The state of the checks of a run, and what faults change in it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,14 +46,14 @@ pub(super) struct CheckState {
     pub(super) connecting_until: Vec<u64>,
     /// Until when its breaker may be open, because many requests waited for the connection.
     pub(super) breaking_until: Vec<u64>,
-    /// When the connections of a process to a node were lost, unless it has learned of that since. It does so at its next request.
+    /// When the connections of a process to a node were lost, unless it has noticed that since. It does so at its next request.
     pub(super) unnoticed: BTreeMap<(usize, usize), u64>,
     /// Holds of which clients of the library have had permits.
     pub(super) permits: BTreeSet<Vec<u8>>,
-    /// What the server decided on several keys and no answer has shown yet; and how much oftener each process was asked for
-    /// a take on these keys than the server decided on one.
+    /// What the server decided on several keys and no answer has shown yet; and how many more takes
+    /// of these keys each process was sent than the server decided on.
     pub(super) multi_key: Vec<AppliedMultiKey>,
-    pub(super) asked_multi_key: BTreeMap<(usize, KeysWithCosts), u64>,
+    pub(super) requested_multi_key: BTreeMap<(usize, KeysWithCosts), u64>,
     /// Answers of each process, by source.
     pub(super) answers: BTreeMap<(u64, &'static str), u64>,
 }

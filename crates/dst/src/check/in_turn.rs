@@ -12,11 +12,11 @@ use super::{
 
 impl CheckState {
     /// A process may take the units of each key, and return them.
-    pub(super) fn asked_in_turn(&mut self, process: usize, takes: &KeysWithCosts) {
+    pub(super) fn requested_in_turn(&mut self, process: usize, takes: &KeysWithCosts) {
         for (key, cost) in takes {
             if let Some(key) = self.keys.get_mut(key) {
                 for kind in [Kind::Take(*cost), Kind::Other("refund", *cost)] {
-                    *key.asked.entry((process, kind)).or_default() += 1;
+                    *key.requested.entry((process, kind)).or_default() += 1;
                 }
             }
         }
@@ -54,8 +54,8 @@ impl CheckState {
                     && is_same(&it.decision, decision, denies.is_some())
             });
             let mut unused = |kind| {
-                if let Some(asked) = key.asked.get_mut(&(answered.process, kind)) {
-                    *asked = asked.saturating_sub(1);
+                if let Some(requested) = key.requested.get_mut(&(answered.process, kind)) {
+                    *requested = requested.saturating_sub(1);
                 }
             };
             if is_take && kind != Kind::Other("refund", cost) {
@@ -99,8 +99,8 @@ impl CheckState {
         for &(key, _, cost, _) in takes.iter().filter(|_| is_take) {
             let Some(key) = self.keys.get_mut(key) else { continue };
             for kind in [Kind::Take(cost), Kind::Other("refund", cost)] {
-                if let Some(asked) = key.asked.get_mut(&(answered.process, kind)) {
-                    *asked = asked.saturating_sub(1);
+                if let Some(requested) = key.requested.get_mut(&(answered.process, kind)) {
+                    *requested = requested.saturating_sub(1);
                 }
             }
         }

@@ -21,8 +21,8 @@ pub(super) struct KeyState {
     pub(super) loose_until: Vec<u64>,
     /// Requests of each process that have no answer yet.
     pub(super) open: Vec<(usize, Kind)>,
-    /// Takes, charges and refunds of a number of units that were requested of each process, less those that the server applied.
-    pub(super) asked: BTreeMap<(usize, Kind), u64>,
+    /// Takes, charges and refunds of a number of units that clients have requested from each process, less those that the server applied.
+    pub(super) requested: BTreeMap<(usize, Kind), u64>,
     /// The units of leases, of each process.
     pub(super) leases: BTreeMap<usize, LeasedUnits>,
     /// When the server last lost writes of this key.
@@ -86,7 +86,7 @@ pub(super) struct Application {
     pub(super) decision: Decision,
 }
 
-/// Keys, each with the units that are asked for.
+/// Keys, each with the units that a request takes.
 pub(super) type KeysWithCosts = Vec<(Vec<u8>, u32)>;
 
 /// A decision of the server on several keys.
@@ -142,7 +142,7 @@ impl KeyState {
             applications: Vec::new(),
             loose_until: vec![0; processes + 1],
             open: Vec::new(),
-            asked: BTreeMap::new(),
+            requested: BTreeMap::new(),
             leases: BTreeMap::new(),
             lost_at: None,
             held_until: 0,

@@ -47,9 +47,9 @@ impl Checks {
         }
         let keys: Vec<_> = call.takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
         if call.operation == MultiKeyOperation::Take {
-            let asked = state.asked_multi_key.entry((process, keys.clone())).or_default();
-            match asked.checked_sub(1) {
-                Some(left) => *asked = left,
+            let requested = state.requested_multi_key.entry((process, keys.clone())).or_default();
+            match requested.checked_sub(1) {
+                Some(left) => *requested = left,
                 None => {
                     let what =
                         format_args!("exactness: {call:?} of process {process} is applied twice");
@@ -64,12 +64,12 @@ impl Checks {
     }
 
     /// A client asks a process for a take on several keys.
-    pub(crate) fn asked_multi_key(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
+    pub(crate) fn requested_multi_key(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
         let state = &mut *self.state.lock();
         if in_turn {
-            return state.asked_in_turn(process, &takes);
+            return state.requested_in_turn(process, &takes);
         }
-        *state.asked_multi_key.entry((process, takes)).or_default() += 1;
+        *state.requested_multi_key.entry((process, takes)).or_default() += 1;
     }
 
     /// A client got an answer about several keys.

@@ -58,9 +58,9 @@ impl Checks {
             key.loosen(by, at, self.caching(), &state.paused_until);
         }
         if kind.is_applied_once() && !key.is_leased() {
-            let asked = key.asked.entry((process, kind)).or_default();
-            match asked.checked_sub(1) {
-                Some(left) => *asked = left,
+            let requested = key.requested.entry((process, kind)).or_default();
+            match requested.checked_sub(1) {
+                Some(left) => *requested = left,
                 None => {
                     let what =
                         format_args!("exactness: {kind:?} of process {process} is applied twice");
@@ -80,7 +80,7 @@ impl Checks {
             Kind::Take(took) if decision.allowed() => {
                 units.taken += u64::from(took);
                 let owed_until = Some((time + decision.reset_after, at));
-                // A process does not learn of a reset by another one.
+                // A reset by another process does not reach it.
                 units.owed_until = units.owed_until.max(owed_until);
             }
             Kind::Other("reserve", took) if decision.allowed() => units.taken += u64::from(took),
@@ -90,7 +90,7 @@ impl Checks {
         let is_too_large = |took| {
             key.is_leased()
                 && u64::from(took) > key.lease()
-                && !key.asked.contains_key(&(process, Kind::Take(took)))
+                && !key.requested.contains_key(&(process, Kind::Take(took)))
         };
         let problem = match kind {
             Kind::Take(took) if is_too_large(took) => Some("exactness: a lease is too large"),
@@ -116,15 +116,15 @@ impl Checks {
         }
     }
 
-    /// A client asks the process with this number for an operation.
-    pub(crate) fn asked(&self, process: usize, number: u64, key: &[u8], kind: Kind) {
+    /// A client sends an operation to the process with this number.
+    pub(crate) fn requested(&self, process: usize, number: u64, key: &[u8], kind: Kind) {
         let state = &mut *self.state.lock();
         if let Some(key) = state.keys.get_mut(key) {
             if state.numbers[process] == number {
                 key.open.push((process, kind));
             }
             if kind.is_applied_once() {
-                *key.asked.entry((process, kind)).or_default() += 1;
+                *key.requested.entry((process, kind)).or_default() += 1;
             }
         }
     }
@@ -138,7 +138,7 @@ impl Checks {
         }
     }
 
-    /// A process is asked for this no more.
+    /// A request of this process has ended without an answer that counts.
     pub(crate) fn ended_request(&self, process: usize, key: &[u8], kind: Kind) {
         if let Some(key) = self.state.lock().keys.get_mut(key)
             && let Some(index) = key.open.iter().position(|it| *it == (process, kind))
@@ -260,9 +260,9 @@ impl CheckState {
                     })
                 };
                 // A lease takes more at once, unless that is denied.
-                let more = |applied, asked| matches!((applied, asked), (Kind::Take(took), Kind::Take(cost)) if took > cost);
+                let more = |applied, requested| matches!((applied, requested), (Kind::Take(took), Kind::Take(cost)) if took > cost);
                 let is_leased = settings.lease > 1 && answer.allowed();
-                let found = find(|applied, asked| applied == asked);
+                let found = find(|applied, requested| applied == requested);
                 let Some(index) = found.or_else(|| find(more).filter(|_| is_leased)) else {
                     return Some("exactness: the server gave no such answer");
                 };

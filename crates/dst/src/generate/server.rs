@@ -158,7 +158,7 @@ fn wait(
     (key, KeyPlan(policies)): (usize, &KeyPlan),
     open: &mut Vec<(usize, u64)>,
 ) -> Option<Action> {
-    // One that waits while its policy is changed goes on with the old one: each of its attempts, of which no client learns,
+    // One that waits while its policy is changed goes on with the old one: each of its attempts, which no client sees,
     // changes the policy of the key back.
     if policies.len() > 1 || policies[0].policy.contains("leaky-queue") {
         return None;

@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use sluicegate::{Limiter, Shaper};
 use sluicegate_core::{Limit, PreparedPolicy};
 
-use super::checked_store::CheckedStore;
-use crate::{check::Waited, process::Process};
+use crate::{check::Waited, checked_store::CheckedStore, process::Process};
 
 /// Ids of holds of permits that ended while the store failed, with their keys, and when they ended.
 type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
@@ -36,7 +35,7 @@ impl Library {
     pub(crate) fn new(process: &Process) -> Self {
         Self {
             process: process.clone(),
-            limiter: Limiter::new(CheckedStore(process.clone())),
+            limiter: Limiter::new(CheckedStore::new(process, ())),
             ended_permits: Arc::default(),
             shapers: Arc::default(),
             open: Arc::default(),

@@ -22,7 +22,7 @@ const EARLY: u64 = 25;
 const OTHER: &[u8] = b"hold";
 
 impl Library {
-    /// Asks for a permit in the background, keeps it, and ends it.
+    /// Takes a permit in the background, keeps it, and ends it.
     pub(crate) fn permit(&self, key: Vec<u8>, policy: PreparedPolicy, plan: PermitPlan) {
         let this = self.clone();
         self.spawn(async move { this.keep_permit(&key, &policy, plan).await });
@@ -31,7 +31,7 @@ impl Library {
     async fn keep_permit(&self, key: &[u8], policy: &PreparedPolicy, plan: PermitPlan) {
         let (sent, resets) = (self.process.moment(), self.process.checks().resets(key));
         let open = self.open_holds(key);
-        let asked = async {
+        let taken = async {
             let ttl = Duration::from_millis(plan.ttl);
             match plan.timeout {
                 0 => self.limiter.hold(key, policy, plan.cost, ttl).await,
@@ -43,12 +43,12 @@ impl Library {
         };
         let outcome = match plan.end {
             PermitEnd::Cancelled(after) => {
-                let Ok(outcome) = timeout(Duration::from_millis(after), asked).await else {
+                let Ok(outcome) = timeout(Duration::from_millis(after), taken).await else {
                     return self.check_cancelled(key, sent, &open).await;
                 };
                 outcome
             }
-            _ => asked.await,
+            _ => taken.await,
         };
         self.check_wait(key, plan.timeout, sent, &outcome);
         let Ok(HoldOutcome::Allowed(permit)) = outcome else { return };

@@ -23,7 +23,7 @@ pub(super) struct ClusterState {
     pub(super) map: SlotMap,
     pub(super) migrations: Vec<Migration>,
     pub(super) last_migration: u64,
-    /// The maps of nodes that have not learnt of later changes, and until when.
+    /// The maps of nodes that do not get later changes, and until when.
     stale: Vec<Option<(Instant, SlotMap)>>,
 }
 
@@ -83,18 +83,18 @@ impl ClusterState {
         self.map.primaries.contains(&node)
     }
 
-    /// The node learns of no change until then.
+    /// The node gets no change until then.
     pub(super) fn freeze(&mut self, node: usize, until: Instant) {
         self.stale[node] = Some((until, self.map.clone()));
     }
 
-    /// Until when some node knows an old map.
+    /// Until when some node has an old map.
     pub(super) fn stale_until(&self) -> Instant {
         let until = self.stale.iter().flatten().map(|it| it.0);
         until.max().unwrap_or_else(Instant::now)
     }
 
-    /// The map as the node knows it.
+    /// The map that the node has.
     fn map_of(&self, node: usize) -> &SlotMap {
         match &self.stale[node] {
             Some((until, map)) if Instant::now() < *until => map,
@@ -139,7 +139,7 @@ impl ClusterState {
             return Route::Serve;
         }
         let known = self.map_of(node).node_of(slot);
-        // A node knows what it has itself, and who has taken it.
+        // A node has the truth about its own slots, and who has taken them.
         Route::Moved(slot, if known == node { self.map.node_of(slot) } else { known })
     }
 

@@ -1,4 +1,4 @@
-//! The model answers as real servers do, byte for byte.
+//! The model answers as real servers do, byte for byte, and its keys have the same state.
 
 use std::{
     io::{Read as _, Write as _},
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{PreparedPolicy, Timestamp};
+use sluicegate_core::{Entry, PreparedPolicy, Timestamp};
 use sluicegate_redis::script::{Arguments, Plan as ScriptPlan, TEST_PREFIX};
 use sluicegate_testing::{Engine, Server, size};
 
@@ -80,8 +80,19 @@ impl Both {
         }
         self.stream.write_all(&bytes).unwrap();
         for (command, expected) in self.commands.drain(..).zip(self.replies.drain(..)) {
-            let mut found = vec![0; expected.len()];
-            self.stream.read_exact(&mut found).unwrap();
+            let mut found;
+            if command[0] == b"GET" {
+                found = read_bulk(&mut self.stream);
+                // Scripts may write a log with fields that are wider than necessary.
+                if found == expected || state(&found).is_some_and(|it| state(&expected) == Some(it))
+                {
+                    self.sent += 1;
+                    continue;
+                }
+            } else {
+                found = vec![0; expected.len()];
+                self.stream.read_exact(&mut found).unwrap();
+            }
             if found != expected {
                 let mut rest = vec![0; 500];
                 let count = self.stream.read(&mut rest).unwrap_or_default();
@@ -94,6 +105,29 @@ impl Both {
             self.sent += 1;
         }
     }
+}
+
+/// Reads a bulk string, or the null.
+fn read_bulk(stream: &mut TcpStream) -> Vec<u8> {
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        reply.extend(byte);
+    }
+    let length = str::from_utf8(&reply[1..reply.len() - 2]).ok().and_then(|it| it.parse().ok());
+    if let Some(length) = length.filter(|_| reply[0] == b'$') {
+        let (head, length): (_, usize) = (reply.len(), length);
+        reply.resize(head + length + 2, 0);
+        stream.read_exact(&mut reply[head..]).unwrap();
+    }
+    reply
+}
+
+/// The state in the reply to a `GET`, if there is one.
+fn state(reply: &[u8]) -> Option<Entry> {
+    let head = reply.iter().position(|it| *it == b'\n')?;
+    Entry::decode(reply.get(head + 1..reply.len().checked_sub(2)?)?).ok()
 }
 
 /// The arguments of a request at a time, after the key.
@@ -214,6 +248,7 @@ fn request_one(
     if !is_known {
         call(both, [b"EVAL", text.as_bytes()]);
     }
+    both.send(&[b"GET", name]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(crate) struct MultiKeyCall<'a> {
     pub(super) calendars: &'a [u8],
 }
 
-/// What is asked of one key.
+/// The operation on one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedTake<'a> {
     pub(crate) key: &'a [u8],

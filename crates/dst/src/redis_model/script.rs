@@ -10,7 +10,7 @@ use sluicegate_redis::script::Plan;
 
 /// Lengths of the argument of a take on the fast path, of gcra and of a log, and where the policy begins in it.
 const FAST_LENGTHS: [usize; 2] = [36, 27];
-/// The script knows greater debts on its other path only.
+/// Only the other path of the script has greater debts.
 const MAX_FAST_DEBT: u64 = 1 << 52;
 const COST_BYTES: usize = 4;
 
@@ -18,7 +18,7 @@ const COST_BYTES: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Policies(BTreeMap<Vec<u8>, Policy>);
 
-/// What a script is asked to do.
+/// The operation of a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScriptOperation<'a> {
     OnKey(Operation),

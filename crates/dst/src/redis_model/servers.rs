@@ -243,7 +243,7 @@ impl Servers {
         }
     }
 
-    /// Until when a node knows of no change of the map.
+    /// Until when a node gets no change of the map.
     pub(crate) fn freeze_map(&self, node: usize, span: Duration) {
         if let Some(cluster) = &self.cluster {
             cluster.state.lock().freeze(node, Instant::now() + span);

@@ -74,7 +74,10 @@ impl World<'_> {
                 let is_leased = key.policies[0].settings().lease > 1;
                 let take = key.request(index, Request::Take(1));
                 if is_leased
-                    && process.ask(&take).await.is_ok_and(|answer| answer.source == Source::Lease)
+                    && process
+                        .operate(&take)
+                        .await
+                        .is_ok_and(|answer| answer.source == Source::Lease)
                 {
                     self.checks.violation(format_args!(
                         "liveness: process {index} has a lease of {name} that no request used for {LEASES_RETURNED:?}"
@@ -93,7 +96,7 @@ impl World<'_> {
         }
         self.check_libraries().await;
         for key in &self.keys {
-            self.return_when_told(key).await;
+            self.return_after_denial(key).await;
         }
         self.check_utilisation().await;
     }
@@ -113,19 +116,21 @@ impl World<'_> {
         self.libraries.iter().chain(&self.closing_libraries)
     }
 
-    /// By now a process knows the node of each slot of a cluster, for one command and for several.
+    /// By now a process has the node of each slot of a cluster, for one command and for several.
     async fn check_redirects(&self, index: usize) {
         let redirects = self.servers.redirects();
         let peek = |key: &Key| key.request(index, Request::Peek(1));
         if self.servers.is_cluster() {
             for key in &self.keys {
-                let _ = self.processes[index].ask(&peek(key)).await;
+                let _ = self.processes[index].operate(&peek(key)).await;
             }
             let peeks: Vec<_> = self.keys.iter().map(peek).collect();
-            self.processes[index].ask_all(&peeks).await;
+            self.processes[index].operate_all(&peeks).await;
         }
         if self.servers.redirects() != redirects {
-            let what = format_args!("liveness: process {index} asks nodes that have not the keys");
+            let what = format_args!(
+                "liveness: process {index} sends commands to nodes without their keys"
+            );
             self.checks.violation(what);
         }
     }
@@ -136,7 +141,7 @@ impl World<'_> {
         let process = &self.processes[index];
         for _ in 0..=CONNECTIONS {
             let sent = self.time.millis();
-            let answer = process.ask(&key.request(index, Request::Peek(1))).await;
+            let answer = process.operate(&key.request(index, Request::Peek(1))).await;
             if answer.is_ok_and(|answer| answer.source == Source::Store) {
                 return true;
             }
@@ -165,14 +170,14 @@ impl World<'_> {
     }
 
     /// Takes until it is denied, and again when the denial says so.
-    pub(super) async fn return_when_told(&self, key: &Key) {
+    pub(super) async fn return_after_denial(&self, key: &Key) {
         let process = &self.processes[0];
         let take = key.request(0, Request::Take(1));
         if key.policies[0].policy().check_operation(Operation::Take(1)).is_err() {
             return;
         }
         for _ in 0..8 {
-            let Ok(answer) = process.ask(&take).await else { return };
+            let Ok(answer) = process.operate(&take).await else { return };
             let Outcome::Deny { retry: Retry::After(after) } = answer.outcome else { continue };
             if after > Duration::from_mins(1) {
                 return;
@@ -181,11 +186,11 @@ impl World<'_> {
             let is_held = self.checks.is_held(&key.name);
             // Clocks differ by up to 400 parts per million.
             sleep(after + after / 1000 + Duration::from_millis(3)).await;
-            // A denial from the cache does not know what was charged since.
+            // A denial from the cache is without what was charged since.
             if answer.source != Source::Store {
                 continue;
             }
-            let Ok(again) = process.ask(&take).await else { return };
+            let Ok(again) = process.operate(&take).await else { return };
             if !again.allowed() && !is_held && !self.checks.is_held(&key.name) {
                 self.checks.violation(format_args!(
                     "honesty: key {} is denied again after {after:?}: {again:?}",
@@ -228,7 +233,7 @@ impl World<'_> {
         while begin.elapsed() < span {
             for index in 0..self.processes.len() {
                 let take = key.request(index, Request::Take(1));
-                let answer = self.processes[index].ask(&take).await;
+                let answer = self.processes[index].operate(&take).await;
                 admitted += u64::from(answer.is_ok_and(|answer| answer.allowed()));
             }
             sleep(every).await;

@@ -145,7 +145,7 @@ impl<'a> World<'a> {
         Some(ServerProcess::start(process, protocol, random(), on_error))
     }
 
-    /// Sends commands to a process that is a server. Gives back what is for another one.
+    /// Sends an action as commands to a process that is a server. Returns whether it has.
     fn send(&mut self, process: usize, action: &Action) -> bool {
         let commands = match action {
             Action::Request(requests) => {

@@ -69,7 +69,7 @@ impl Client {
             }
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }
-        // An error means that the connection has ended, which its reader learns.
+        // An error means that the connection has ended, which ends its reader, too.
         let _ = connected.stream.borrow().try_write(&bytes);
     }
 

@@ -1,17 +1,19 @@
-//! What the store of a server has answered, and no client has been told yet.
+//! Answers of the store of a server that have not reached a client.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use sluicegate_core::{Answer, Decision, MultiKeyAnswer, Source, StoreError};
+use parking_lot::Mutex;
+use sluicegate_core::{Answer, Decision, KeyedTake, MultiKeyAnswer, Source, StoreError};
 
 use crate::{
     check::Kind,
+    checked_store::Recorder,
     plan::MultiKey,
     server::{Command, Reply},
 };
 
-/// More answers than this are not kept: requests that wait ask several times.
-const MOST: usize = 4096;
+/// Answers that are kept at one time. A request that waits leaves those of all its attempts but the last.
+const MAX_ANSWERS: usize = 4096;
 
 type Integers = [i64; 7];
 
@@ -41,29 +43,26 @@ pub(super) enum Replied {
     Any,
 }
 
-/// Answers of the store, in their order.
+/// Answers of the store, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Answers(VecDeque<StoreAnswer>);
 
 impl Answers {
     fn add(&mut self, answer: StoreAnswer) {
-        if self.0.len() == MOST {
+        if self.0.len() == MAX_ANSWERS {
             self.0.pop_front();
         }
         self.0.push_back(answer);
     }
 
-    pub(super) fn on_key(&mut self, key: &[u8], kind: Kind, answer: Option<&Answer>) {
+    fn on_key(&mut self, key: &[u8], kind: Kind, answer: Option<&Answer>) {
         let is_fallback = answer.is_some_and(|it| it.source == Source::Fallback);
         let decided = Decided::OnKey(kind, answer.map(|it| it.to_integers()));
         self.add(StoreAnswer { keys: vec![key.to_vec()], decided, is_fallback });
     }
 
-    pub(super) fn on_keys(
-        &mut self,
-        keys: Vec<Vec<u8>>,
-        answer: &Result<MultiKeyAnswer, StoreError>,
-    ) {
+    fn on_keys(&mut self, takes: &[KeyedTake<'_>], answer: &Result<MultiKeyAnswer, StoreError>) {
+        let keys = takes.iter().map(|it| it.key.to_vec()).collect();
         let integers = |answer: &MultiKeyAnswer| {
             let each = answer.each.iter().map(Decision::to_integers).collect();
             let key = i64::try_from(answer.key).unwrap_or(i64::MAX);
@@ -103,11 +102,12 @@ impl Answers {
                     Kind::Other(..) => false,
                 };
                 // A departure reads the key, as one that is given back does. Other requests may have the same answer.
-                let asks = |kind| takes(kind) || matches!(kind, Kind::Other("peek" | "refund", _));
-                return self.position(keys, asks, reply).map(|_| Replied::Any);
+                let is_attempt =
+                    |kind| takes(kind) || matches!(kind, Kind::Other("peek" | "refund", _));
+                return self.position(keys, is_attempt, reply).map(|_| Replied::Any);
             }
             Command::All { operation, .. } => {
-                debug_assert_ne!(*operation, MultiKey::Peek, "no command peeks at several keys");
+                assert_ne!(*operation, MultiKey::Peek, "no command peeks at several keys");
                 self.0.iter().position(|it| {
                     let Decided::OnKeys(answer) = &it.decided else { return false };
                     let is_same = match (reply, answer) {
@@ -148,5 +148,15 @@ impl Answers {
             };
             is_same && it.keys == keys && kind(*applied)
         })
+    }
+}
+
+impl Recorder for Arc<Mutex<Answers>> {
+    fn on_key(&self, key: &[u8], kind: Kind, answer: Option<&Answer>) {
+        self.lock().on_key(key, kind, answer);
+    }
+
+    fn on_keys(&self, takes: &[KeyedTake<'_>], answer: &Result<MultiKeyAnswer, StoreError>) {
+        self.lock().on_keys(takes, answer);
     }
 }

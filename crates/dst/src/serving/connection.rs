@@ -76,7 +76,7 @@ impl Connection {
     /// Sends commands.
     pub(super) fn send(&self, commands: Vec<Sent>, bytes: &[u8]) {
         self.sent.borrow_mut().extend(commands);
-        // An error means that the connection has ended, which its reader learns.
+        // An error means that the connection has ended, which ends its reader, too.
         let _ = self.stream.borrow().try_write(bytes);
     }
 

@@ -13,10 +13,9 @@ use tokio::{task::spawn_local, time::sleep};
 use super::{
     answers::Answers,
     connection::{Connection, Sent},
-    recorded_store::RecordedStore,
 };
 use crate::{
-    library::CheckedStore,
+    checked_store::CheckedStore,
     network::Link,
     process::Process,
     random::Random,
@@ -52,8 +51,7 @@ impl ServerProcess {
         on_error: OnError,
     ) -> Self {
         let answers = Arc::default();
-        let store = CheckedStore(process.clone());
-        let store = RecordedStore { store, answers: Arc::clone(&answers) };
+        let store = CheckedStore::new(process, Arc::clone(&answers));
         let mut config = Config::default();
         let mut settings = StoreConfig::at(process.servers().url());
         settings.on_error = on_error;
@@ -63,7 +61,7 @@ impl ServerProcess {
         Self { process, server, protocol, link, connections: Vec::new(), answers }
     }
 
-    /// Sends commands of a client in one pipeline.
+    /// Sends commands of a client in one pipeline. While all connections wait for replies, it sends nothing.
     pub(crate) fn send(&mut self, keys: &NamedKeys, commands: Vec<Command>) {
         let mut bytes = Vec::new();
         let count = commands.len() as u64;

@@ -65,7 +65,7 @@ pub struct DescriptorDecision {
     pub is_over: bool,
     /// Requests that would still pass.
     pub remaining: u32,
-    /// Seconds until the limit is unused, if the descriptor has one.
+    /// Seconds, if the descriptor has a limit: over it, until the same request passes; otherwise until the limit is unused.
     pub reset: Option<i64>,
 }
 
@@ -73,13 +73,8 @@ pub struct DescriptorDecision {
 const ENVOY: usize = 2;
 
 impl SimulatedServer {
-    /// Starts a server on the current local runtime of tokio. `now` is its clock, which must not go back.
-    #[must_use]
-    pub fn start(config: Config, now: fn() -> Timestamp, store: MemoryStore) -> Self {
-        Self::with(config, now, OpenStore::from(store), RuleStore::default())
-    }
-
-    /// The same with the rules in a file with this text.
+    /// Starts a server with rules, the text of their file, on the current local runtime of tokio. `now` is its clock, which must
+    /// not go back.
     ///
     /// # Errors
     /// The first error in the rules.
@@ -93,16 +88,7 @@ impl SimulatedServer {
         Ok(Self::with(config, now, OpenStore::from(store), rules))
     }
 
-    /// Reloads the rules, after their file was changed to this text.
-    ///
-    /// # Errors
-    /// The first error in the text; the rules in force stay active.
-    pub fn reload(&self, text: String) -> Result<ReloadReport, String> {
-        let decider = &self.parts.decider;
-        decider.rules.replace(Ok(rules_file(text)), true, decider.now())
-    }
-
-    /// The same with a remote store, in place of that which `config` names.
+    /// Starts a server without rules, with a remote store in place of that which `config` names.
     #[must_use]
     pub fn start_on(
         config: Config,
@@ -110,6 +96,15 @@ impl SimulatedServer {
         store: Arc<dyn Store<Error = StoreError>>,
     ) -> Self {
         Self::with(config, now, OpenStore { store, local: None }, RuleStore::default())
+    }
+
+    /// Reloads the rules, after their file was changed to this text.
+    ///
+    /// # Errors
+    /// The first error in the text; the rules in force stay active.
+    pub fn reload(&self, text: String) -> Result<ReloadReport, String> {
+        let decider = &self.parts.decider;
+        decider.rules.replace(Ok(rules_file(text)), true, decider.now())
     }
 
     fn with(config: Config, now: fn() -> Timestamp, store: OpenStore, rules: RuleStore) -> Self {
