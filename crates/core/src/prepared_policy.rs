@@ -161,9 +161,21 @@ impl PreparedPolicy {
         store: &StoreId,
         look_up: impl FnOnce() -> T,
     ) -> Option<&T> {
-        let (owner, data) =
-            self.0.attachment.get_or_init(|| (store.0, Box::new(look_up()) as Box<_>));
+        let (owner, data) = match self.0.attachment.get() {
+            Some(attachment) => attachment,
+            None => self.attach(store, look_up),
+        };
         if *owner == store.0 { data.downcast_ref() } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attach<T: Any + Send + Sync>(
+        &self,
+        store: &StoreId,
+        look_up: impl FnOnce() -> T,
+    ) -> &(u64, Box<dyn Any + Send + Sync>) {
+        self.0.attachment.get_or_init(|| (store.0, Box::new(look_up()) as Box<_>))
     }
 }
 

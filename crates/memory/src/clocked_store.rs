@@ -96,7 +96,7 @@ impl<C: Clock> ClockedStore<C> {
             |it, hash| {
                 // Most operations of a batch have the policy of the one before.
                 if !last.is_some_and(|last| ptr::eq(last.0, it.policy)) {
-                    last = store.attached(it.policy, now).map(|attached| (it.policy, attached));
+                    last = store.attached(it.policy, || now).map(|attached| (it.policy, attached));
                 }
                 let operation = it.operation;
                 // The call is written twice, so that the decision is not copied.
@@ -104,7 +104,7 @@ impl<C: Clock> ClockedStore<C> {
                     Some((_, policy)) => {
                         answer(it, store.apply_hashed::<false, _>(hash, policy, now, operation));
                     }
-                    None => answer(it, store.apply_unattached(hash, it.policy, now, operation)),
+                    None => answer(it, store.apply_unattached(hash.0, it.policy, now, operation)),
                 }
             },
         );
@@ -117,11 +117,13 @@ impl<C: Clock> ClockedStore<C> {
         policy: &PreparedPolicy,
         operation: Operation,
     ) -> Result<Decision, E> {
-        // The clock is read while the slot of the key is loaded.
-        let (hash, now) = (self.store.prefetch_hashed(key), self.clock.now());
-        match self.store.attached(policy, now) {
-            Some(policy) => self.store.apply_hashed::<true, E>(hash, policy, now, operation),
-            None => Ok(self.store.apply_unattached(hash, policy, now, operation)?),
+        // Before the clock, too: see `apply_by`.
+        match self.store.attached(policy, || self.clock.now()) {
+            Some(policy) => self.store.apply_by(key, policy, &self.clock, operation),
+            None => {
+                let (hash, now) = (self.store.hash(key), self.clock.now());
+                Ok(self.store.apply_unattached(hash, policy, now, operation)?)
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     MemoryStore, NumberedPolicy,
     change::Change,
     overflow::{Left, OverflowTable},
-    segment::Locked,
+    segment::{HashedKey, KeyBuckets, Locked},
     slot::{OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
 };
@@ -14,11 +14,11 @@ use crate::{
 impl MemoryStore {
     /// The fast path: a take under a policy whose states fit in slots, on a key whose state is in one. A denial writes
     /// nothing; an allowed take is one compare-and-swap and a write. For `GUESS`, see
-    /// [`BucketView::peek`](crate::segment::BucketView::peek).
+    /// [`KeyBuckets::peek`].
     #[inline(always)]
     pub(crate) fn apply_hashed<const GUESS: bool, E: From<OperationError>>(
         &self,
-        hash: u64,
+        (hash, buckets): HashedKey<'_>,
         policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
@@ -31,16 +31,20 @@ impl MemoryStore {
                 SlotCodec::Tat(gcra) => gcra,
                 SlotCodec::WindowCodec(windows) => {
                     let times = (now, since);
-                    if let Some(decision) =
-                        self.take_in_window::<GUESS>(hash, policy, (number, windows), times, cost)
-                    {
+                    if let Some(decision) = self.take_in_window::<GUESS>(
+                        hash,
+                        buckets,
+                        policy,
+                        (number, windows),
+                        times,
+                        cost,
+                    ) {
                         return Ok(decision);
                     }
                     return Ok(self.apply_slow(hash, policy, now, operation)?);
                 }
             };
-            let shard = self.shard(hash);
-            while let Some(seen) = shard.bucket_view(hash).peek::<GUESS>(hash, number)
+            while let Some(seen) = buckets.peek::<GUESS>(hash, number)
                 && let Some(take) = gcra.try_take(seen.slot().tat().debt(since, gcra.scale()), cost)
             {
                 if !take.allowed {
@@ -64,14 +68,14 @@ impl MemoryStore {
     fn take_in_window<const GUESS: bool>(
         &self,
         hash: u64,
+        buckets: KeyBuckets<'_>,
         policy: &NumberedPolicy,
         (number, windows): (u64, &WindowCodec),
         (now, since): (Timestamp, u64),
         cost: u32,
     ) -> Option<Decision> {
-        let shard = self.shard(hash);
         loop {
-            let seen = shard.bucket_view(hash).peek::<GUESS>(hash, number)?;
+            let seen = buckets.peek::<GUESS>(hash, number)?;
             let Some(open) = windows.open(Some(seen.slot().tat()), now, since) else {
                 if seen.settle() {
                     continue;

@@ -105,11 +105,9 @@ impl<'a> BucketView<'a> {
 
     /// The two buckets of a hash.
     #[inline(always)]
-    fn sides(self, hash: u64) -> [&'a Bucket; 2] {
+    pub(crate) fn key_buckets(self, hash: u64) -> KeyBuckets<'a> {
         let [first, second] = self.buckets_of(hash);
-        // It is loaded while the first is searched.
-        self.prefetch_bucket(second);
-        [&self.buckets[first], &self.buckets[second]]
+        KeyBuckets { first: &self.buckets[first], second: &self.buckets[second] }
     }
 
     fn find(self, hash: u64) -> Option<(SlotIndex, SlotRef<'a>)> {
@@ -123,40 +121,56 @@ impl<'a> BucketView<'a> {
             })
         })
     }
+}
 
-    /// Finds the slot of a key under a policy, without a lock. `None` also if the slot is claimed or written under
-    /// another policy: then use [`find`](Self::find).
+/// The two buckets of a key. They may be out of date while its segment is split or reseeded; then the key is not found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyBuckets<'a> {
+    first: &'a Bucket,
+    second: &'a Bucket,
+}
+
+/// The hash of a key, with its buckets.
+pub(crate) type HashedKey<'a> = (u64, KeyBuckets<'a>);
+
+impl<'a> KeyBuckets<'a> {
+    /// Finds the slot of the key with this hash under a policy, without a lock. `None` also if the slot is claimed or
+    /// written under another policy: then use [`find`](Locked::find).
     #[inline(always)]
     pub(crate) fn peek<const GUESS: bool>(self, hash: u64, policy: u64) -> Option<SlotRef<'a>> {
-        let [first, second] = self.sides(hash);
         let wanted = Slot::wanted(fingerprint(hash), policy);
-        first.peek::<GUESS>(wanted).or_else(|| second.peek::<false>(wanted.placed(true)))
+        let found = self.first.peek::<GUESS>(wanted);
+        found.or_else(|| self.second.peek::<false>(wanted.placed(true)))
     }
 
-    /// Prefetches the cache lines of a key, for a request that comes soon.
+    /// Prefetches the first cache line.
     #[inline(always)]
-    pub(crate) fn prefetch(self, hash: u64) {
-        let [first, second] = self.buckets_of(hash);
-        self.prefetch_bucket(first);
-        self.prefetch_bucket(second);
+    pub(crate) fn prefetch_first(self) {
+        prefetch(self.first);
     }
 
-    /// Prefetches a line. A read would delay all instructions after it.
+    /// Prefetches the second cache line.
     #[inline(always)]
-    #[cfg_attr(
-        target_arch = "x86_64",
-        expect(unsafe_code, reason = "std has no other way to prefetch")
-    )]
-    fn prefetch_bucket(self, bucket: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the line lies within `buckets`, and a prefetch changes nothing.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(&self.buckets[bucket]).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        std::hint::black_box(self.cell(bucket * WAYS).read());
+    pub(crate) fn prefetch_second(self) {
+        prefetch(self.second);
     }
+}
+
+/// Prefetches a cache line. A read would delay all instructions after it.
+#[inline(always)]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "std has no other way to prefetch")
+)]
+fn prefetch(bucket: &Bucket) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the line is that of a reference, and a prefetch changes nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(bucket).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::black_box(bucket.0[0].read());
 }
 
 /// The slots of a range of hashes, and data of type `T` beside them.

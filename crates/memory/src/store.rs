@@ -8,7 +8,7 @@ use std::{
 
 use ahash::RandomState;
 use sluicegate_core::{
-    Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, StoreId, TableUsage,
+    Clock, Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, StoreId, TableUsage,
     Timestamp,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     overflow::OverflowTable,
     page_arena::PageArena,
     policy_table::PolicyTable,
-    segment::SEGMENT_BYTES,
+    segment::{HashedKey, SEGMENT_BYTES},
     shard::{SHARD_BITS, Shard},
     slot::{MAX_SINCE, OVERFLOW},
 };
@@ -163,7 +163,7 @@ impl MemoryStore {
         operation: Operation,
     ) -> Result<Decision, OperationError> {
         let policy = self.prepare(policy.policy(), now);
-        self.apply_hashed::<true, _>(hash, &policy, now, operation)
+        self.apply_hashed::<true, _>(self.look_up(hash), &policy, now, operation)
     }
 
     /// The policy as this store has attached it; `None` if another store has.
@@ -171,9 +171,9 @@ impl MemoryStore {
     pub(crate) fn attached<'a>(
         &self,
         policy: &'a PreparedPolicy,
-        now: Timestamp,
+        now: impl FnOnce() -> Timestamp,
     ) -> Option<&'a NumberedPolicy> {
-        policy.attached(&self.id, || self.prepare(policy.policy(), now))
+        policy.attached(&self.id, || self.prepare(policy.policy(), now()))
     }
 
     /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
@@ -203,7 +203,24 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, OperationError> {
-        self.apply_hashed::<true, _>(self.hash(key), policy, now, operation)
+        let key = self.look_up(self.hash(key));
+        self.apply_hashed::<true, _>(key, policy, now, operation)
+    }
+
+    /// [`MemoryStore::apply_numbered`] at the time of a clock, which is read while the slot of the key is loaded.
+    #[inline(always)]
+    pub(crate) fn apply_by<E: From<OperationError>>(
+        &self,
+        key: &[u8],
+        policy: &NumberedPolicy,
+        clock: &impl Clock,
+        operation: Operation,
+    ) -> Result<Decision, E> {
+        // In this order, because a processor may finish all instructions before it reads its counter, and begin no later
+        // ones until then (ADR 20). What precedes the reading overlaps with the end of the request before, and the load
+        // of a prefetched slot with the reading.
+        let key = self.prefetch_hashed(key);
+        self.apply_hashed::<true, E>(key, policy, clock.now(), operation)
     }
 
     /// Prefetches the slot of a key, for a request that follows soon.
@@ -211,12 +228,20 @@ impl MemoryStore {
         let _ = self.prefetch_hashed(key);
     }
 
-    /// Prefetches the slot of a key, and returns its hash.
+    /// Prefetches the slot of a key, and returns its hash and buckets.
     #[inline(always)]
-    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> u64 {
-        let hash = self.hash(key);
-        self.shard(hash).bucket_view(hash).prefetch(hash);
-        hash
+    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> HashedKey<'_> {
+        let key = self.look_up(self.hash(key));
+        key.1.prefetch_first();
+        key
+    }
+
+    /// A hash with its buckets, of which the second is prefetched: it is loaded while the first is searched.
+    #[inline(always)]
+    fn look_up(&self, hash: u64) -> HashedKey<'_> {
+        let buckets = self.shard(hash).bucket_view(hash).key_buckets(hash);
+        buckets.prefetch_second();
+        (hash, buckets)
     }
 
     /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched.
@@ -225,19 +250,19 @@ impl MemoryStore {
         &self,
         items: &'a [T],
         key: impl Fn(&'a T) -> &'a [u8],
-        mut each: impl FnMut(&'a T, u64),
+        mut each: impl FnMut(&'a T, HashedKey<'_>),
     ) {
         // The hashes of the current item and those after it, as a ring.
         let mut hashes = [0; PREFETCH_AHEAD];
         for (item, hash) in items.iter().zip(&mut hashes) {
-            *hash = self.prefetch_hashed(key(item));
+            *hash = self.prefetch_hashed(key(item)).0;
         }
         for (turn, item) in items.iter().enumerate() {
             let hash = hashes[turn % PREFETCH_AHEAD];
             if let Some(item) = items.get(turn + PREFETCH_AHEAD) {
-                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(key(item));
+                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(key(item)).0;
             }
-            each(item, hash);
+            each(item, self.look_up(hash));
         }
     }
 

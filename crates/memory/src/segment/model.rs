@@ -73,13 +73,14 @@ impl Model {
         !seen.settle() && seen.replace(seen.slot().at(state(taken(seen.slot()) + 1)))
     }
 
-    fn bucket_view(&self) -> BucketView<'_> {
-        BucketView::new(self.segment.buckets(), SEED as u64)
+    fn key_buckets(&self, hash: u64) -> KeyBuckets<'_> {
+        BucketView::new(self.segment.buckets(), SEED as u64).key_buckets(hash)
     }
 
     /// Takes a unit as a decision does: without the lock where the key is found, else with it.
     fn take(&self, hash: u64, policy: u64) {
-        while let Some(seen) = self.bucket_view().peek::<false>(hash, policy) {
+        let buckets = self.key_buckets(hash);
+        while let Some(seen) = buckets.peek::<false>(hash, policy) {
             if Self::try_take(&seen) {
                 return;
             }
@@ -96,7 +97,7 @@ impl Model {
 
     /// The state from which a denial would be answered.
     fn seen(&self, hash: u64, policy: u64) -> Option<Slot> {
-        self.bucket_view()
+        self.key_buckets(hash)
             .peek::<true>(hash, policy)
             .filter(SlotRef::is_whole)
             .map(|seen| seen.slot())
@@ -254,7 +255,8 @@ fn replace_split_slot_with_equal_state_fails() {
             })
         };
         // A reader with the directory of before the split reads the old segment first.
-        while let Some(seen) = old.bucket_view().peek::<false>(HASH, 1) {
+        let buckets = old.key_buckets(HASH);
+        while let Some(seen) = buckets.peek::<false>(HASH, 1) {
             if Model::try_take(&seen) {
                 break;
             }
