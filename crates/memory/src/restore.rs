@@ -26,9 +26,8 @@ use crate::{
     overflow::{OverflowTable, size},
     restored_policies::{RestoredKey, RestoredPolicies},
     segment::{SEGMENT_BYTES, SLOTS},
-    shard::SHARD_BITS,
+    shard::{PARTS, SHARD_BITS, SHARDS},
     snapshot::{Record, Records, SavedSegment},
-    store::QUARTERS,
     survey::{Layout, Survey, class},
 };
 
@@ -57,20 +56,15 @@ impl MemoryStore {
     /// or none is expected to be more than half full.
     fn divide(&self, segments: usize, keys: usize) {
         // The first bits of their hashes distribute the keys. Numbers are scaled by 2^32, because they are halved.
-        let shares = |shard: usize| {
-            let first = shard - shard % QUARTERS;
-            self.cells.iter().filter(|&&cell| usize::from(cell) == first).count()
-        };
-        let parts = self.cells.len() * QUARTERS;
-        let expected = |shard| ((keys * shares(shard)) as u64) << 32;
-        let first = (0..self.shards.len()).map(|shard| (expected(shard), shard, 0_u64, 0_u32));
+        let expected = |shard| ((keys * self.shards.at(shard).share()) as u64) << 32;
+        let first = (0..SHARDS).map(|shard| (expected(shard), shard, 0_u64, 0_u32));
         let mut fullest: BinaryHeap<_> = first.collect();
-        for _ in self.shards.len()..segments {
+        for _ in SHARDS..segments {
             let Some((expected, shard, start, depth)) = fullest.pop() else { return };
-            if expected <= ((SLOTS / 2 * parts) as u64) << 32 {
+            if expected <= ((SLOTS / 2 * PARTS) as u64) << 32 {
                 return;
             }
-            let hash = self.first_hash(shard) | start >> SHARD_BITS;
+            let hash = self.shards.first_hash(shard) | start >> SHARD_BITS;
             let mut locked = self.shard(hash).lock(hash);
             if !self.shard(hash).split(hash, &mut locked, |_, _| OverflowTable::default()) {
                 return;
@@ -117,7 +111,7 @@ struct Restore<'a> {
 impl<'a> Restore<'a> {
     fn new(store: &'a MemoryStore, survey: &Survey, now: Timestamp) -> Self {
         let usage = store.usage();
-        let layout = survey.layout(usage.bytes, store.shards.len(), usage.max_bytes);
+        let layout = survey.layout(usage.bytes, SHARDS, usage.max_bytes);
         let mut restore = Self {
             store,
             now,

@@ -1,4 +1,4 @@
-//! A shard: segments behind a directory, which grows by splitting one segment at a time (extendible
+//! Shards: segments behind a directory, which grows by splitting one segment at a time (extendible
 //! hashing, Fagin et al. 1979). No decision waits for more than the split of its own segment.
 //!
 //! Segments live at a fixed address until the shard is dropped, and so do all earlier directories (each half as long
@@ -6,8 +6,12 @@
 
 use std::{
     fmt,
+    iter::repeat_n,
     ops::Range,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
 };
 
 use crate::{
@@ -18,37 +22,89 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// Bits of a hash that choose the shard; those after them choose the segment.
-pub(crate) const SHARD_BITS: u32 = 8;
+mod directory;
+
+use directory::{Directory, DirectoryTable, QUARTERS};
+pub(crate) use directory::{PARTS, SHARD_BITS};
+
+/// Number of different sizes of shards.
+const SIZES: usize = 16;
+/// Number of shards.
+pub(crate) const SHARDS: usize = SIZES * QUARTERS;
 /// Upper bound on the depth of a directory: fingerprints keep enough bits to distinguish keys.
 const MAX_DEPTH: u32 = 28;
+
+/// All shards of a table.
+#[derive(Debug)]
+pub(crate) struct Shards<T> {
+    /// The table in which all of `shards` publish.
+    table: Arc<DirectoryTable>,
+    shards: Box<[Shard<T>; SHARDS]>,
+    /// The size of the shard for each value of the first eight bits of a hash.
+    sizes: [u8; 1 << SHARD_BITS],
+}
+
+impl<T> Shards<T> {
+    /// Distributes the values of the first eight bits of a hash to shards, each with 2^(1/16) times the share of the one
+    /// before. Therefore they do not all grow at once, and the table is always about half to two thirds full.
+    pub(crate) fn new(arena: &PageArena, seed: usize, mut kept: impl FnMut() -> T) -> Self {
+        // 256 * 2^(i/16) / sum of them, rounded so that they add up.
+        const SHARES: [u8; SIZES] =
+            [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
+        let table = Arc::new(DirectoryTable::new());
+        let mut sizes = [0; 1 << SHARD_BITS];
+        let of_shares = (0..).zip(SHARES).flat_map(|(size, share)| repeat_n(size, share.into()));
+        sizes.iter_mut().zip(of_shares).for_each(|(size, of_share)| *size = of_share);
+        let shards = Box::new(std::array::from_fn(|shard| {
+            let (size, quarter) = (shard / QUARTERS, shard % QUARTERS);
+            let start: usize = SHARES[..size].iter().copied().map(usize::from).sum();
+            let cells = start..start + usize::from(SHARES[size]);
+            let entries = DirectoryTable::entries(&cells, quarter);
+            Shard::new(&table, entries, arena.clone(), seed, quarter as u64, kept())
+        }));
+        Self { table, shards, sizes }
+    }
+
+    /// The shard of a hash.
+    pub(crate) fn of(&self, hash: u64) -> &Shard<T> {
+        let size = usize::from(self.sizes[narrow(hash >> (64 - SHARD_BITS))]);
+        &self.shards[size * QUARTERS + narrow(hash) % QUARTERS]
+    }
+
+    /// The shard with this index, which is below [`SHARDS`].
+    pub(crate) fn at(&self, shard: usize) -> &Shard<T> {
+        &self.shards[shard]
+    }
+
+    /// A hash whose bits are 0, except for those that select the shard.
+    pub(crate) fn first_hash(&self, shard: usize) -> u64 {
+        DirectoryTable::first_hash(self.shards[shard].entries.start)
+    }
+
+    /// The slots for a hash. They may be out of date while their segment is split.
+    #[expect(unsafe_code, reason = "a lock here would be taken by every decision")]
+    #[inline(always)]
+    pub(crate) fn bucket_view(&self, hash: u64) -> BucketView<'_> {
+        let (first, index) = self.table.find(hash);
+        // SAFETY: each entry of the table is of one of `shards`, which published a directory in it. That has an entry for
+        // each value of the bits that its shift leaves, and the `owned` of the shard keeps it until the drop.
+        let tagged = unsafe { &*first.add(index) }.load(Ordering::Acquire);
+        let seed = tagged.addr() % PAGE;
+        // SAFETY: buckets are aligned to a page; therefore this is the address of those of a segment, in the arena that
+        // the `owned` of its shard keeps until the drop.
+        BucketView::new(unsafe { &*tagged.wrapping_sub(seed).cast::<Buckets>() }, seed as u64)
+    }
+}
 
 /// On a cache line of its own, so that writes to others do not slow its readers.
 #[repr(align(64))]
 pub(crate) struct Shard<T> {
-    /// The buckets of the current directory; the low bits of the address hold its shift. All that a decision reads of
-    /// a directory comes with one read of the shard.
-    buckets: AtomicPtr<AtomicPtr<u8>>,
     current: AtomicPtr<Directory<T>>,
+    table: Arc<DirectoryTable>,
+    /// Its entries in the table.
+    entries: Range<usize>,
     owned: Mutex<SegmentList<T>>,
 }
-
-/// Maps hashes to segments, by the first bits after those of the shard.
-struct Directory<T> {
-    /// Bits by which a hash is shifted to give an index: 64 minus the depth.
-    shift: u32,
-    /// The buckets of each segment, aligned to a page: the low bits of the address hold the seed.
-    buckets: Box<[DirectoryLine]>,
-    segments: Box<[AtomicPtr<Segment<T>>]>,
-}
-
-/// Entries of a directory on one cache line: their alignment leaves the low bits of their address unused.
-#[derive(Default)]
-#[repr(align(64))]
-struct DirectoryLine([AtomicPtr<u8>; LINE]);
-
-/// Entries of a cache line.
-const LINE: usize = 8;
 
 /// The allocations to free at the end. Raw pointers, because readers hold references to them.
 struct SegmentList<T> {
@@ -76,50 +132,29 @@ fn tagged(buckets: &Buckets, seed: usize) -> *mut u8 {
     std::ptr::from_ref(buckets).cast_mut().cast::<u8>().wrapping_add(seed)
 }
 
-impl<T> Directory<T> {
-    fn depth(&self) -> u32 {
-        64 - self.shift
-    }
-
-    #[inline(always)]
-    fn find(&self, hash: u64) -> usize {
-        narrow(hash << SHARD_BITS >> self.shift)
-    }
-
-    fn entry(&self, index: usize) -> &AtomicPtr<u8> {
-        &self.buckets[index / LINE].0[index % LINE]
-    }
-
-    /// The address of the buckets, with the shift in its low bits.
-    fn tagged_buckets(&self) -> *mut AtomicPtr<u8> {
-        let first = self.buckets.as_ptr().cast_mut().cast::<AtomicPtr<u8>>();
-        first.map_addr(|address| address | self.shift as usize)
-    }
-
-    /// The entries of the directory for the segment of a hash, which has this `depth`.
-    fn entries(&self, depth: u32, hash: u64) -> Range<usize> {
-        let span = 1 << (self.depth() - depth);
-        let start = self.find(hash) / span * span;
-        start..start + span
-    }
-}
-
 impl<T> Shard<T> {
-    pub(crate) fn new(arena: PageArena, seed: usize, quarter: u64, kept: T) -> Self {
+    /// Number of values of the bits of a hash that select it, of all [`PARTS`].
+    pub(crate) fn share(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn new(
+        table: &Arc<DirectoryTable>,
+        entries: Range<usize>,
+        arena: PageArena,
+        seed: usize,
+        quarter: u64,
+        kept: T,
+    ) -> Self {
         let (segments, directories) = (Vec::new(), Vec::new());
         let mut owned = SegmentList { arena, segments, directories };
         let segment = owned.add(seed % SEEDS, quarter, 0, kept);
-        // Two entries, because a shift by 64 bits is invalid.
-        let directory = Directory {
-            shift: 63,
-            buckets: Box::new([DirectoryLine::default()]),
-            segments: Box::new([(); 2].map(|()| AtomicPtr::new(segment))),
-        };
-        let buckets = AtomicPtr::new(directory.tagged_buckets());
-        let directory = Box::into_raw(Box::new(directory));
+        let directory = Box::into_raw(Box::new(Directory::new(segment)));
         owned.directories.push(directory);
-        let shard = Self { buckets, current: AtomicPtr::new(directory), owned: Mutex::new(owned) };
+        let (current, owned) = (AtomicPtr::new(directory), Mutex::new(owned));
+        let shard = Self { current, table: Arc::clone(table), entries, owned };
         shard.publish(0..2, &shard.segment(0).lock());
+        shard.table.publish(shard.entries.clone(), shard.directory());
         shard
     }
 
@@ -137,23 +172,6 @@ impl<T> Shard<T> {
     fn directory(&self) -> &Directory<T> {
         // SAFETY: `current` is always one of the directories that `owned` keeps until the drop.
         unsafe { &*self.current.load(Ordering::Acquire) }
-    }
-
-    /// The slots for a hash. They may be out of date while their segment is split.
-    #[expect(unsafe_code, reason = "a lock here would be taken by every decision")]
-    #[inline(always)]
-    pub(crate) fn bucket_view(&self, hash: u64) -> BucketView<'_> {
-        let buckets = self.buckets.load(Ordering::Acquire);
-        let shift = buckets.addr() % align_of::<DirectoryLine>();
-        let index = narrow(hash << SHARD_BITS >> shift);
-        let first = buckets.map_addr(|address| address - shift);
-        // SAFETY: the directory has an entry for each value of the bits that the shift leaves, and `owned` keeps it until
-        // the drop.
-        let tagged = unsafe { &*first.add(index) }.load(Ordering::Acquire);
-        let seed = tagged.addr() % PAGE;
-        // SAFETY: buckets are aligned to a page; therefore this is the address of those of a segment, in the arena that
-        // `owned` keeps until the drop.
-        BucketView::new(unsafe { &*tagged.wrapping_sub(seed).cast::<Buckets>() }, seed as u64)
     }
 
     /// The segment for a hash. It may be out of date while it is split.
@@ -239,33 +257,11 @@ impl<T> Shard<T> {
 
     /// Replaces the directory by one of twice the length.
     fn double(&self, owned: &mut SegmentList<T>) {
-        let old = self.directory();
-        let new = Directory {
-            shift: old.shift - 1,
-            buckets: twice_lines(old),
-            segments: twice(&old.segments),
-        };
-        let buckets = new.tagged_buckets();
-        let new = Box::into_raw(Box::new(new));
+        let new = Box::into_raw(Box::new(self.directory().doubled()));
         owned.directories.push(new);
         self.current.store(new, Ordering::Release);
-        self.buckets.store(buckets, Ordering::Release);
+        self.table.publish(self.entries.clone(), self.directory());
     }
-}
-
-/// Each entry twice.
-fn twice<T>(entries: &[AtomicPtr<T>]) -> Box<[AtomicPtr<T>]> {
-    let read = |index: usize| entries[index / 2].load(Ordering::Relaxed);
-    (0..entries.len() * 2).map(|index| AtomicPtr::new(read(index))).collect()
-}
-
-/// The buckets of each entry twice.
-fn twice_lines<T>(old: &Directory<T>) -> Box<[DirectoryLine]> {
-    let length = old.segments.len() * 2;
-    let read = |index: usize| old.entry(index.min(length - 1) / 2).load(Ordering::Relaxed);
-    let line =
-        |line| DirectoryLine(std::array::from_fn(|at| AtomicPtr::new(read(line * LINE + at))));
-    (0..length.div_ceil(LINE)).map(line).collect()
 }
 
 impl<T> Drop for Shard<T> {
@@ -289,5 +285,46 @@ impl<T> fmt::Debug for Shard<T> {
             .debug_struct("Shard")
             .field("depth", &self.directory().depth())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::slot::Tat;
+
+    #[test]
+    fn table_each_entry_is_of_the_shard_of_its_hashes() {
+        let shards = Shards::new(&PageArena::new(2 << 20), 7, || ());
+        for entry in 0..PARTS {
+            let first = DirectoryTable::first_hash(entry);
+            for hash in [first, first | 0x00ff_ffff_ffff_fffc] {
+                assert!(shards.of(hash).entries.contains(&entry), "{entry}");
+            }
+        }
+        assert_eq!((0..SHARDS).map(|shard| shards.at(shard).share()).sum::<usize>(), PARTS);
+    }
+
+    #[test]
+    fn bucket_view_after_splits_finds_each_key_without_a_lock() {
+        let shards = Shards::new(&PageArena::new(2 << 20), 7, || ());
+        let state = Tat::after(1, 1, 1);
+        // A few in each shard, with different bits after those of the shard.
+        let hashes: Vec<_> =
+            (0..2000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        for &hash in &hashes {
+            let slot = Slot::simple(hash, 1, state);
+            assert!(shards.of(hash).lock(hash).insert(hash, slot, |(), _| false));
+        }
+        for round in 0..4 {
+            for &hash in &hashes {
+                let buckets = shards.bucket_view(hash).key_buckets(hash);
+                assert!(buckets.peek::<true>(hash, 1).is_some(), "{hash} after {round} splits");
+            }
+            for hash in (0..SHARDS).map(|shard| shards.first_hash(shard)) {
+                let mut locked = shards.of(hash).lock(hash);
+                assert!(shards.of(hash).split(hash, &mut locked, |(), _| ()));
+            }
+        }
     }
 }

@@ -24,7 +24,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Entry, StateError, Timestamp};
 
-use crate::{MemoryStore, WhenFull, shard::SHARD_BITS, slot::OVERFLOW, store::QUARTERS};
+use crate::{
+    MemoryStore, WhenFull,
+    shard::{SHARD_BITS, SHARDS},
+    slot::OVERFLOW,
+};
 
 const MAGIC: &[u8; 17] = b"sluicegate state\n";
 const VERSION: u8 = 3;
@@ -105,7 +109,7 @@ impl MemoryStore {
             out.record(hash, DROPPED, &[&[bits], &until[..]].concat())?;
         }
         let mut count = 0_u64;
-        for shard in 0..self.shards.len() {
+        for shard in 0..SHARDS {
             let mut start = Some(0);
             while let Some(from) = start {
                 let (written, next) = self.save_segment(&mut out, shard, from, now)?;
@@ -128,11 +132,11 @@ impl MemoryStore {
         from: u64,
         now: Timestamp,
     ) -> Result<(u64, Option<u64>), SnapshotError> {
-        let (locked, next) = self.shards[shard].lock_range(from);
+        let (locked, next) = self.shards.at(shard).lock_range(from);
         let slots: Vec<_> = locked.slots().collect();
         let (depth, seed) = (locked.depth(), locked.seed());
         drop(locked);
-        let hash = self.first_hash(shard) | from >> SHARD_BITS;
+        let hash = self.shards.first_hash(shard) | from >> SHARD_BITS;
         // A depth is at most 28, and a seed below 2^12.
         let ([depth, ..], [low, high, ..]) = (depth.to_le_bytes(), seed.to_le_bytes());
         out.record(hash, SEGMENT, &[depth, low, high])?;
@@ -157,14 +161,6 @@ impl MemoryStore {
             }
         }
         Ok((count, next))
-    }
-
-    /// A hash whose bits are 0, except for those that select the shard.
-    pub(crate) fn first_hash(&self, shard: usize) -> u64 {
-        let quarter = shard % QUARTERS;
-        let cell = self.cells.iter().position(|&cell| usize::from(cell) == shard - quarter);
-        let cell = cell.expect("every shard has cells");
-        (cell as u64) << (64 - SHARD_BITS) | quarter as u64
     }
 
     /// Loads a store that [`MemoryStore::save`] wrote, without keys that have recovered at `now`. The file is read

@@ -21,15 +21,10 @@ use crate::{
     page_arena::PageArena,
     policy_table::PolicyTable,
     segment::{HashedKey, SEGMENT_BYTES},
-    shard::{SHARD_BITS, Shard},
+    shard::{SHARDS, Shard, Shards},
     slot::{MAX_SINCE, OVERFLOW},
 };
 
-/// Number of different sizes of shards.
-const SIZES: usize = 16;
-/// Shards of each size: the lowest two bits of a hash select one.
-pub(crate) const QUARTERS: usize = 4;
-const SHARDS: usize = SIZES * QUARTERS;
 /// Requests of a batch whose slots are prefetched while another is decided.
 const PREFETCH_AHEAD: usize = 8;
 
@@ -56,9 +51,7 @@ pub struct MemoryStore {
     pub(crate) hasher: RandomState,
     /// The keys of the hasher.
     pub(crate) keys: [u64; 4],
-    pub(crate) shards: Box<[Shard<OverflowTable>; SHARDS]>,
-    /// The first of four shards for each value of the first eight bits of a hash.
-    pub(crate) cells: [u8; 1 << SHARD_BITS],
+    pub(crate) shards: Shards<OverflowTable>,
     pub(crate) policies: PolicyTable,
     arena: PageArena,
     pub(crate) budget: Budget,
@@ -108,14 +101,10 @@ impl MemoryStore {
         let arena = PageArena::new(budget.usage().max_bytes);
         Self {
             id: StoreId::new(),
-            shards: Box::new(std::array::from_fn(|shard| {
-                let quarter = (shard % QUARTERS) as u64;
-                Shard::new(arena.clone(), narrow(seed), quarter, OverflowTable::default())
-            })),
+            shards: Shards::new(&arena, narrow(seed), OverflowTable::default),
             arena,
             hasher,
             keys,
-            cells: cells(),
             policies: PolicyTable::default(),
             budget,
             when_full,
@@ -239,7 +228,7 @@ impl MemoryStore {
     /// A hash with its buckets, of which the second is prefetched: it is loaded while the first is searched.
     #[inline(always)]
     fn look_up(&self, hash: u64) -> HashedKey<'_> {
-        let buckets = self.shard(hash).bucket_view(hash).key_buckets(hash);
+        let buckets = self.shards.bucket_view(hash).key_buckets(hash);
         buckets.prefetch_second();
         (hash, buckets)
     }
@@ -323,11 +312,8 @@ impl MemoryStore {
         hasher.finish()
     }
 
-    #[inline(always)]
     pub(crate) fn shard(&self, hash: u64) -> &Shard<OverflowTable> {
-        // The remainders change nothing, but save two bounds checks.
-        let cell = narrow(hash >> (64 - SHARD_BITS)) % self.cells.len();
-        &self.shards[(usize::from(self.cells[cell]) + narrow(hash) % QUARTERS) % SHARDS]
+        self.shards.of(hash)
     }
 
     /// Microseconds since the base, if TATs from then on fit in slots.
@@ -363,18 +349,4 @@ impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Distributes the first eight bits of the hash to the shards, each with 2^(1/16) times the share of the one before.
-/// Therefore they do not all grow at once, and the table is always about half to two thirds full.
-fn cells() -> [u8; 1 << SHARD_BITS] {
-    // 256 * 2^(i/16) / sum of them, rounded so that they add up.
-    const SHARES: [u8; SIZES] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
-    let mut cells = [0; 1 << SHARD_BITS];
-    let shards = (0..)
-        .step_by(QUARTERS)
-        .zip(SHARES)
-        .flat_map(|(shard, share)| std::iter::repeat_n(shard, share.into()));
-    cells.iter_mut().zip(shards).for_each(|(cell, shard)| *cell = shard);
-    cells
 }
