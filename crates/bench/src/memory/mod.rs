@@ -27,8 +27,9 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     println!(
         "`governor, String`: keyed by a `String` that each call creates, because `check_key` takes a\n\
          `&String`; `kept`: the caller already has it. `quanta`: time from the library that governor uses,\n\
-         too; `SystemClock`: our clock, which never drifts from the system's. `preempted`: the number of\n\
-         times that another process took the core; each may have delayed a decision."
+         too; `SystemClock`: our clock, which never drifts from the system's; `time as an argument`: the\n\
+         caller reads `quanta` before the call. `preempted`: the number of times that another process took\n\
+         the core; each may have delayed a decision."
     );
     println!("{others}");
     Ok(())
