@@ -34,4 +34,4 @@ pub use subject::{
     check_keys, compare,
 };
 pub use trace::{cases, check_case, check_hold_traces, check_script, check_traces};
-pub use wire::{ask_all_over_the_wire, ask_hold_over_the_wire, ask_over_the_wire};
+pub use wire::{apply_all_over_the_wire, apply_hold_over_the_wire, apply_over_the_wire};

@@ -6,17 +6,17 @@ use sluicegate_core::{Decision, HoldOperation, MultiKeyDecision, Operation, Time
 
 use crate::{Answer, HoldInvocation, Invocation, MultiKeyTake};
 
-/// Applies an invocation to a server that supports the `SG.*` commands with `AT`. `ask` sends a command and returns
+/// Applies an invocation to a server that supports the `SG.*` commands with `AT`. `call` sends a command and returns
 /// its reply; `integers` returns the integers of a decision.
 ///
 /// # Errors
-/// Those of `ask`.
+/// Those of `call`.
 ///
 /// # Panics
 /// If the integers are not a decision.
-pub fn ask_over_the_wire<V>(
+pub fn apply_over_the_wire<V>(
     invocation: Invocation<'_>,
-    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    mut call: impl FnMut(&[&[u8]]) -> Result<V, String>,
     integers: impl FnOnce(&V) -> Vec<i64>,
 ) -> Answer {
     let Invocation { key, policy, now, operation } = invocation;
@@ -33,7 +33,7 @@ pub fn ask_over_the_wire<V>(
             ("SG.RESERVE", cost)
         }
         Operation::Reset => {
-            ask(&[b"SG.RESET", key, b"AT", at.as_bytes()])?;
+            call(&[b"SG.RESET", key, b"AT", at.as_bytes()])?;
             ("SG.PEEK", 0)
         }
     };
@@ -43,20 +43,20 @@ pub fn ask_over_the_wire<V>(
     if !max_wait.is_empty() {
         command.extend([b"MAXWAIT".as_slice(), max_wait.as_bytes()]);
     }
-    let reply = integers(&ask(&command)?);
+    let reply = integers(&call(&command)?);
     Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))
 }
 
-/// Applies an operation to a hold of a server that supports the `SG.*` commands with `AT`, as [`ask_over_the_wire`].
+/// Applies an operation to a hold of a server that supports the `SG.*` commands with `AT`, as [`apply_over_the_wire`].
 ///
 /// # Errors
-/// Those of `ask`.
+/// Those of `call`.
 ///
 /// # Panics
 /// If the integers are not a decision.
-pub fn ask_hold_over_the_wire<V>(
+pub fn apply_hold_over_the_wire<V>(
     invocation: HoldInvocation<'_>,
-    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    mut call: impl FnMut(&[&[u8]]) -> Result<V, String>,
     integers: impl FnOnce(&V) -> Vec<i64>,
 ) -> Answer {
     let HoldInvocation { key, policy, now, operation } = invocation;
@@ -74,11 +74,11 @@ pub fn ask_hold_over_the_wire<V>(
     for (name, value) in &options {
         command.extend([name.as_bytes(), value.as_bytes()]);
     }
-    let reply = integers(&ask(&command)?);
+    let reply = integers(&call(&command)?);
     Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))
 }
 
-/// Takes from several keys by `SG.TAKEALL`, or holds: under an id and a lifetime. `ask` sends a command and returns the reply,
+/// Takes from several keys by `SG.TAKEALL`, or holds: under an id and a lifetime. `call` sends a command and returns the reply,
 /// or the error without its code; `arrays` converts a reply.
 ///
 /// # Errors
@@ -86,11 +86,11 @@ pub fn ask_hold_over_the_wire<V>(
 ///
 /// # Panics
 /// If the arrays are not decisions.
-pub fn ask_all_over_the_wire<V>(
+pub fn apply_all_over_the_wire<V>(
     hold: Option<(&[u8], Option<Duration>)>,
     takes: &[MultiKeyTake],
     now: Timestamp,
-    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    mut call: impl FnMut(&[&[u8]]) -> Result<V, String>,
     arrays: impl FnOnce(&V) -> Vec<Vec<i64>>,
 ) -> Result<MultiKeyDecision, String> {
     let mut words = vec![b"SG.TAKEALL".to_vec(), takes.len().to_string().into_bytes()];
@@ -103,7 +103,7 @@ pub fn ask_all_over_the_wire<V>(
         let ttl = ttl.map(|ttl| [b"TTL".to_vec(), as_micros(ttl).to_string().into_bytes()]);
         words.extend(ttl.into_iter().flatten());
     }
-    let mut parts = arrays(&ask(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())?);
+    let mut parts = arrays(&call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())?);
     let mut all = parts.remove(0);
     let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("the binding key");
     let decision = |reply: &Vec<i64>| {

@@ -226,8 +226,8 @@ mod tests {
                 let (before, now, after) = (system(), nanos(), system());
                 assert!(last <= now, "{now} after {last}");
                 // More than anchors and paces are off by, and less than would matter.
-                let room = 20_000;
-                assert!(before <= now + room && now <= after + room, "{before} {now} {after}");
+                let tolerance = 20_000;
+                assert!(before <= now + tolerance && now <= after + tolerance, "{before} {now} {after}");
                 (last, reads) = (now, reads + 1);
             }
             reads

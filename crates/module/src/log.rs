@@ -71,11 +71,11 @@ impl InPlaceLog {
         };
         let gone = log.through(now.checked_sub(self.period));
         let live = log.count - gone;
-        let room = u64::from(self.limit).saturating_sub(live as u64);
-        if cost == 0 || (cost > 1 && u64::from(cost) <= room) {
+        let left = u64::from(self.limit).saturating_sub(live as u64);
+        if cost == 0 || (cost > 1 && u64::from(cost) <= left) {
             return Ok(None);
         }
-        if room == 0 || u64::from(cost) > room {
+        if left == 0 || u64::from(cost) > left {
             let decision = self.denied(&log, gone, now, cost);
             if moment.is_time_to_check_expiry() {
                 key.repair_ttl(moment.end_after(as_micros(decision.reset_after)));

@@ -50,7 +50,7 @@ impl Inner {
             let pending = PendingOperation { place, key, policy, operation, token };
             slots.entry(slot).or_default().push(pending);
         }
-        let slots = slots.iter().map(|(slot, open)| self.ask_slot(*slot, open, deadline));
+        let slots = slots.iter().map(|(slot, open)| self.apply_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
             answers[place] = Some(answer);
         }
@@ -59,7 +59,7 @@ impl Inner {
     }
 
     /// Applies the operations of one slot.
-    async fn ask_slot(
+    async fn apply_slot(
         &self,
         slot: u16,
         open: &[PendingOperation<'_>],

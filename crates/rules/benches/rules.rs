@@ -11,7 +11,7 @@ use sluicegate_rules::{Descriptor, Format, Request, RuleSet};
 struct Case {
     name: &'static str,
     rule: fn(usize) -> String,
-    ask: fn(&RuleSet, &SampleRequest<'_>) -> usize,
+    evaluate: fn(&RuleSet, &SampleRequest<'_>) -> usize,
 }
 
 /// A request, as slices of one text, as a server has them.
@@ -25,24 +25,24 @@ const CASES: [Case; 6] = [
     Case {
         name: "an exact path each",
         rule: |index| format!("match: {{path: /p/{index}}}, key: client"),
-        ask: http,
+        evaluate: http,
     },
     Case {
         name: "a pattern of paths each",
         rule: |index| format!("match: {{path: '/p/{index}/**'}}, key: client"),
-        ask: http,
+        evaluate: http,
     },
     Case {
         name: "a value of a header each",
         rule: |index| format!("match: {{path: '/p/**', header.x-tenant: t{index}.}}, key: client"),
-        ask: http,
+        evaluate: http,
     },
     Case {
         name: "a prefix of a header each",
         rule: |index| {
             format!("match: {{path: '/p/**', header.x-tenant: 't{index}.*'}}, key: client")
         },
-        ask: http,
+        evaluate: http,
     },
     Case {
         name: "a network each",
@@ -50,12 +50,12 @@ const CASES: [Case; 6] = [
             let network = Ipv4Addr::from_bits(network(index));
             format!("match: {{client: {network}/24}}, key: client")
         },
-        ask: http,
+        evaluate: http,
     },
     Case {
         name: "a value of an Envoy descriptor each",
         rule: |index| format!("match: {{descriptor.tenant: t{index}.}}, key: descriptor.tenant"),
-        ask: |rules, asked| {
+        evaluate: |rules, asked| {
             let entries = [("tenant", asked.tenant), ("path", asked.target)];
             let found = rules.descriptors("web", &[Descriptor { entries: &entries, limit: None }]);
             found[0].len()
@@ -161,7 +161,7 @@ fn round(case: &Case, rules: &RuleSet, asked: &[SampleRequest<'_>]) -> f64 {
     let start = Instant::now();
     let mut found = 0;
     for asked in asked {
-        found += (case.ask)(black_box(rules), black_box(asked));
+        found += (case.evaluate)(black_box(rules), black_box(asked));
     }
     let took = start.elapsed();
     assert!(2 * found >= asked.len(), "half of them are for a rule: {found}");

@@ -97,10 +97,10 @@ export function start() {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const [ink, line] = [colour("--soft"), colour("--line")];
   const axis = { stroke: ink, font: "12px system-ui, sans-serif", grid: { stroke: line, width: 1 }, ticks: { show: false } };
-  const chart = (id, data, series, kind, told, bands) => {
+  const chart = (id, data, series, kind, values, bands) => {
     const place = document.getElementById(id);
     const size = () => ({ width: place.clientWidth, height: place.clientHeight });
-    const legend = told.map((id) => document.getElementById(id));
+    const legend = values.map((id) => document.getElementById(id));
     const options = {
       ...size(),
       series: [{}, ...series],

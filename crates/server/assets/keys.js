@@ -1,6 +1,6 @@
 // One key: looked up, then refreshed with each frame until it has recovered; reset and blocked on request.
 
-import { ask } from "/dashboard/ask.js";
+import { request } from "/dashboard/request.js";
 import { level } from "/dashboard/live.js";
 import { count, several, span } from "/dashboard/words.js";
 
@@ -25,30 +25,30 @@ function sentence(name, result) {
   return `${name} is denied by ${next.limit}: ${retry}, ${recovered}.`;
 }
 
-/** What the server says of the open holds of a key, as a sentence. */
+/** The open holds of a key, as a sentence. */
 function heldBy({ count: all, units, oldest, oldest_expires_after_us }) {
   const oldestHold = `the oldest (${oldest}) expires in ${span(oldest_expires_after_us)}`;
   return ` ${several(units, "unit")} held by ${several(all, "hold")}: ${oldestHold}.`;
 }
 
-async function lookUp({ asked, name }, aloud) {
-  const result = await (await ask("/dashboard/key", asked)).json();
-  const told = sentence(`${name}${result.mask ? ` (${result.mask})` : ""}`, result);
-  const text = result.holds ? told + heldBy(result.holds) : told;
-  byId("look-told").textContent = text;
+async function lookUp({ query, name }, aloud) {
+  const result = await (await request("/dashboard/key", query)).json();
+  const summary = sentence(`${name}${result.mask ? ` (${result.mask})` : ""}`, result);
+  const text = result.holds ? summary + heldBy(result.holds) : summary;
+  byId("look-result").textContent = text;
   // A screen reader reads it once, not every second.
-  if (aloud || !result.found) byId("look-said").textContent = text;
+  if (aloud || !result.found) byId("look-announcement").textContent = text;
   byId("look-limits").replaceChildren(...(result.limits ?? []).map(level));
   return result.found || Boolean(result.blocked_us);
 }
 
-async function start(asked, name) {
-  const mine = { asked, name, live: false };
+async function start(query, name) {
+  const mine = { query, name, live: false };
   looked = mine;
   try {
     mine.live = await lookUp(mine, true);
   } catch (error) {
-    byId("look-told").textContent = error.message;
+    byId("look-result").textContent = error.message;
     byId("look-limits").replaceChildren();
     looked = undefined;
   }
@@ -131,24 +131,24 @@ async function act(question, path, body) {
   const seconds = await confirm(question);
   if (seconds === undefined) return;
   try {
-    await ask(path, body(seconds));
-    if (looked) await start(looked.asked, looked.name);
+    await request(path, body(seconds));
+    if (looked) await start(looked.query, looked.name);
   } catch (error) {
-    byId("look-told").textContent = error.message;
-    byId("look-said").textContent = error.message;
+    byId("look-result").textContent = error.message;
+    byId("look-announcement").textContent = error.message;
   }
 }
 
 byId("reset-key").addEventListener("click", () => {
-  const { asked, name } = looked;
+  const { query, name } = looked;
   const text = "The key gets its full quota back at once.";
-  act({ title: "Reset key?", name, text, action: "Reset" }, "/admin/reset", () => asked);
+  act({ title: "Reset key?", name, text, action: "Reset" }, "/admin/reset", () => query);
 });
 byId("block-key").addEventListener("click", () => {
-  const { asked, name } = looked;
+  const { query, name } = looked;
   const text = "This server denies every request of this key until the block expires.";
   act({ title: "Block key?", name, text, action: "Block", timed: true }, "/admin/block",
-    (seconds) => ({ ...asked, duration_us: seconds * 1e6 }));
+    (seconds) => ({ ...query, duration_us: seconds * 1e6 }));
 });
 byId("blocked-keys").addEventListener("click", ({ target }) => {
   if (!(target instanceof HTMLButtonElement)) return;

@@ -1,11 +1,11 @@
 // The list of all sampled keys: denied ones first, filtered, refreshed with each frame while it is open.
 
-import { ask } from "/dashboard/ask.js";
+import { request } from "/dashboard/request.js";
 import { lookUpKey } from "/dashboard/keys.js";
 import { count, rate } from "/dashboard/words.js";
 
 const byId = (id) => document.getElementById(id);
-let asking = false;
+let isLoading = false;
 
 /** Takes in a frame. */
 export function seen(frame) {
@@ -15,15 +15,15 @@ export function seen(frame) {
 }
 
 async function refresh() {
-  if (!byId("list").open || asking) return;
-  asking = true;
+  if (!byId("list").open || isLoading) return;
+  isLoading = true;
   try {
     const wanted = { prefix: byId("list-prefix").value, denied: byId("list-denied").checked };
-    show(await (await ask("/dashboard/keys", wanted)).json());
+    show(await (await request("/dashboard/keys", wanted)).json());
   } catch {
     // The next frame tries again.
   }
-  asking = false;
+  isLoading = false;
 }
 
 function show({ count: all, keys }) {

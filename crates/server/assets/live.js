@@ -123,10 +123,10 @@ function facts(id, pairs) {
   while (list.children.length > pairs.length * 2) list.lastChild.remove();
   pairs.forEach(([name, text, bad], index) => {
     if (!list.children[index * 2]) list.append(document.createElement("dt"), document.createElement("dd"));
-    const [term, told] = [list.children[index * 2], list.children[index * 2 + 1]];
+    const [term, detail] = [list.children[index * 2], list.children[index * 2 + 1]];
     put(term, name);
-    put(told, text);
-    told.classList.toggle("bad", Boolean(bad));
+    put(detail, text);
+    detail.classList.toggle("bad", Boolean(bad));
   });
 }
 
@@ -194,10 +194,10 @@ export function level({ limit, capacity, used, remaining, reset_after_us }) {
   const element = document.createElement("div");
   element.className = "level";
   const [words, bar] = [document.createElement("p"), document.createElement("div")];
-  const [name, told] = [document.createElement("code"), document.createElement("span")];
+  const [name, text] = [document.createElement("code"), document.createElement("span")];
   name.textContent = limit;
-  told.textContent = `${count(used)} of ${count(capacity)} used, ${count(remaining)} left, fully recovered in ${span(reset_after_us)}`;
-  words.append(name, told);
+  text.textContent = `${count(used)} of ${count(capacity)} used, ${count(remaining)} left, fully recovered in ${span(reset_after_us)}`;
+  words.append(name, text);
   bar.className = remaining > 0 ? "bar" : "bar full";
   bar.setAttribute("role", "meter");
   bar.setAttribute("aria-valuemin", 0);

@@ -1,6 +1,6 @@
 // The page: frames as they arrive, the charts, and the time range.
 
-import { ask, frames } from "/dashboard/ask.js";
+import { request, frames } from "/dashboard/request.js";
 import * as charts from "/dashboard/charts.js";
 import * as keys from "/dashboard/keys.js";
 import * as list from "/dashboard/list.js";
@@ -10,14 +10,14 @@ import "/dashboard/play.js";
 
 const byId = (id) => document.getElementById(id);
 const status = byId("status");
-const trouble = byId("trouble");
+const connectionError = byId("connection-error");
 
 let last;
 let stop;
 /** How long a hidden page stays connected, in milliseconds. */
 const HIDDEN = 30_000;
 
-function told(state, text) {
+function showConnection(state, text) {
   if (status.dataset.state !== state || state !== "live") status.textContent = text;
   status.dataset.state = state;
 }
@@ -31,14 +31,14 @@ function seen(frame) {
   list.seen(frame);
   if (rates) charts.add(frame.at_us / 1e6, rates.allowed, rates.denied, frame.latency?.p50_us, frame.latency?.p99_us);
   last = frame;
-  told("live", "live");
-  trouble.hidden = true;
+  showConnection("live", "live");
+  connectionError.hidden = true;
 }
 
 /** Fills the charts with the history that the server keeps. */
 async function fill() {
   try {
-    charts.fill((await (await ask("/dashboard/history")).json()).samples);
+    charts.fill((await (await request("/dashboard/history")).json()).samples);
     byId("now").dataset.filled = "true";
   } catch {
     // The charts then begin with the first frame.
@@ -52,16 +52,16 @@ async function connect() {
     let pause = 1000;
     try {
       await frames(seen, stop.signal);
-      told("lost", "server closed the connection");
+      showConnection("lost", "server closed the connection");
     } catch (error) {
       if (stop.signal.aborted) {
         await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
         last = undefined;
         continue;
       }
-      told("lost", error.status === 503 ? "busy" : "not connected");
-      trouble.textContent = error.status ? error.message : "The server is unreachable. Retrying.";
-      trouble.hidden = false;
+      showConnection("lost", error.status === 503 ? "busy" : "not connected");
+      connectionError.textContent = error.status ? error.message : "The server is unreachable. Retrying.";
+      connectionError.hidden = false;
       if (error.status === 503) pause = 10_000;
     }
     if (last) charts.add(Date.now() / 1000);

@@ -1,6 +1,6 @@
 // The playground: simulated requests, decided by the server on state that this page keeps.
 
-import { ask } from "/dashboard/ask.js";
+import { request } from "/dashboard/request.js";
 import { count, several, span } from "/dashboard/words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -30,9 +30,9 @@ async function turn() {
   if (running) due(mine, now);
   mine.before = now;
   const takes = mine.pending.splice(0, 512);
-  const asked = { policy: policy.value, state: mine.state, now_us: now * 1000, takes };
+  const query = { policy: policy.value, state: mine.state, now_us: now * 1000, takes };
   try {
-    const played = await (await ask("/dashboard/play", asked)).json();
+    const played = await (await request("/dashboard/play", query)).json();
     if (mine === game) {
       mine.state = played.state;
       for (const decision of played.decisions) note(mine, decision);
@@ -86,11 +86,11 @@ function tell({ allowed, denied }, { next }, running) {
     : next.never ? "No request can succeed." : `Next request allowed in ${span(next.retry_after_us)}.`;
   // While it runs, the text changes once a second, because screen readers announce it.
   const now = Math.floor(Date.now() / 1000);
-  if (running && now === told) return;
-  told = now;
-  byId("play-told").textContent = so + then;
+  if (running && now === announcedAt) return;
+  announcedAt = now;
+  byId("play-status").textContent = so + then;
 }
-let told;
+let announcedAt;
 
 const VESSEL = `
   <svg width="128" height="150" viewBox="0 0 128 150" aria-hidden="true">
@@ -98,7 +98,7 @@ const VESSEL = `
     <g class="tokens"></g>
     <path class="wall" d="M4 6v132a8 8 0 0 0 8 8h104a8 8 0 0 0 8-8V6"></path>
   </svg>
-  <p class="told"><b></b></p><code></code>`;
+  <p class="status"><b></b></p><code></code>`;
 /** The largest bucket whose tokens are drawn one by one. */
 const MOST_TOKENS = 120;
 const isBucket = (limit) => /^(token-bucket|gcra):/.test(limit);
@@ -216,14 +216,14 @@ byId("play-one").addEventListener("click", () => take(1));
 byId("play-ten").addEventListener("click", () => take(10));
 byId("play-again").addEventListener("click", () => {
   game = fresh();
-  byId("play-told").textContent = "The key is unused.";
+  byId("play-status").textContent = "The key is unused.";
   go();
 });
 byId("play-form").addEventListener("submit", (event) => {
   event.preventDefault();
   go();
 });
-pace.addEventListener("input", () => (byId("play-rate-told").textContent = pace.value));
+pace.addEventListener("input", () => (byId("play-rate-value").textContent = pace.value));
 policy.addEventListener("change", go);
 new ResizeObserver(() => (drawing ??= requestAnimationFrame(draw))).observe(line);
 

@@ -1,6 +1,6 @@
 // Active rules: their decisions come with each frame, their definitions are fetched when they change.
 
-import { ask } from "/dashboard/ask.js";
+import { request } from "/dashboard/request.js";
 import { count, rate, several, span } from "/dashboard/words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -15,7 +15,7 @@ const made = (name, text) => {
 
 /** The version whose definitions are shown. */
 let shown;
-let asking = false;
+let isLoading = false;
 
 /** Shows the rules of a frame; `before` is the previous frame, if there is one. */
 export function rules(frame, before) {
@@ -24,17 +24,17 @@ export function rules(frame, before) {
   byId("rules-problem").hidden = !now?.problem;
   put(byId("rules-problem"), now?.problem ? `The rules files are invalid; the previous rules stay active. ${now.problem}` : "");
   if (!now) {
-    put(byId("rules-told"), "No rules file is loaded: requests name their policies.");
+    put(byId("rules-status"), "No rules file is loaded: requests name their policies.");
     put(byId("rules-age"), "");
     return;
   }
-  put(byId("rules-told"), `Version ${now.version} is active: ${several(now.count, "rule")}.`);
+  put(byId("rules-status"), `Version ${now.version} is active: ${several(now.count, "rule")}.`);
   const ago = Math.max(0, frame.at_us - now.at_us);
   const again = `${now.reloads ? `reloaded ${times(now.reloads)}` : "never reloaded"}${now.failed ? `, ${several(now.failed, "failed reload")}` : ""}`;
   put(byId("rules-age"), `Loaded ${span(ago)} ago, ${again}.`);
   table(now, frame, before);
   // After a restart of the server the same version number may identify other rules.
-  if ((shown !== now.version || !before) && !asking) say();
+  if ((shown !== now.version || !before) && !isLoading) loadRules();
 }
 
 const times = (number) => (number === 1 ? "once" : `${count(number)} times`);
@@ -74,26 +74,26 @@ function row() {
 }
 
 /** Fetches the definitions of the rules and shows them. */
-async function say() {
-  asking = true;
+async function loadRules() {
+  isLoading = true;
   try {
-    const said = await (await ask("/dashboard/rules")).json();
-    shown = said.version;
-    const parts = said.rules.map(({ title, lines }) => part(title, lines));
-    if (said.count > said.rules.length) parts.push(made("p", `and ${count(said.count - said.rules.length)} more`));
-    if (said.named) parts.push(part("named policies", said.policies.map(({ name, text }) => [name, text])));
-    if (said.named > said.policies.length) parts.push(made("p", `and ${count(said.named - said.policies.length)} more`));
-    byId("said-list").replaceChildren(...parts);
+    const reply = await (await request("/dashboard/rules")).json();
+    shown = reply.version;
+    const parts = reply.rules.map(({ title, lines }) => part(title, lines));
+    if (reply.count > reply.rules.length) parts.push(made("p", `and ${count(reply.count - reply.rules.length)} more`));
+    if (reply.named) parts.push(part("named policies", reply.policies.map(({ name, text }) => [name, text])));
+    if (reply.named > reply.policies.length) parts.push(made("p", `and ${count(reply.named - reply.policies.length)} more`));
+    byId("active-rules-list").replaceChildren(...parts);
   } catch {
     // The next frame tries again.
   }
-  asking = false;
+  isLoading = false;
 }
 
 function part(title, lines) {
   const place = made("div");
   const list = made("dl");
-  list.className = "said";
+  list.className = "rule-lines";
   for (const [label, text] of lines) list.append(made("dt", label), made("dd", text));
   place.append(made("h4", title), list);
   return place;

@@ -157,7 +157,7 @@ impl TimeSeries {
     /// From `now` on, `policy` is in force for events that name none.
     pub fn change(&mut self, now: Timestamp, policy: &Policy) {
         // The units left at that moment are those of the new policy.
-        self.ask_until(now.as_micros().saturating_sub(1));
+        self.sample_until(now.as_micros().saturating_sub(1));
         if let Some(followed) = &mut self.followed {
             followed.set_policy(now.as_micros(), policy);
         }
@@ -170,7 +170,7 @@ impl TimeSeries {
             self.bins.at(until.as_micros().saturating_sub(1).max(self.last));
         }
         if !self.bins.all().is_empty() {
-            self.ask_until(self.bins.end() - 1);
+            self.sample_until(self.bins.end() - 1);
         }
     }
 
@@ -243,7 +243,7 @@ impl TimeSeries {
 
     fn follow(&mut self, event: &Event<'_>, decision: &Decision, default: Option<&Policy>) {
         let now = event.time.as_micros();
-        self.ask_until(now);
+        self.sample_until(now);
         let Some(followed) = &mut self.followed else { return };
         followed.is_met = true;
         let named = str::from_utf8(event.policy).ok().filter(|text| !text.is_empty());
@@ -286,7 +286,7 @@ impl TimeSeries {
     }
 
     /// Samples the units left of the followed key, and those it sent, at each start of a span up to `now`.
-    fn ask_until(&mut self, now: u64) {
+    fn sample_until(&mut self, now: u64) {
         // Joins spans first, so that there are not too many decisions to make.
         self.bins.at(now);
         let width = self.bins.width();

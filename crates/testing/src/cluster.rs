@@ -20,16 +20,16 @@ impl Cluster {
         let nodes: Vec<_> = (0..6).map(|_| Self::node(engine, arguments)).collect();
         for (index, node) in nodes[..3].iter().enumerate() {
             let (first, last) = (index * SLOTS / 3, (index + 1) * SLOTS / 3 - 1);
-            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            node.query::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
         }
         for node in &nodes[1..] {
-            let (_, bus): (String, String) = node.ask("CONFIG GET cluster-port");
-            nodes[0].ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port()));
+            let (_, bus): (String, String) = node.query("CONFIG GET cluster-port");
+            nodes[0].query::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port()));
         }
-        let ids: Vec<String> = nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
+        let ids: Vec<String> = nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
         for (replica, id) in nodes[3..].iter().zip(&ids) {
             until("a node accepts its primary", || {
-                replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
+                replica.try_query::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
             });
         }
         let cluster = Self { nodes };
@@ -63,8 +63,8 @@ impl Cluster {
         until("the cluster is up", || {
             pause(Duration::from_millis(20));
             self.nodes.iter().all(|node| {
-                let Ok(info) = node.try_ask::<String>("CLUSTER INFO") else { return true };
-                let Ok(role) = node.try_ask::<String>("INFO replication") else { return true };
+                let Ok(info) = node.try_query::<String>("CLUSTER INFO") else { return true };
+                let Ok(role) = node.try_query::<String>("INFO replication") else { return true };
                 info.contains("cluster_state:ok")
                     && info.contains("cluster_slots_ok:16384")
                     && info.contains("cluster_known_nodes:6")
@@ -76,14 +76,14 @@ impl Cluster {
     /// Whether a node reports that it is a primary.
     #[must_use]
     pub fn is_primary(&self, node: usize) -> bool {
-        let role = self.nodes[node].try_ask::<String>("INFO replication");
+        let role = self.nodes[node].try_query::<String>("INFO replication");
         role.is_ok_and(|it| it.contains("role:master"))
     }
 
     /// The node with the slot of `key`, and the slot, in a cluster without moved slots and failovers.
     #[must_use]
     pub fn home(&self, key: &str) -> (usize, usize) {
-        let slot: usize = self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"));
+        let slot: usize = self.nodes[0].query(&format!("CLUSTER KEYSLOT {key}"));
         let home = (0..3).find(|node| slot < (node + 1) * SLOTS / 3);
         (home.expect("one of the three"), slot)
     }

@@ -19,7 +19,7 @@ impl RawClient {
     ///
     /// # Errors
     /// The full text of an error reply.
-    pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Value, String> {
+    pub fn call_bytes(&mut self, arguments: &[&[u8]]) -> Result<Value, String> {
         let mut command = redis::Cmd::new();
         for argument in arguments {
             command.arg(*argument);
@@ -31,19 +31,19 @@ impl RawClient {
     ///
     /// # Errors
     /// The full text of an error reply.
-    pub fn say(&mut self, line: &str) -> Result<Value, String> {
+    pub fn call(&mut self, line: &str) -> Result<Value, String> {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        self.ask(&words)
+        self.call_bytes(&words)
     }
 
     /// The integers of the reply to a command.
     pub fn integers(&mut self, line: &str) -> Vec<i64> {
-        integers(&self.say(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        integers(&self.call(line).unwrap_or_else(|error| panic!("{line}: {error}")))
     }
 
     /// The text of the reply to a command.
     pub fn text(&mut self, line: &str) -> String {
-        match self.say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
+        match self.call(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
             Value::BulkString(bytes) => String::from_utf8(bytes).unwrap(),
             Value::SimpleString(text) | Value::VerbatimString { text, .. } => text,
             Value::Okay => "OK".to_owned(),
@@ -53,7 +53,7 @@ impl RawClient {
 
     /// The error reply to a command.
     pub fn error(&mut self, line: &str) -> String {
-        self.say(line).expect_err(line)
+        self.call(line).expect_err(line)
     }
 
     /// A number in the reply of `INFO`.

@@ -147,15 +147,15 @@ impl Server {
     }
 
     /// Sends a command whose arguments are separated by spaces, and returns its reply.
-    pub fn ask<T: FromRedisValue>(&self, words: &str) -> T {
-        self.try_ask(words).unwrap_or_else(|error| panic!("{words}: {error}"))
+    pub fn query<T: FromRedisValue>(&self, words: &str) -> T {
+        self.try_query(words).unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
     /// The same, but returns errors.
     ///
     /// # Errors
     /// If the connection fails, or the reply is an error or of another type.
-    pub fn try_ask<T: FromRedisValue>(&self, words: &str) -> RedisResult<T> {
+    pub fn try_query<T: FromRedisValue>(&self, words: &str) -> RedisResult<T> {
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
         words.for_each(|word| {

@@ -324,10 +324,10 @@ impl Running {
         clippy::disallowed_methods,
         reason = "a server that never answers must fail the trial"
     )]
-    fn until<T>(&self, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
+    fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Result<T> {
         let started = Instant::now();
         loop {
-            if let Some(answer) = ask() {
+            if let Some(answer) = attempt() {
                 return Ok(answer);
             }
             if started.elapsed() > DEADLINE {

@@ -76,8 +76,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a request that waits behind another ignores it",
         WAITER,
-        "(State::New, Event::Start) if is_head => self.ask(),",
-        "(State::New, Event::Start) => self.ask(),",
+        "(State::New, Event::Start) if is_head => self.attempt(),",
+        "(State::New, Event::Start) => self.attempt(),",
     ),
     mutant(
         "a request that waits outlives its client over HTTP",

@@ -91,32 +91,32 @@ impl Drop for Server {
 #[test]
 fn commands_key_is_taken_peeked_shown_and_reset() {
     let server = Server::start(&[]);
-    let ask = |command: &str, arguments: &[&str]| {
+    let run = |command: &str, arguments: &[&str]| {
         let ended = run(&[&[command, "--server", &server.address], arguments].concat(), "");
         assert_eq!(ended.err, "");
         (ended.code.unwrap(), ended.out)
     };
     let policy = "gcra:1/1d:burst=3";
-    assert_eq!(ask("info", &["k"]), (0, "the key has no state\n".to_owned()));
-    let (code, printed) = ask("take", &["k", policy]);
+    assert_eq!(run("info", &["k"]), (0, "the key has no state\n".to_owned()));
+    let (code, printed) = run("take", &["k", policy]);
     assert!(
         printed.starts_with("allowed; 2 of 3 remaining; fully recovered after 1d"),
         "{printed}"
     );
     assert_eq!(code, 0);
-    let (code, printed) = ask("peek", &["k", policy, "--cost", "3"]);
+    let (code, printed) = run("peek", &["k", policy, "--cost", "3"]);
     assert!(printed.starts_with("denied; retry after "), "{printed}");
     assert_eq!(code, 1);
-    let (_, printed) = ask("take", &["k", policy, "--cost", "4"]);
+    let (_, printed) = run("take", &["k", policy, "--cost", "4"]);
     assert!(
         printed.starts_with("denied: 4 units can never pass a limit of 3; 2 of 3 remaining"),
         "{printed}"
     );
-    let (_, shown) = ask("info", &["k"]);
+    let (_, shown) = run("info", &["k"]);
     assert!(shown.starts_with("policy        gcra:1/1d:burst=3\n"), "{shown}");
     assert!(shown.contains("  used          1\n  remaining     2\n"), "{shown}");
-    assert_eq!(ask("reset", &["k"]), (0, "reset\n".to_owned()));
-    assert_eq!(ask("reset", &["k"]), (0, "the key has no state\n".to_owned()));
+    assert_eq!(run("reset", &["k"]), (0, "reset\n".to_owned()));
+    assert_eq!(run("reset", &["k"]), (0, "the key has no state\n".to_owned()));
 }
 
 #[test]

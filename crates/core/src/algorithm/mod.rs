@@ -70,7 +70,7 @@ macro_rules! algorithms {
         },)*];
 
         /// Calls a function of the algorithm with the state that belongs to it.
-        macro_rules! ask {
+        macro_rules! dispatch {
             ($d limit:expr, $d state:expr, |$d algorithm:ident, $d own:ident| $d body:expr) => {
                 match $d limit { $(Limit::$name($d algorithm) => {
                     let $d own = if let State::$name(own) = $d state { Some(own) } else { None };
@@ -188,7 +188,7 @@ algorithms! { $
 /// Calls a function of the algorithm that needs no state.
 macro_rules! of {
     ($limit:expr, |$algorithm:ident| $body:expr) => {
-        ask!($limit, &State::None, |$algorithm, _own| $body)
+        dispatch!($limit, &State::None, |$algorithm, _own| $body)
     };
 }
 
@@ -345,12 +345,12 @@ impl Limit {
     }
 
     pub(crate) fn encode(&self, state: &State, out: &mut Writer) {
-        ask!(self, state, |limit, own| limit.encode(own, out));
+        dispatch!(self, state, |limit, own| limit.encode(own, out));
     }
 
     /// Time after which `units` are available.
     pub(crate) fn wait(&self, state: &State, now: Timestamp, units: u32) -> Retry {
-        ask!(self, state, |limit, own| limit.wait(own, now, units))
+        dispatch!(self, state, |limit, own| limit.wait(own, now, units))
     }
 
     /// Units that must be available for a request of `cost`: with `borrow`, one is enough.
@@ -359,11 +359,11 @@ impl Limit {
     }
 
     pub(crate) fn remaining(&self, state: &State, now: Timestamp) -> u32 {
-        ask!(self, state, |limit, own| limit.remaining(own, now))
+        dispatch!(self, state, |limit, own| limit.remaining(own, now))
     }
 
     pub(crate) fn reset_after(&self, state: &State, now: Timestamp) -> u64 {
-        ask!(self, state, |limit, own| limit.reset_after(own, now))
+        dispatch!(self, state, |limit, own| limit.reset_after(own, now))
     }
 
     /// Requests of cost 1 that pass at `now` beside the holds of `ledger`, and the microseconds until the state
@@ -390,15 +390,15 @@ impl Limit {
     }
 
     pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {
-        ask!(self, state, |limit, own| limit.lifetime(own, now))
+        dispatch!(self, state, |limit, own| limit.lifetime(own, now))
     }
 
     pub(crate) fn delay(&self, state: &State, now: Timestamp) -> u64 {
-        ask!(self, state, |limit, own| limit.delay(own, now))
+        dispatch!(self, state, |limit, own| limit.delay(own, now))
     }
 
     pub(crate) fn used(&self, state: &State, now: Timestamp) -> u64 {
-        ask!(self, state, |limit, own| limit.used(own, now))
+        dispatch!(self, state, |limit, own| limit.used(own, now))
     }
 
     pub(crate) fn charge(&self, state: &mut State, now: Timestamp, cost: u32) {

@@ -182,13 +182,13 @@ impl Waiter {
         match (self.state, event) {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
             (State::New, Event::Start) if self.mode == Mode::Once => self.take(now),
-            (State::New, Event::Start) if is_head => self.ask(),
+            (State::New, Event::Start) if is_head => self.attempt(),
             (State::New, Event::Start) if self.request.holds && now < self.request.deadline => {
                 self.sleep_until(self.request.deadline)
             }
             (State::New, Event::Start) => self.observe(now >= self.request.deadline),
             (State::Waiting, Event::Woken) if self.reserves() => self.reserve(now),
-            (State::Waiting, Event::Woken) if is_head => self.ask(),
+            (State::Waiting, Event::Woken) if is_head => self.attempt(),
             (State::Waiting, Event::Woken) if now >= self.request.deadline => self.observe(true),
             (State::Waiting, Event::Woken) => self.sleep_until(self.request.deadline),
             (State::Waiting, Event::Stopped) => self.observe(true),
@@ -299,8 +299,8 @@ impl Waiter {
         self.apply(reserve, Purpose::Reserve)
     }
 
-    /// Asks as the head of the queue.
-    fn ask(&mut self) -> Step {
+    /// An attempt as the head of the queue.
+    fn attempt(&mut self) -> Step {
         let cost = self.request.cost;
         let peeks = peeks_first(&self.request.policy);
         let operation = if peeks { Operation::Peek(cost) } else { Operation::Take(cost) };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use sluicegate_conformance::CoreSubject;
 use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
 
-use super::{CHANGING, KEY, ask, histories};
+use super::{CHANGING, KEY, apply_step, histories};
 
 /// The entry after one take of `cost`.
 fn entry(policy: &str, cost: u32) -> Entry {
@@ -161,7 +161,7 @@ proptest! {
     fn encode_then_decode_returns_the_same_value(history in histories(CHANGING)) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
-            let _ = ask(&mut core, step);
+            let _ = apply_step(&mut core, step);
             if let Some(entry) = core.entry(KEY) {
                 let bytes = entry.encode();
                 assert_eq!(entry.encoded_len(), bytes.len(), "{entry:?}");

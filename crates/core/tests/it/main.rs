@@ -38,12 +38,17 @@ fn histories(shape: Shape) -> impl Strategy<Value = History> {
 }
 
 /// Applies `step` to the core.
-fn ask(core: &mut CoreSubject, step: &Step) -> Option<Decision> {
+fn apply_step(core: &mut CoreSubject, step: &Step) -> Option<Decision> {
     core.apply(step.of(KEY)).ok()
 }
 
 /// Applies another operation at another time to a copy of `core`.
-fn ask_aside(core: &CoreSubject, step: &Step, now: Timestamp, operation: Operation) -> Decision {
+fn apply_to_copy(
+    core: &CoreSubject,
+    step: &Step,
+    now: Timestamp,
+    operation: Operation,
+) -> Decision {
     let mut entry = core.entry(KEY).cloned();
     sluicegate_core::apply(&step.policy, &mut entry, now, operation).expect("was no error before")
 }

@@ -8,14 +8,14 @@ use sluicegate_core::{
     Align, Entry, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
 };
 
-use super::{CHANGING, KEY, STEADY, ask, ask_aside, histories};
+use super::{CHANGING, KEY, STEADY, apply_step, apply_to_copy, histories};
 
 const MICRO: Duration = Duration::from_micros(1);
 
 fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
     let mut core = CoreSubject::default();
     for step in &history.0 {
-        let Some(decision) = ask(&mut core, step) else { continue };
+        let Some(decision) = apply_step(&mut core, step) else { continue };
         let again = match step.operation {
             Operation::Take(cost) | Operation::Peek(cost) => Operation::Peek(cost),
             reserve @ Operation::Reserve { .. } => reserve,
@@ -30,10 +30,13 @@ fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
         }
         let before = step.now + (wait - MICRO);
         prop_assert!(
-            ask_aside(&core, step, then, again).allowed(),
+            apply_to_copy(&core, step, then, again).allowed(),
             "{step}: {wait:?} is too short"
         );
-        prop_assert!(!ask_aside(&core, step, before, again).allowed(), "{step}: {wait:?} is long");
+        prop_assert!(
+            !apply_to_copy(&core, step, before, again).allowed(),
+            "{step}: {wait:?} is long"
+        );
     }
     Ok(())
 }
@@ -55,7 +58,7 @@ proptest! {
     fn recovered_is_the_same_as_unused(history in histories(CHANGING), cost in 0..9_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
-            let Some(decision) = ask(&mut core, step) else { continue };
+            let Some(decision) = apply_step(&mut core, step) else { continue };
             // Only an operation that stores writes the entry under the new policy.
             if !core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy)) {
                 continue;
@@ -65,7 +68,7 @@ proptest! {
             for operation in [Operation::Peek(cost), Operation::Take(cost), Operation::Charge(cost)] {
                 let expected = apply(&step.policy, &mut unused, later, operation).unwrap();
                 unused = None;
-                prop_assert_eq!(ask_aside(&core, step, later, operation), expected, "{}", step);
+                prop_assert_eq!(apply_to_copy(&core, step, later, operation), expected, "{}", step);
             }
         }
     }
@@ -74,11 +77,11 @@ proptest! {
     fn entry_dropped_after_its_lifetime_changes_no_decision(history in histories(STEADY), cost in 0..9_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
-            let _ = ask(&mut core, step);
+            let _ = apply_step(&mut core, step);
             let Some(entry) = core.entry(KEY) else { continue };
             let later = step.now + entry.lifetime(step.now);
             let expected = apply(&step.policy, &mut None, later, Operation::Take(cost)).unwrap();
-            prop_assert_eq!(ask_aside(&core, step, later, Operation::Take(cost)), expected);
+            prop_assert_eq!(apply_to_copy(&core, step, later, Operation::Take(cost)), expected);
             prop_assert!(entry.lifetime(later).is_zero());
         }
     }
@@ -87,12 +90,12 @@ proptest! {
     fn charge_and_refund_cancel(history in histories(STEADY), cost in 0..9_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
-            let _ = ask(&mut core, step);
+            let _ = apply_step(&mut core, step);
             // Units that do not fit may saturate a debt, or push events out of a log.
-            if !ask_aside(&core, step, step.now, Operation::Peek(cost)).allowed() {
+            if !apply_to_copy(&core, step, step.now, Operation::Peek(cost)).allowed() {
                 continue;
             }
-            let before = ask_aside(&core, step, step.now, Operation::Peek(1));
+            let before = apply_to_copy(&core, step, step.now, Operation::Peek(1));
             let mut entry = core.entry(KEY).cloned();
             for operation in [Operation::Charge(cost), Operation::Refund(cost)] {
                 let _ = apply(&step.policy, &mut entry, step.now, operation).unwrap();
@@ -107,7 +110,7 @@ proptest! {
         let mut core = CoreSubject::default();
         for step in &history.0 {
             let before = core.entry(KEY).cloned();
-            let Some(decision) = ask(&mut core, step) else { continue };
+            let Some(decision) = apply_step(&mut core, step) else { continue };
             let records = matches!(step.operation, Operation::Take(_))
                 && step.policy.limits().iter().any(Limit::count_all);
             if !decision.allowed() && !records {
@@ -120,9 +123,9 @@ proptest! {
     fn peek_returns_what_take_would(history in histories(CHANGING), cost in 0..40_u32) {
         let mut core = CoreSubject::default();
         for step in &history.0 {
-            let _ = ask(&mut core, step);
-            let peek = ask_aside(&core, step, step.now, Operation::Peek(cost));
-            let take = ask_aside(&core, step, step.now, Operation::Take(cost));
+            let _ = apply_step(&mut core, step);
+            let peek = apply_to_copy(&core, step, step.now, Operation::Peek(cost));
+            let take = apply_to_copy(&core, step, step.now, Operation::Take(cost));
             prop_assert_eq!(peek.allowed(), take.allowed());
             prop_assert_eq!(peek.delay(), take.delay());
         }
@@ -202,15 +205,15 @@ proptest! {
         for step in &history.0 {
             let Operation::Take(cost) = step.operation else { continue };
             let mut each = |operation: &dyn Fn(&Limit) -> Operation| -> Vec<_> {
-                let ask = |(index, policy): (usize, &Policy)| {
+                let apply_limit = |(index, policy): (usize, &Policy)| {
                     let operation = operation(&policy.limits()[0]);
                     let key = &[u8::try_from(index).unwrap()];
                     keys.apply(Invocation { key, policy, now: step.now, operation }).unwrap()
                 };
-                alone.iter().enumerate().map(ask).collect()
+                alone.iter().enumerate().map(apply_limit).collect()
             };
             let passes = each(&|_| Operation::Peek(cost));
-            let decision = ask(&mut core, step).unwrap();
+            let decision = apply_step(&mut core, step).unwrap();
             prop_assert_eq!(decision.allowed(), passes.iter().all(|one| one.allowed()));
             let now = each(&|limit| match decision.allowed() || limit.count_all() {
                 true => Operation::Charge(cost),

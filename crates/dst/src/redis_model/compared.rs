@@ -184,11 +184,11 @@ fn model_answers_as(engine: Engine, brand: Brand) {
                 both.compare();
                 match seed % 3 {
                     0 => {
-                        server.ask::<()>("CONFIG SET maxmemory 1");
+                        server.query::<()>("CONFIG SET maxmemory 1");
                         both.model.exhaust_memory(HOUR);
                     }
                     1 => {
-                        server.ask::<()>("REPLICAOF 127.0.0.1 1");
+                        server.query::<()>("REPLICAOF 127.0.0.1 1");
                         both.model.refuse_writes(HOUR);
                     }
                     _ => {}
@@ -220,8 +220,8 @@ fn model_answers_as(engine: Engine, brand: Brand) {
             }
         }
         both.compare();
-        server.ask::<()>("CONFIG SET maxmemory 0");
-        server.ask::<()>("REPLICAOF NO ONE");
+        server.query::<()>("CONFIG SET maxmemory 0");
+        server.query::<()>("REPLICAOF NO ONE");
         assert_eq!(both.model.checks.take_violation(), None, "seed {seed}");
         sent += both.sent;
     }

@@ -128,12 +128,12 @@ fn take_multi_key_full_store_denies_or_allows_all() {
         let store = MemoryStore::bounded(0, when_full);
         let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
         let rule = store.prepare(prepared.policy(), at(0));
-        let ask =
+        let apply =
             |key: &[u8], operation| store.apply_numbered(key, &rule, at(0), operation).unwrap();
-        let _ = ask(b"known", Operation::Take(1));
+        let _ = apply(b"known", Operation::Take(1));
         let mut key = 0_u64;
         while store.usage().table_full < 10_000 {
-            let _ = ask(&key.to_le_bytes(), Operation::Take(1));
+            let _ = apply(&key.to_le_bytes(), Operation::Take(1));
             key += 1;
         }
         let (mut allowed, mut denied_takes) = (0_u32, 0);
@@ -150,7 +150,7 @@ fn take_multi_key_full_store_denies_or_allows_all() {
                 assert!(passes || taken.key == 1);
             }
         }
-        let used = 1_000_000 - ask(b"known", Operation::Peek(0)).remaining;
+        let used = 1_000_000 - apply(b"known", Operation::Peek(0)).remaining;
         println!("figure: full, {when_full:?}: {denied_takes} of 200 denied, {allowed} allowed");
         assert!(denied_takes > 100);
         assert_eq!(used, 1 + allowed);

@@ -49,10 +49,10 @@ fn load_saved_store_returns_equal_entries() {
     assert_eq!(loaded.len(), store.len());
     for key in 0..keys {
         let policy = &policies[key as usize % policies.len()];
-        let ask = |store: &MemoryStore| {
+        let decisions = |store: &MemoryStore| {
             store.apply(&key.to_le_bytes(), policy, at(9), Operation::Take(1))
         };
-        assert_eq!(ask(&loaded), ask(&store));
+        assert_eq!(decisions(&loaded), decisions(&store));
     }
 }
 

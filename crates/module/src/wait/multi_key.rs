@@ -55,7 +55,7 @@ pub(super) fn begin_all(
         let taken = waiting.apply(context, waiting.operation(), now)?;
         return Ok(waiting.answered(context, taken));
     }
-    let mut taken = waiting.ask(context, now)?;
+    let mut taken = waiting.attempt(context, now)?;
     loop {
         if is_final(&taken) || now >= waiting.deadline {
             let taken = waiting.last(context, taken, now)?;
@@ -178,7 +178,7 @@ impl WaitingTakes {
                 Step::Apply(_) => {
                     let taken = match known.take() {
                         Some(taken) => taken,
-                        None => self.ask(context, now)?,
+                        None => self.attempt(context, now)?,
                     };
                     if is_final(&taken) {
                         return Ok(Progress::Done(taken));
@@ -196,7 +196,7 @@ impl WaitingTakes {
                 Step::Done(_) => {
                     let taken = match last {
                         Some(taken) => taken,
-                        None => self.ask(context, now)?,
+                        None => self.attempt(context, now)?,
                     };
                     return self.last(context, taken, now).map(Progress::Done);
                 }
@@ -205,7 +205,11 @@ impl WaitingTakes {
     }
 
     /// Takes or holds, without recording a denial.
-    fn ask(&self, context: Context<'_>, now: Timestamp) -> Result<MultiKeyDecision, CommandError> {
+    fn attempt(
+        &self,
+        context: Context<'_>,
+        now: Timestamp,
+    ) -> Result<MultiKeyDecision, CommandError> {
         if self.peeks_first() {
             let peek = self.apply(context, MultiKeyOperation::Peek, now)?;
             if !peek.decision.allowed() {

@@ -56,7 +56,7 @@ fn with_redis_cell(engine: Engine, more: &[&str]) -> Server {
 }
 
 /// Sends all calls in one pipeline.
-fn ask(peer: &mut RawClient, lines: &[String]) -> Vec<Vec<i64>> {
+fn call_all(peer: &mut RawClient, lines: &[String]) -> Vec<Vec<i64>> {
     let mut all = pipe();
     for line in lines {
         let mut words = line.split(' ');
@@ -88,7 +88,7 @@ fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
                 format!("CL.THROTTLE user:{key} {burst} {count} {period} {quantity}")
             })
             .collect();
-        let (found, expected) = (ask(&mut ours, &lines), ask(&mut theirs, &lines));
+        let (found, expected) = (call_all(&mut ours, &lines), call_all(&mut theirs, &lines));
         for ((line, found), expected) in lines.iter().zip(found).zip(expected) {
             let actual = format!("{line}: {found:?}, redis-cell {expected:?}");
             assert_eq!(found[..3], expected[..3], "{actual}");
@@ -118,8 +118,8 @@ fn keys_of_redis_cell_are_taken_over(engine: Engine) {
             assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[0], 0);
         }
         // A file of commands needs redis-cell to be read. Therefore a snapshot is written.
-        peer.say("CONFIG SET appendonly no").unwrap();
-        peer.say("SAVE").unwrap();
+        peer.call("CONFIG SET appendonly no").unwrap();
+        peer.call("SAVE").unwrap();
         server.into_folder()
     };
     let _ = fs::remove_dir_all(folder.path().join("appendonlydir"));
@@ -134,13 +134,13 @@ fn keys_of_redis_cell_are_taken_over(engine: Engine) {
     assert!(peer.text("GET k").bytes().all(|it| it.is_ascii_digit()));
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[..3], [0, 16, 5]);
     assert_eq!(peer.integers("SG.TAKE k gcra:30/1d:burst=16")[..3], [1, 16, 4]);
-    assert!(peer.say("SG.INFO k").is_ok());
+    assert!(peer.call("SG.INFO k").is_ok());
     // With several limits, the first one of the gcra family takes it over.
     let ahead = 1_700_000_002_000_000_000_u64;
     drop(peer);
     let server = with_test_clock(engine);
     let mut peer = server.raw_client();
-    peer.say(&format!("SET m {ahead} PX 100000")).unwrap();
+    peer.call(&format!("SET m {ahead} PX 100000")).unwrap();
     let line = "SG.TAKE m fixed-window:9/1h,gcra:30/1m:burst=3 AT 1700000000000000";
     assert_eq!(peer.integers(line)[..3], [1, 3, 1]);
 }

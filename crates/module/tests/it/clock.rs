@@ -42,7 +42,7 @@ impl Clocked {
 
 /// The server's clock, in seconds.
 fn time(peer: &mut RawClient) -> i64 {
-    match peer.say("TIME") {
+    match peer.call("TIME") {
         Ok(Value::Array(actual)) => match &actual[0] {
             Value::BulkString(seconds) => str::from_utf8(seconds).unwrap().parse().unwrap(),
             other => panic!("{other:?}"),
@@ -82,7 +82,7 @@ fn clock_jump_admits_at_most_its_refill() {
         println!("figure: {policy}: held for {} s two hours back", actual[3] / 1_000_000);
         clocked.jump(&mut peer, 3600);
         assert_eq!(passes(&mut peer, policy), 0, "{policy}, as before");
-        peer.say(&format!("SG.RESET {policy}")).unwrap();
+        peer.call(&format!("SG.RESET {policy}")).unwrap();
     }
 }
 

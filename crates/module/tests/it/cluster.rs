@@ -38,7 +38,7 @@ fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
         "SG.MTAKE 2 {user7} gcra:2/1h 1 {user7}b gcra:2/1h 1",
     ] {
         assert_eq!(elsewhere.error(line), moved, "{line}");
-        here.say(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        here.call(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
     // A batch of takes has one slot.
     let crossed = here.error("SG.MTAKE 2 {user7} gcra:2/1h 1 {user8} gcra:2/1h 1");
@@ -61,16 +61,16 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
         .map(|place| {
             let mut peer = node.raw_client();
             let line = format!("SG.WAIT {{wait}} {policy} TIMEOUT {}", 10_000_000_000_u64);
-            let thread = std::thread::spawn(move || peer.say(&line));
+            let thread = std::thread::spawn(move || peer.call(&line));
             node.raw_client()
                 .until(|it| it.info_value("sluicegate", "sluicegate_waiting") == place + 1);
             thread
         })
         .collect();
-    let ids = [from, to].map(|it| cluster.nodes[it].ask::<String>("CLUSTER MYID"));
-    target.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
-    node.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
-    node.ask::<()>(&format!("MIGRATE 127.0.0.1 {} {{wait}} 0 5000", target.port()));
+    let ids = [from, to].map(|it| cluster.nodes[it].query::<String>("CLUSTER MYID"));
+    target.query::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+    node.query::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+    node.query::<()>(&format!("MIGRATE 127.0.0.1 {} {{wait}} 0 5000", target.port()));
     for waiter in waiters {
         let actual = waiter.join().unwrap().unwrap_err();
         assert!(actual.starts_with("TRYAGAIN"), "{actual}");
@@ -79,10 +79,10 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
     let asked = node.raw_client().error(&format!("SG.TAKE {{wait}} {policy}"));
     assert_eq!(asked, format!("ASK {slot} 127.0.0.1:{}", target.port()));
     for node in &cluster.nodes[..3] {
-        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+        node.query::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
     }
     assert_eq!(target.raw_client().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 0);
-    assert_eq!(node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
+    assert_eq!(node.query::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
     cluster.settled();
 }
 
@@ -108,7 +108,7 @@ fn fail_over_under_load(cluster: &mut Cluster) {
         until("the replica takes over", || {
             // An attempt ends after five seconds, and is then repeated.
             if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
-                let _ = cluster.nodes[heir].try_ask::<()>("CLUSTER FAILOVER");
+                let _ = cluster.nodes[heir].try_query::<()>("CLUSTER FAILOVER");
                 actual = Some(now());
             }
             pause(Duration::from_millis(10));
@@ -127,7 +127,7 @@ fn fail_over_under_load(cluster: &mut Cluster) {
         cluster.is_primary(heir)
     });
     let mut peer = cluster.nodes[heir].raw_client();
-    peer.until(|it| it.say(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
+    peer.until(|it| it.call(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
     pause(BETWEEN);
     stop.store(true, Ordering::Relaxed);
     let admitted: u64 = takers.into_iter().map(|it| it.join().unwrap()).sum();
@@ -157,7 +157,7 @@ fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
                 }
             },
         };
-        match peer.say("SG.TAKE {hot} gcra:200/1s:burst=50") {
+        match peer.call("SG.TAKE {hot} gcra:200/1s:burst=50") {
             Ok(Value::Array(actual)) => admitted += u64::from(actual[0] == Value::Int(1)),
             other => {
                 let moved = matches!(&other, Err(error) if error.starts_with("MOVED") || error.starts_with("READONLY"));

@@ -10,7 +10,9 @@ use crate::{
 };
 
 fn command_info(peer: &mut RawClient, name: &str) -> Vec<Value> {
-    let Ok(Value::Array(all)) = peer.say(&format!("COMMAND INFO {name}")) else { panic!("{name}") };
+    let Ok(Value::Array(all)) = peer.call(&format!("COMMAND INFO {name}")) else {
+        panic!("{name}")
+    };
     let Some(Value::Array(info)) = all.into_iter().next() else { panic!("no {name}") };
     info
 }
@@ -29,7 +31,7 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
         if command.keys == Keys::First {
             assert_eq!(info[3..6], [Value::Int(1), Value::Int(1), Value::Int(1)], "{name}");
         }
-        let docs = format!("{:?}", peer.say(&format!("COMMAND DOCS {name}")).unwrap());
+        let docs = format!("{:?}", peer.call(&format!("COMMAND DOCS {name}")).unwrap());
         for word in [command.summary, "0.1.0", "module", "sluicegate"] {
             assert!(docs.contains(word), "{name}: no {word} in {docs}");
         }
@@ -37,11 +39,11 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
             assert!(docs.contains(argument.name), "{name}: no {} in {docs}", argument.name);
         }
     }
-    let keys = |peer: &mut RawClient, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}"))
-    {
-        Ok(Value::Array(keys)) => format!("{keys:?}"),
-        other => panic!("{line}: {other:?}"),
-    };
+    let keys =
+        |peer: &mut RawClient, line: &str| match peer.call(&format!("COMMAND GETKEYS {line}")) {
+            Ok(Value::Array(keys)) => format!("{keys:?}"),
+            other => panic!("{line}: {other:?}"),
+        };
     assert_eq!(keys(&mut peer, "SG.TAKE one gcra:1/1s"), "[bulk-string('\"one\"')]");
     let all = keys(&mut peer, "SG.MTAKE 3 a p 1 b p 1 c p 1 AT 5");
     assert_eq!(all, "[bulk-string('\"a\"'), bulk-string('\"b\"'), bulk-string('\"c\"')]");
@@ -55,18 +57,18 @@ fn acl_read_only_user_may_peek_only(engine: Engine) {
     let named = engine == Engine::Redis70;
     let (read, write) =
         if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
-    admin.say(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
-    admin.say(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
+    admin.call(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
+    admin.call(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
     let mut reader = server.raw_client();
-    reader.say("AUTH reader x").unwrap();
+    reader.call("AUTH reader x").unwrap();
     assert_eq!(reader.integers("SG.PEEK a gcra:1/1s")[0], 1);
     assert!(reader.error("SG.TAKE a gcra:1/1s").starts_with("NOPERM"));
     let mut taker = server.raw_client();
-    taker.say("AUTH taker x").unwrap();
+    taker.call("AUTH taker x").unwrap();
     assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
     assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
     assert!(taker.error("SG.MTAKE 2 a gcra:1/1s 1 b gcra:1/1s 1").starts_with("NOPERM"));
-    let category = admin.say("ACL CAT ratelimit");
+    let category = admin.call("ACL CAT ratelimit");
     assert_eq!(category.is_ok(), !named, "{category:?}");
 }
 
@@ -77,15 +79,15 @@ fn replies_equal_those_of_the_server(engine: Engine) {
     let line = format!("SG.TAKE k gcra:30/60s:burst=16 COST 16 AT {at}");
     assert_eq!(peer.integers(&line), [1, 16, 0, 0, 32_000_000, 0, 0]);
     assert_eq!(peer.integers(&line), [0, 16, 0, 32_000_000, 32_000_000, 0, 0]);
-    let flat = peer.say(&format!("SG.INFO k AT {at}")).unwrap();
+    let flat = peer.call(&format!("SG.INFO k AT {at}")).unwrap();
     let Value::Array(flat) = flat else { panic!("{flat:?}") };
     assert_eq!(flat.len(), 10);
     assert_eq!(flat[1], Value::BulkString(b"gcra:30/1m:burst=16".to_vec()));
-    let map = server.raw_client_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
+    let map = server.raw_client_with_maps().call(&format!("SG.INFO k AT {at}")).unwrap();
     let Value::Map(map) = map else { panic!("{map:?}") };
     assert_eq!(map.len(), 5);
-    assert_eq!(peer.say("SG.INFO none"), Ok(Value::Nil));
-    let many = peer.say(&format!("SG.MTAKE 2 k gcra:30/60s:burst=16 1 l gcra:1/1s 1 AT {at}"));
+    assert_eq!(peer.call("SG.INFO none"), Ok(Value::Nil));
+    let many = peer.call(&format!("SG.MTAKE 2 k gcra:30/60s:burst=16 1 l gcra:1/1s 1 AT {at}"));
     let Ok(Value::Array(many)) = many else { panic!("{many:?}") };
     assert_eq!(integers(&many[0])[0], 0);
     assert_eq!(integers(&many[1]), [1, 1, 0, 0, 1_000_000, 0, 0]);
@@ -108,7 +110,7 @@ fn info_counters_add_up(engine: Engine) {
 fn denial_with_option_publishes_event(engine: Engine) {
     let server = serve_with(engine, &["notify-denials", "yes"]);
     let mut peer = server.raw_client();
-    peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
+    peer.call("CONFIG SET notify-keyspace-events KEd").unwrap();
     let mut listener = server.raw_client().0;
     let mut listener = listener.as_pubsub();
     listener.psubscribe("__key*__:*").unwrap();
@@ -137,11 +139,11 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
         ("SG.CHARGE k gcra:1/1h", true),
         ("SG.RESET k", true),
     ] {
-        peer.say("WATCH k").unwrap();
-        other.say(line).unwrap();
-        peer.say("MULTI").unwrap();
-        peer.say("PING").unwrap();
-        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), actual, "{line}");
+        peer.call("WATCH k").unwrap();
+        other.call(line).unwrap();
+        peer.call("MULTI").unwrap();
+        peer.call("PING").unwrap();
+        assert_eq!(peer.call("EXEC") == Ok(Value::Nil), actual, "{line}");
     }
 }
 
@@ -152,12 +154,12 @@ fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
     for number in 0..20_000 {
         peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
     }
-    let Ok(Value::Int(actual)) = peer.say("MEMORY USAGE key:000000000000") else {
+    let Ok(Value::Int(actual)) = peer.call("MEMORY USAGE key:000000000000") else {
         panic!("no usage")
     };
     let before = used(&mut peer);
-    assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(20_000)));
-    peer.say("FLUSHALL SYNC").unwrap();
+    assert_eq!(peer.call("DBSIZE"), Ok(Value::Int(20_000)));
+    peer.call("FLUSHALL SYNC").unwrap();
     let each = (before - used(&mut peer)) / 20_000;
     println!("{engine:?}: {each} bytes a key, MEMORY USAGE {actual}");
     // It excludes the entry in the table of expiries, and parts of the entry in the table of keys.
@@ -174,7 +176,7 @@ fn expired_keys_leave_no_memory(engine: Engine) {
     for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
     }
-    peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
+    peer.until(|it| it.call("DBSIZE") == Ok(Value::Int(0)));
     let mut after = 0;
     peer.until(|it| {
         after = it.info_value("memory", "used_memory");

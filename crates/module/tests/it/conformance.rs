@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
-    MultiKeyTake, Shape, Subject, ask_all_over_the_wire, ask_hold_over_the_wire, ask_over_the_wire,
-    check_full_ledger, check_histories, check_hold_bounds, check_hold_histories,
-    check_hold_streams, check_hold_traces, check_keys, check_multi_key, check_multi_key_holds,
-    check_repeated_holds, check_traces, full_ledger,
+    MultiKeyTake, Shape, Subject, apply_all_over_the_wire, apply_hold_over_the_wire,
+    apply_over_the_wire, check_full_ledger, check_histories, check_hold_bounds,
+    check_hold_histories, check_hold_streams, check_hold_traces, check_keys, check_multi_key,
+    check_multi_key_holds, check_repeated_holds, check_traces, full_ledger,
 };
 use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_testing::{Engine, RawClient, integers, size};
@@ -22,13 +22,13 @@ pub(crate) struct OverTheWire(pub(crate) RawClient);
 
 impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
-        ask_over_the_wire(question, |command| self.0.ask(command), integers)
+        apply_over_the_wire(question, |command| self.0.call_bytes(command), integers)
     }
 }
 
 impl HoldSubject for OverTheWire {
     fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        ask_hold_over_the_wire(question, |command| self.0.ask(command), integers)
+        apply_hold_over_the_wire(question, |command| self.0.call_bytes(command), integers)
     }
 }
 
@@ -39,14 +39,14 @@ impl OverTheWire {
         takes: &[MultiKeyTake],
         now: Timestamp,
     ) -> Result<MultiKeyDecision, String> {
-        let ask = |command: &[&[u8]]| {
+        let call = |command: &[&[u8]]| {
             let without_code = |error: String| match error.split_once(' ') {
                 Some((_, text)) => text.to_owned(),
                 None => error,
             };
-            self.0.ask(command).map_err(without_code)
+            self.0.call_bytes(command).map_err(without_code)
         };
-        ask_all_over_the_wire(hold, takes, now, ask, |reply| {
+        apply_all_over_the_wire(hold, takes, now, call, |reply| {
             let redis::Value::Array(parts) = reply else { panic!("{reply:?}") };
             parts.iter().map(integers).collect()
         })
@@ -115,7 +115,7 @@ fn full_ledger_opens_no_hold_more(engine: Engine) {
     let mut subject = OverTheWire(server.raw_client());
     let policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
-    subject.0.ask(&[b"SET", b"full", &full_ledger(policy, now)]).unwrap();
+    subject.0.call_bytes(&[b"SET", b"full", &full_ledger(policy, now)]).unwrap();
     check_full_ledger(&mut subject, b"full", policy, now);
 }
 

@@ -41,7 +41,7 @@ fn during_requests(server: &Server, body: impl FnOnce()) {
                     let policy = POLICIES[turn % POLICIES.len()];
                     peer.integers(&format!("SG.TAKE k{} {policy}", turn % 300));
                     if turn % 97 == 0 {
-                        peer.say(&format!("SG.RESET k{}", turn % 300)).unwrap();
+                        peer.call(&format!("SG.RESET k{}", turn % 300)).unwrap();
                     }
                     if asked.fetch_add(1, Ordering::Relaxed) > 2000 && done.load(Ordering::Relaxed)
                     {
@@ -64,8 +64,8 @@ fn link_is_up(replica: &Server) {
 fn agree(primary: &Server, replica: &Server) {
     let mut peer = primary.raw_client();
     // Some load first.
-    peer.say("SET last x").unwrap();
-    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    peer.call("SET last x").unwrap();
+    assert_eq!(peer.call("WAIT 1 30000"), Ok(Value::Int(1)));
     let (expected, found) = (digest(&mut peer), digest(&mut replica.raw_client()));
     assert_ne!(expected, "0".repeat(40));
     assert_eq!(found, expected);
@@ -85,14 +85,14 @@ fn late_replica_gets_all_changes(engine: Engine) {
     let replica = Server::with(engine, &[]);
     let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
     during_requests(&primary, || {
-        replica.raw_client().say(&follow).unwrap();
+        replica.raw_client().call(&follow).unwrap();
         link_is_up(&replica);
         assert!(!is_replication_idle(&mut peer));
     });
     agree(&primary, &replica);
     // A replica that reconnects continues with the backlog, which must not have a gap.
     during_requests(&primary, || {
-        peer.say("CLIENT KILL TYPE replica").unwrap();
+        peer.call("CLIENT KILL TYPE replica").unwrap();
         assert!(!is_replication_idle(&mut peer));
     });
     link_is_up(&replica);
@@ -104,7 +104,7 @@ fn late_append_only_file_gets_all_changes(engine: Engine) {
     let mut peer = server.raw_client();
     peer.until(is_replication_idle);
     during_requests(&server, || {
-        peer.say("CONFIG SET appendonly yes").unwrap();
+        peer.call("CONFIG SET appendonly yes").unwrap();
         assert!(!is_replication_idle(&mut peer));
         peer.until(|it| {
             it.info_value("persistence", "aof_rewrite_in_progress") == 0
@@ -112,9 +112,9 @@ fn late_append_only_file_gets_all_changes(engine: Engine) {
         });
     });
     let expected = digest(&mut peer);
-    peer.say("DEBUG LOADAOF").unwrap();
+    peer.call("DEBUG LOADAOF").unwrap();
     assert_eq!(digest(&mut peer), expected);
-    peer.say("CONFIG SET appendonly no").unwrap();
+    peer.call("CONFIG SET appendonly no").unwrap();
     peer.until(is_replication_idle);
 }
 
@@ -127,11 +127,11 @@ fn promoted_replica_replicates(engine: Engine) {
     link_is_up(&heir);
     link_is_up(&other);
     during_requests(&primary, || {});
-    heir.raw_client().say("REPLICAOF NO ONE").unwrap();
+    heir.raw_client().call("REPLICAOF NO ONE").unwrap();
     let follow = format!("REPLICAOF 127.0.0.1 {}", heir.port());
     during_requests(&heir, || {
         assert!(!is_replication_idle(&mut heir.raw_client()));
-        other.raw_client().say(&follow).unwrap();
+        other.raw_client().call(&follow).unwrap();
         link_is_up(&other);
     });
     agree(&heir, &other);

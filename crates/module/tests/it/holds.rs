@@ -28,12 +28,12 @@ fn lose(server: &Server, line: &str, is_whole: bool) {
 }
 
 /// A client that lost up to two replies sends the command again on another connection, until it has one.
-fn ask_again(server: &Server, draw: &mut SeededRng, line: &str, lost: &mut usize) -> bool {
+fn call_again(server: &Server, draw: &mut SeededRng, line: &str, lost: &mut usize) -> bool {
     for _ in 0..draw.below(3) {
         lose(server, line, draw.below(3) > 0);
         *lost += 1;
     }
-    match server.raw_client().say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
+    match server.raw_client().call(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
         Value::Array(each) if line.starts_with("SG.TAKEALL") => integers(&each[0])[0] == 1,
         reply => integers(&reply)[0] == 1,
     }
@@ -64,13 +64,13 @@ fn hold_sent_again_after_a_cut_connection_counts_once(engine: Engine) {
             ),
         };
         let key = stream % 3;
-        assert!(ask_again(&server, &mut draw, &hold, &mut lost), "{hold}");
+        assert!(call_again(&server, &mut draw, &hold, &mut lost), "{hold}");
         let renew = format!("SG.RENEW k{key} {RATE} s{stream} TTL 3600000000");
-        assert!(ask_again(&server, &mut draw, &renew, &mut lost));
+        assert!(call_again(&server, &mut draw, &renew, &mut lost));
         // Some are never settled. The reply to a settle may be that its first copy has ended the hold.
         if stream % 5 > 0 {
             let settle = format!("SG.SETTLE k{key} {RATE} s{stream} USED {used}");
-            ask_again(&server, &mut draw, &settle, &mut lost);
+            call_again(&server, &mut draw, &settle, &mut lost);
         }
         expected[key] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();
     }
@@ -95,19 +95,19 @@ fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
         let hold = format!("SG.HOLD old {policy} {id} COST {cost} AT {at}");
         assert_eq!(peer.integers(&hold)[0], 1);
     }
-    let dumped = match peer.say("DUMP old").unwrap() {
+    let dumped = match peer.call("DUMP old").unwrap() {
         Value::BulkString(bytes) => bytes,
         other => panic!("{other:?}"),
     };
-    let ttl = peer.say("PTTL old").unwrap();
+    let ttl = peer.call("PTTL old").unwrap();
     let Value::Int(ttl) = ttl else { panic!("{ttl:?}") };
     assert!(ttl > 0);
-    peer.ask(&[b"RESTORE", b"restored", ttl.to_string().as_bytes(), &dumped]).unwrap();
-    assert_eq!(peer.say("COPY old copied"), Ok(Value::Int(1)));
-    peer.say("RENAME old renamed").unwrap();
+    peer.call_bytes(&[b"RESTORE", b"restored", ttl.to_string().as_bytes(), &dumped]).unwrap();
+    assert_eq!(peer.call("COPY old copied"), Ok(Value::Int(1)));
+    peer.call("RENAME old renamed").unwrap();
     let keys = ["renamed", "copied", "restored"];
     for (number, key) in (1..).zip(keys) {
-        let lives = peer.say(&format!("PTTL {key}")).unwrap();
+        let lives = peer.call(&format!("PTTL {key}")).unwrap();
         assert!(matches!(lives, Value::Int(1..)), "{key}: {lives:?}");
         let line = |rest: &str| format!("{rest} AT {}", at + 1_000);
         let peek = peer.integers(&line(&format!("SG.PEEK {key} concurrency:9/1h COST 0")));
@@ -126,7 +126,7 @@ fn key_with_open_holds_may_be_renamed_copied_and_restored(engine: Engine) {
     }
     let old = peer.integers(&format!("SG.SETTLE old {policy} b AT {at}"));
     assert_eq!(old[3], -1, "nothing is left under the old name");
-    assert_eq!(peer.say("EXISTS old"), Ok(Value::Int(0)));
+    assert_eq!(peer.call("EXISTS old"), Ok(Value::Int(0)));
 }
 
 on_both! {

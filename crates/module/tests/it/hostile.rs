@@ -57,7 +57,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
     let long = vec![b'x'; 70_000];
     let mut asked = 0;
     let mut check = |arguments: &[&[u8]]| {
-        let found = peer.ask(arguments);
+        let found = peer.call_bytes(arguments);
         asked += 1;
         match (parse(arguments, Options::default()), found) {
             // An error is one line on the wire.
@@ -102,21 +102,21 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
     }
     println!("{engine:?}: {asked} calls");
     assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
-    assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
+    assert_eq!(peer.call("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }
 
 fn key_of_another_program_is_an_error(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.raw_client();
-    peer.say("SET text hello").unwrap();
-    peer.ask(&[b"SET", b"empty", b""]).unwrap();
-    peer.ask(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
-    peer.ask(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
-    peer.ask(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
+    peer.call("SET text hello").unwrap();
+    peer.call_bytes(&[b"SET", b"empty", b""]).unwrap();
+    peer.call_bytes(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
+    peer.call_bytes(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
+    peer.call_bytes(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
         .unwrap();
-    peer.say("RPUSH list 1").unwrap();
-    peer.say("HSET hash a 1").unwrap();
-    peer.say("XADD stream * a 1").unwrap();
+    peer.call("RPUSH list 1").unwrap();
+    peer.call("HSET hash a 1").unwrap();
+    peer.call("XADD stream * a 1").unwrap();
     for command in table::<&CommandSpec>() {
         if ["SG.MTAKE", "SG.TAKEALL", "SG.RESET"].contains(&command.name) {
             continue;
@@ -125,7 +125,7 @@ fn key_of_another_program_is_an_error(engine: Engine) {
             let mut arguments = right(command.name);
             arguments[0] = key.as_bytes();
             arguments.insert(0, command.name.as_bytes());
-            let error = peer.ask(&arguments).expect_err(command.name);
+            let error = peer.call_bytes(&arguments).expect_err(command.name);
             let class = match key {
                 "list" | "hash" | "stream" => "WRONGTYPE key `KEY` does not hold a string",
                 "newer" => "SGSTATE key `KEY` holds state of version 4",
@@ -140,12 +140,12 @@ fn key_of_another_program_is_an_error(engine: Engine) {
         }
     }
     // Takes are independent: an error of one does not affect the other.
-    let both = peer.say("SG.MTAKE 2 list gcra:1/1h 1 fine gcra:1/1h 1");
+    let both = peer.call("SG.MTAKE 2 list gcra:1/1h 1 fine gcra:1/1h 1");
     assert!(both.is_err() || matches!(&both, Ok(Value::Array(it)) if it.len() == 2), "{both:?}");
-    assert_eq!(peer.say("EXISTS fine"), Ok(Value::Int(1)));
+    assert_eq!(peer.call("EXISTS fine"), Ok(Value::Int(1)));
     // A state that cannot be decoded counts as one, and can be reset.
     for key in ["text", "empty", "newer", "cut"] {
-        assert_eq!(peer.say(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
+        assert_eq!(peer.call(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
     }
     assert!(peer.error("SG.RESET list").starts_with("WRONGTYPE"));
     assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
@@ -161,13 +161,13 @@ fn panic_ends_one_command_only(engine: Engine) {
     };
     let failed = "ERR sluicegate failed on this command";
     for command in table::<&CommandSpec>() {
-        peer.say("SG.PANIC command").unwrap();
+        peer.call("SG.PANIC command").unwrap();
         let mut arguments = right(command.name);
         arguments.insert(0, command.name.as_bytes());
-        let error = peer.ask(&arguments).expect_err(command.name);
+        let error = peer.call_bytes(&arguments).expect_err(command.name);
         assert!(error.starts_with(failed), "{error}");
         panicked(&mut peer);
-        assert!(peer.ask(&arguments).is_ok(), "{}", command.name);
+        assert!(peer.call_bytes(&arguments).is_ok(), "{}", command.name);
     }
     for (armed, line) in [
         ("info", "INFO sluicegate"),
@@ -175,25 +175,25 @@ fn panic_ends_one_command_only(engine: Engine) {
         ("keys", "COMMAND GETKEYS SG.MTAKE 1 k gcra:1/1h 1"),
         ("set", "CONFIG SET sluicegate.notify-denials yes"),
     ] {
-        peer.say(&format!("SG.PANIC {armed}")).unwrap();
-        let _ = peer.say(line);
+        peer.call(&format!("SG.PANIC {armed}")).unwrap();
+        let _ = peer.call(line);
         panicked(&mut peer);
     }
     // While a client waits: its timer, its reply, and its disconnection.
     for armed in ["timer", "reply"] {
-        peer.say("SG.RESET w").unwrap();
-        peer.say("SG.TAKE w gcra:1/1h").unwrap();
+        peer.call("SG.RESET w").unwrap();
+        peer.call("SG.TAKE w gcra:1/1h").unwrap();
         let mut waiter = server.raw_client();
         let thread =
-            std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
+            std::thread::spawn(move || waiter.call("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
         peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
-        peer.say(&format!("SG.PANIC {armed}")).unwrap();
-        peer.say("SG.RESET w").unwrap();
+        peer.call(&format!("SG.PANIC {armed}")).unwrap();
+        peer.call("SG.RESET w").unwrap();
         let error = thread.join().unwrap().unwrap_err();
         assert!(error.starts_with(failed), "{armed}: {error}");
         panicked(&mut peer);
     }
-    assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
+    assert_eq!(peer.call("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }
 
 on_both! {

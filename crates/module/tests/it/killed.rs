@@ -31,7 +31,7 @@ fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
                     let (mut peer, admitted) = (server.raw_client(), Arc::clone(&admitted));
                     std::thread::spawn(move || {
                         let line = format!("SG.TAKE k gcra:{LIMIT}/300d");
-                        while let Ok(Value::Array(actual)) = peer.say(&line) {
+                        while let Ok(Value::Array(actual)) = peer.call(&line) {
                             if actual[0] == Value::Int(0) {
                                 return;
                             }
@@ -74,7 +74,7 @@ fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
         .map(|place| {
             let mut peer = server.raw_client();
             let line = lines[place % 2];
-            let thread = std::thread::spawn(move || peer.say(line));
+            let thread = std::thread::spawn(move || peer.call(line));
             let count = u64::try_from(place).unwrap() + 1;
             server
                 .raw_client()
@@ -82,7 +82,7 @@ fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
             thread
         })
         .collect();
-    assert!(peer.say("SHUTDOWN NOSAVE").is_err());
+    assert!(peer.call("SHUTDOWN NOSAVE").is_err());
     for waiter in waiters {
         assert!(waiter.join().unwrap().is_err());
     }

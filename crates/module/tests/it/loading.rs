@@ -35,7 +35,7 @@ fn options_are_settable_by_config(engine: Engine) {
     let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1s AT 5")[0], 1);
     assert_eq!(peer.text("CONFIG SET sluicegate.notify-denials yes"), "OK");
-    let actual = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
+    let actual = format!("{:?}", peer.call("CONFIG GET sluicegate.notify-denials"));
     assert!(actual.contains("yes"), "{actual}");
     assert!(peer.error("CONFIG SET sluicegate.test-clock no").starts_with("ERR"));
     assert!(peer.error("CONFIG SET sluicegate.notify-denials maybe").starts_with("ERR"));
@@ -58,7 +58,7 @@ fn unload_and_load_again_works(engine: Engine) {
         );
         let error = peer.error("SG.TAKE k gcra:1/1h AT 5");
         assert!(error.starts_with("ERR option AT is unavailable"), "{error}");
-        assert_eq!(peer.say("SG.RESET k"), Ok(Value::Int(1)));
+        assert_eq!(peer.call("SG.RESET k"), Ok(Value::Int(1)));
     }
 }
 
@@ -68,12 +68,12 @@ fn unload_with_waiting_client_is_rejected(engine: Engine) {
     let mut peer = server.raw_client();
     peer.integers("SG.TAKE k gcra:1/1h");
     let mut waiter = server.raw_client();
-    let thread = std::thread::spawn(move || waiter.say("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
+    let thread = std::thread::spawn(move || waiter.call("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
     peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
     assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
-    peer.say("SG.RESET k").unwrap();
+    peer.call("SG.RESET k").unwrap();
     assert!(thread.join().unwrap().is_ok());
-    peer.until(|it| it.say("MODULE UNLOAD sluicegate").is_ok());
+    peer.until(|it| it.call("MODULE UNLOAD sluicegate").is_ok());
 }
 
 /// The log would name a missing function of the module API.

@@ -110,7 +110,7 @@ fn digest(peer: &mut RawClient) -> String {
 }
 
 /// Sends `count` random calls: most alone, some in a transaction, some in a script.
-fn ask_at_random(peer: &mut RawClient, count: u64) {
+fn call_at_random(peer: &mut RawClient, count: u64) {
     let mut draw = SeededRng(7);
     let mut at = 1_700_000_000_000_000;
     for _ in 0..count {
@@ -120,10 +120,10 @@ fn ask_at_random(peer: &mut RawClient, count: u64) {
         let line = call(&mut draw, at);
         match draw.below(12) {
             0 => {
-                peer.say("MULTI").unwrap();
-                peer.say(&line).unwrap();
-                peer.say(&call(&mut draw, at)).unwrap();
-                assert!(matches!(peer.say("EXEC"), Ok(Value::Array(_))), "{line}");
+                peer.call("MULTI").unwrap();
+                peer.call(&line).unwrap();
+                peer.call(&call(&mut draw, at)).unwrap();
+                assert!(matches!(peer.call("EXEC"), Ok(Value::Array(_))), "{line}");
             }
             1 => {
                 let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
@@ -133,12 +133,12 @@ fn ask_at_random(peer: &mut RawClient, count: u64) {
                     write!(script, "{comma}'{}'", word.escape_ascii()).unwrap();
                 }
                 script.push(')');
-                peer.ask(&[b"EVAL", script.as_bytes(), b"0"]).unwrap_or_else(|error| {
+                peer.call_bytes(&[b"EVAL", script.as_bytes(), b"0"]).unwrap_or_else(|error| {
                     panic!("{line}: {error}");
                 });
             }
             _ => {
-                let _ = peer.say(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let _ = peer.call(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }
     }
@@ -154,14 +154,14 @@ fn random_calls_primary_replica_and_files_agree(engine: Engine) {
     let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
 
-    ask_at_random(&mut peer, calls());
-    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    call_at_random(&mut peer, calls());
+    assert_eq!(peer.call("WAIT 1 30000"), Ok(Value::Int(1)));
     let expected = digest(&mut peer);
     assert_ne!(expected, "0".repeat(40));
     assert_eq!(digest(&mut copy), expected, "the replica");
-    peer.say("DEBUG LOADAOF").unwrap();
+    peer.call("DEBUG LOADAOF").unwrap();
     assert_eq!(digest(&mut peer), expected, "after the append-only file was read");
-    peer.say("DEBUG RELOAD").unwrap();
+    peer.call("DEBUG RELOAD").unwrap();
     assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
 }
 
@@ -183,15 +183,15 @@ fn call_without_change_replicates_nothing(engine: Engine) {
             peer.integers(&format!("SG.TAKE new{number} {policy} COST 0"));
             peer.integers(&format!("SG.PEEK new{number} {policy}"));
             peer.integers(&format!("SG.REFUND new{number} {policy}"));
-            assert_eq!(peer.say(&format!("SG.RESET new{number}")), Ok(Value::Int(0)));
-            peer.say(&format!("SG.INFO k{number}")).unwrap();
+            assert_eq!(peer.call(&format!("SG.RESET new{number}")), Ok(Value::Int(0)));
+            peer.call(&format!("SG.INFO k{number}")).unwrap();
         }
         assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600")[0], 1);
         assert_eq!(peer.integers("CL.THROTTLE new 0 1 3600 0")[0], 0);
     }
     assert_eq!(peer.info_value("persistence", "aof_current_size"), written);
     assert_eq!(peer.info_value("persistence", "rdb_changes_since_last_save"), dirty);
-    assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(5)));
+    assert_eq!(peer.call("DBSIZE"), Ok(Value::Int(5)));
 }
 
 /// The change of a long log is written, not the whole log: some hundred bytes per take.
@@ -249,11 +249,11 @@ fn failover_keeps_usage(engine: Engine) {
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
     let take = |peer: &mut RawClient| peer.integers("SG.TAKE f gcra:1000/300d")[0];
     assert_eq!((0..600).map(|_| take(&mut peer)).sum::<i64>(), 600);
-    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    assert_eq!(peer.call("WAIT 1 30000"), Ok(Value::Int(1)));
     assert!(copy.error("SG.TAKE f gcra:1000/300d").starts_with("READONLY"));
     assert_eq!(copy.integers("SG.PEEK f gcra:1000/300d")[2], 400, "a replica may look");
     drop(primary);
-    copy.say("REPLICAOF NO ONE").unwrap();
+    copy.call("REPLICAOF NO ONE").unwrap();
     assert_eq!((0..600).map(|_| take(&mut copy)).sum::<i64>(), 400);
 }
 

@@ -24,7 +24,7 @@ impl Subject for Compared {
         let Invocation { key, policy, now, operation } = question;
         let found = self.module.apply(question);
         let _ = self.core.apply(question);
-        let stored = match self.module.0.ask(&[b"GET", key]).unwrap() {
+        let stored = match self.module.0.call_bytes(&[b"GET", key]).unwrap() {
             Value::BulkString(bytes) => Some(bytes),
             _ => None,
         };
@@ -37,7 +37,7 @@ impl Subject for Compared {
                 assert_eq!(stored, expected.encode(), "{now} {operation:?} under {policy}");
             }
             if self.replaces {
-                self.module.0.ask(&[b"SET", key, &expected.encode()]).unwrap();
+                self.module.0.call_bytes(&[b"SET", key, &expected.encode()]).unwrap();
             }
         }
         found
@@ -58,7 +58,7 @@ fn random_histories_store_what_core_encodes(engine: Engine) {
             300,
             Shape { steps_back: false, ..Shape::default() },
         );
-        server.raw_client().say("FLUSHALL").unwrap();
+        server.raw_client().call("FLUSHALL").unwrap();
     }
 }
 
@@ -101,7 +101,7 @@ fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
         let take = |peer: &mut RawClient, step: u64| {
             peer.integers(&format!("SG.TAKE k {policy} AT {}", 1_700_000_000_000_000 + step))
         };
-        let bytes = |peer: &mut RawClient| match peer.say("GET k") {
+        let bytes = |peer: &mut RawClient| match peer.call("GET k") {
             Ok(Value::BulkString(bytes)) => bytes,
             other => panic!("{other:?}"),
         };
@@ -112,10 +112,10 @@ fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
         if policy.starts_with("gcra") {
             old.resize(28, 0);
         }
-        peer.ask(&[b"SET", b"k", &old]).unwrap();
+        peer.call_bytes(&[b"SET", b"k", &old]).unwrap();
         assert_eq!(take(&mut peer, 5), expected, "{policy}");
         assert_eq!(bytes(&mut peer)[0], 2, "{policy}");
-        peer.say("DEL k").unwrap();
+        peer.call("DEL k").unwrap();
     }
 }
 
@@ -125,13 +125,13 @@ fn key_without_expiry_gets_one(engine: Engine) {
     let mut peer = server.raw_client();
     for policy in ["gcra:1/1h", "sliding-log:1/1h", "fixed-window:1/1h"] {
         assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
-        assert_eq!(peer.say(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
+        assert_eq!(peer.call(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
         // After a denial, the expiry is only checked sometimes.
         peer.until(|it| {
             assert_eq!(it.integers(&format!("SG.TAKE {policy} {policy}"))[0], 0);
-            it.say(&format!("PTTL {policy}")) != Ok(Value::Int(-1))
+            it.call(&format!("PTTL {policy}")) != Ok(Value::Int(-1))
         });
-        let Ok(Value::Int(left)) = peer.say(&format!("PTTL {policy}")) else { panic!("no PTTL") };
+        let Ok(Value::Int(left)) = peer.call(&format!("PTTL {policy}")) else { panic!("no PTTL") };
         assert!((3_590_000..=3_600_001).contains(&left), "{policy}: {left}");
     }
 }
@@ -144,8 +144,8 @@ fn key_expires_when_it_has_recovered(engine: Engine) {
         ["gcra:7/1h", "sliding-log:7/1h:keep=3h", "fixed-window:7/day", "gcra:7/1h,gcra:9/1d"]
     {
         peer.integers(&format!("SG.TAKE {policy} {policy} COST 3"));
-        let Ok(Value::BulkString(bytes)) = peer.say(&format!("GET {policy}")) else { panic!() };
-        let Ok(Value::Int(ends)) = peer.say(&format!("PEXPIRETIME {policy}")) else { panic!() };
+        let Ok(Value::BulkString(bytes)) = peer.call(&format!("GET {policy}")) else { panic!() };
+        let Ok(Value::Int(ends)) = peer.call(&format!("PEXPIRETIME {policy}")) else { panic!() };
         let entry = Entry::decode(&bytes).unwrap();
         let ends = u64::try_from(ends).unwrap() * 1000;
         let at = |micros| Timestamp::from_micros(micros).unwrap();

@@ -23,9 +23,9 @@ impl WaitingPeer {
 /// Sends a command. Returns once `count` clients wait.
 fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
     let mut peer = server.raw_client();
-    let Ok(Value::Int(id)) = peer.say("CLIENT ID") else { panic!("no id") };
+    let Ok(Value::Int(id)) = peer.call("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
-    let thread = std::thread::spawn(move || peer.say(&line));
+    let thread = std::thread::spawn(move || peer.call(&line));
     until_waiting(&mut server.raw_client(), count);
     WaitingPeer { thread, id }
 }
@@ -35,7 +35,7 @@ fn until_waiting(peer: &mut RawClient, count: u64) {
 }
 
 fn leave(peer: &mut RawClient, waiting: WaitingPeer) {
-    assert_eq!(peer.say(&format!("CLIENT KILL ID {}", waiting.id)), Ok(Value::Int(1)));
+    assert_eq!(peer.call(&format!("CLIENT KILL ID {}", waiting.id)), Ok(Value::Int(1)));
     assert!(waiting.thread.join().unwrap().is_err());
 }
 
@@ -83,7 +83,7 @@ fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     let line = format!("SG.WAIT l {policy} TIMEOUT 10000000000");
     let waiting: Vec<_> = (1..=4).map(|place| wait_in_queue(&server, &line, place)).collect();
     let start = now();
-    assert_eq!(peer.say("SG.RESET l"), Ok(Value::Int(1)));
+    assert_eq!(peer.call("SG.RESET l"), Ok(Value::Int(1)));
     let mut last = start;
     for (index, waiting) in (0..).zip(waiting) {
         assert_eq!(waiting.read_reply()[0], 1);
@@ -126,14 +126,14 @@ fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
         "SG.CHARGE l gcra:1000000/1s COST 0",
     ];
     for waker in wakers {
-        peer.say("SG.RESET l").unwrap();
+        peer.call("SG.RESET l").unwrap();
         assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
         let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
         if waker.contains("1000000/1s") {
             // Under another policy the usage drains sooner: one unit each microsecond.
             assert_eq!(peer.integers("SG.REFUND l gcra:1000000/1s COST 9")[0], 1);
         } else {
-            assert!(peer.say(waker).is_ok(), "{waker}");
+            assert!(peer.call(waker).is_ok(), "{waker}");
         }
         assert_eq!(waiter.read_reply()[0], 1, "{waker}");
         until_waiting(&mut peer, 0);
@@ -155,13 +155,13 @@ fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let mut peer = server.raw_client();
     let line = "SG.WAIT t gcra:2/1h TIMEOUT 10000000000";
     for allowed in [1, 1, 0] {
-        peer.say("MULTI").unwrap();
-        peer.say(line).unwrap();
-        let Ok(Value::Array(replies)) = peer.say("EXEC") else { panic!("no array") };
+        peer.call("MULTI").unwrap();
+        peer.call(line).unwrap();
+        let Ok(Value::Array(replies)) = peer.call("EXEC") else { panic!("no array") };
         assert_eq!(integers(&replies[0])[0], allowed);
     }
     let script = b"return redis.call('SG.WAIT', KEYS[1], 'gcra:2/1h', 'TIMEOUT', '10000000000')";
-    let reply = peer.ask(&[b"EVAL", script, b"1", b"t"]).unwrap();
+    let reply = peer.call_bytes(&[b"EVAL", script, b"1", b"t"]).unwrap();
     assert_eq!(integers(&reply)[0], 0);
     assert_eq!(peer.info_value("sluicegate", "sluicegate_waiting"), 0);
 }
@@ -171,10 +171,10 @@ fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
     let mut peer = server.raw_client();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
     let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
-    peer.say("MULTI").unwrap();
-    peer.say("DEL l").unwrap();
-    peer.say("RPUSH l 1").unwrap();
-    peer.say("EXEC").unwrap();
+    peer.call("MULTI").unwrap();
+    peer.call("DEL l").unwrap();
+    peer.call("RPUSH l 1").unwrap();
+    peer.call("EXEC").unwrap();
     let error = waiter.thread.join().unwrap().unwrap_err();
     assert!(error.starts_with("WRONGTYPE key `"), "{error}");
 }
@@ -210,7 +210,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     assert_eq!(client.integers(&format!("SG.HOLD k {both} e COST 3 SESSION"))[0], 0);
     assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
     let script = format!("return redis.call('SG.HOLD', KEYS[1], '{both}', 'f', 'SESSION')");
-    let error = peer.ask(&[b"EVAL", script.as_bytes(), b"1", b"k"]).unwrap_err();
+    let error = peer.call_bytes(&[b"EVAL", script.as_bytes(), b"1", b"k"]).unwrap_err();
     assert!(error.contains("option SESSION is unavailable in a script"), "{error}");
     drop(client);
     // Left: `c`, `e` and the unit that `b` used.
@@ -221,9 +221,9 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     // A client that is killed lets the next one go.
     let mut client = server.raw_client();
     assert_eq!(client.integers("SG.HOLD one concurrency:1/1h a SESSION")[0], 1);
-    let Ok(Value::Int(id)) = client.say("CLIENT ID") else { panic!("no id") };
+    let Ok(Value::Int(id)) = client.call("CLIENT ID") else { panic!("no id") };
     let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
-    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
+    assert_eq!(peer.call(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
     assert_eq!(next.read_reply()[0], 1);
 }
 
@@ -269,9 +269,9 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
     assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");
     let start = now();
-    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 50000")).unwrap()), (0, 1));
+    assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 50000")).unwrap()), (0, 1));
     assert!(now() - start >= Duration::from_millis(50));
-    let never = peer.say(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
+    let never = peer.call(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
     assert_eq!(of_all(&never.unwrap()), (0, 0), "it can never pass");
     let waiter = wait_in_queue(&server, &format!("{takes} TIMEOUT 1800000000"), 1);
     leave(&mut peer, waiter);
@@ -279,10 +279,10 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1, "nothing was taken");
     let log = "sliding-log:3/1h:count=all";
     let late = format!("SG.TAKEALL 2 z {log} 1 y {policy} 1 TIMEOUT 50000");
-    assert_eq!(of_all(&peer.say(&late).unwrap()), (0, 1));
+    assert_eq!(of_all(&peer.call(&late).unwrap()), (0, 1));
     assert_eq!(peer.integers(&format!("SG.PEEK z {log}"))[2], 2, "one denial is recorded");
     assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
-    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 1800000000")).unwrap()), (1, 0));
+    assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 1800000000")).unwrap()), (1, 0));
 }
 
 on_both! {

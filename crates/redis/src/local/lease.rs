@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn ask(
+    fn take(
         leases: &Leases,
         rule: &PlannedPolicy,
         cost: u32,
@@ -283,7 +283,7 @@ mod tests {
         let mut chunks = Vec::new();
         let mut handed = 0;
         for _ in 0..40 {
-            match ask(&leases, &rule, 1, at(10)) {
+            match take(&leases, &rule, 1, at(10)) {
                 Err(chunk) => {
                     chunks.push(chunk);
                     let _ = leases.granted(
@@ -308,9 +308,9 @@ mod tests {
     fn take_expired_lease_returns_the_units_still_owed() {
         let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
-        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
+        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 1);
         let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &answer(0, 1050));
-        assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
+        assert_eq!(take(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
         assert!(leases.expired(Some(at(999))).is_empty());
         let mut expired = None;
         leases.take(b"k", &rule, 1, at(1000), &mut expired);
@@ -339,10 +339,10 @@ mod tests {
     fn take_nearly_exhausted_key_gets_small_chunks() {
         let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
         let rule = leased(100);
-        let _ = ask(&leases, &rule, 1, at(0));
+        let _ = take(&leases, &rule, 1, at(0));
         let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &answer(10, 990));
-        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);
+        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 5);
         leases.denied(b"k");
-        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
+        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 1);
     }
 }

@@ -240,7 +240,7 @@ impl Context {
         for sentinel in from_first.iter().chain(before) {
             let each =
                 self.options.connect_timeout / u32::try_from(sentinels.len()).unwrap_or(1).max(1);
-            match tokio::time::timeout(each, self.ask_sentinel(sentinel, name)).await {
+            match tokio::time::timeout(each, self.primary_of(sentinel, name)).await {
                 Ok(Ok(address)) => return Ok(address),
                 Ok(Err(error)) => why = format!("sentinel {sentinel}: {error}"),
                 Err(_) => why = format!("sentinel {sentinel} does not answer"),
@@ -249,7 +249,7 @@ impl Context {
         Err(StoreError::Unavailable(why))
     }
 
-    async fn ask_sentinel(&self, sentinel: &Address, name: &str) -> Result<Address, StoreError> {
+    async fn primary_of(&self, sentinel: &Address, name: &str) -> Result<Address, StoreError> {
         let config = AsyncConnectionConfig::new();
         let login = RedisConnectionInfo::default();
         let mut connection = self.open(sentinel, login, &config).await?;

@@ -25,17 +25,17 @@ async fn store_every_operation_is_answered_by_every_engine() {
         let answer = store.take(b"k", &rule, 2).await.unwrap();
         assert!(answer.allowed() && answer.source == Source::Store);
         assert_eq!((answer.remaining, answer.limit), (3, 5));
-        let ask = async |operation| store.apply(b"k", &rule, operation).await.unwrap();
-        assert_eq!(ask(Operation::Peek(1)).await.remaining, 3);
-        assert_eq!(ask(Operation::Charge(4)).await.remaining, 0);
-        assert!(!ask(Operation::Take(1)).await.allowed());
-        assert_eq!(ask(Operation::Refund(3)).await.remaining, 2);
-        assert!(ask(Operation::Take(1)).await.allowed());
+        let apply = async |operation| store.apply(b"k", &rule, operation).await.unwrap();
+        assert_eq!(apply(Operation::Peek(1)).await.remaining, 3);
+        assert_eq!(apply(Operation::Charge(4)).await.remaining, 0);
+        assert!(!apply(Operation::Take(1)).await.allowed());
+        assert_eq!(apply(Operation::Refund(3)).await.remaining, 2);
+        assert!(apply(Operation::Take(1)).await.allowed());
         let hour = Duration::from_secs(3600);
-        let reserved = ask(Operation::Reserve { cost: 5, max_wait: hour }).await;
+        let reserved = apply(Operation::Reserve { cost: 5, max_wait: hour }).await;
         assert!(reserved.allowed() && reserved.delay() > Duration::from_secs(1400));
-        assert_eq!(ask(Operation::Reset).await.remaining, 5);
-        assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+        assert_eq!(apply(Operation::Reset).await.remaining, 5);
+        assert_eq!(server.query::<u64>("DBSIZE"), 0);
 
         // Without a fallback, no denial is cached.
         let strict = rule.on_error(OnError::Fail);
@@ -56,7 +56,7 @@ async fn store_decision_takes_one_round_trip() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let calls = || {
-        let stats: String = server.ask("INFO commandstats");
+        let stats: String = server.query("INFO commandstats");
         let calls = |name: &str| {
             let line =
                 stats.lines().find_map(|it| it.strip_prefix(&format!("cmdstat_{name}:calls=")));
@@ -84,7 +84,7 @@ async fn script_missing_on_the_server_is_sent_again() {
     let rules =
         [rule("gcra:1000000/1s"), rule("sliding-log:100/1s"), rule("gcra:9/1s,fixed-window:9/1s")];
     for _ in 0..20 {
-        server.ask::<()>("SCRIPT FLUSH");
+        server.query::<()>("SCRIPT FLUSH");
         let takes: Vec<_> = rules
             .iter()
             .cycle()
@@ -95,7 +95,7 @@ async fn script_missing_on_the_server_is_sent_again() {
             assert_ne!(answer.unwrap().source, Source::Fallback);
         }
         let _ = store.apply(b"k", &rules[0], Operation::Reset).await.unwrap();
-        server.ask::<()>("SCRIPT FLUSH");
+        server.query::<()>("SCRIPT FLUSH");
         for rule in &rules {
             assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
         }

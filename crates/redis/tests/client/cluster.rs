@@ -37,12 +37,12 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     // A hot slot moves while requests for it arrive.
     let (from, slot) = cluster.home("{hot}1");
     let to = (from + 1) % 3;
-    let ids: Vec<String> = cluster.nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
+    let ids: Vec<String> = cluster.nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
     for key in 0..20 {
         assert!(store.take(format!("{{hot}}{key}").as_bytes(), &rule, 3).await.unwrap().allowed());
     }
-    cluster.nodes[to].ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
-    cluster.nodes[from].ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
+    cluster.nodes[to].query::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
+    cluster.nodes[from].query::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
     for key in 0..20 {
         let key = format!("{{hot}}{key}");
         if key.ends_with('5') {
@@ -51,13 +51,13 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
             assert_eq!(store.take(fresh.as_bytes(), &rule, 1).await.unwrap().remaining, 9);
         }
         let port = cluster.nodes[to].port();
-        cluster.nodes[from].ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
+        cluster.nodes[from].query::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
         assert_eq!(store.take(key.as_bytes(), &rule, 1).await.unwrap().remaining, 6);
     }
     let asked = store.counters().redirects;
     assert!(asked >= 20, "{asked}");
     for node in &cluster.nodes[..3] {
-        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to]));
+        node.query::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to]));
     }
     for key in 0..20 {
         let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
@@ -109,7 +109,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
                 // The failover gives up after five seconds, and must then be requested again.
                 if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6))
                 {
-                    let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
+                    let _ = cluster.nodes[*primary].try_query::<()>("CLUSTER FAILOVER");
                     actual = Some(now());
                 }
                 cluster.is_primary(*primary) && !cluster.is_primary(old)
@@ -157,10 +157,10 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
 #[tokio::test]
 async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     let node = Cluster::node(Engine::Redis70, &[]);
-    node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
+    node.query::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());
     until("the node is up", async || {
-        node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok")
+        node.query::<String>("CLUSTER INFO").contains("cluster_state:ok")
     })
     .await;
     let store = RedisStore::connect_with(&url, patient()).await.unwrap();

@@ -24,7 +24,7 @@ struct Accepted(u64);
 
 impl Accepted {
     fn of(server: &Server) -> Self {
-        let stats: String = server.ask("INFO stats");
+        let stats: String = server.query("INFO stats");
         let line = stats.lines().find_map(|it| it.strip_prefix("total_connections_received:"));
         Self(line.unwrap().trim().parse().unwrap())
     }
@@ -53,7 +53,7 @@ async fn demote(what: &str, server: &Server, url: &str, options: Options) {
         until("takes are decided", async || store.counters().store > 50).await;
     }
     let before = Accepted::of(server).0;
-    server.ask::<()>("REPLICAOF 127.0.0.1 1");
+    server.query::<()>("REPLICAOF 127.0.0.1 1");
     let start = now();
     until("every breaker opens", async || {
         stores.iter().all(|store| store.health().iter().any(|it| it.breaker_open))
@@ -65,7 +65,7 @@ async fn demote(what: &str, server: &Server, url: &str, options: Options) {
     // Two connections were for these questions.
     let accepted = Accepted::of(server).0 - before - 2;
     let elapsed = start.elapsed();
-    server.ask::<()>("REPLICAOF NO ONE");
+    server.query::<()>("REPLICAOF NO ONE");
     let mut slowest = Duration::ZERO;
     for store in &stores {
         let took = until("the store decides again", async || {
@@ -127,7 +127,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
     let rounds = size("SLUICEGATE_DEMOTIONS", 5);
     let mut answered = 0;
     for _ in 0..rounds {
-        server.ask::<()>("REPLICAOF 127.0.0.1 1");
+        server.query::<()>("REPLICAOF 127.0.0.1 1");
         let take = KeyedOperation { key: b"k", policy: &rule, operation: Operation::Take(1) };
         let peek = KeyedOperation { operation: Operation::Peek(1), ..take };
         let questions = [peek, take, peek, take, take, peek];
@@ -144,7 +144,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
                 }
             }
         }
-        server.ask::<()>("REPLICAOF NO ONE");
+        server.query::<()>("REPLICAOF NO ONE");
         until("the store decides again", async || {
             store.take(b"k", &rule, 1).await.unwrap().source == Source::Store
         })

@@ -33,7 +33,7 @@ impl Random {
 }
 
 /// Whether the operation on the hold `id` was allowed, by the store.
-async fn ask(
+async fn apply_hold(
     store: &RedisStore,
     key: &[u8],
     policy: &PreparedPolicy,
@@ -82,7 +82,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     for key in 0..keys {
         let ids: Vec<_> = (0..random.below(11)).map(|number| format!("first-{number}")).collect();
         for id in &ids {
-            assert!(ask(&old, &name(key), &policy, hold(id)).await);
+            assert!(apply_hold(&old, &name(key), &policy, hold(id)).await);
         }
         held.push(ids);
     }
@@ -91,7 +91,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
     redis::cmd("SET").arg("last").arg(1).query::<()>(&mut connection).unwrap();
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(30_000).query(&mut connection).unwrap();
     assert_eq!(copied, 1);
-    replica.ask::<()>("REPLICAOF NO ONE");
+    replica.query::<()>("REPLICAOF NO ONE");
     let new = store_of(&replica).await;
     let replicated = held.clone();
     let mut settled_late = Vec::new();
@@ -100,13 +100,13 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         let mut gone = Vec::new();
         for _ in 0..random.below(4).min(held.len() as u64) {
             let id = held.remove(usize::try_from(random.below(held.len() as u64)).unwrap());
-            assert!(ask(&old, &name(key), &policy, settle(&id)).await);
+            assert!(apply_hold(&old, &name(key), &policy, settle(&id)).await);
             gone.push(id);
         }
         settled_late.push(gone);
         for number in 0..random.below(6) {
             let id = format!("tail-{number}");
-            let allowed = ask(&old, &name(key), &policy, hold(&id)).await;
+            let allowed = apply_hold(&old, &name(key), &policy, hold(&id)).await;
             assert_eq!(allowed, held.len() < UNITS);
             if allowed {
                 held.push(id);
@@ -124,7 +124,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         // Until it is full by its own ledger.
         for number in 0.. {
             let id = format!("new-{number}");
-            if !ask(&new, &name, &policy, hold(&id)).await {
+            if !apply_hold(&new, &name, &policy, hold(&id)).await {
                 break;
             }
             held.push(id);
@@ -138,11 +138,11 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
         (lost, over, most_over) = (lost + tail.len(), over + exceeds, most_over.max(exceeds));
         // Their holders learn that they are lost, and charge nothing; a settle that was lost is charged once.
         for id in &tail {
-            assert!(!ask(&new, &name, &policy, settle(id)).await, "{id}");
+            assert!(!apply_hold(&new, &name, &policy, settle(id)).await, "{id}");
         }
         for id in &settled_late[index] {
-            assert!(ask(&new, &name, &policy, settle(id)).await, "{id}");
-            assert!(!ask(&new, &name, &policy, settle(id)).await, "{id}");
+            assert!(apply_hold(&new, &name, &policy, settle(id)).await, "{id}");
+            assert!(!apply_hold(&new, &name, &policy, settle(id)).await, "{id}");
         }
         let peek = new.apply(&name, &rate, Operation::Peek(0)).await.unwrap();
         let open = open_ids(&new, &name).await.len();
@@ -232,8 +232,8 @@ async fn sentinel_failover_keeps_replicated_holds() {
     let killed = now();
     until("a sentinel names the replica", async || {
         sentinels.iter().any(|sentinel| {
-            let ask = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
-            let named = sentinel.try_ask::<(String, u16)>(ask);
+            let command = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
+            let named = sentinel.try_query::<(String, u16)>(command);
             named.is_ok_and(|(_, port)| port == replica.port())
         })
     })

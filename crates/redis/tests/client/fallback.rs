@@ -71,7 +71,7 @@ fn subjects() -> Vec<Subject> {
 
 impl Subject {
     /// Sends one request: returns the units admitted, and the source of the decision.
-    async fn ask(&self, store: &RedisStore) -> (u64, Source) {
+    async fn send(&self, store: &RedisStore) -> (u64, Source) {
         let Self { key, rule, .. } = self;
         let cost = if self.way == Way::Costs3 { 3 } else { 1 };
         let (allowed, source) = match self.way {
@@ -112,7 +112,7 @@ impl Outage {
         match self {
             Self::Closed => proxy.set(Fault::Closed),
             Self::Stopped => server.signal("-STOP"),
-            Self::ReadOnly => server.ask("REPLICAOF 127.0.0.1 1"),
+            Self::ReadOnly => server.query("REPLICAOF 127.0.0.1 1"),
             Self::Slow => proxy.set(Fault::Delay),
         }
     }
@@ -120,7 +120,7 @@ impl Outage {
     fn end(self, server: &Server, proxy: &Proxy) {
         match self {
             Self::Stopped => server.signal("-CONT"),
-            Self::ReadOnly => server.ask("REPLICAOF NO ONE"),
+            Self::ReadOnly => server.query("REPLICAOF NO ONE"),
             Self::Closed | Self::Slow => proxy.set(Fault::None),
         }
     }
@@ -149,7 +149,7 @@ async fn flap(outage: Outage) {
         back().await;
         for subject in &subjects {
             // At least one answer with the usage in the store.
-            answered += u64::from(subject.ask(&store).await.1 == Source::Store);
+            answered += u64::from(subject.send(&store).await.1 == Source::Store);
         }
         outage.begin(&server, &proxy);
         until("the store is unavailable", async || {
@@ -158,7 +158,7 @@ async fn flap(outage: Outage) {
         .await;
         for subject in &mut subjects {
             for _ in 0..110 {
-                let (units, source) = subject.ask(&store).await;
+                let (units, source) = subject.send(&store).await;
                 subject.admitted += if source == Source::Fallback { units } else { 0 };
             }
         }
@@ -214,7 +214,7 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     assert_eq!(store.take(b"early0", &rule, 5).await.unwrap().source, Source::Store);
     server.kill();
     let mut admitted = [0; 20];
-    let mut ask = async || {
+    let mut decide = async || {
         for (index, admitted) in admitted.iter_mut().enumerate() {
             for _ in 0..10 {
                 let answer = store.take(format!("early{index}").as_bytes(), &rule, 1).await;
@@ -223,14 +223,14 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
         }
         admitted
     };
-    ask().await;
+    decide().await;
     let flood = size("SLUICEGATE_FALLBACK_FLOOD", 150_000);
     let mut passed = 0_u64;
     for key in 0..flood {
         let answer = store.take(&key.to_le_bytes(), &rule, 1).await.unwrap();
         passed += u64::from(answer.allowed());
     }
-    let admitted = ask().await;
+    let admitted = decide().await;
     println!(
         "figure: local fallback, 2 MiB of states and {flood} other keys, of which {passed} are admitted: 20 \
          keys that were in use before admit {admitted:?} of 5"
@@ -247,7 +247,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     let rule =
         |text: &str| text.parse::<PreparedPolicy>().unwrap().on_error(OnError::Local(Share::ALL));
     let (old, new) = (rule("fixed-window:60/1h"), rule("fixed-window:100/1h"));
-    let ask = async |rule: &PreparedPolicy| {
+    let decide = async |rule: &PreparedPolicy| {
         let mut admitted = 0;
         for _ in 0..110 {
             let answer = store.take(b"k", rule, 1).await.unwrap();
@@ -258,7 +258,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     assert_eq!(store.take(b"k", &old, 20).await.unwrap().source, Source::Store);
     server.kill();
     // 20 of 60 are in use, by the store's last answer under the rule of that time.
-    assert_eq!(ask(&new).await, 80);
+    assert_eq!(decide(&new).await, 80);
     server.restart();
     let back = async || {
         until("the store answers", async || {
@@ -269,14 +269,14 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     back().await;
     let _ = store.take(b"k", &old, 1).await.unwrap();
     server.kill();
-    assert_eq!(ask(&rule("fixed-window:120/1h")).await, 20);
+    assert_eq!(decide(&rule("fixed-window:120/1h")).await, 20);
     // A reset that fails changes nothing.
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
-    assert_eq!(ask(&old).await, 0);
+    assert_eq!(decide(&old).await, 0);
     server.restart();
     back().await;
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_ok());
     server.kill();
-    assert_eq!(ask(&old).await, 60);
+    assert_eq!(decide(&old).await, 60);
     println!("figure: local fallback over changes of rule admits 80, 20 and, after a reset, 60");
 }

@@ -240,7 +240,7 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let store = store_of(&server).await;
     let policy: PreparedPolicy = "token-bucket:1000000/1h".parse().unwrap();
     let policy = policy.on_error(OnError::Allow);
-    let (seconds, _): (u64, u64) = server.ask("TIME");
+    let (seconds, _): (u64, u64) = server.query("TIME");
     let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
     let mut set = redis::cmd("SET");
     set.arg("full").arg(full_ledger(policy.policy(), now));
@@ -256,6 +256,6 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     }
     let peek = store.apply(b"full", &policy, Operation::Peek(0)).await.unwrap();
     assert_eq!(1_000_000 - peek.remaining, 65_536);
-    assert_eq!(server.ask::<u64>("EXISTS other"), 0);
+    assert_eq!(server.query::<u64>("EXISTS other"), 0);
     assert_eq!(store.unavailable(), None);
 }

@@ -79,7 +79,7 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
 async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     let server = Server::start(Engine::Redis70);
     let micros = || {
-        let (seconds, micros): (u64, u64) = server.ask("TIME");
+        let (seconds, micros): (u64, u64) = server.query("TIME");
         seconds * 1_000_000 + micros
     };
     let rule = "gcra:2000/1s:burst=200".parse::<PreparedPolicy>().unwrap().lease(50).unwrap();

@@ -151,7 +151,7 @@ async fn hold_until_ready_over_redis_holds_after_a_settle_with_few_requests() {
         second.hold_until_ready("report", &policy, 1, None, minute).await.unwrap().allowed()
     });
     let calls = || -> u64 {
-        let stats: String = redis.ask("INFO commandstats");
+        let stats: String = redis.query("INFO commandstats");
         let calls = stats.split("cmdstat_evalsha:calls=").nth(1);
         calls.and_then(|it| it.split(',').next()?.parse().ok()).unwrap_or_default()
     };

@@ -75,7 +75,7 @@ fn processes(count: usize, url: &str, span: Duration, chunk: u32) -> (u64, u64) 
 }
 
 fn micros(server: &Server) -> u64 {
-    let (seconds, micros): (u64, u64) = server.ask("TIME");
+    let (seconds, micros): (u64, u64) = server.query("TIME");
     seconds * 1_000_000 + micros
 }
 
@@ -142,7 +142,7 @@ async fn script_flush_under_load_causes_no_error() {
         .collect();
     let mut flushes = 0;
     while start.elapsed() < span {
-        server.ask::<()>("SCRIPT FLUSH");
+        server.query::<()>("SCRIPT FLUSH");
         flushes += 1;
         crate::servers::pass(Duration::from_millis(50)).await;
     }

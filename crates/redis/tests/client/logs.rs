@@ -91,11 +91,11 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
             match outage {
                 "kill" => server.kill(),
                 "stop" => server.signal("-STOP"),
-                "memory" => server.ask("CONFIG SET maxmemory 1"),
-                "scripts" => server.ask("ACL SETUSER default -evalsha -eval -del"),
-                "commands" => server.ask("ACL SETUSER default -set"),
-                "keys" => server.ask("ACL SETUSER default resetkeys ~limits:*"),
-                _ => server.ask("REPLICAOF 127.0.0.1 1"),
+                "memory" => server.query("CONFIG SET maxmemory 1"),
+                "scripts" => server.query("ACL SETUSER default -evalsha -eval -del"),
+                "commands" => server.query("ACL SETUSER default -set"),
+                "keys" => server.query("ACL SETUSER default resetkeys ~limits:*"),
+                _ => server.query("REPLICAOF 127.0.0.1 1"),
             }
             outages += 1;
             until("it is logged", async || lines(port, "WARN").len() >= outages).await;
@@ -104,10 +104,10 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
             match outage {
                 "kill" => tokio::task::block_in_place(|| server.restart()),
                 "stop" => server.signal("-CONT"),
-                "memory" => server.ask("CONFIG SET maxmemory 0"),
-                "scripts" | "commands" => server.ask("ACL SETUSER default +@all"),
-                "keys" => server.ask("ACL SETUSER default allkeys"),
-                _ => server.ask("REPLICAOF NO ONE"),
+                "memory" => server.query("CONFIG SET maxmemory 0"),
+                "scripts" | "commands" => server.query("ACL SETUSER default +@all"),
+                "keys" => server.query("ACL SETUSER default allkeys"),
+                _ => server.query("REPLICAOF NO ONE"),
             }
             until("it is logged", async || lines(port, "answers again").len() >= outages).await;
             pass(Duration::from_millis(100)).await;

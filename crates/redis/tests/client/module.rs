@@ -111,7 +111,7 @@ async fn module_reservation_is_that_of_the_policy() {
     let window: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
     let error = store.apply(b"w", &window, wait(1)).await.unwrap_err();
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
-    let _: i64 = server.ask("RPUSH list x");
+    let _: i64 = server.query("RPUSH list x");
     let error = store.take(b"list", &rule, 1).await.unwrap_err();
     assert!(error.to_string().contains("does not hold a string"), "{error}");
 }
@@ -160,9 +160,9 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
         let changes = async {
             for _ in 0..rounds {
                 let before = store.counters().module;
-                let _: () = server.ask(&format!("MODULE LOAD {module}"));
+                let _: () = server.query(&format!("MODULE LOAD {module}"));
                 until("it is used", async || store.counters().module > before + 50).await;
-                let _: () = server.ask("MODULE UNLOAD sluicegate");
+                let _: () = server.query("MODULE UNLOAD sluicegate");
                 let (store_before, before) = (store.counters().store, store.counters().module);
                 until("scripts are", async || store.counters().store > store_before + 50).await;
                 // One may have been under way.
@@ -191,7 +191,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
 #[tokio::test]
 async fn module_user_without_permission_uses_scripts() {
     let server = with_module(Engine::Redis70);
-    let _: () = server.ask(
+    let _: () = server.query(
         "ACL SETUSER limiter on >pw ~* +@connection +evalsha +eval +get +set +del +pttl +pexpire \
          +pexpireat +time",
     );

@@ -46,28 +46,28 @@ async fn multi_key_one_server_decides_together_and_denials_are_cached() {
     let store = store_of(&server).await;
     let user: PreparedPolicy = "fixed-window:3/1h".parse().unwrap();
     let all: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
-    let ask = async |name: &'static [u8]| {
+    let take = async |name: &'static [u8]| {
         store
             .apply_multi_key(MultiKeyOperation::Take, &takes(&[name, b"all"], &[&user, &all]))
             .await
             .unwrap()
     };
     for left in [2, 1, 0] {
-        let answer = ask(b"anna").await;
+        let answer = take(b"anna").await;
         assert_eq!(
             (answer.decision.remaining, answer.key, answer.source),
             (left, 0, Source::Store)
         );
     }
-    let denied = ask(b"anna").await;
+    let denied = take(b"anna").await;
     assert_eq!((denied.decision.allowed(), denied.key, denied.source), (false, 0, Source::Store));
     assert!(denied.each[1].allowed() && denied.each[1].remaining == 2);
     // The denial is remembered, also for requests for her key alone; no other key was charged for it.
-    assert_eq!(ask(b"anna").await.source, Source::Cache);
+    assert_eq!(take(b"anna").await.source, Source::Cache);
     assert_eq!(store.take(b"anna", &user, 1).await.unwrap().source, Source::Cache);
-    assert_eq!(ask(b"ben").await.decision.remaining, 1);
-    assert_eq!(ask(b"ben").await.key, 1);
-    let denied = ask(b"carl").await;
+    assert_eq!(take(b"ben").await.decision.remaining, 1);
+    assert_eq!(take(b"ben").await.key, 1);
+    let denied = take(b"carl").await;
     assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
     assert_eq!(store.apply(b"carl", &user, Operation::Peek(0)).await.unwrap().remaining, 3);
     let peek = store
@@ -95,7 +95,7 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     let (deny, allow) = (rule(OnError::Deny), rule(OnError::Allow));
     let local = rule(OnError::Local(Share::ALL));
     server.kill();
-    let ask = async |rules: [&PreparedPolicy; 2]| {
+    let take = async |rules: [&PreparedPolicy; 2]| {
         let answer = store
             .apply_multi_key(MultiKeyOperation::Take, &takes(&[b"a", b"b"], &rules))
             .await
@@ -103,12 +103,12 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
         assert_eq!(answer.source, Source::Fallback);
         answer.multi_key
     };
-    assert!(ask([&allow, &allow]).await.decision.allowed());
-    let denied = ask([&local, &deny]).await;
+    assert!(take([&allow, &allow]).await.decision.allowed());
+    let denied = take([&local, &deny]).await;
     assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
     // The denied request has charged nothing here either.
     let passed =
-        [ask([&local, &allow]).await, ask([&local, &allow]).await, ask([&local, &allow]).await];
+        [take([&local, &allow]).await, take([&local, &allow]).await, take([&local, &allow]).await];
     assert_eq!(passed.map(|it| it.decision.allowed()), [true, true, false]);
 }
 

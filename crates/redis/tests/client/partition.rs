@@ -119,7 +119,7 @@ async fn partition(needs_replica: bool) {
     let replica =
         Server::with(Engine::Redis70, &["--replicaof", "127.0.0.1", &wire.port.to_string()]);
     until("the replica follows", async || {
-        replica.ask::<String>("INFO replication").contains("master_link_status:up")
+        replica.query::<String>("INFO replication").contains("master_link_status:up")
     })
     .await;
     let sentinels = sentinels(wire.port, 500);
@@ -140,7 +140,7 @@ async fn partition(needs_replica: bool) {
     let cut = now();
     wire.open.send_replace(false);
     let promoted = until("the replica takes over", async || {
-        let info = replica.try_ask::<String>("INFO replication");
+        let info = replica.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:master"))
             && far.get().1.is_some_and(|at| at > cut + Duration::from_millis(500))
     })
@@ -149,11 +149,11 @@ async fn partition(needs_replica: bool) {
     wire.open.send_replace(true);
     if span < Duration::from_secs(5) {
         // The commands of sentinels ten seconds after the partition has healed.
-        primary.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
+        primary.query::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     }
     until("the old primary is demoted", async || {
         // Sentinels close its connections then.
-        let info = primary.try_ask::<String>("INFO replication");
+        let info = primary.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:slave"))
     })
     .await;

@@ -24,7 +24,7 @@ async fn decides(store: &RedisStore) {
 
 /// Keys that the server holds.
 fn keys(server: &Server) -> Vec<String> {
-    server.ask("KEYS *")
+    server.query("KEYS *")
 }
 
 /// The breaker opens and closes without a question, and stays open in between although `DEL` is allowed.
@@ -35,7 +35,7 @@ async fn breaker_server_without_memory_opens_it() {
         let store = store_of(&server).await;
         decides(&store).await;
         let before = keys(&server);
-        server.ask::<()>("CONFIG SET maxmemory 1");
+        server.query::<()>("CONFIG SET maxmemory 1");
         let opened = until("the breaker opens", async || store.unavailable().is_some()).await;
         let why = store.unavailable().unwrap();
         assert!(why.contains("OOM"), "{why}");
@@ -46,7 +46,7 @@ async fn breaker_server_without_memory_opens_it() {
             pass(Duration::from_millis(100)).await;
             probes += 1;
         }
-        server.ask::<()>("CONFIG SET maxmemory 0");
+        server.query::<()>("CONFIG SET maxmemory 0");
         let closed = until("the breaker closes", async || store.unavailable().is_none()).await;
         decides(&store).await;
         let counters = store.counters();
@@ -69,7 +69,7 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
         let server = Server::start(engine);
         let store = store_of(&server).await;
         decides(&store).await;
-        server.ask::<()>("ACL SETUSER default -del -info");
+        server.query::<()>("ACL SETUSER default -del -info");
         for _ in 0..40 {
             let error = store.apply(b"k", &rule(), Operation::Reset).await.unwrap_err();
             assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
@@ -88,7 +88,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         let server = Server::start(engine);
         let store = store_of(&server).await;
         decides(&store).await;
-        server.ask::<()>("ACL SETUSER default resetkeys ~limits:*");
+        server.query::<()>("ACL SETUSER default resetkeys ~limits:*");
         let take = async |key: &[u8]| store.take(key, &rule(), 1).await.unwrap().source;
         let is_away = async || {
             assert_eq!(take(b"k").await, Source::Fallback);
@@ -104,7 +104,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
             assert_eq!(store.unavailable(), None, "{engine:?}");
             until("the store is unavailable again", is_away).await;
         }
-        server.ask::<()>("ACL SETUSER default allkeys");
+        server.query::<()>("ACL SETUSER default allkeys");
         let closed = until("it is noticed", async || store.unavailable().is_none()).await;
         println!("figure: {engine:?}: permission for keys noticed after {} ms", closed.as_millis());
         assert_eq!(take(b"k").await, Source::Store);
@@ -117,7 +117,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn breaker_module_without_scripts_leaves_it_closed() {
     let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);
-    server.ask::<()>(
+    server.query::<()>(
         "ACL SETUSER limiter on >pw ~limits:* +@connection +command|info +sg.take +sg.peek",
     );
     let mut options: Options = patient();
@@ -131,9 +131,9 @@ async fn breaker_module_without_scripts_leaves_it_closed() {
     assert!(store.unavailable().is_none());
     assert_eq!(store.counters().breaker_opened, 0);
     assert_eq!(keys(&server), before, "a probe leaves no key");
-    server.ask::<()>("CONFIG SET maxmemory 1");
+    server.query::<()>("CONFIG SET maxmemory 1");
     until("the breaker opens", async || store.unavailable().is_some()).await;
-    server.ask::<()>("CONFIG SET maxmemory 0");
+    server.query::<()>("CONFIG SET maxmemory 0");
     until("the breaker closes", async || store.unavailable().is_none()).await;
 }
 
@@ -148,7 +148,7 @@ async fn cluster_without_memory_is_unavailable() {
     }
     let limit = |maximum| {
         cluster.nodes.iter().for_each(|node| {
-            node.ask::<()>(&format!("CONFIG SET maxmemory {maximum}"));
+            node.query::<()>(&format!("CONFIG SET maxmemory {maximum}"));
         });
     };
     limit(1);

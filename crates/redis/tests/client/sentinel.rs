@@ -27,7 +27,7 @@ pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
 pub(crate) async fn settled(sentinels: &[Server]) {
     until("the sentinels have found each other and the replica", async || {
         sentinels.iter().all(|sentinel| {
-            let info: String = sentinel.ask("INFO sentinel");
+            let info: String = sentinel.query("INFO sentinel");
             info.contains("status=ok") && info.contains("slaves=1") && info.contains("sentinels=3")
         })
     })
@@ -41,7 +41,7 @@ pub(crate) fn url(sentinels: &[Server]) -> String {
 
 pub(crate) async fn follows(replica: &Server) {
     until("the replica follows", async || {
-        replica.ask::<String>("INFO replication").contains("master_link_status:up")
+        replica.query::<String>("INFO replication").contains("master_link_status:up")
     })
     .await;
 }
@@ -95,8 +95,8 @@ async fn sentinel_failovers_cost_a_burst_each() {
         // A sentinel may need a second to see that the replica has followed its command.
         until("a sentinel names the replica", async || {
             sentinels.iter().any(|sentinel| {
-                let ask = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
-                let named = sentinel.try_ask::<(String, u16)>(ask);
+                let command = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
+                let named = sentinel.try_query::<(String, u16)>(command);
                 named.is_ok_and(|(_, port)| port == replica.port())
             })
         })
@@ -109,7 +109,7 @@ async fn sentinel_failovers_cost_a_burst_each() {
         std::mem::swap(&mut primary, &mut replica);
         if round + 1 < rounds {
             tokio::task::block_in_place(|| replica.restart());
-            replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+            replica.query::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
             follows(&replica).await;
             settled(&sentinels).await;
         }

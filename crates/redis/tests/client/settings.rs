@@ -14,13 +14,13 @@ const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +
 async fn permissions_least_are_enough() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
-        server.ask::<()>(&format!("ACL SETUSER limiter on >p@ss ~limits:* ~sg:test:* {LEAST}"));
+        server.query::<()>(&format!("ACL SETUSER limiter on >p@ss ~limits:* ~sg:test:* {LEAST}"));
         let url = format!("redis://limiter:p%40ss@127.0.0.1:{}/3", server.port());
         let mut options = patient();
         options.prefix = b"limits:".to_vec();
         if engine == Engine::Valkey91 {
             // Valkey's users may be kept to databases.
-            let _ = server.try_ask::<()>("ACL SETUSER limiter alldbs");
+            let _ = server.try_query::<()>("ACL SETUSER limiter alldbs");
         }
         let store = RedisStore::connect_with(&url, options.clone()).await.unwrap();
         for policy in [
@@ -60,7 +60,7 @@ async fn permissions_least_are_enough() {
             "Redis"
         }));
         assert!(node.notes.iter().any(|note| note.contains("`+info`")), "{:?}", node.notes);
-        server.ask::<()>("ACL SETUSER limiter -set");
+        server.query::<()>("ACL SETUSER limiter -set");
         let status = store.inspect().await.unwrap();
         let actual = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
         assert!(
@@ -97,7 +97,7 @@ async fn functions_are_installed_and_removed() {
         let status = store.inspect().await.unwrap();
         assert_eq!(status.servers[0].library.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert_eq!(status.problems().count(), 0, "{status:?}");
-        let actual: Vec<i64> = server.ask("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
+        let actual: Vec<i64> = server.query("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
         assert_eq!(actual[..3], [1, 16, 15]);
         // The same key, by either way.
         let rule = "gcra:30/60s:burst=16".parse().unwrap();

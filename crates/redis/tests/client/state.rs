@@ -77,12 +77,12 @@ async fn script_killed_makes_the_store_unavailable() {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection).unwrap_err()
     });
     crate::servers::until("the server is busy", async || {
-        server.try_ask::<String>("PING").is_err_and(|error| error.code() == Some("BUSY"))
+        server.try_query::<String>("PING").is_err_and(|error| error.code() == Some("BUSY"))
     })
     .await;
     let answer = store.take(b"k", &rule, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Fallback));
-    server.ask::<()>("SCRIPT KILL");
+    server.query::<()>("SCRIPT KILL");
     assert!(busy.join().unwrap().to_string().contains("killed"));
     crate::servers::until("the store answers", async || {
         store.take(b"k", &rule, 1).await.unwrap().source == Source::Store

@@ -22,7 +22,7 @@ async fn store_stopped_server_delays_no_request() {
     let slack = Duration::from_millis(size("SLUICEGATE_SLACK_MS", 150));
     let rule = |on_error| "gcra:1000000/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
     for on_error in [OnError::Deny, OnError::Allow, OnError::Local(Share::of(1, 2).unwrap())] {
-        server.ask::<()>("FLUSHALL");
+        server.query::<()>("FLUSHALL");
         let rule = rule(on_error);
         let store = RedisStore::connect(&server.url()).await.unwrap();
         until("it answers", async || {
@@ -176,7 +176,7 @@ async fn store_full_server_is_unavailable() {
     let rule = "gcra:10/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     assert_eq!(store.take(b"old", &rule, 1).await.unwrap().source, Source::Store);
     // Less than it takes up already.
-    server.ask::<()>("CONFIG SET maxmemory 100kb");
+    server.query::<()>("CONFIG SET maxmemory 100kb");
     for key in 0..20_u32 {
         let answer = store.take(&key.to_le_bytes(), &rule, 1).await.unwrap();
         assert_eq!((answer.allowed(), answer.source), (true, Source::Fallback));

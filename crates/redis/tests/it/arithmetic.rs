@@ -41,12 +41,12 @@ fn script_products_and_quotients_are_exact() {
     for _ in 0..100 {
         let cases: Vec<_> =
             (0..1000).map(|_| four.new_tree(&mut runner).unwrap().current()).collect();
-        let mut ask = redis::cmd("EVAL");
-        ask.arg(format!("{WIDE}{ASK}")).arg(0);
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(format!("{WIDE}{ASK}")).arg(0);
         for &(a, b, add, c) in &cases {
-            ask.arg(a).arg(b).arg(add).arg(c);
+            eval.arg(a).arg(b).arg(add).arg(c);
         }
-        let actual: Vec<String> = ask.query(&mut connection).unwrap();
+        let actual: Vec<String> = eval.query(&mut connection).unwrap();
         for (&(a, b, add, c), actual) in cases.iter().zip(actual.chunks(2)) {
             let sum = u128::from(a) * u128::from(b) + u128::from(add);
             let (quotient, rest) = (sum / u128::from(c), sum % u128::from(c));

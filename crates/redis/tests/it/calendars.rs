@@ -13,7 +13,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 /// Asks `policy` on the server's own clock, with windows around `guess`.
-fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Reply) {
+fn take(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Reply) {
     let connection = &mut server.connect();
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(connection).unwrap();
     let guess = at(guess(seconds * 1_000_000 + micros));
@@ -36,13 +36,13 @@ fn script_client_clock_days_off_takes_a_second_call() {
     for engine in [Engine::Redis70, Engine::Valkey91, Engine::Redis62] {
         let server = Server::start(engine);
         let policy = "fixed-window:9/day:tz=Asia/Shanghai,fixed-window:9/month";
-        let (first, _) = ask(&server, policy, |now| now);
+        let (first, _) = take(&server, policy, |now| now);
         assert!(matches!(first, Reply::Decision(decision) if decision.remaining == 8), "{first:?}");
-        let (first, _) = ask(&server, policy, |now| now + DAY / 2);
+        let (first, _) = take(&server, policy, |now| now + DAY / 2);
         assert!(matches!(first, Reply::Decision(decision) if decision.remaining == 7), "{first:?}");
 
         let policy = "fixed-window:9/day:tz=Europe/Berlin";
-        let (first, second) = ask(&server, policy, |now| now - 9 * DAY);
+        let (first, second) = take(&server, policy, |now| now - 9 * DAY);
         assert!(matches!(first, Reply::Calendars { .. }), "{first:?}");
         assert!(
             matches!(second, Reply::Decision(decision) if decision.remaining == 8),
@@ -98,7 +98,7 @@ fn script_client_clock_an_hour_off_decides_the_same() {
         let calendars = policy.contains("year") || policy.contains("month");
         assert!(calendars || (sent[0] == sent[1] && sent[1] == sent[2]), "{policy}");
         for (turn, guess) in (0..9).zip(guesses.into_iter().cycle()) {
-            let (_, last) = ask(&server, policy, guess);
+            let (_, last) = take(&server, policy, guess);
             let Reply::Decision(decision) = last else { panic!("{policy}: {last:?}") };
             assert_eq!((decision.allowed(), decision.remaining), (true, 8 - turn), "{policy}");
         }

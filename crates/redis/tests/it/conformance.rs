@@ -132,7 +132,7 @@ fn script_logs_of_equal_periods_first_is_carried_over() {
         let mut subject = Compared::new(server.connect(), false);
         let mut core = CoreSubject::default();
         let after = format!("{before},sliding-log:5/1m,sliding-log:7/3m");
-        let mut ask = |text: &str, second: u64, operation| {
+        let mut apply = |text: &str, second: u64, operation| {
             let policy: Policy = text.parse().unwrap();
             let now = Timestamp::from_micros((1_700_000_000 + second) * 1_000_000).unwrap();
             let question = Invocation { key: name.as_bytes(), policy: &policy, now, operation };
@@ -142,12 +142,12 @@ fn script_logs_of_equal_periods_first_is_carried_over() {
         };
         // Two pass; the log that counts all sees the later ones, the other one does not.
         for second in 0..6 {
-            ask(before, second * 5, Operation::Take(1));
+            apply(before, second * 5, Operation::Take(1));
         }
-        let carried = ask(&after, 40, Operation::Take(5));
+        let carried = apply(&after, 40, Operation::Take(5));
         println!("{name}: {carried:?}");
         for second in 41..100 {
-            ask(&after, second, Operation::Peek(4));
+            apply(&after, second, Operation::Peek(4));
         }
     }
 }

@@ -253,8 +253,8 @@ fn functions_cost_alone_uses_the_clock_of_the_server() {
 
         // Functions that only read may be called on a replica.
         let only = |name: &str, rest: &[&str], connection: &mut Connection| -> Value {
-            let mut ask = redis::cmd("FCALL_RO");
-            ask.arg(name).arg(1).arg("user123").arg(rest).query(connection).unwrap()
+            let mut call = redis::cmd("FCALL_RO");
+            call.arg(name).arg(1).arg("user123").arg(rest).query(connection).unwrap()
         };
         let _ = only("sg_peek", &["gcra:30/60s:burst=16"], connection);
         assert_ne!(only("sg_info", &[], connection), Value::Nil);

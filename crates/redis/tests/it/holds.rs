@@ -175,15 +175,15 @@ fn holds_effects_are_replicated_and_stored() {
             }
         }
         // It waits for all writes up to those of its own connection.
-        peer.say("SET last 1").unwrap();
-        assert_eq!(peer.say("WAIT 1 30000"), Ok(redis::Value::Int(1)));
+        peer.call("SET last 1").unwrap();
+        assert_eq!(peer.call("WAIT 1 30000"), Ok(redis::Value::Int(1)));
         let expected = digest(&mut peer);
-        let keys = peer.say("DBSIZE").unwrap();
+        let keys = peer.call("DBSIZE").unwrap();
         assert!(matches!(keys, redis::Value::Int(20..)), "{keys:?}");
         assert_eq!(digest(&mut copy), expected, "the replica");
-        peer.say("DEBUG LOADAOF").unwrap();
+        peer.call("DEBUG LOADAOF").unwrap();
         assert_eq!(digest(&mut peer), expected, "after the append-only file was read");
-        peer.say("DEBUG RELOAD").unwrap();
+        peer.call("DEBUG RELOAD").unwrap();
         assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
         println!(
             "figure: {}: {steps} operations on holds by scripts and functions: equal on a replica and in files",
@@ -200,27 +200,27 @@ fn holds_of_renamed_copied_and_restored_keys_are_settled() {
     let policy = &"concurrency:9/1h,gcra:100/1h".parse::<Policy>().unwrap();
     let rate = &"gcra:100/1h".parse::<Policy>().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
-    let mut ask = |key: &[u8], operation| {
+    let mut apply = |key: &[u8], operation| {
         scripts.apply_hold(HoldInvocation { key, policy, now, operation }).unwrap()
     };
     for (id, cost) in [(b"a", 2), (b"b", 3)] {
-        assert!(ask(b"old", HoldOperation::Hold { id, cost, ttl: None }).allowed());
+        assert!(apply(b"old", HoldOperation::Hold { id, cost, ttl: None }).allowed());
     }
     let named = |name: &str| String::from_utf8(test_key(name.as_bytes())).unwrap();
     let old = named("old");
-    let redis::Value::BulkString(dumped) = peer.say(&format!("DUMP {old}")).unwrap() else {
+    let redis::Value::BulkString(dumped) = peer.call(&format!("DUMP {old}")).unwrap() else {
         panic!("no state")
     };
-    peer.ask(&[b"RESTORE", named("restored").as_bytes(), b"0", &dumped]).unwrap();
-    assert_eq!(peer.say(&format!("COPY {old} {}", named("copied"))), Ok(redis::Value::Int(1)));
-    peer.say(&format!("RENAME {old} {}", named("renamed"))).unwrap();
+    peer.call_bytes(&[b"RESTORE", named("restored").as_bytes(), b"0", &dumped]).unwrap();
+    assert_eq!(peer.call(&format!("COPY {old} {}", named("copied"))), Ok(redis::Value::Int(1)));
+    peer.call(&format!("RENAME {old} {}", named("renamed"))).unwrap();
     for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
         let settle = HoldOperation::Settle { id: b"a", used: Some(used) };
-        assert!(ask(key, settle).allowed() && !ask(key, settle).allowed());
-        assert!(ask(key, HoldOperation::Renew { id: b"b", ttl: None }).allowed());
-        assert!(ask(key, HoldOperation::Hold { id: b"b", cost: 9, ttl: None }).allowed());
+        assert!(apply(key, settle).allowed() && !apply(key, settle).allowed());
+        assert!(apply(key, HoldOperation::Renew { id: b"b", ttl: None }).allowed());
+        assert!(apply(key, HoldOperation::Hold { id: b"b", cost: 9, ttl: None }).allowed());
     }
-    assert!(!ask(b"old", HoldOperation::Settle { id: b"b", used: None }).allowed());
+    assert!(!apply(b"old", HoldOperation::Settle { id: b"b", used: None }).allowed());
     for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
         let peek = Invocation { key, policy: rate, now, operation: Operation::Peek(0) };
         assert_eq!(scripts.apply(peek).unwrap().remaining, 100 - 3 - used);

@@ -11,7 +11,7 @@ use crate::store::{Store, parse_reply};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 
-fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operation) -> Decision {
+fn apply(connection: &mut Connection, key: &str, policy: &str, operation: Operation) -> Decision {
     let plan = Plan::new(&policy.parse().unwrap());
     let arguments = plan.arguments(operation, server_time(connection), None, &[]).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
@@ -55,7 +55,7 @@ fn script_key_expires_when_it_has_recovered() {
         ] {
             for operation in [Operation::Take(2), Operation::Charge(40), Operation::Refund(1)] {
                 let before = server_time(connection);
-                let decision = ask(connection, policy, policy, operation);
+                let decision = apply(connection, policy, policy, operation);
                 let stored: Vec<u8> = redis::cmd("GET").arg(policy).query(connection).unwrap();
                 let after = server_time(connection);
                 let entry = Entry::decode(&stored).unwrap();
@@ -106,7 +106,7 @@ fn script_key_without_expiry_gets_one() {
         for policy in
             ["gcra:1/1h", "gcra:1/1h,gcra:2/1h", "sliding-log:2/1h", "leaky-queue:1/1h:burst=9"]
         {
-            let _ = ask(connection, policy, policy, Operation::Take(1));
+            let _ = apply(connection, policy, policy, Operation::Take(1));
             // A denied take on the fast path checks it occasionally, for speed, and all others at once.
             for (operation, tries) in
                 [(Operation::Take(10), 2_000), (Operation::Charge(1), 1), (Operation::Refund(1), 1)]
@@ -115,7 +115,7 @@ fn script_key_without_expiry_gets_one() {
                 assert!(lost);
                 let mut healed = false;
                 for _ in 0..tries {
-                    let _ = ask(connection, policy, policy, operation);
+                    let _ = apply(connection, policy, policy, operation);
                     let left: i64 = redis::cmd("PTTL").arg(policy).query(connection).unwrap();
                     healed = left > 0;
                     if healed {
@@ -141,7 +141,7 @@ fn script_operation_without_effect_writes_nothing() {
             line.unwrap().parse().unwrap()
         };
         for policy in ["gcra:2/1h", "fixed-window:2/1h,gcra:2/1h", "sliding-log:2/1h"] {
-            let _ = ask(connection, policy, policy, Operation::Take(2));
+            let _ = apply(connection, policy, policy, Operation::Take(2));
             let before = changes(connection);
             for operation in [
                 Operation::Take(1),
@@ -151,15 +151,15 @@ fn script_operation_without_effect_writes_nothing() {
                 Operation::Charge(0),
                 Operation::Refund(0),
             ] {
-                let _ = ask(connection, policy, policy, operation);
-                let _ = ask(connection, "unused", policy, Operation::Peek(1));
-                let _ = ask(connection, "unused", policy, Operation::Refund(1));
-                let _ = ask(connection, "unused", policy, Operation::Take(9));
+                let _ = apply(connection, policy, policy, operation);
+                let _ = apply(connection, "unused", policy, Operation::Peek(1));
+                let _ = apply(connection, "unused", policy, Operation::Refund(1));
+                let _ = apply(connection, "unused", policy, Operation::Take(9));
             }
             assert_eq!(changes(connection), before, "{engine:?} {policy}");
             let kept: bool = redis::cmd("EXISTS").arg("unused").query(connection).unwrap();
             assert!(!kept);
-            let _ = ask(connection, policy, policy, Operation::Reset);
+            let _ = apply(connection, policy, policy, Operation::Reset);
             let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
             assert!(!kept, "{engine:?} {policy}");
         }

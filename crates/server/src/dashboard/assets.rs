@@ -50,7 +50,7 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset("/", HTML, file!("index.html")),
     asset("/dashboard/page.css", CSS, file!("page.css")),
     asset("/dashboard/main.js", SCRIPT, file!("main.js")),
-    asset("/dashboard/ask.js", SCRIPT, file!("ask.js")),
+    asset("/dashboard/request.js", SCRIPT, file!("request.js")),
     asset("/dashboard/words.js", SCRIPT, file!("words.js")),
     asset("/dashboard/charts.js", SCRIPT, file!("charts.js")),
     asset("/dashboard/keys.js", SCRIPT, file!("keys.js")),

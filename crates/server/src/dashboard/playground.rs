@@ -163,7 +163,7 @@ mod tests {
 
     const START: u64 = 1_800_000_000_000_000;
 
-    fn ask(policy: &str, state: Option<String>, now_us: u64, takes: &[u64]) -> PlayResponse {
+    fn play_at(policy: &str, state: Option<String>, now_us: u64, takes: &[u64]) -> PlayResponse {
         let takes = takes.iter().map(|at| Step { at_us: START + at, cost: 1 }).collect();
         let asked = PlayRequest { policy: policy.to_owned(), state, now_us: START + now_us, takes };
         play(&asked).unwrap()
@@ -175,16 +175,16 @@ mod tests {
 
     #[test]
     fn play_state_is_returned_and_accepted() {
-        let first = ask("gcra:60/1m:burst=3", None, 0, &[0, 0]);
+        let first = play_at("gcra:60/1m:burst=3", None, 0, &[0, 0]);
         assert_eq!((first.limits[0].used, first.limits[0].capacity), (2, 3));
-        let second = ask("gcra:60/1m:burst=3", first.state, 500_000, &[100_000, 200_000]);
+        let second = play_at("gcra:60/1m:burst=3", first.state, 500_000, &[100_000, 200_000]);
         assert_eq!(allowed(&second), [true, false]);
         assert_eq!(second.decisions[1].retry_after_us, Some(800_000));
         assert_eq!(second.next.retry_after_us, Some(500_000));
         // The policy of the key changes: its usage carries over.
-        let third = ask("gcra:60/1m:burst=9", second.state, 500_000, &[]);
+        let third = play_at("gcra:60/1m:burst=9", second.state, 500_000, &[]);
         assert_eq!((third.limits[0].used, third.limits[0].remaining), (3, 6));
-        let last = ask("gcra:60/1m:burst=9", third.state, 9_000_000, &[]);
+        let last = play_at("gcra:60/1m:burst=9", third.state, 9_000_000, &[]);
         assert_eq!((last.limits[0].used, last.limits[0].remaining), (0, 9));
     }
 

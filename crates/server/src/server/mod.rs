@@ -335,14 +335,14 @@ mod tests {
                 let stats = seen.upgrade().unwrap();
                 stats.all().any(|it| it.sampler.active().is_some())
             };
-            let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let request = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
             let mut resident = Vec::new();
             for round in 0..viewers / 50 {
                 let mut streams: Vec<_> = (0..50)
                     .map(|_| {
                         let mut stream = TcpStream::connect(http).unwrap();
                         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-                        stream.write_all(ask).unwrap();
+                        stream.write_all(request).unwrap();
                         stream
                     })
                     .collect();

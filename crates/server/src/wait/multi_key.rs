@@ -1,6 +1,6 @@
 //! Waiting for several keys: all of them pass, or none.
 //!
-//! The request waits in the line of the key that denies it, the one that takes longest. Once that key has room and another
+//! The request waits in the line of the key that denies it, the one that takes longest. Once that key allows it and another
 //! one denies, it goes to the end of that line.
 
 use std::{sync::Arc, time::Duration};
@@ -46,7 +46,7 @@ pub(crate) async fn wait_all(
     let mut now = decider.now();
     let deadline = now + *timeout;
     let woken = Arc::<Notify>::default();
-    let mut answer = waiting.ask(decider, now).await?;
+    let mut answer = waiting.attempt(decider, now).await?;
     while !is_final(&answer) && now < deadline {
         let at = answer.key;
         let Some((key, rule, cost)) = takes.get(at) else { break };
@@ -59,7 +59,7 @@ pub(crate) async fn wait_all(
             event = match decider.queues.poll(ticket, now, event) {
                 Step::Apply(_) => {
                     if !is_asked {
-                        answer = waiting.ask(decider, now).await?;
+                        answer = waiting.attempt(decider, now).await?;
                     }
                     is_asked = false;
                     let Some(decision) = answer.each.get(at).copied() else { break };
@@ -70,18 +70,18 @@ pub(crate) async fn wait_all(
                     tokio::select! {
                         () = sleep(then.min(deadline).since(now).min(max_sleep)) => {}
                         () = woken.notified() => {}
-                        () = stopped(&mut stopping) => return waiting.ask_last(decider, answer).await,
+                        () = stopped(&mut stopping) => return waiting.attempt_last(decider, answer).await,
                     }
                     now = decider.now();
                     Event::Woken
                 }
                 Step::Observe => Event::Observed(None),
-                // The key has room of its own, but its time is over.
+                // The key itself allows the request, but its time is over.
                 Step::Done(_) => break,
             };
         }
     }
-    if is_final(&answer) { Ok(answer) } else { waiting.ask_last(decider, answer).await }
+    if is_final(&answer) { Ok(answer) } else { waiting.attempt_last(decider, answer).await }
 }
 
 impl WaitingTakes {
@@ -100,7 +100,7 @@ impl WaitingTakes {
     }
 
     /// Takes or holds, without recording a denial.
-    async fn ask(&self, decider: &Decider, now: Timestamp) -> Result<MultiKeyAnswer, Failure> {
+    async fn attempt(&self, decider: &Decider, now: Timestamp) -> Result<MultiKeyAnswer, Failure> {
         if self.takes.iter().any(|(_, rule, _)| peeks_first(rule.policy())) {
             let peek = self.apply(decider, MultiKeyOperation::Peek, now).await?;
             if !peek.decision.allowed() {
@@ -111,7 +111,7 @@ impl WaitingTakes {
     }
 
     /// The last attempt: it passes now, or is denied for good.
-    async fn ask_last(
+    async fn attempt_last(
         &self,
         decider: &Decider,
         denial: MultiKeyAnswer,

@@ -36,13 +36,13 @@ fn commands_before_the_password_are_rejected() {
     }
     assert_eq!(peer.error("AUTH a b c"), "ERR syntax error");
     assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
-    assert_eq!(peer.say("AUTH secret"), simple("OK"));
-    assert_eq!(peer.say("PING"), simple("PONG"));
-    assert_eq!(peer.say("RESET"), simple("RESET"));
+    assert_eq!(peer.call("AUTH secret"), simple("OK"));
+    assert_eq!(peer.call("PING"), simple("PONG"));
+    assert_eq!(peer.call("RESET"), simple("RESET"));
     assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
-    assert_eq!(peer.say("AUTH default secret"), simple("OK"));
-    assert_eq!(peer.say("PING"), simple("PONG"));
-    assert!(matches!(server.connect().say("HELLO 3 AUTH default secret"), Value::Map(_)));
+    assert_eq!(peer.call("AUTH default secret"), simple("OK"));
+    assert_eq!(peer.call("PING"), simple("PONG"));
+    assert!(matches!(server.connect().call("HELLO 3 AUTH default secret"), Value::Map(_)));
     let mut peer = server.connect();
     peer.send("QUIT\r\n");
     assert_eq!(peer.rest(), "+OK\r\n");
@@ -55,7 +55,7 @@ fn sg_commands_before_the_password_are_rejected() {
         config.workers = Some(1);
     });
     let (mut known, mut stranger) = (server.connect(), server.connect());
-    assert_eq!(known.say("AUTH secret"), simple("OK"));
+    assert_eq!(known.call("AUTH secret"), simple("OK"));
     for left in [98, 97, 96] {
         assert_eq!(known.integers("SG.TAKE k gcra:1/1d:burst=99")[..3], [1, 99, left]);
         let refused = stranger.error("SG.TAKE k gcra:1/1d:burst=99");
@@ -67,9 +67,9 @@ fn sg_commands_before_the_password_are_rejected() {
 fn password_is_never_returned() {
     let server = locked();
     let mut peer = server.connect();
-    assert_eq!(peer.say("AUTH secret"), simple("OK"));
+    assert_eq!(peer.call("AUTH secret"), simple("OK"));
     for line in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
-        assert!(!format!("{:?}", peer.say(line)).contains("secret"), "{line}");
+        assert!(!format!("{:?}", peer.call(line)).contains("secret"), "{line}");
     }
 }
 
@@ -80,7 +80,7 @@ fn auth_without_a_password_is_an_error() {
     assert!(
         peer.error("AUTH secret").starts_with("ERR AUTH <password> called without any password")
     );
-    assert_eq!(peer.say("AUTH default anything"), simple("OK"));
+    assert_eq!(peer.call("AUTH default anything"), simple("OK"));
     assert_eq!(peer.error("AUTH other anything"), WRONG);
 }
 
@@ -96,17 +96,17 @@ fn protocol_limits_before_the_password_are_tight() {
     closed(b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length");
     let mut peer = server.connect();
     let long = vec![b'x'; 16_384];
-    assert_eq!(crate::harness::error(&peer.say_bytes(&[b"AUTH", &long])), WRONG);
+    assert_eq!(crate::harness::error(&peer.call_bytes(&[b"AUTH", &long])), WRONG);
     assert_eq!(
-        crate::harness::error(&peer.say("A 1 2 3 4 5 6 7 8 9")),
+        crate::harness::error(&peer.call("A 1 2 3 4 5 6 7 8 9")),
         "NOAUTH Authentication required."
     );
-    assert_eq!(peer.say("AUTH secret"), simple("OK"));
+    assert_eq!(peer.call("AUTH secret"), simple("OK"));
     // In the same batch, too: the limits hold from the next command on.
-    assert!(matches!(peer.say_bytes(&[b"ECHO", &[b'x'; 16_385]]), Value::Bulk(_)));
+    assert!(matches!(peer.call_bytes(&[b"ECHO", &[b'x'; 16_385]]), Value::Bulk(_)));
     let mut together = server.connect();
     together.send("AUTH secret\r\n");
-    together.ask_bytes(&[b"ECHO", &[b'x'; 16_385]]);
+    together.send_arguments(&[b"ECHO", &[b'x'; 16_385]]);
     assert_eq!(together.read_reply(), simple("OK"));
     assert!(matches!(together.read_reply(), Value::Bulk(_)));
 }
@@ -119,22 +119,26 @@ fn auth_wrong_password_is_delayed_and_counted() {
     let mut guesser = server.connect();
     let start = now();
     for guess in 0..tries {
-        guesser.ask(&format!("AUTH wrong{guess}"));
+        guesser.send_command(&format!("AUTH wrong{guess}"));
     }
     let mut other = server.connect();
-    assert_eq!(other.say("AUTH secret"), simple("OK"), "other clients do not wait for the guesses");
+    assert_eq!(
+        other.call("AUTH secret"),
+        simple("OK"),
+        "other clients do not wait for the guesses"
+    );
     for _ in 0..tries {
         assert_eq!(error(&guesser.read_reply()), WRONG);
     }
     let took = start.elapsed();
     println!("figure: {tries} wrong passwords on one connection took {took:?}");
     assert!(took >= Duration::from_millis(tries as u64), "{took:?}");
-    let Value::Bulk(actual) = other.say("INFO stats") else { panic!("no text") };
+    let Value::Bulk(actual) = other.call("INFO stats") else { panic!("no text") };
     let actual = String::from_utf8(actual).unwrap();
     assert!(actual.contains(&format!("login_failures:{tries}\r\n")), "{actual}");
     // The right password is delayed behind a wrong one, too.
-    guesser.ask("AUTH wrong");
-    guesser.ask("AUTH secret");
+    guesser.send_command("AUTH wrong");
+    guesser.send_command("AUTH secret");
     assert_eq!(error(&guesser.read_reply()), WRONG);
     assert_eq!(guesser.read_reply(), simple("OK"));
 }

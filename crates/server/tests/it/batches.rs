@@ -108,19 +108,19 @@ fn pipeline_repeated_command_cut_anywhere_is_answered() {
         vec![1, 1000, left]
     };
     for peer in [&mut peer, &mut other] {
-        assert_eq!(timeless(&peer.say(&format!("SG.TAKE k {SLOW}"))), next());
+        assert_eq!(timeless(&peer.call(&format!("SG.TAKE k {SLOW}"))), next());
     }
     let mut bytes = Vec::new();
     encode_command(&[b"SG.TAKE", b"k", SLOW.as_bytes()], &mut bytes);
     for cut in 1..bytes.len() {
         // An incomplete command waits; other clients are served.
         peer.send(&bytes[..cut]);
-        assert_eq!(timeless(&other.say(&format!("SG.TAKE k {SLOW}"))), next(), "{cut}");
+        assert_eq!(timeless(&other.call(&format!("SG.TAKE k {SLOW}"))), next(), "{cut}");
         peer.send([&bytes[cut..], &*bytes].concat());
         assert_eq!(timeless(&peer.read_reply()), next(), "{cut}");
         assert_eq!(timeless(&peer.read_reply()), next(), "{cut}");
     }
-    let Value::Bulk(listed) = other.say("CLIENT LIST") else { panic!("no text") };
+    let Value::Bulk(listed) = other.call("CLIENT LIST") else { panic!("no text") };
     let listed = String::from_utf8(listed).unwrap();
     assert_eq!(listed.matches("cmd=sg.take").count(), 1, "{listed}");
 }
@@ -210,7 +210,7 @@ fn pipeline_invented_policies_are_answered_and_evicted() {
 
 /// Clients, commands and decisions of each worker, by `INFO`.
 fn workers(peer: &mut RawClient) -> Vec<[u64; 3]> {
-    let Value::Bulk(text) = peer.say("INFO workers") else { panic!("no text") };
+    let Value::Bulk(text) = peer.call("INFO workers") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("worker_"));
     let actual = lines.map(|line| {
@@ -245,7 +245,7 @@ fn wait_is_woken_from_any_worker() {
     assert_eq!(first.integers("SG.TAKE k gcra:1/1h")[0], 1);
     let mut waiting: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for peer in &mut waiting {
-        peer.ask("SG.WAIT k gcra:1/1h TIMEOUT 36000000000");
+        peer.send_command("SG.WAIT k gcra:1/1h TIMEOUT 36000000000");
     }
     server.until_exactly("blocked_clients", 4);
     for left in (0..4).rev() {

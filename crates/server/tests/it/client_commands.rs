@@ -20,11 +20,11 @@ fn elements(value: Value) -> Vec<Value> {
 fn client_setname_and_setinfo_are_listed() {
     let server = Running::new();
     let mut peer = server.connect();
-    assert_eq!(peer.say("CLIENT SETNAME me"), simple("OK"));
-    assert_eq!(peer.say("client setinfo lib-name test"), simple("OK"));
-    assert_eq!(peer.say("CLIENT SETINFO LIB-VER 1.2"), simple("OK"));
-    let Value::Integer(id) = peer.say("CLIENT ID") else { panic!("no id") };
-    let info = text(peer.say("CLIENT INFO"));
+    assert_eq!(peer.call("CLIENT SETNAME me"), simple("OK"));
+    assert_eq!(peer.call("client setinfo lib-name test"), simple("OK"));
+    assert_eq!(peer.call("CLIENT SETINFO LIB-VER 1.2"), simple("OK"));
+    let Value::Integer(id) = peer.call("CLIENT ID") else { panic!("no id") };
+    let info = text(peer.call("CLIENT INFO"));
     let address = peer.stream.local_addr().unwrap();
     for part in [
         &*format!("id={id} addr={address} "),
@@ -34,11 +34,11 @@ fn client_setname_and_setinfo_are_listed() {
     ] {
         assert!(info.contains(part), "{info}");
     }
-    assert_eq!(text(peer.say("CLIENT LIST")), info);
+    assert_eq!(text(peer.call("CLIENT LIST")), info);
     for line in
         ["CLIENT NO-EVICT ON", "CLIENT NO-TOUCH off", "CLIENT REPLY ON", "CLIENT TRACKING OFF"]
     {
-        assert_eq!(peer.say(line), simple("OK"), "{line}");
+        assert_eq!(peer.call(line), simple("OK"), "{line}");
     }
     for (sent, expected) in [
         (
@@ -55,7 +55,7 @@ fn client_setname_and_setinfo_are_listed() {
     ] {
         assert_eq!(peer.error(sent), expected);
     }
-    let name = peer.say_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
+    let name = peer.call_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
     assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
 }
 
@@ -64,19 +64,19 @@ fn client_kill_closes_clients() {
     let server = Running::new();
     let mut peer = server.connect();
     let mut victim = server.connect();
-    let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
-    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+    let Value::Integer(id) = victim.call("CLIENT ID") else { panic!("no id") };
+    assert_eq!(peer.call(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
     assert_eq!(victim.rest(), "");
 
     let mut victim = server.connect();
-    assert_eq!(victim.say("PING"), simple("PONG"));
+    assert_eq!(victim.call("PING"), simple("PONG"));
     let address = victim.stream.local_addr().unwrap();
-    assert_eq!(peer.say(&format!("CLIENT KILL {address}")), simple("OK"));
+    assert_eq!(peer.call(&format!("CLIENT KILL {address}")), simple("OK"));
     assert_eq!(victim.rest(), "");
 
     let own = peer.stream.local_addr().unwrap();
-    assert_eq!(peer.say(&format!("CLIENT KILL ADDR {own}")), Value::Integer(0), "it skips itself");
-    assert_eq!(peer.say(&format!("CLIENT KILL ADDR {own} SKIPME no")), Value::Integer(1));
+    assert_eq!(peer.call(&format!("CLIENT KILL ADDR {own}")), Value::Integer(0), "it skips itself");
+    assert_eq!(peer.call(&format!("CLIENT KILL ADDR {own} SKIPME no")), Value::Integer(1));
     assert_eq!(peer.rest(), "");
 }
 
@@ -86,10 +86,10 @@ fn client_kill_removes_waiting_clients() {
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
     let mut victim = server.connect();
-    let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
-    victim.ask("SG.WAIT l gcra:1/1h TIMEOUT 10000000000");
+    let Value::Integer(id) = victim.call("CLIENT ID") else { panic!("no id") };
+    victim.send_command("SG.WAIT l gcra:1/1h TIMEOUT 10000000000");
     server.until_exactly("blocked_clients", 1);
-    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+    assert_eq!(peer.call(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
     assert_eq!(victim.rest(), "");
     server.until_exactly("blocked_clients", 0);
 }
@@ -98,11 +98,11 @@ fn client_kill_removes_waiting_clients() {
 fn command_describes_all_commands() {
     let server = Running::new();
     let mut peer = server.connect();
-    let Value::Integer(count) = peer.say("COMMAND COUNT") else { panic!("no count") };
+    let Value::Integer(count) = peer.call("COMMAND COUNT") else { panic!("no count") };
     for line in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
-        assert_eq!(elements(peer.say(line)).len(), usize::try_from(count).unwrap(), "{line}");
+        assert_eq!(elements(peer.call(line)).len(), usize::try_from(count).unwrap(), "{line}");
     }
-    let entries = elements(peer.say("COMMAND INFO sg.take nonsense SG.MTAKE"));
+    let entries = elements(peer.call("COMMAND INFO sg.take nonsense SG.MTAKE"));
     let entry = elements(entries[0].clone());
     assert_eq!(entry.len(), 10);
     assert_eq!(entry[..2], [bulk("sg.take"), Value::Integer(-3)]);
@@ -118,7 +118,7 @@ fn command_describes_all_commands() {
         ("COMMAND GETKEYS SG.MTAKE 2 a p 1 b p 1", vec![bulk("a"), bulk("b")]),
         ("COMMAND GETKEYS DEL a b c", vec![bulk("a"), bulk("b"), bulk("c")]),
     ] {
-        assert_eq!(elements(peer.say(line)), keys, "{line}");
+        assert_eq!(elements(peer.call(line)), keys, "{line}");
     }
     for (sent, expected) in [
         ("COMMAND GETKEYS PING", "ERR The command has no key arguments"),
@@ -130,10 +130,10 @@ fn command_describes_all_commands() {
         assert_eq!(peer.error(sent), expected, "{sent}");
     }
 
-    assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
-    let Value::Map(docs) = peer.say("COMMAND DOCS") else { panic!("no map") };
+    assert!(matches!(peer.call("HELLO 3"), Value::Map(_)));
+    let Value::Map(docs) = peer.call("COMMAND DOCS") else { panic!("no map") };
     assert_eq!(docs.len(), usize::try_from(count).unwrap());
-    let Value::Map(docs) = peer.say("COMMAND DOCS sg.wait nonsense") else { panic!("no map") };
+    let Value::Map(docs) = peer.call("COMMAND DOCS sg.wait nonsense") else { panic!("no map") };
     let [(name, Value::Map(doc))] = &docs[..] else { panic!("not one: {docs:?}") };
     assert_eq!(name, &bulk("sg.wait"));
     let names: Vec<_> = doc.iter().map(|(name, _)| name.clone()).collect();
@@ -147,10 +147,10 @@ fn info_counts_commands_and_decisions() {
     for _ in 0..3 {
         peer.integers("SG.TAKE k fixed-window:2/1h");
     }
-    peer.say("SG.MTAKE 2 k gcra:1/h 0 l gcra:1/h 1");
+    peer.call("SG.MTAKE 2 k gcra:1/h 0 l gcra:1/h 1");
     peer.error("SG.TAKE k");
     peer.error("nonsense");
-    let info = text(peer.say("INFO"));
+    let info = text(peer.call("INFO"));
     for line in [
         "redis_version:7.4.0",
         "server_name:sluicegate",
@@ -169,10 +169,10 @@ fn info_counts_commands_and_decisions() {
     ] {
         assert!(info.lines().any(|found| found == line), "{line} is not in\n{info}");
     }
-    let one = text(peer.say("INFO replication"));
+    let one = text(peer.call("INFO replication"));
     assert_eq!(one, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
-    assert_eq!(text(peer.say("INFO nonsense")), "");
-    let two = text(peer.say("INFO cluster Replication"));
+    assert_eq!(text(peer.call("INFO nonsense")), "");
+    let two = text(peer.call("INFO cluster Replication"));
     assert_eq!(two.lines().filter(|line| line.starts_with('#')).count(), 2);
 }
 
@@ -183,11 +183,11 @@ fn generic_commands_work_on_limiter_keys() {
     for (sent, expected) in
         [("TTL k", -2), ("PTTL k", -2), ("EXISTS k k", 0), ("DEL k", 0), ("DBSIZE", 0)]
     {
-        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
+        assert_eq!(peer.call(sent), Value::Integer(expected), "{sent}");
     }
     assert_eq!(peer.integers("SG.TAKE k fixed-window:1/1h")[0], 1);
-    let Value::Integer(seconds) = peer.say("TTL k") else { panic!("no integer") };
-    let Value::Integer(millis) = peer.say("PTTL k") else { panic!("no integer") };
+    let Value::Integer(seconds) = peer.call("TTL k") else { panic!("no integer") };
+    let Value::Integer(millis) = peer.call("PTTL k") else { panic!("no integer") };
     assert!(
         (1..=3_600).contains(&seconds) && (1..=3_600_000).contains(&millis),
         "{seconds} {millis}"
@@ -195,8 +195,8 @@ fn generic_commands_work_on_limiter_keys() {
     for (sent, expected) in
         [("EXISTS k k l", 2), ("DBSIZE", 1), ("DEL k l", 1), ("DEL k", 0), ("EXISTS k", 0)]
     {
-        assert_eq!(peer.say(sent), Value::Integer(expected), "{sent}");
+        assert_eq!(peer.call(sent), Value::Integer(expected), "{sent}");
     }
-    let Value::Array(time) = peer.say("TIME") else { panic!("no array") };
+    let Value::Array(time) = peer.call("TIME") else { panic!("no array") };
     assert_eq!(time.len(), 2);
 }

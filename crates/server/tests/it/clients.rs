@@ -142,23 +142,23 @@ fn redis_rs() {
         let client = redis::Client::open(format!("redis://{}/{query}", server.address)).unwrap();
         let mut connection = client.get_connection().unwrap();
         let key = format!("redis-rs {protocol:?}");
-        let ask = |name: &str, arguments: &[&str]| {
+        let command = |name: &str, arguments: &[&str]| {
             let mut command = redis::cmd(name);
             command.arg(&key).arg(arguments);
             command
         };
         let throttled: Vec<i64> =
-            ask("CL.THROTTLE", &["15", "30", "60"]).query(&mut connection).unwrap();
+            command("CL.THROTTLE", &["15", "30", "60"]).query(&mut connection).unwrap();
         assert_eq!(throttled, [0, 16, 15, -1, 2]);
-        let taken: Vec<i64> = ask("SG.TAKE", &["gcra:1/1h"]).query(&mut connection).unwrap();
+        let taken: Vec<i64> = command("SG.TAKE", &["gcra:1/1h"]).query(&mut connection).unwrap();
         assert_eq!(taken[..3], [0, 1, 0]);
         let mut pipeline = redis::pipe();
         for _ in 0..100 {
-            pipeline.add_command(ask("SG.PEEK", &["fixed-window:60/1h"]));
+            pipeline.add_command(command("SG.PEEK", &["fixed-window:60/1h"]));
         }
         let answers: Vec<Vec<i64>> = pipeline.query(&mut connection).unwrap();
         assert_eq!(answers.len(), 100);
-        let error = ask("SG.TAKE", &["nonsense"]).query::<()>(&mut connection).unwrap_err();
+        let error = command("SG.TAKE", &["nonsense"]).query::<()>(&mut connection).unwrap_err();
         assert_eq!(error.code(), Some("SGPOLICY"));
         redis::cmd("QUIT").query::<()>(&mut connection).unwrap();
     }

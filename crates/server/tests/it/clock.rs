@@ -31,7 +31,7 @@ fn passes(peer: &mut RawClient, policy: &str) -> usize {
 
 /// The server's time in seconds, by `TIME`.
 fn seconds(peer: &mut RawClient) -> i64 {
-    let Value::Array(actual) = peer.say("TIME") else { panic!("no time") };
+    let Value::Array(actual) = peer.call("TIME") else { panic!("no time") };
     let Value::Bulk(seconds) = &actual[0] else { panic!("{actual:?}") };
     str::from_utf8(seconds).unwrap().parse().unwrap()
 }
@@ -132,7 +132,7 @@ fn wall_clock_step_before_a_restart_keeps_the_bound() {
 fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
     clock.set(offset);
     eventually("the store has the time that is set", || {
-        let ahead = || store.ask::<(i64, i64)>("TIME").0 - real - offset;
+        let ahead = || store.query::<(i64, i64)>("TIME").0 - real - offset;
         let ahead = [(); 3].map(|()| ahead());
         if ahead.iter().all(|it| (0..600).contains(it)) { Ok(()) } else { Err(ahead) }
     });
@@ -157,7 +157,7 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
     };
     let server = serve();
     let mut peer = server.connect();
-    let real = store.ask::<(i64, i64)>("TIME").0;
+    let real = store.query::<(i64, i64)>("TIME").0;
     for (policy, refilled, longest) in POLICIES {
         set_store_clock(&clock, &store, real, 0);
         assert_eq!(passes(&mut peer, policy), 20, "{policy}");

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use sluicegate_conformance::{
     Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
-    MultiKeyTake, Shape, Subject, ask_all_over_the_wire, ask_hold_over_the_wire, ask_over_the_wire,
-    check_histories, check_hold_bounds, check_hold_histories, check_hold_streams,
-    check_hold_traces, check_keys, check_multi_key, check_multi_key_holds, check_repeated_holds,
-    check_traces,
+    MultiKeyTake, Shape, Subject, apply_all_over_the_wire, apply_hold_over_the_wire,
+    apply_over_the_wire, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_multi_key, check_multi_key_holds,
+    check_repeated_holds, check_traces,
 };
 use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_resp::Value;
@@ -18,21 +18,21 @@ pub(crate) struct OverTheWire(pub(crate) RawClient);
 
 impl Subject for OverTheWire {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
-        let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
+        let call = |command: &[&[u8]]| match self.0.call_bytes(command) {
             Value::Error(text) => Err(String::from_utf8(text).unwrap()),
             reply => Ok(reply),
         };
-        ask_over_the_wire(question, ask, integers)
+        apply_over_the_wire(question, call, integers)
     }
 }
 
 impl HoldSubject for OverTheWire {
     fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
+        let call = |command: &[&[u8]]| match self.0.call_bytes(command) {
             Value::Error(text) => Err(String::from_utf8(text).unwrap()),
             reply => Ok(reply),
         };
-        ask_hold_over_the_wire(question, ask, integers)
+        apply_hold_over_the_wire(question, call, integers)
     }
 }
 
@@ -43,11 +43,11 @@ impl OverTheWire {
         takes: &[MultiKeyTake],
         now: Timestamp,
     ) -> Result<MultiKeyDecision, String> {
-        let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
+        let call = |command: &[&[u8]]| match self.0.call_bytes(command) {
             Value::Error(text) => Err(without_code(&String::from_utf8(text).unwrap())),
             reply => Ok(reply),
         };
-        ask_all_over_the_wire(hold, takes, now, ask, |reply| {
+        apply_all_over_the_wire(hold, takes, now, call, |reply| {
             let Value::Array(parts) = reply else { panic!("{reply:?}") };
             parts.iter().map(integers).collect()
         })

@@ -66,7 +66,7 @@ fn traces_over_resp_agree_with_the_core() {
                 expected.push(decision.map(|decision| decision.to_integers().to_vec()).ok());
                 lines.push(line);
             }
-            lines.iter().for_each(|line| peer.ask(line));
+            lines.iter().for_each(|line| peer.send_command(line));
             for (line, expected) in lines.iter().zip(expected) {
                 match (peer.read_reply(), expected) {
                     (received, Some(expected)) => {
@@ -89,13 +89,17 @@ fn arguments_at_the_bounds_are_accepted() {
     let never = |limit: i64| vec![0, limit, limit, -1, 0, 0, 0];
     for time in ["0", "2251799813685248", "4503599627370496"] {
         let key = format!("k{time}");
-        let say = |rest: &str| format!("{} AT {time}", rest.replacen(' ', &format!(" {key} "), 1));
-        assert_eq!(peer.integers(&say("SG.TAKE gcra:5/1s COST 4294967295")), never(5));
-        assert_eq!(peer.integers(&say("SG.TAKE fixed-window:5/1s"))[..3], [1, 5, 4]);
-        assert_eq!(peer.say(&format!("SG.RESET {key} AT {time}")), Value::Integer(1));
+        let command =
+            |rest: &str| format!("{} AT {time}", rest.replacen(' ', &format!(" {key} "), 1));
+        assert_eq!(peer.integers(&command("SG.TAKE gcra:5/1s COST 4294967295")), never(5));
+        assert_eq!(peer.integers(&command("SG.TAKE fixed-window:5/1s"))[..3], [1, 5, 4]);
+        assert_eq!(peer.call(&format!("SG.RESET {key} AT {time}")), Value::Integer(1));
         let whole = "gcra:4294967295/366d COST 4294967295";
-        assert_eq!(peer.integers(&say(&format!("SG.TAKE {whole}")))[..3], [1, 4_294_967_295, 0]);
-        assert_eq!(peer.integers(&say(&format!("SG.TAKE {whole}")))[0], 0);
+        assert_eq!(
+            peer.integers(&command(&format!("SG.TAKE {whole}")))[..3],
+            [1, 4_294_967_295, 0]
+        );
+        assert_eq!(peer.integers(&command(&format!("SG.TAKE {whole}")))[0], 0);
     }
 }
 
@@ -157,7 +161,7 @@ fn take_many_of_maximum_length_is_answered() {
     let take = ["k", "gcra:200/1h", "1"];
     for count in [255, 256] {
         let line = format!("SG.MTAKE {count} {}", vec![take.join(" "); count].join(" "));
-        let Value::Array(decisions) = peer.say(&line) else { panic!("no array") };
+        let Value::Array(decisions) = peer.call(&line) else { panic!("no array") };
         assert_eq!(decisions.len(), count);
     }
     assert_eq!(server.info_value("allowed"), 200);

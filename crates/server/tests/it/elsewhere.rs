@@ -126,7 +126,7 @@ impl Process {
     /// another has answered.
     pub(crate) fn open_files_at_rest(&self) -> usize {
         let mut peers: Vec<_> = (0..16).map(|_| self.server.connect()).collect();
-        peers.iter_mut().for_each(|peer| assert_eq!(peer.say("PING"), simple("PONG")));
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.call("PING"), simple("PONG")));
         drop(peers);
         self.server.until_exactly("connected_clients", 1);
         self.open_files()

@@ -37,7 +37,7 @@ fn pings(server: &Running, stop: &AtomicBool) -> Vec<Duration> {
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) || times.len() < 20 {
         let start = now();
-        assert_eq!(peer.say("PING"), simple("PONG"));
+        assert_eq!(peer.call("PING"), simple("PONG"));
         times.push(start.elapsed());
     }
     times
@@ -116,7 +116,7 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
     asked.set_nonblocking(true).unwrap();
     let mut count = 0;
     while asked.peek(&mut [0]).is_err_and(|it| it.kind() == ErrorKind::WouldBlock) {
-        assert_eq!(other.say("PING"), simple("PONG"));
+        assert_eq!(other.call("PING"), simple("PONG"));
         count += 1;
     }
     asked.set_nonblocking(false).unwrap();
@@ -295,7 +295,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
     let wait = |waiting: &mut Vec<RawClient>, count: usize| {
         while waiting.len() < count {
             let mut peer = server.connect();
-            peer.ask(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
+            peer.send_command(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
             waiting.push(peer);
         }
         server.until_exactly("blocked_clients", count as u64);
@@ -363,7 +363,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     });
     stays.stream.set_nonblocking(false).unwrap();
     assert!(server.info_value("buffer_bytes") <= 256 * 1024);
-    assert_eq!(server.connect().say("SG.RESET k"), Value::Integer(1));
+    assert_eq!(server.connect().call("SG.RESET k"), Value::Integer(1));
     assert_eq!(integers(&stays.read_reply())[0], 1);
     let rest = stays.rest();
     let end = &rest[rest.len().saturating_sub(200)..];

@@ -91,7 +91,7 @@ impl Running {
 
     /// The number `name` in `INFO`, or 0.
     pub(crate) fn info_value(&self, name: &str) -> u64 {
-        let Value::Bulk(text) = self.connect().say("INFO") else { panic!("no text") };
+        let Value::Bulk(text) = self.connect().call("INFO") else { panic!("no text") };
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
         let value = lines.find(|(found, _)| *found == name).map(|(_, value)| value);
@@ -201,12 +201,12 @@ impl RawClient {
     }
 
     /// Sends a command, its arguments separated by spaces.
-    pub(crate) fn ask(&mut self, line: &str) {
+    pub(crate) fn send_command(&mut self, line: &str) {
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        self.ask_bytes(&arguments);
+        self.send_arguments(&arguments);
     }
 
-    pub(crate) fn ask_bytes(&mut self, arguments: &[&[u8]]) {
+    pub(crate) fn send_arguments(&mut self, arguments: &[&[u8]]) {
         let mut bytes = Vec::new();
         encode_command(arguments, &mut bytes);
         self.send(bytes);
@@ -224,24 +224,24 @@ impl RawClient {
     }
 
     /// A command, and its reply.
-    pub(crate) fn say(&mut self, line: &str) -> Value {
-        self.ask(line);
+    pub(crate) fn call(&mut self, line: &str) -> Value {
+        self.send_command(line);
         self.read_reply()
     }
 
-    pub(crate) fn say_bytes(&mut self, arguments: &[&[u8]]) -> Value {
-        self.ask_bytes(arguments);
+    pub(crate) fn call_bytes(&mut self, arguments: &[&[u8]]) -> Value {
+        self.send_arguments(arguments);
         self.read_reply()
     }
 
     /// A command, and its reply as integers.
     pub(crate) fn integers(&mut self, line: &str) -> Vec<i64> {
-        integers(&self.say(line))
+        integers(&self.call(line))
     }
 
     /// A command, and its reply as the text of an error.
     pub(crate) fn error(&mut self, line: &str) -> String {
-        error(&self.say(line))
+        error(&self.call(line))
     }
 
     /// All that comes until the server closes, as text.

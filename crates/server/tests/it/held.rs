@@ -69,7 +69,7 @@ fn wait_clients_that_keep_sending_hold_little_memory() {
     let name = "held::wait_clients_that_keep_sending_hold_little_memory";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = clients("SLUICEGATE_WAITING_CLIENTS", 300);
-    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    assert_eq!(process.server.connect().call("PING"), simple("PONG"));
     let before = process.resident();
     let mut streams = Vec::new();
     // A thousand may wait for one key.
@@ -106,7 +106,7 @@ fn pipeline_clients_hold_little_memory() {
     });
     let Some(process) = process else { return };
     let count = clients("SLUICEGATE_PIPELINING_CLIENTS", 1500);
-    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    assert_eq!(process.server.connect().call("PING"), simple("PONG"));
     let before = process.resident();
     let names = (0..20).map(|number| format!("name{number}")).collect::<Vec<_>>().join(" ");
     let text = format!("EXISTS {names}\r\n").repeat(120);
@@ -135,7 +135,7 @@ fn wait_long_keys_stay_within_the_budget() {
     let name = "held::wait_long_keys_stay_within_the_budget";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = 1300.min(most_files() - 100);
-    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    assert_eq!(process.server.connect().call("PING"), simple("PONG"));
     let before = process.resident();
     let server = &process.server;
     let mut peer = server.connect();
@@ -260,7 +260,7 @@ fn command_unfinished_stays_within_the_budget() {
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = clients("SLUICEGATE_UNFINISHED_CLIENTS", 1500);
     let mut served = process.server.connect();
-    assert_eq!(served.say("PING"), simple("PONG"));
+    assert_eq!(served.call("PING"), simple("PONG"));
     let before = process.resident();
     let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
     text.resize(61_000, b'x');
@@ -289,7 +289,7 @@ fn idle_clients_hold_no_buffers() {
     let name = "held::idle_clients_hold_no_buffers";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = clients("SLUICEGATE_IDLE_CLIENTS", 1500).min(9_990);
-    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    assert_eq!(process.server.connect().call("PING"), simple("PONG"));
     let before = process.resident();
     // All clients have sent their requests, and one has received many replies.
     let text = "SG.TAKE k gcra:30/1m\r\n".repeat(400);

@@ -49,9 +49,9 @@ fn running(folder: &TempDir, store: Option<String>) -> Running {
     })
 }
 
-fn ask(client: &mut Client, tenant: &str, user: &str) -> HttpReply {
+fn decide(client: &mut Client, tenant: &str, user: &str) -> HttpReply {
     let fields = format!("X-Forwarded-Uri: /\r\nTenant: {tenant}\r\nUser: {user}\r\n");
-    client.ask("GET", "/v1/gate", &fields);
+    client.send_request("GET", "/v1/gate", &fields);
     client.read_reply()
 }
 
@@ -85,24 +85,27 @@ fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     let client = &mut Client::connect(server);
     let mut used = Used { peer: server.connect(), braces };
     for _ in 0..5 {
-        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (200, r#""api/user""#));
+        assert_eq!(status_and_binding(&decide(client, "acme", "anna")), (200, r#""api/user""#));
     }
     for _ in 0..30 {
-        assert_eq!(status_and_binding(&ask(client, "acme", "anna")), (429, r#""api/user""#));
+        assert_eq!(status_and_binding(&decide(client, "acme", "anna")), (429, r#""api/user""#));
     }
     assert_eq!([used.of(0, "|acme|anna"), used.of(1, "|acme"), used.of(2, "")], [5; 3]);
     for _ in 0..5 {
-        assert_eq!(ask(client, "acme", "ben").status, 200);
+        assert_eq!(decide(client, "acme", "ben").status, 200);
     }
     for passed in [200, 200, 429, 429] {
-        assert_eq!(status_and_binding(&ask(client, "acme", "carl")), (passed, r#""api/tenant""#));
+        assert_eq!(
+            status_and_binding(&decide(client, "acme", "carl")),
+            (passed, r#""api/tenant""#)
+        );
     }
     assert_eq!([used.of(0, "|acme|carl"), used.of(1, "|acme"), used.of(2, "")], [2, 12, 12]);
     for (user, passed) in [("anna", 200), ("ben", 200), ("ben", 429)] {
-        let statuses: Vec<_> = (0..4).map(|_| ask(client, "other", user).status).collect();
+        let statuses: Vec<_> = (0..4).map(|_| decide(client, "other", user).status).collect();
         assert_eq!(statuses, [passed; 4], "{user}");
     }
-    let denied = ask(client, "other", "ben");
+    let denied = decide(client, "other", "ben");
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["api/all"]));
     assert!(!denied.field("retry-after").is_empty());
     assert_eq!([used.of(0, "|other|ben"), used.of(1, "|other"), used.of(2, "")], [4, 8, 20]);
@@ -118,7 +121,7 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
                 let asking = move || {
                     let names = (format!("t{tenant}"), format!("u{user}"));
                     let passed =
-                        (0..10).filter(|_| ask(&mut peer, &names.0, &names.1).status == 200);
+                        (0..10).filter(|_| decide(&mut peer, &names.0, &names.1).status == 200);
                     (tenant, user, passed.count())
                 };
                 scope.spawn(asking)
@@ -155,7 +158,7 @@ fn hierarchy_in_redis_is_one_decision() {
     for engine in Engine::ALL {
         let store = Server::start(engine);
         nobody_pays_for_a_denial(&running(&folder, Some(store.url())), true);
-        store.ask::<()>("FLUSHALL");
+        store.query::<()>("FLUSHALL");
         let servers = [(); 2].map(|()| running(&folder, Some(store.url())));
         let passed = what_is_used_is_what_passed(&servers, true);
         assert_eq!(passed, 20, "{engine:?}");
@@ -174,7 +177,7 @@ fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
         // One after the other, because the denial cache of a server ends with it.
         nobody_pays_for_a_denial(&running(&folder, Some(url.clone())), braces);
         for node in cluster.nodes.iter().take(3) {
-            node.ask::<()>("FLUSHALL");
+            node.query::<()>("FLUSHALL");
         }
         let servers = [(); 2].map(|()| running(&folder, Some(url.clone())));
         let passed = what_is_used_is_what_passed(&servers, braces);

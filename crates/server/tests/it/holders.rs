@@ -66,7 +66,7 @@ fn time(value: &Value) -> u64 {
 
 /// The answer to an operation, and the time before and after it.
 fn timed(peer: &mut RawClient, line: &str) -> (u64, Vec<i64>, u64) {
-    ["TIME", line, "TIME"].into_iter().for_each(|line| peer.ask(line));
+    ["TIME", line, "TIME"].into_iter().for_each(|line| peer.send_command(line));
     let before = time(&peer.read_reply());
     let answer = integers(&peer.read_reply());
     (before, answer, time(&peer.read_reply()))
@@ -96,7 +96,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
         }
         pause(Duration::from_millis(50 + random.below(100)));
         let settle = way.line("settle", &id);
-        let before = time(&peer.say("TIME"));
+        let before = time(&peer.call("TIME"));
         println!("settling {id} {before}");
         let (_, answer, after) = timed(&mut peer, &settle);
         println!("settled {id} {after} {}", answer[0]);
@@ -217,7 +217,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
         held => Err(held),
     });
     let (mut lines, mut names, mut kills, mut looks) = (Vec::new(), HOLDERS, 0_usize, 0);
-    let (begin, first) = (now(), time(&peer.say("TIME")));
+    let (begin, first) = (now(), time(&peer.call("TIME")));
     while begin.elapsed() < span {
         if begin.elapsed() >= Duration::from_secs(kills as u64 + 1) {
             let killed = std::mem::replace(&mut holders[kills % HOLDERS], start(names));
@@ -226,13 +226,13 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
         }
         // The stored entry has no more either, at any time.
         if let Some(entry) = stored() {
-            let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
+            let at = Timestamp::from_micros(time(&peer.call("TIME"))).unwrap();
             assert!(entry.holds(at).count() <= UNITS, "{way:?}: {entry:?}");
             looks += 1;
         }
         pause(Duration::from_millis(10));
     }
-    let last = time(&peer.say("TIME"));
+    let last = time(&peer.call("TIME"));
     lines.extend(holders.into_iter().flat_map(Holder::kill));
     let known = parse(&lines);
     let most = most_held(&known);
@@ -244,12 +244,12 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     }
     // Requests of killed processes have left the queue.
     eventually_within(TEST_TIMEOUT, "the connections of killed holders are closed", || {
-        let Value::Bulk(info) = peer.say("INFO clients") else { panic!("no text") };
+        let Value::Bulk(info) = peer.call("INFO clients") else { panic!("no text") };
         let info = String::from_utf8(info).unwrap();
         if info.contains("connected_clients:1\r") { Ok(()) } else { Err(info) }
     });
     if let Some(entry) = stored() {
-        let at = Timestamp::from_micros(time(&peer.say("TIME"))).unwrap();
+        let at = Timestamp::from_micros(time(&peer.call("TIME"))).unwrap();
         let open: Vec<_> = entry.holds(at).collect();
         assert!(open.len() <= UNITS, "{way:?}: {open:?}");
         for hold in open {
@@ -282,7 +282,7 @@ fn last_units_return(
     let lost = known.values().filter(|hold| hold.settling.is_none());
     let certain = lost.filter_map(|hold| Some(hold.held?.0 + TTL)).max().unwrap_or(0);
     let all = way.line("hold", &format!("all COST {UNITS}"));
-    let closed = time(&peer.say("TIME"));
+    let closed = time(&peer.call("TIME"));
     let (mut due, mut looks) = (0, 0);
     loop {
         let (before, answer, after) = timed(peer, &all);
@@ -313,7 +313,7 @@ fn holders_killed_each_second_hold_at_most_the_limit() {
         hold_for_ever(way, words.next().unwrap().parse().unwrap(), words.next().unwrap());
     }
     let address = |server: &Server| SocketAddr::from(([127, 0, 0, 1], server.port()));
-    let stored = |server: &Server| Entry::decode(&server.ask::<Vec<u8>>("GET k")).ok();
+    let stored = |server: &Server| Entry::decode(&server.query::<Vec<u8>>("GET k")).ok();
     // A server ends with the thread that started it.
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -29,12 +29,12 @@ fn lose(server: &Running, line: &str, is_whole: bool) {
 }
 
 /// A client that lost up to two replies sends the command again on a new connection, until it has one.
-fn ask_again(server: &Running, random: &mut Random, line: &str, lost: &mut usize) -> Vec<i64> {
+fn call_again(server: &Running, random: &mut Random, line: &str, lost: &mut usize) -> Vec<i64> {
     for _ in 0..random.below(3) {
         lose(server, line, random.below(3) > 0);
         *lost += 1;
     }
-    let found = server.connect().say(line);
+    let found = server.connect().call(line);
     match &found {
         sluicegate_resp::Value::Array(each) if each.len() > 7 || line.starts_with("SG.TAKEALL") => {
             integers(&each[0])
@@ -59,13 +59,13 @@ fn hold_sent_again_after_a_cut_connection_counts_once() {
         let (key, policy) = [("rate", rate), ("both", both)][stream % 2];
         let (id, cost, used) = (format!("s{stream}"), 1 + random.below(50), random.below(80));
         let hold = format!("SG.HOLD {key} {policy} {id} COST {cost} TTL 3000000000");
-        let mut ask = |line: &str| ask_again(&server, &mut random, line, &mut lost)[0] == 1;
-        assert!(ask(&hold), "{hold}");
-        assert!(ask(&format!("SG.RENEW {key} {policy} {id} TTL 3600000000")));
+        let mut call = |line: &str| call_again(&server, &mut random, line, &mut lost)[0] == 1;
+        assert!(call(&hold), "{hold}");
+        assert!(call(&format!("SG.RENEW {key} {policy} {id} TTL 3600000000")));
         // Every fifth is never settled.
         if stream % 5 > 0 {
             // The reply may be that the hold is not open, because of the first copy.
-            ask(&format!("SG.SETTLE {key} {policy} {id} USED {used}"));
+            call(&format!("SG.SETTLE {key} {policy} {id} USED {used}"));
         }
         expected[stream % 2] += i64::try_from(if stream % 5 > 0 { used } else { cost }).unwrap();
     }
@@ -88,13 +88,13 @@ fn take_all_sent_again_after_a_cut_connection_holds_once() {
         let line = format!(
             "SG.TAKEALL 2 {{a}}:requests {requests} 1 {{a}}:tokens {tokens} 4000 ID s{stream} TTL 3000000000"
         );
-        assert_eq!(ask_again(&server, &mut random, &line, &mut lost)[0], 1);
+        assert_eq!(call_again(&server, &mut random, &line, &mut lost)[0], 1);
         let mut peer = server.connect();
         assert_eq!(in_use(&mut peer, "{a}:requests", requests), 1);
         assert_eq!(in_use(&mut peer, "{a}:tokens", tokens), used + 4000);
         for (key, policy) in [("requests", requests), ("tokens", tokens)] {
             let line = format!("SG.SETTLE {{a}}:{key} {policy} s{stream} USED 2310");
-            ask_again(&server, &mut random, &line, &mut lost);
+            call_again(&server, &mut random, &line, &mut lost);
         }
         used += 2310;
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The cursor and the keys of one reply.
 fn page(peer: &mut RawClient, line: &str) -> (String, Vec<String>) {
-    let Value::Array(parts) = peer.say(line) else { panic!("no array") };
+    let Value::Array(parts) = peer.call(line) else { panic!("no array") };
     let [Value::Bulk(cursor), Value::Array(keys)] = &parts[..] else { panic!("{parts:?}") };
     let text = |value: &Value| match value {
         Value::Bulk(text) => String::from_utf8(text.clone()).unwrap(),
@@ -44,10 +44,10 @@ fn sg_keys_lists_sampled_keys_page_by_page() {
     assert_eq!(page(&mut peer, "SG.KEYS 0"), ("0".to_owned(), Vec::new()));
     eventually("all keys are listed", || {
         for number in 0..40 {
-            peer.say(&format!("SG.TAKE user:{number} gcra:1000/1h"));
+            peer.call(&format!("SG.TAKE user:{number} gcra:1000/1h"));
         }
         for _ in 0..2 {
-            peer.say("SG.TAKE hot gcra:1/1h");
+            peer.call("SG.TAKE hot gcra:1/1h");
         }
         let found = walk(&mut peer, "COUNT 7");
         if found.len() == 41 { Ok(()) } else { Err(found) }

@@ -35,7 +35,7 @@ fn protocol_error_is_sent_before_closing() {
     let mut peer = server.connect();
     peer.send("PING\r\n*x\r\nPING\r\n");
     assert_eq!(peer.rest(), "+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n");
-    assert_eq!(server.connect().say("PING"), simple("PONG"), "others are served");
+    assert_eq!(server.connect().call("PING"), simple("PONG"), "others are served");
 }
 
 /// RELIABILITY 26: each limit at n - 1, n and n + 1.
@@ -113,15 +113,15 @@ fn key_up_to_the_maximum_length_is_accepted() {
     let mut peer = server.connect();
     for length in [0, 1, 65_535, 65_536] {
         let key = vec![0xff; length];
-        let reply = peer.say_bytes(&[b"CL.THROTTLE", &key, b"15", b"30", b"60"]);
+        let reply = peer.call_bytes(&[b"CL.THROTTLE", &key, b"15", b"30", b"60"]);
         assert_eq!(crate::harness::integers(&reply), [0, 16, 15, -1, 2], "{length}");
     }
-    let reply = peer.say_bytes(&[b"SG.TAKE", &[b'k'; 65_537], b"gcra:1/s"]);
+    let reply = peer.call_bytes(&[b"SG.TAKE", &[b'k'; 65_537], b"gcra:1/s"]);
     assert_eq!(
         crate::harness::error(&reply),
         "ERR invalid key: expected 1 to 65536 bytes, found 65537"
     );
-    assert_eq!(peer.say("PING"), simple("PONG"), "the connection lives on");
+    assert_eq!(peer.call("PING"), simple("PONG"), "the connection lives on");
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn max_clients_further_client_is_rejected() {
     let server = Running::with(|config| config.max_clients = 2);
     let mut first = server.connect();
     let mut second = server.connect();
-    assert_eq!(first.say("PING"), simple("PONG"));
-    assert_eq!(second.say("PING"), simple("PONG"));
+    assert_eq!(first.call("PING"), simple("PONG"));
+    assert_eq!(second.call("PING"), simple("PONG"));
     assert_eq!(server.connect().rest(), "-ERR max number of clients reached\r\n");
-    assert_eq!(first.say("QUIT"), simple("OK"));
+    assert_eq!(first.call("QUIT"), simple("OK"));
     assert_eq!(first.rest(), "");
     drop(first);
     // Its permit is free once the server has noticed that it left.
@@ -167,7 +167,7 @@ fn client_that_does_not_read_is_not_read_from() {
         }
     });
     for _ in 0..20 {
-        assert_eq!(server.connect().say("PING"), simple("PONG"), "others are served");
+        assert_eq!(server.connect().call("PING"), simple("PONG"), "others are served");
     }
     for _ in 0..many {
         assert_eq!(peer.read_reply(), bulk(&long));
@@ -194,7 +194,7 @@ fn random_input_affects_no_other_client() {
         let mut output = Vec::new();
         std::io::Read::read_to_end(&mut peer.stream, &mut output).unwrap();
     }
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
 }
 
 /// RELIABILITY 49: a page can make a browser send an HTTP request to this port. None of it is executed.
@@ -228,5 +228,5 @@ fn http_request_is_closed_before_any_command_is_executed() {
     }
     // Unknown commands are only errors, whatever their names.
     assert!(peer.error("GET key").starts_with("ERR unknown command"));
-    assert_eq!(peer.say("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
+    assert_eq!(peer.call("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
 }

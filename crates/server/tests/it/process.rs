@@ -46,7 +46,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
         let clients = info(&mut served, "connected_clients");
         if clients == most { Ok(()) } else { Err(clients) }
     });
-    let ask = |request: &str| {
+    let exchange = |request: &str| {
         let mut http = TcpStream::connect(server.http.unwrap()).unwrap();
         http.write_all(request.as_bytes()).unwrap();
         let mut received = String::new();
@@ -57,9 +57,9 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
     let sitting: Vec<_> =
         (0..20).map(|_| TcpStream::connect(server.http.unwrap()).unwrap()).collect();
     for _ in 0..20 {
-        let received = ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let received = exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(received.starts_with("HTTP/1.1 200 OK\r\n"), "{received}");
-        let received = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let received = exchange("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(received.starts_with("HTTP/1.1 503 "), "{received}");
     }
     let snapshots = info(&mut served, "snapshots");
@@ -84,7 +84,7 @@ fn descriptors_used_up_by_clients_leave_a_reserve() {
 
 /// The number under `name` in `INFO`.
 fn info(peer: &mut RawClient, name: &str) -> u64 {
-    let Value::Bulk(text) = peer.say("INFO") else { panic!("no text") };
+    let Value::Bulk(text) = peer.call("INFO") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
@@ -124,7 +124,7 @@ fn descriptors_after_many_clients_are_closed() {
     // All permits are free again, and none was added.
     let peers = eventually("as many clients are served as may be", || {
         let mut peers: Vec<_> = (0..50).map(|_| server.connect()).collect();
-        let replies = peers.iter_mut().map(|peer| peer.say("PING"));
+        let replies = peers.iter_mut().map(|peer| peer.call("PING"));
         match replies.filter(|reply| *reply != simple("PONG")).count() {
             0 => Ok(peers),
             rejected => Err(format!("{rejected} are rejected")),
@@ -147,7 +147,7 @@ fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
     };
     let server = &process.server;
     let readers = size("SLUICEGATE_SLOW_READERS", 100);
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
     let before = process.resident();
     let line = format!("ECHO {}\r\n", "x".repeat(60_000));
     let mut peers: Vec<_> = (0..readers).map(|_| (server.connect().stream, 0)).collect();
@@ -189,7 +189,7 @@ fn announced_lengths_allocate_nothing() {
     let name = "process::announced_lengths_allocate_nothing";
     let Some(process) = process(name, 1024, |_, _| {}) else { return };
     let server = &process.server;
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
     for announced in
         ["*1000000000\r\n", "*1\r\n$536870912\r\n", "*1024\r\n$131072\r\nx", "*2\r\n$131072\r\nx"]
     {
@@ -200,7 +200,7 @@ fn announced_lengths_allocate_nothing() {
         }
         // Once all these are answered, the server has read the others.
         for _ in 0..50 {
-            assert_eq!(server.connect().say("PING"), simple("PONG"));
+            assert_eq!(server.connect().call("PING"), simple("PONG"));
         }
         let each = process.resident().saturating_sub(before) / 200;
         let shown = announced.escape_debug();
@@ -227,7 +227,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     let heavy = if most > 64 { slots } else { &*eight };
     let server = &process.server;
     let mut peer = server.connect();
-    assert_eq!(peer.say("PING"), simple("PONG"));
+    assert_eq!(peer.call("PING"), simple("PONG"));
     let base = process.resident();
     let mut keys = 0;
     while server.info_value("table_full") < 20_000 {

@@ -35,7 +35,7 @@ const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: 
 #[test]
 fn protocols_answer_at_their_ports() {
     let server = all();
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
     let mut http = connect(server.http);
     http.write_all(HEALTH).unwrap();
     assert!(rest(&mut http).starts_with("HTTP/1.1 200 OK\r\n"));
@@ -58,7 +58,7 @@ fn protocols_share_max_clients() {
         config.max_clients = 1;
     });
     let mut only = server.connect();
-    assert_eq!(only.say("PING"), simple("PONG"));
+    assert_eq!(only.call("PING"), simple("PONG"));
     // HTTP is taken in, for the sake of health checks; all else is rejected there.
     let asks = |path: &str| {
         let mut http = connect(server.http);

@@ -155,7 +155,7 @@ fn reload_batch_sees_one_version() {
                 let (mut asked, mut highest) = (0_u64, 0);
                 while !done.load(Ordering::Relaxed) {
                     let batch = "SG.MTAKE 2 k @a 0 l @b 0";
-                    let sluicegate_resp::Value::Array(both) = peer.say(batch) else {
+                    let sluicegate_resp::Value::Array(both) = peer.call(batch) else {
                         panic!("no answer")
                     };
                     let limits: Vec<i64> =
@@ -215,7 +215,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
                     let (mut used, mut highest) = (0, 0);
                     while !done.load(Ordering::Relaxed) {
                         let fields = format!("X-Forwarded-Uri: /p{}/x\r\n", client * 2503);
-                        peer.ask("GET", "/v1/gate", &fields);
+                        peer.send_request("GET", "/v1/gate", &fields);
                         let received = peer.read_reply();
                         used += 1;
                         let limit = number(received.field("ratelimit-policy"), ";q=");

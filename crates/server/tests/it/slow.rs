@@ -27,7 +27,7 @@ pub(crate) struct Dribble {
     /// The incomplete input of each slow client.
     pub(crate) begun: Vec<Vec<u8>>,
     /// The request of the other client, and the end of its reply.
-    pub(crate) ask: (&'static str, &'static str),
+    pub(crate) request: (&'static str, &'static str),
 }
 
 /// Sends a byte to each in turn until the server has closed all of them; returns the number of bytes. `between`
@@ -71,8 +71,8 @@ impl Dribble {
     }
 
     /// Sends this many requests, and returns the latency of each.
-    fn ask(&self, stream: &mut TcpStream, count: usize) -> Vec<Duration> {
-        let (text, end) = self.ask;
+    fn latencies(&self, stream: &mut TcpStream, count: usize) -> Vec<Duration> {
+        let (text, end) = self.request;
         let times = (0..count).map(|_| {
             let start = now();
             stream.write_all(text.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ impl Dribble {
         let clients = self.clients.min((most_files() - 200) / 2);
         let server = Running::with(self.configure);
         let mut served = self.connect(&server);
-        let alone = self.ask(&mut served, 2000);
+        let alone = self.latencies(&mut served, 2000);
         let streams = (0..clients).map(|index| {
             let mut stream = self.connect(&server);
             stream.write_all(&self.begun[index % self.begun.len()]).unwrap();
@@ -115,7 +115,7 @@ impl Dribble {
         let streams: Vec<_> = streams.collect();
         let start = now();
         let mut beside = Vec::new();
-        let bytes = dribble(streams, || beside.extend(self.ask(&mut served, 1)));
+        let bytes = dribble(streams, || beside.extend(self.latencies(&mut served, 1)));
         println!(
             "\nfigure: {clients} clients sent {bytes} bytes that end nothing, and all were closed after \
              {:?}; another was answered {} times in turn with these, 99 % within {} us (alone {} us)",
@@ -130,7 +130,7 @@ impl Dribble {
         // The two active clients.
         server.until_exactly("connected_clients", 2);
         assert_eq!(
-            self.ask(&mut served, 1).len(),
+            self.latencies(&mut served, 1).len(),
             1,
             "a client with complete requests is not closed"
         );
@@ -153,7 +153,7 @@ fn slow_command_is_closed() {
         configure: |config| config.timeouts.input = Duration::from_secs(3),
         address: |server| server.address,
         begun: begun.map(|text| text.as_bytes().to_vec()).to_vec(),
-        ask: ("PING\r\n", "+PONG\r\n"),
+        request: ("PING\r\n", "+PONG\r\n"),
     };
     dribble.all_are_closed();
 }
@@ -165,12 +165,12 @@ fn incomplete_commands_do_not_reset_the_idle_timeout() {
         config.timeouts.input = Duration::ZERO;
     });
     let mut peer = server.connect();
-    assert_eq!(peer.say("PING"), simple("PONG"));
+    assert_eq!(peer.call("PING"), simple("PONG"));
     peer.send("*1\r\n$131072\r\n");
     peer.stream.set_nonblocking(true).unwrap();
     // Another client sends a request between two bytes, therefore the bytes are not too fast: it is not closed.
     let mut other = server.connect();
-    let bytes = dribble(vec![peer.stream], || assert_eq!(other.say("PING"), simple("PONG")));
+    let bytes = dribble(vec![peer.stream], || assert_eq!(other.call("PING"), simple("PONG")));
     assert!(bytes < 131_072, "{bytes}");
     server.until_exactly("closed_idle", 1);
 }

@@ -25,7 +25,7 @@ fn stop_answers_sent_commands_and_closes() {
     let mut server = Running::new();
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for peer in &mut peers {
-        assert_eq!(peer.say("PING"), simple("PONG"));
+        assert_eq!(peer.call("PING"), simple("PONG"));
     }
     for peer in &mut peers {
         peer.send("PING\r\n".repeat(100));
@@ -44,12 +44,12 @@ fn stop_denies_waiting_commands() {
     let mut server = Running::new();
     let mut queue = server.connect();
     assert_eq!(queue.integers("SG.WAIT q leaky-queue:1/1h:capacity=5")[0], 1);
-    queue.ask("SG.WAIT q leaky-queue:1/1h:capacity=5 TIMEOUT 1125899906842624");
-    queue.ask("PING");
+    queue.send_command("SG.WAIT q leaky-queue:1/1h:capacity=5 TIMEOUT 1125899906842624");
+    queue.send_command("PING");
     let mut line = server.connect();
     assert_eq!(line.integers("SG.TAKE l gcra:1/1h")[0], 1);
-    line.ask("SG.WAIT l gcra:1/1h TIMEOUT 1125899906842624");
-    line.ask("PING");
+    line.send_command("SG.WAIT l gcra:1/1h TIMEOUT 1125899906842624");
+    line.send_command("PING");
     server.until_exactly("blocked_clients", 2);
     server.begin_to_stop();
     for mut peer in [queue, line] {

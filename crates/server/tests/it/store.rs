@@ -49,7 +49,7 @@ fn resp_with_redis_all_traces_agree_with_the_core() {
         let subject = &mut OverTheWire(server.connect());
         check_histories(subject, 7_000, HISTORIES, Shape::default());
         // All keys are in the store, with the prefix of the server.
-        let keys: Vec<Vec<u8>> = store.ask("KEYS *");
+        let keys: Vec<Vec<u8>> = store.query("KEYS *");
         assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(b"sg:test:")));
     }
 }
@@ -62,10 +62,10 @@ fn redis_store_servers_share_each_limit_exactly() {
         let store = Server::start(engine);
         let servers = [plain(&store), plain(&store)];
         let allowed: Vec<usize> = std::thread::scope(|scope| {
-            let ask = |server: &'_ Running| {
+            let take_all = |server: &'_ Running| {
                 let mut peer = server.connect();
                 for _ in 0..UNITS {
-                    peer.ask("SG.TAKE shared fixed-window:400/1h");
+                    peer.send_command("SG.TAKE shared fixed-window:400/1h");
                 }
                 (0..UNITS)
                     .filter(
@@ -74,7 +74,7 @@ fn redis_store_servers_share_each_limit_exactly() {
                     .count()
             };
             let clients: Vec<_> =
-                servers.iter().map(|server| scope.spawn(move || ask(server))).collect();
+                servers.iter().map(|server| scope.spawn(move || take_all(server))).collect();
             clients.into_iter().map(|client| client.join().unwrap()).collect()
         });
         println!("figure: {engine:?}: two servers admitted {allowed:?} of {UNITS} units");
@@ -109,7 +109,7 @@ fn redis_store_replies_are_in_order() {
         "SG.TAKE a nonsense",
         "SG.TAKE a gcra:1/1h:burst=3",
     ] {
-        peer.ask(line);
+        peer.send_command(line);
     }
     let allowed = |value: &Value, expected: i64| {
         let Value::Array(integers) = value else { panic!("{value:?}") };
@@ -135,7 +135,7 @@ fn redis_store_replies_are_in_order() {
     assert!(error.starts_with(b"SGPOLICY "));
     let Value::Array(integers) = peer.read_reply() else { panic!() };
     assert_eq!(integers[..3], [Value::Integer(1), Value::Integer(3), Value::Integer(2)]);
-    let keys: Vec<String> = store.ask("KEYS *");
+    let keys: Vec<String> = store.query("KEYS *");
     assert_eq!(keys, ["limits:a"]);
     assert!(peer.error("DBSIZE").starts_with("ERR DBSIZE is unavailable: the keys are in a store"));
 }
@@ -222,8 +222,8 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
             assert!(error.starts_with("SGSTORE the store "), "{line}: {error}");
         }
         // The error is not repeated for later commands.
-        assert_eq!(peer.say("PING"), simple("PONG"));
-        let info = peer.say("INFO store");
+        assert_eq!(peer.call("PING"), simple("PONG"));
+        let info = peer.call("INFO store");
         let Value::Bulk(text) = info else { panic!() };
         let text = String::from_utf8(text).unwrap();
         assert!(
@@ -236,7 +236,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
     for (server, used) in servers.iter().zip([1, 1, 1]) {
         let mut peer = server.connect();
         // This node has restarted empty; the other stores differ by prefix.
-        while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
+        while peer.call("SG.REFUND other gcra:1/1h") == Value::Null
             || server.info_value("store_connected") == 0
             || server.info_value("store_breaker_open") > 0
         {
@@ -275,7 +275,7 @@ fn redis_store_waiting_client_that_leaves_releases_its_units() {
     let policy = "leaky-queue:1/1h:capacity=5";
     assert_eq!(server.connect().integers(&format!("SG.TAKE q {policy}"))[..3], [1, 5, 4]);
     let mut waits = server.connect();
-    waits.ask(&format!("SG.WAIT q {policy} TIMEOUT 36000000000"));
+    waits.send_command(&format!("SG.WAIT q {policy} TIMEOUT 36000000000"));
     server.until_exactly("blocked_clients", 1);
     let mut looks = server.connect();
     let mut remaining = || looks.integers(&format!("SG.PEEK q {policy}"))[2];
@@ -295,9 +295,9 @@ fn redis_store_key_of_another_type_is_an_error() {
     let store = Server::start(Engine::Redis70);
     let server = plain(&store);
     let mut peer = server.connect();
-    let _: i64 = store.ask("RPUSH list x");
-    let _: () = store.ask("SET garbage \u{1}xyz");
-    let _: () = store.ask("SET cell 1700000000000000000");
+    let _: i64 = store.query("RPUSH list x");
+    let _: () = store.query("SET garbage \u{1}xyz");
+    let _: () = store.query("SET cell 1700000000000000000");
     for line in ["SG.TAKE list gcra:1/1h", "SG.INFO list", "SG.RESET list", "TTL list"] {
         let error = peer.error(line);
         assert!(
@@ -312,13 +312,13 @@ fn redis_store_key_of_another_type_is_an_error() {
             "{line}: {error}"
         );
     }
-    let _: () = store.ask("SET foreign bar");
+    let _: () = store.query("SET foreign bar");
     for line in ["CL.THROTTLE foreign 15 30 60", "SG.INFO foreign"] {
         let expected = "SGSTATE key `foreign` holds a value that Sluicegate did not write";
         assert_eq!(peer.error(line), expected, "{line}");
     }
     assert!(peer.error("SG.INFO cell").starts_with("SGSTATE key `cell` holds state of redis-cell"));
-    assert_eq!(peer.say("SG.RESET garbage"), Value::Integer(1));
+    assert_eq!(peer.call("SG.RESET garbage"), Value::Integer(1));
     assert_eq!(peer.integers("SG.TAKE garbage gcra:1/1h")[0], 1);
 }
 

@@ -28,7 +28,7 @@ fn client_after_a_wait_is_served() {
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
-    assert_eq!(peer.say("PING"), simple("PONG"), "its last command was 3 seconds ago");
+    assert_eq!(peer.call("PING"), simple("PONG"), "its last command was 3 seconds ago");
 }
 
 #[test]
@@ -45,5 +45,5 @@ fn client_that_does_not_read_is_closed() {
     // Bytes that were sent to a client earlier end without the rest.
     let mut taken = Vec::new();
     let _ = peers[0].stream.read_to_end(&mut taken);
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
 }

@@ -102,7 +102,7 @@ fn connect(
 }
 
 /// The replies to `text` and `QUIT` over TLS, for a client that trusts `authority`.
-fn say(
+fn exchange(
     server: &Running,
     authority: &Authority,
     identity: Option<Identity>,
@@ -166,13 +166,13 @@ fn tls_http_and_grpc_negotiate_alpn() {
 fn tls_client_that_trusts_the_authority_is_served() {
     let (folder, ours, other) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, None);
-    let received = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
+    let received = exchange(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
     assert_eq!(received, "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n+OK\r\n");
     let long = "PING\r\n".repeat(20_000);
-    let received = say(&server, &ours, None, &long).unwrap();
+    let received = exchange(&server, &ours, None, &long).unwrap();
     assert_eq!(received.len(), "+PONG\r\n".len() * 20_000 + "+OK\r\n".len());
 
-    let error = say(&server, &other, None, "PING\r\n").unwrap_err();
+    let error = exchange(&server, &other, None, "PING\r\n").unwrap_err();
     assert!(error.to_string().starts_with("invalid peer certificate"), "{error}");
 
     // Plain text gets no answer in plain text: an alert of TLS, if anything.
@@ -183,7 +183,7 @@ fn tls_client_that_trusts_the_authority_is_served() {
     assert!(received.is_empty() || received[0] == 21, "{}", received.escape_ascii());
 
     let failures = |count: &str| {
-        let info = say(&server, &ours, None, "INFO stats\r\n").unwrap();
+        let info = exchange(&server, &ours, None, "INFO stats\r\n").unwrap();
         info.lines().any(|line| line == format!("tls_failures:{count}"))
     };
     until("two failures are counted", || failures("2"));
@@ -194,10 +194,10 @@ fn tls_client_ca_requires_a_certificate() {
     let (folder, ours, theirs) = (TempDir::new(), authority(), authority());
     let server = server(&folder, &ours, Some(&theirs));
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
-    assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
-    assert!(say(&server, &ours, None, "PING\r\n").is_err());
+    assert_eq!(exchange(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
+    assert!(exchange(&server, &ours, None, "PING\r\n").is_err());
     let stranger = || certificate(&ours, ExtendedKeyUsagePurpose::ClientAuth);
-    assert!(say(&server, &ours, Some(stranger()), "PING\r\n").is_err());
+    assert!(exchange(&server, &ours, Some(stranger()), "PING\r\n").is_err());
     let http = server.http.unwrap();
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
     assert!(health(http, &ours, Some(known)).unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
@@ -205,12 +205,12 @@ fn tls_client_ca_requires_a_certificate() {
     assert!(health(http, &ours, Some(stranger())).is_err());
     // One of the right authority that has expired.
     let expired = || certificate_until(&theirs, ExtendedKeyUsagePurpose::ClientAuth, 2020);
-    let error = say(&server, &ours, Some(expired()), "PING\r\n").unwrap_err();
+    let error = exchange(&server, &ours, Some(expired()), "PING\r\n").unwrap_err();
     assert!(error.to_string().contains("CertificateExpired"), "{error}");
     assert!(health(http, &ours, Some(expired())).is_err());
     // Others are served after all of these.
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
-    assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
+    assert_eq!(exchange(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn transcript_resp3() {
     let server = Running::with_test_clock();
     let check = |sent: &str, expected: &str| {
         let mut peer = server.connect();
-        let Value::Map(hello) = peer.say("HELLO 3") else { panic!("no map") };
+        let Value::Map(hello) = peer.call("HELLO 3") else { panic!("no map") };
         assert_eq!(hello.len(), 7);
         assert_eq!(hello[2], (bulk("proto"), Value::Integer(3)));
         peer.send(format!("{sent}\r\nQUIT\r\n"));
@@ -93,7 +93,7 @@ fn transcript_resp3() {
 fn transcript_hello() {
     let server = Running::new();
     let mut peer = server.connect();
-    let Value::Array(actual) = peer.say("HELLO") else { panic!("no array") };
+    let Value::Array(actual) = peer.call("HELLO") else { panic!("no array") };
     let id = actual[7].clone();
     let modules = Value::Array(Vec::new());
     let expected = [
@@ -125,13 +125,13 @@ fn transcript_hello() {
     ] {
         assert_eq!(peer.error(sent), expected, "{sent}");
     }
-    assert!(matches!(peer.say("hello 3 setname me"), Value::Map(_)));
-    assert_eq!(peer.say("CLIENT GETNAME"), bulk("me"));
-    assert_eq!(peer.say("RESET"), simple("RESET"));
-    assert_eq!(peer.say("CLIENT GETNAME"), Value::Null);
-    assert!(matches!(peer.say("HELLO"), Value::Array(_)), "back to RESP2");
-    assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
-    assert!(matches!(peer.say("HELLO 2"), Value::Array(_)));
+    assert!(matches!(peer.call("hello 3 setname me"), Value::Map(_)));
+    assert_eq!(peer.call("CLIENT GETNAME"), bulk("me"));
+    assert_eq!(peer.call("RESET"), simple("RESET"));
+    assert_eq!(peer.call("CLIENT GETNAME"), Value::Null);
+    assert!(matches!(peer.call("HELLO"), Value::Array(_)), "back to RESP2");
+    assert!(matches!(peer.call("HELLO 3"), Value::Map(_)));
+    assert!(matches!(peer.call("HELLO 2"), Value::Array(_)));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn command_cut_anywhere_is_answered() {
         // The first part has arrived when another connection made after it was served; it does
         // not matter if not.
         if cut % 8 == 0 {
-            assert_eq!(server.connect().say("PING"), simple("PONG"));
+            assert_eq!(server.connect().call("PING"), simple("PONG"));
         }
         peer.send(&whole[cut..]);
         assert!(matches!(peer.read_reply(), Value::Array(_)), "cut at {cut}");

@@ -20,7 +20,7 @@ use sluicegate_server::Server;
 
 use crate::harness::{Running, TempDir, config, simple};
 
-fn say(stream: &mut UnixStream, text: &str) -> String {
+fn exchange(stream: &mut UnixStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut received = String::new();
@@ -34,7 +34,7 @@ fn unix_socket_serves_resp() {
     let path = folder.file("socket");
     let mut server = Running::with(|config| config.resp.unix = Some(path.clone()));
     let mut stream = UnixStream::connect(&path).unwrap();
-    let received = say(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
+    let received = exchange(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
     assert!(
         received.starts_with("+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n$"),
         "{received}"
@@ -65,7 +65,7 @@ fn unix_socket_unused_file_is_replaced() {
         config.resp.unix = Some(path.clone());
         config.resp.unix_permissions = 0o770;
     });
-    assert_eq!(say(&mut UnixStream::connect(&path).unwrap(), "PING\r\n"), "+PONG\r\n");
+    assert_eq!(exchange(&mut UnixStream::connect(&path).unwrap(), "PING\r\n"), "+PONG\r\n");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o770);
 
     // One that is listened on is not, nor is a file of another kind.
@@ -80,7 +80,7 @@ fn unix_socket_unused_file_is_replaced() {
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
     assert_eq!(fs::read(&file).unwrap(), b"precious");
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
 }
 
 /// RELIABILITY 63: the socket never has wider permissions than configured, not even while it is created.

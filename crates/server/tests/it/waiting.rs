@@ -11,7 +11,7 @@ use crate::harness::{RawClient, Running, integers, now, simple};
 /// Sends a command on a connection of its own. Returns once `count` clients wait.
 fn wait_in_queue(server: &Running, line: &str, count: u64) -> RawClient {
     let mut peer = server.connect();
-    peer.ask(line);
+    peer.send_command(line);
     server.until_exactly("blocked_clients", count);
     peer
 }
@@ -22,7 +22,7 @@ fn wait_leaky_queue_passes_one_each_interval() {
     let mut peer = server.connect();
     let start = now();
     for _ in 0..5 {
-        peer.ask("SG.WAIT q leaky-queue:50/1s:capacity=10");
+        peer.send_command("SG.WAIT q leaky-queue:50/1s:capacity=10");
     }
     for index in 0..5 {
         let decision = integers(&peer.read_reply());
@@ -69,7 +69,7 @@ fn wait_many_clients_pass_in_order_of_arrival() {
     }
     drop(sender);
     let start = now();
-    assert_eq!(peer.say("SG.RESET l"), Value::Integer(1));
+    assert_eq!(peer.call("SG.RESET l"), Value::Integer(1));
     let mut passed: Vec<_> = receiver.iter().collect();
     passed.sort();
     assert_eq!(passed.iter().map(|(_, index)| *index).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -109,11 +109,11 @@ fn command_that_lowers_usage_wakes_the_head() {
         let mut waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
         if waker.contains("1000000/1s") {
             // Under another policy the usage drains sooner: one unit each microsecond.
-            peer.say(waker);
-            peer.say("SG.TAKE l gcra:1000000/1s COST 0");
-            peer.say("SG.REFUND l gcra:1000000/1s COST 9");
+            peer.call(waker);
+            peer.call("SG.TAKE l gcra:1000000/1s COST 0");
+            peer.call("SG.REFUND l gcra:1000000/1s COST 9");
         } else {
-            assert!(!matches!(peer.say(waker), Value::Error(_)), "{waker}");
+            assert!(!matches!(peer.call(waker), Value::Error(_)), "{waker}");
         }
         assert_eq!(integers(&waiter.read_reply())[0], 1, "{waker}");
     }
@@ -135,11 +135,11 @@ fn disconnect_head_next_client_passes() {
 fn commands_behind_a_wait_are_answered_after_it() {
     let server = Running::new();
     let mut peer = server.connect();
-    peer.ask("SG.WAIT l gcra:1/50ms");
-    peer.ask("SG.WAIT l gcra:1/50ms");
-    peer.ask("PING");
-    peer.ask("SG.WAIT l gcra:1/1h COST 0");
-    peer.ask("ECHO last");
+    peer.send_command("SG.WAIT l gcra:1/50ms");
+    peer.send_command("SG.WAIT l gcra:1/50ms");
+    peer.send_command("PING");
+    peer.send_command("SG.WAIT l gcra:1/1h COST 0");
+    peer.send_command("ECHO last");
     assert_eq!(integers(&peer.read_reply())[0], 1);
     assert_eq!(integers(&peer.read_reply())[0], 1);
     assert_eq!(peer.read_reply(), simple("PONG"));
@@ -208,7 +208,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects() {
     assert_eq!(client.integers(&more)[0], 0);
     assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
     // One that waits leaves the line.
-    client.ask(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
+    client.send_command(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
     server.until_exactly("blocked_clients", 1);
     drop(client);
     // Left: `c`, `e` and the unit that `b` used.
@@ -229,10 +229,10 @@ fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
         let line = format!("SG.HOLD k {policy} next TIMEOUT 1800000000");
         let mut next = wait_in_queue(&server, &line, 1);
         if index == 0 {
-            client.ask(end);
+            client.send_command(end);
         } else {
-            let Value::Integer(id) = client.say("CLIENT ID") else { panic!("no id") };
-            assert_eq!(killer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+            let Value::Integer(id) = client.call("CLIENT ID") else { panic!("no id") };
+            assert_eq!(killer.call(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
         }
         assert_eq!(integers(&next.read_reply())[0], 1, "{end}");
         assert_eq!(killer.integers(&format!("SG.SETTLE k {policy} next"))[0], 1);
@@ -247,7 +247,7 @@ fn session_holds_are_bounded() {
     for id in 0..1024 {
         assert_eq!(client.integers(&format!("SG.HOLD k {policy} {id} SESSION"))[0], 1);
     }
-    let one_more = client.say(&format!("SG.HOLD k {policy} x SESSION"));
+    let one_more = client.call(&format!("SG.HOLD k {policy} x SESSION"));
     let Value::Error(error) = one_more else { panic!("{one_more:?}") };
     assert!(error.starts_with(b"ERR too many holds of this connection: expected at most 1024"));
     assert_eq!(client.integers(&format!("SG.SETTLE k {policy} 7"))[0], 1);
@@ -302,16 +302,16 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does() 
     assert_eq!(peer.integers(&format!("SG.TAKE y {policy}"))[0], 1);
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y {policy} 1");
     let start = now();
-    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 50000"))), (0, 1));
+    assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 50000"))), (0, 1));
     assert!(start.elapsed() >= Duration::from_millis(50));
-    let never = peer.say(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
+    let never = peer.call(&format!("SG.TAKEALL 2 x {policy} 2 y {policy} 1 TIMEOUT 1800000000"));
     assert_eq!(of_all(&never), (0, 0), "it can never pass");
     let waiter = wait_in_queue(&server, &format!("{takes} TIMEOUT 1800000000"), 1);
     drop(waiter);
     server.until_exactly("blocked_clients", 0);
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[0], 1, "nothing was taken");
     assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
-    assert_eq!(of_all(&peer.say(&format!("{takes} TIMEOUT 1800000000"))), (1, 0));
+    assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 1800000000"))), (1, 0));
 }
 
 #[test]
@@ -321,6 +321,6 @@ fn takeall_denied_under_count_all_is_recorded_once() {
     let policy = "sliding-log:3/1h:count=all";
     assert_eq!(peer.integers("SG.TAKE y fixed-window:1/1h")[0], 1);
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y fixed-window:1/1h 1 TIMEOUT 50000");
-    assert_eq!(of_all(&peer.say(&takes)), (0, 1));
+    assert_eq!(of_all(&peer.call(&takes)), (0, 1));
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[2], 2, "one denial is recorded");
 }

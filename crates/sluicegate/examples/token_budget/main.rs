@@ -77,7 +77,7 @@ pub(crate) async fn run(limits: Limits, requests: u32) -> Result<Account, sluice
     });
     let began = Instant::now();
     let mut clients: JoinSet<()> =
-        (0..CLIENTS).map(|_| Arc::clone(&crowd).ask_until_none_is_left()).collect();
+        (0..CLIENTS).map(|_| Arc::clone(&crowd).send_until_none_is_left()).collect();
     let mut kills = 0;
     while timeout(KILL_TIME, clients.join_next()).await.is_err() {
         let mut gateway = crowd.gateways[kills as usize % GATEWAYS].lock();
@@ -112,7 +112,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    async fn ask_until_none_is_left(self: Arc<Self>) {
+    async fn send_until_none_is_left(self: Arc<Self>) {
         let one_less = |left: u32| left.checked_sub(1);
         while let Ok(left) = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
         {

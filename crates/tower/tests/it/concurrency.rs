@@ -21,7 +21,7 @@ async fn admits_exactly<S: Store + 'static>(
 ) {
     let counted = CountingService::default();
     let service = RateLimitLayer::new(store, rules).layer(counted.clone());
-    let ask = |_| {
+    let send = |_| {
         let service = service.clone();
         tokio::spawn(async move {
             let mut passed = 0;
@@ -33,7 +33,7 @@ async fn admits_exactly<S: Store + 'static>(
         })
     };
     let mut passed = 0;
-    for task in (0..tasks).map(ask).collect::<Vec<_>>() {
+    for task in (0..tasks).map(send).collect::<Vec<_>>() {
         passed += task.await.unwrap();
     }
     println!("figure: {} requests, {passed} passed, {} arrived", tasks * each, counted.count());

@@ -31,7 +31,7 @@ fn service(
 }
 
 /// Sends a request in a task; returns when it was answered, in milliseconds, and the status.
-fn ask<S>(service: &S) -> JoinHandle<(u128, u16)>
+fn send<S>(service: &S) -> JoinHandle<(u128, u16)>
 where
     S: Service<Request<()>, Response = Response<String>> + Clone + Send + 'static,
     S::Error: std::fmt::Debug,
@@ -57,7 +57,7 @@ async fn wait_requests_pass_in_order_and_evenly_spaced() {
         let (_, service) = service(at_once, "gcra:1/1s:burst=1", 3);
         let mut asked = Vec::new();
         for _ in 0..6 {
-            asked.push(ask(&service));
+            asked.push(send(&service));
             settle().await;
         }
         let mut answered = Vec::new();
@@ -77,7 +77,7 @@ async fn wait_requests_pass_in_order_and_evenly_spaced() {
 async fn wait_window_is_tried_again() {
     for at_once in [true, false] {
         let (_, service) = service(at_once, "fixed-window:1/1s", 3);
-        let asked: Vec<_> = (0..6).map(|_| ask(&service)).collect();
+        let asked: Vec<_> = (0..6).map(|_| send(&service)).collect();
         let mut passed = Vec::new();
         for task in asked {
             let (millis, status) = task.await.unwrap();
@@ -102,10 +102,10 @@ async fn wait_count_all_records_a_denial_once_and_waiting_never() {
             let peek = store.decide(KEY, &policy("sliding-log:99/1h"), Operation::Peek(0));
             99 - peek.unwrap().remaining
         };
-        assert_eq!((ask(&service).await.unwrap(), used()), ((0, 200), 1));
-        assert_eq!(ask(&service).await.unwrap().1, 200);
+        assert_eq!((send(&service).await.unwrap(), used()), ((0, 200), 1));
+        assert_eq!(send(&service).await.unwrap().1, 200);
         assert_eq!(used(), 2, "it has waited, and its waiting is not recorded");
-        let (first, second) = (ask(&service), ask(&service));
+        let (first, second) = (send(&service), send(&service));
         settle().await;
         let mut answers = [first.await.unwrap().1, second.await.unwrap().1];
         answers.sort_unstable();
@@ -121,7 +121,7 @@ async fn wait_queue_policy_delays_without_wait_up_to() {
         let service = layer.layer(CountingService::default());
         let mut asked = Vec::new();
         for _ in 0..4 {
-            asked.push(ask(&service));
+            asked.push(send(&service));
             settle().await;
         }
         for (task, expected) in asked.into_iter().zip([(0, 200), (1, 200), (2, 200), (0, 429)]) {
@@ -135,12 +135,12 @@ async fn wait_queue_policy_delays_without_wait_up_to() {
 async fn wait_cancelled_request_releases_reservation() {
     for at_once in [true, false] {
         let (store, service) = service(at_once, "gcra:1/1m:burst=1", 600);
-        assert_eq!(ask(&service).await.unwrap(), (0, 200));
+        assert_eq!(send(&service).await.unwrap(), (0, 200));
         let backlog = || {
             let peek = store.decide(KEY, &policy("gcra:1/1m:burst=1"), Operation::Peek(1));
             peek.unwrap().reset_after.as_secs()
         };
-        let waiting: Vec<_> = (0..3).map(|_| ask(&service)).collect();
+        let waiting: Vec<_> = (0..3).map(|_| send(&service)).collect();
         settle().await;
         assert_eq!(backlog(), 240);
         waiting[1].abort();
@@ -184,8 +184,8 @@ async fn wait_request_holds_no_capacity_of_the_service() {
 #[tokio::test(start_paused = true)]
 async fn wait_store_becomes_unavailable_is_rejected() {
     let (store, service) = service(false, "fixed-window:1/1s", 3);
-    assert_eq!(ask(&service).await.unwrap().1, 200);
-    let waits = ask(&service);
+    assert_eq!(send(&service).await.unwrap().1, 200);
+    let waits = send(&service);
     settle().await;
     store.set_away(true);
     assert_eq!(waits.await.unwrap().1, 503);

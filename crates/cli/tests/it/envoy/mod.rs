@@ -95,7 +95,7 @@ fn envoy_rules_of_both_forms_admit_their_limits() {
         // Each client sends requests for all users in turn.
         let clients = 4;
         let counts: Vec<[usize; 2]> = thread::scope(|scope| {
-            let ask = || {
+            let request = || {
                 let mut client = Client::connect(&envoy.address);
                 let mut counts = [0; 2];
                 for turn in 0..wanted / clients {
@@ -117,7 +117,7 @@ fn envoy_rules_of_both_forms_admit_their_limits() {
                 }
                 counts
             };
-            let clients: Vec<_> = (0..clients).map(|_| scope.spawn(ask)).collect();
+            let clients: Vec<_> = (0..clients).map(|_| scope.spawn(request)).collect();
             clients.into_iter().map(|it| it.join().unwrap()).collect()
         });
         let [passed, denied] = [0, 1].map(|at| counts.iter().map(|it| it[at]).sum::<usize>());

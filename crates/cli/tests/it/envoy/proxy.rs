@@ -80,8 +80,8 @@ impl Envoy {
         let mut envoy = Self { child, folder, admin: String::new(), address: String::new() };
         envoy.wait_for(|_| fs::read_to_string(&admin).is_ok_and(|it| it.contains(':')));
         envoy.admin = fs::read_to_string(&admin).unwrap();
-        envoy.wait_for(|it| it.ask("/ready").is_some_and(|text| text.contains("LIVE")));
-        let listeners = envoy.ask("/listeners").unwrap();
+        envoy.wait_for(|it| it.get("/ready").is_some_and(|text| text.contains("LIVE")));
+        let listeners = envoy.get("/listeners").unwrap();
         let shop = listeners.lines().find_map(|line| line.trim().strip_prefix("shop::"));
         envoy.address = shop.unwrap().to_owned();
         envoy
@@ -97,7 +97,7 @@ impl Envoy {
     }
 
     /// The response of its administration at `path`.
-    fn ask(&self, path: &str) -> Option<String> {
+    fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.admin).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
@@ -108,7 +108,7 @@ impl Envoy {
 
     /// A counter of its statistics.
     pub(super) fn counter(&self, name: &str) -> u64 {
-        let text = self.ask(&format!("/stats?filter={name}")).unwrap();
+        let text = self.get(&format!("/stats?filter={name}")).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         line.map_or(0, |count| count.trim().parse().unwrap())
     }

@@ -92,7 +92,7 @@ fn redis_mistakes_are_not_called_unavailable() {
     );
     let ended = run(&["redis", "status", &format!("redis://user:pw@{place}")], "");
     check_message("status", &ended.err, "invalid user or password of the store: ");
-    redis.ask::<()>("ACL SETUSER weak on >pw ~* +@connection +ping");
+    redis.query::<()>("ACL SETUSER weak on >pw ~* +@connection +ping");
     let ended = run(&["redis", "install", &format!("redis://weak:pw@{place}")], "");
     check_message("install", &ended.err, "missing permission in the store: ");
 }
@@ -102,7 +102,7 @@ fn redis_status_works_with_the_permissions_of_the_documentation() {
     let redis = Redis::start(Engine::Redis70);
     let document = fs::read_to_string("../../docs/redis.md").unwrap();
     let line = document.lines().find(|line| line.starts_with("ACL SETUSER limiter on >PASSWORD"));
-    redis.ask::<()>(line.expect("docs/redis.md has the user"));
+    redis.query::<()>(line.expect("docs/redis.md has the user"));
     let url = format!("redis://limiter:PASSWORD@127.0.0.1:{}", redis.port());
     run(&["redis", "install", &redis.url()], "");
 
@@ -127,10 +127,10 @@ fn redis_status_works_with_the_permissions_of_the_documentation() {
         ended.out
     );
     // A user that may call functions sees that they exist.
-    redis.ask::<()>("ACL SETUSER limiter +fcall_ro");
+    redis.query::<()>("ACL SETUSER limiter +fcall_ro");
     let ended = run(&["redis", "status", "--prefix", "limits:", &url], "");
     assert!(ended.out.contains("functions of an unknown version"), "{}", ended.out);
-    redis.ask::<()>("ACL SETUSER limiter +function|list");
+    redis.query::<()>("ACL SETUSER limiter +function|list");
     let ended = run(&["redis", "status", "--prefix", "limits:", &url], "");
     let version = format!("functions {}", env!("CARGO_PKG_VERSION"));
     assert!(ended.out.contains(&version), "{}", ended.out);

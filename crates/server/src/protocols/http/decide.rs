@@ -63,7 +63,7 @@ pub(super) async fn one(
         policies.evict();
         kept
     };
-    // Boxed, because most requests are answered above and need no room for it.
+    // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
         match timeout {
             None => {

@@ -18,7 +18,7 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
 fn dashboard_files_are_compressed_tagged_and_strict() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
-    client.ask("GET", "/", "Accept-Encoding: gzip\r\n");
+    client.send_request("GET", "/", "Accept-Encoding: gzip\r\n");
     let packed = client.read_reply();
     assert_eq!((packed.status, packed.field("content-encoding")), (200, "gzip"));
     assert_eq!(packed.field("content-security-policy"), POLICY);
@@ -29,7 +29,11 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
     assert_eq!((plain.field("content-encoding"), &*plain.body), ("", page.as_bytes()));
     let tags = [packed.field("etag"), plain.field("etag")].map(str::to_owned);
     assert!(tags[0] != tags[1] && !tags[0].starts_with("W/"), "{tags:?}");
-    client.ask("GET", "/", &format!("Accept-Encoding: gzip\r\nIf-None-Match: {}\r\n", tags[0]));
+    client.send_request(
+        "GET",
+        "/",
+        &format!("Accept-Encoding: gzip\r\nIf-None-Match: {}\r\n", tags[0]),
+    );
     let again = client.read_reply();
     assert_eq!((again.status, again.body.len()), (304, 0));
 
@@ -38,11 +42,11 @@ fn dashboard_files_are_compressed_tagged_and_strict() {
         assert!(!page.contains(wrong), "{wrong}");
     }
     let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
-    let modules = ["ask", "charts", "keys", "list", "live", "play", "rules", "words"]
+    let modules = ["request", "charts", "keys", "list", "live", "play", "rules", "words"]
         .map(|it| format!("/dashboard/{it}.js"));
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {
-        client.ask("GET", path, "Accept-Encoding: gzip\r\n");
+        client.send_request("GET", path, "Accept-Encoding: gzip\r\n");
         let part = client.read_reply();
         assert_eq!(part.status, 200, "{path}");
         wire += part.body.len();
@@ -67,7 +71,7 @@ fn dashboard_key_lookup_shows_usage() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"nobody"}"#).json()["found"], false);
-    server.connect().say("SG.TAKE user:7 gcra:30/1h,fixed-window:5/1d COST 3");
+    server.connect().call("SG.TAKE user:7 gcra:30/1h,fixed-window:5/1d COST 3");
     let actual = client.post("/dashboard/key", r#"{"key":"user:7"}"#).json();
     assert_eq!((&actual["found"], &actual["mask"]), (&json!(true), &json!(null)));
     assert_eq!(actual["policy"], "gcra:30/1h,fixed-window:5/1d");
@@ -105,7 +109,7 @@ fn dashboard_key_lookup_shows_holds_with_masked_ids() {
         id.len() == 11 && id.starts_with('#') && !actual.to_string().contains("secret"),
         "{actual}"
     );
-    server.connect().say("SG.TAKE other gcra:30/1h");
+    server.connect().call("SG.TAKE other gcra:30/1h");
     let actual = client.post("/dashboard/key", r#"{"key":"other"}"#).json();
     assert_eq!((&actual["found"], &actual["holds"]), (&json!(true), &json!(null)));
 }
@@ -115,25 +119,25 @@ fn playground_decides_without_state() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     let now = 1_800_000_000_000_000_u64;
-    let mut asked = json!({
+    let mut query = json!({
         "policy": "fixed-window:2/1s", "now_us": now, "takes": vec![json!({"at_us": now, "cost": 1}); 3],
     });
-    let first = client.post("/dashboard/play", asked.to_string()).json();
+    let first = client.post("/dashboard/play", query.to_string()).json();
     let allowed = first["decisions"].as_array().unwrap().iter().map(|it| &it["allowed"]);
     assert_eq!(allowed.collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(first["next"]["retry_after_us"], 1_000_000);
-    asked["state"] = first["state"].clone();
-    asked["now_us"] = json!(now + 1_000_000);
-    asked["takes"] = json!([]);
-    let second = client.post("/dashboard/play", asked.to_string()).json();
+    query["state"] = first["state"].clone();
+    query["now_us"] = json!(now + 1_000_000);
+    query["takes"] = json!([]);
+    let second = client.post("/dashboard/play", query.to_string()).json();
     assert_eq!(
         (&second["next"]["allowed"], &second["limits"][0]["used"]),
         (&json!(true), &json!(0))
     );
     assert_eq!(server.info_value("keys"), 0);
     assert_eq!(server.info_value("decisions"), 0);
-    asked["policy"] = json!("fixed-window:2");
-    let wrong = client.post("/dashboard/play", asked.to_string());
+    query["policy"] = json!("fixed-window:2");
+    let wrong = client.post("/dashboard/play", query.to_string());
     assert_eq!(wrong.status, 422, "{}", wrong.detail());
 }
 
@@ -145,7 +149,7 @@ fn dashboard_data_needs_the_token() {
     assert_eq!(client.get("/dashboard/events").status, 401);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"a"}"#).status, 401);
     assert_eq!(client.post("/dashboard/play", "{}").status, 401);
-    client.ask("GET", "/dashboard/events", "Authorization: Bearer secret\r\n");
+    client.send_request("GET", "/dashboard/events", "Authorization: Bearer secret\r\n");
     let received = client.read_reply();
     assert_eq!((received.status, received.field("content-type")), (200, "text/event-stream"));
 }

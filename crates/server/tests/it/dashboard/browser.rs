@@ -108,11 +108,11 @@ impl Browser {
 
     /// The value of an expression in the page.
     pub(crate) fn run(&self, expression: &str) -> Value {
-        let asked = json!({
+        let expression = json!({
             "expression": expression, "awaitPromise": true, "returnByValue": true,
             "userGesture": true,
         });
-        let actual = self.command("Runtime.evaluate", &asked);
+        let actual = self.command("Runtime.evaluate", &expression);
         assert!(actual.get("exceptionDetails").is_none(), "{expression}: {actual}");
         actual["result"]["value"].clone()
     }

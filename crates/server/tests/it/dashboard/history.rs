@@ -23,7 +23,7 @@ fn history_without_viewers_is_recorded() {
     let mut peer = server.connect();
     let before = samples(&mut client, 1).len();
     for _ in 0..20 {
-        peer.say("SG.TAKE a gcra:5/1h");
+        peer.call("SG.TAKE a gcra:5/1h");
     }
     let samples = samples(&mut client, before + 2);
     let last = samples.last().unwrap();
@@ -47,7 +47,7 @@ const EXTENT: &str = "document.querySelector('#now').dataset.filled === 'true' &
 fn page_chart_is_full_after_opening_and_reload() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
-    server.connect().say("SG.TAKE a gcra:5/1h");
+    server.connect().call("SG.TAKE a gcra:5/1h");
     let kept = samples(&mut client, 6).len();
     let browser = Browser::start(1280, 900);
     for turn in ["opened", "reloaded"] {

@@ -8,7 +8,7 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut peer = server.connect();
     for _ in 0..3 {
-        peer.say("SG.TAKE user:42 gcra:2/1h");
+        peer.call("SG.TAKE user:42 gcra:2/1h");
     }
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -18,7 +18,7 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     browser.until("document.querySelector('#status').dataset.state === 'live'");
     browser.write("#look-key", "user:42");
     browser.press("Enter");
-    let actual = "document.querySelector('#look-told').textContent";
+    let actual = "document.querySelector('#look-result').textContent";
     browser.until(&format!("{actual}.startsWith('user:42 is denied by gcra:2/1h')"));
     let press = |id: &str| browser.run(&format!("document.querySelector('{id}').click()"));
     let asked = "document.querySelector('#confirm-dialog').open && \
@@ -47,7 +47,7 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 0);
     let row = "document.querySelector('#blocked-keys tbody tr')";
     browser.until(&format!("{row}?.cells[0].textContent === 'user:42'"));
-    peer.say("SG.TAKE user:42 gcra:2/1h");
+    peer.call("SG.TAKE user:42 gcra:2/1h");
     browser.until("document.querySelector('#denied-keys .by').textContent === 'blocked'");
 
     press("#blocked-keys button");

@@ -14,7 +14,7 @@ fn page_store_outage_is_on_the_first_screen() {
         config.http.address = Some(any_port());
         at.options.deadline = Duration::from_millis(500);
     });
-    server.connect().say("SG.TAKE a gcra:5/1h");
+    server.connect().call("SG.TAKE a gcra:5/1h");
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     let state = "document.querySelector('#store-state').textContent";
@@ -26,7 +26,7 @@ fn page_store_outage_is_on_the_first_screen() {
     let mut number = 0;
     eventually("the latency of the store is shown", || {
         number += 1;
-        peer.say(&format!("SG.TAKE {number} gcra:5/1h"));
+        peer.call(&format!("SG.TAKE {number} gcra:5/1h"));
         if browser.run(&latency) == true { Ok(()) } else { Err(browser.run(detail)) }
     });
     store.kill();

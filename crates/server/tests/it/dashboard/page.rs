@@ -24,7 +24,7 @@ fn page_shows_decisions() {
     // Numbers change when requests are sent, and agree with the counters.
     let mut peer = server.connect();
     for _ in 0..30 {
-        peer.say("SG.TAKE user:42 gcra:10/1h");
+        peer.call("SG.TAKE user:42 gcra:10/1h");
     }
     browser.until(&format!("{so_far} === '30'"));
     browser.until("document.querySelector('#denied').textContent > '0'");
@@ -40,8 +40,8 @@ fn page_shows_decisions() {
     // A key that is hot is found by a press on it.
     browser.until("document.querySelector('#denied-keys button').textContent === 'user:42'");
     browser.run("document.querySelector('#requested-keys button').click()");
-    let actual = "document.querySelector('#look-told').textContent";
-    let sentence = "document.querySelector('#look-said').textContent";
+    let actual = "document.querySelector('#look-result').textContent";
+    let sentence = "document.querySelector('#look-announcement').textContent";
     let denied = "user:42 is denied by gcra:10/1h: can try again in ";
     browser.until(&format!(
         "{actual}.startsWith('{denied}') && {actual}.includes('fully recovered in')"
@@ -58,7 +58,7 @@ fn page_shows_decisions() {
     browser.write("#look-key", "nobody");
     browser.press("Enter");
     browser
-        .until("document.querySelector('#look-told').textContent.startsWith('nobody is unused')");
+        .until("document.querySelector('#look-result').textContent.startsWith('nobody is unused')");
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
@@ -67,7 +67,7 @@ fn page_look_up_shows_open_holds_without_their_ids() {
     let server = server(|_| {});
     let mut peer = server.connect();
     for id in ["request-1", "request-2"] {
-        peer.say(&format!("SG.HOLD tenant:7 concurrency:9/1h {id} COST 2"));
+        peer.call(&format!("SG.HOLD tenant:7 concurrency:9/1h {id} COST 2"));
     }
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -75,8 +75,8 @@ fn page_look_up_shows_open_holds_without_their_ids() {
     browser.write("#look-key", "tenant:7");
     browser.press("Enter");
     let actual = browser.until(
-        "document.querySelector('#look-told').textContent.includes('4 units held by 2 holds') && \
-         document.querySelector('#look-told').textContent",
+        "document.querySelector('#look-result').textContent.includes('4 units held by 2 holds') && \
+         document.querySelector('#look-result').textContent",
     );
     let actual = actual.as_str().unwrap();
     assert!(actual.contains("the oldest (#") && !actual.contains("request-1"), "{actual}");
@@ -99,7 +99,7 @@ fn page_playground_denies_above_the_limit() {
     ] {
         browser.run(&format!("document.querySelector('{pressed}').click()"));
         browser.until(&format!(
-            "document.querySelector('#play-told').textContent.startsWith('{expected}')"
+            "document.querySelector('#play-status').textContent.startsWith('{expected}')"
         ));
     }
     browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3 used'");
@@ -111,7 +111,7 @@ fn page_playground_denies_above_the_limit() {
     assert!(!wrong.as_str().unwrap().contains("SGPOLICY"), "{wrong}");
     let complaints = browser.complaints();
     assert!(complaints.iter().all(|it| it.contains("422")), "{complaints:?}");
-    let Value::Bulk(info) = server.connect().say("INFO stats") else { panic!("no text") };
+    let Value::Bulk(info) = server.connect().call("INFO stats") else { panic!("no text") };
     assert!(String::from_utf8(info).unwrap().contains("decisions:0\r\n"), "nothing is stored");
 }
 
@@ -125,14 +125,14 @@ fn page_fits_a_phone_and_labels_all_controls() {
     let browser = Browser::start(360, 780);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     browser.until("document.querySelector('#status').dataset.state === 'live'");
-    server.connect().say(&format!("SG.TAKE {} gcra:10/1h", "long".repeat(50)));
+    server.connect().call(&format!("SG.TAKE {} gcra:10/1h", "long".repeat(50)));
     browser
         .until("document.querySelector('#requested-keys button').textContent.startsWith('long')");
     browser.until("document.querySelector('#decided tbody')?.textContent.startsWith('name')");
     browser.run("document.querySelector('#list').open = true");
     browser.until("document.querySelector('#listed-keys button')?.textContent");
-    browser.run("document.querySelector('#said').open = true");
-    browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
+    browser.run("document.querySelector('#active-rules').open = true");
+    browser.until("document.querySelector('#active-rules-list h4')?.offsetParent !== null");
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
     assert_eq!(browser.until(wide), "fits");
     // The names of all controls in the browser's own tree of accessibility.
@@ -187,7 +187,7 @@ fn page_controls_work_by_keyboard() {
     assert_eq!(&reached, usable, "each in the order of the page");
     browser.run("document.querySelector('#play-ten').focus()");
     browser.press(" ");
-    browser.until("document.querySelector('#play-told').textContent.startsWith('10 requests')");
+    browser.until("document.querySelector('#play-status').textContent.startsWith('10 requests')");
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
@@ -220,7 +220,7 @@ fn page_text_has_contrast_in_light_and_dark() {
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     browser.until("document.querySelector('#status').dataset.state === 'live'");
-    server.connect().say("SG.TAKE a gcra:10/1h");
+    server.connect().call("SG.TAKE a gcra:10/1h");
     browser.until("document.querySelector('#requested-keys button').textContent === 'a'");
     for scheme in ["light", "dark"] {
         browser.scheme(scheme);

@@ -53,7 +53,11 @@ fn traffic(server: &Running, until: &AtomicBool) {
         // And a proxy whose requests the rules decide.
         let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
         let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
-        client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));
+        client.send_request(
+            "GET",
+            "/v1/gate",
+            &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"),
+        );
         client.read_reply();
         while start.elapsed() < Duration::from_millis(50) * turn {
             thread::park_timeout(Duration::from_millis(5));
@@ -88,7 +92,7 @@ fn pictures_of_the_page() {
             pictures.push((format!("dashboard-{scheme}.png"), browser.picture()));
         }
         browser.run("document.querySelector('#play-run').click()");
-        let played = "Number(document.querySelector('#play-told').textContent.split(' ')[0])";
+        let played = "Number(document.querySelector('#play-status').textContent.split(' ')[0])";
         browser.until(&format!("{played} > {plays}"));
         if seconds > 2 {
             // Paused, the bucket fills again. The page itself waits until it is half full.

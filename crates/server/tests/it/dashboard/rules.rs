@@ -26,7 +26,7 @@ pub(super) fn ruled(folder: &TempDir, rules: &str) -> Running {
 /// Sends requests to the gate.
 pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
     for _ in 0..times {
-        client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
+        client.send_request("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
         client.read_reply();
     }
 }
@@ -77,7 +77,7 @@ fn page_shows_a_reload() {
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     let await_text = |text: &str| {
-        browser.until(&format!("document.querySelector('#rules-told').textContent === '{text}'"));
+        browser.until(&format!("document.querySelector('#rules-status').textContent === '{text}'"));
     };
     await_text("Version 1 is active: 2 rules.");
     gate(&mut Client::connect(&server), "/login", 5);
@@ -85,8 +85,7 @@ fn page_shows_a_reload() {
     browser.until(&format!("{row}.cells[0].textContent === 'login'"));
     browser.until(&format!("{row}.cells[4].textContent === '5'"));
 
-    let titles =
-        "[...document.querySelectorAll('#said-list h4')].map((it) => it.textContent).join()";
+    let titles = "[...document.querySelectorAll('#active-rules-list h4')].map((it) => it.textContent).join()";
     browser.until(&format!("{titles}.includes('tried')"));
     let more =
         format!("{RULES}  - {{name: added, match: {{path: /new}}, key: client, policy: plan}}\n");

@@ -146,9 +146,9 @@ fn browser_pages_of_other_sites_are_rejected() {
     let actual = read(&browser, &page, "evil.example", &server);
     assert_eq!(actual, Vec::<String>::new(), "by a name that points here");
 
-    let Value::Array(peeked) = server.connect().say("SG.PEEK victim gcra:9/1h") else { panic!() };
+    let Value::Array(peeked) = server.connect().call("SG.PEEK victim gcra:9/1h") else { panic!() };
     assert_eq!(peeked[2], Value::Integer(6), "the victim is as it was: {peeked:?}");
-    client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /login\r\n");
+    client.send_request("GET", "/v1/gate", "X-Forwarded-Uri: /login\r\n");
     assert_eq!(
         client.read_reply().field("ratelimit"),
         "\"login\";r=8;t=400",

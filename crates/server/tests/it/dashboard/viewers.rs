@@ -19,7 +19,7 @@ pub(crate) struct Viewer(BufReader<TcpStream>);
 impl Viewer {
     pub(crate) fn new(server: &Running) -> Self {
         let mut client = Client::connect(server);
-        client.ask("GET", "/dashboard/events", "");
+        client.send_request("GET", "/dashboard/events", "");
         let mut viewer = Self(BufReader::new(client.stream));
         assert_eq!(viewer.line(), "HTTP/1.1 200 OK");
         viewer
@@ -59,9 +59,9 @@ fn frames_agree_with_info_and_list_keys() {
     assert_eq!(viewer.frame()["number"], 1);
     let mut peer = server.connect();
     for _ in 0..20 {
-        peer.say("SG.TAKE hot gcra:5/1h");
+        peer.call("SG.TAKE hot gcra:5/1h");
     }
-    peer.say("SG.TAKE cold gcra:5/1h");
+    peer.call("SG.TAKE cold gcra:5/1h");
     let mut client = Client::connect(&server);
     client.post("/v1/take", r#"{"key":"cold","policy":"gcra:5/1h"}"#);
     let frame = viewer
@@ -72,10 +72,10 @@ fn frames_agree_with_info_and_list_keys() {
     assert_eq!(frame["store"]["keys"], server.info_value("keys"));
     // This client is one more; earlier ones may still be closing.
     server.until_exactly("connected_clients", frame["clients"].as_u64().unwrap() + 1);
-    let (asked, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
-    assert_eq!((&asked[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));
-    assert_eq!((&denied[1], &asked[0]["over"]), (&Value::Null, &0.0.into()));
-    let rates = [&asked[0], &asked[1]].map(|key| key["rate"].as_f64().unwrap());
+    let (requested, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
+    assert_eq!((&requested[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));
+    assert_eq!((&denied[1], &requested[0]["over"]), (&Value::Null, &0.0.into()));
+    let rates = [&requested[0], &requested[1]].map(|key| key["rate"].as_f64().unwrap());
     let share = rates[0] / rates[1];
     assert!((9.9..10.1).contains(&share), "{rates:?}");
 }
@@ -86,7 +86,7 @@ fn frames_mask_or_omit_keys_by_setting() {
         let server = server(|config| config.dashboard = mode);
         let mut viewer = Viewer::new(&server);
         viewer.frame();
-        server.connect().say("SG.TAKE secret gcra:5/1h");
+        server.connect().call("SG.TAKE secret gcra:5/1h");
         let frame = viewer.until(|frame| frame["allowed"] == 1);
         assert!(!frame.to_string().contains("secret"));
         let mut client = Client::connect(&server);
@@ -109,7 +109,7 @@ fn viewers_are_bounded_and_a_hanging_one_costs_nothing() {
     assert_eq!((full.status, full.field("retry-after")), (503, "1"));
     assert_eq!(full.detail(), "too many dashboard viewers (limit 64)");
     assert_eq!(first.until(|frame| frame["viewers"] == 64)["viewers"], 64);
-    assert_eq!(server.connect().say("PING"), simple("PONG"));
+    assert_eq!(server.connect().call("PING"), simple("PONG"));
     let number = first.frame()["number"].as_u64().unwrap();
     assert_eq!(first.frame()["number"].as_u64(), Some(number + 1));
     // When one leaves, another may look.

@@ -58,7 +58,9 @@ fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
         "brought" => limited(&[("brought", "x")], 100),
         key => descriptor(&[(key, "x")]),
     });
-    let response = service.ask(request(descriptors.collect())).map_err(|status| status.code())?;
+    let response = service
+        .should_rate_limit(request(descriptors.collect()))
+        .map_err(|status| status.code())?;
     assert!(response.statuses.iter().all(|status| status.code > 0), "{response:?}");
     Ok(response.overall_code == 1)
 }
@@ -99,7 +101,7 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     // Refunds have no fallback.
     let mut back = descriptor(&[("open", "x")]);
     back.is_negative_hits = true;
-    let failed = allows.ask(request(vec![back])).unwrap_err();
+    let failed = allows.should_rate_limit(request(vec![back])).unwrap_err();
     assert_eq!(failed.code(), Failure::Unavailable);
     assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
 

@@ -12,25 +12,25 @@ use super::client::{Service, descriptor, limited, long_unit, over_limit_and_rema
 fn descriptor_with_its_own_limit_is_limited() {
     let service = Service::new();
     let ada = || limited(&[("user", "ada")], 2);
-    let status = service.ask_one(ada());
+    let status = service.status_of(ada());
     assert_eq!(over_limit_and_remaining(&status), (false, 1));
     let limit = status.current_limit.unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit()), (2, long_unit()));
     let reset = status.duration_until_reset.unwrap();
     assert!(reset.seconds > 0 && reset.nanos == 0, "{reset:?}");
-    assert_eq!(over_limit_and_remaining(&service.ask_one(ada())), (false, 0));
-    assert_eq!(over_limit_and_remaining(&service.ask_one(ada())), (true, 0));
+    assert_eq!(over_limit_and_remaining(&service.status_of(ada())), (false, 0));
+    assert_eq!(over_limit_and_remaining(&service.status_of(ada())), (true, 0));
     // Another client, and one whose concatenated entries are equal.
     assert_eq!(
-        over_limit_and_remaining(&service.ask_one(limited(&[("user", "bob")], 2))),
+        over_limit_and_remaining(&service.status_of(limited(&[("user", "bob")], 2))),
         (false, 1)
     );
     assert_eq!(
-        over_limit_and_remaining(&service.ask_one(limited(&[("use", "rada")], 2))),
+        over_limit_and_remaining(&service.status_of(limited(&[("use", "rada")], 2))),
         (false, 1)
     );
     // Nothing at all passes a limit of nothing.
-    let status = service.ask_one(limited(&[("user", "eve")], 0));
+    let status = service.status_of(limited(&[("user", "eve")], 0));
     assert_eq!(over_limit_and_remaining(&status), (true, 0));
     assert_eq!(status.current_limit.unwrap().requests_per_unit, 0);
 }
@@ -44,7 +44,7 @@ fn call_with_one_denied_descriptor_is_denied_and_counts_all() {
             descriptor(&[("nobody", "knows")]),
             limited(&[("all", "")], 9),
         ];
-        let response = service.ask(request(descriptors)).unwrap();
+        let response = service.should_rate_limit(request(descriptors)).unwrap();
         let statuses: Vec<_> = response.statuses.iter().map(over_limit_and_remaining).collect();
         (response.overall_code(), statuses)
     };
@@ -58,7 +58,7 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
     let ada = |hits_addend| RateLimitDescriptor { hits_addend, ..limited(&[("user", "ada")], 10) };
     let costing = |hits_addend, descriptor| {
         let request = RateLimitRequest { hits_addend, ..request(vec![descriptor]) };
-        over_limit_and_remaining(&service.ask(request).unwrap().statuses[0])
+        over_limit_and_remaining(&service.should_rate_limit(request).unwrap().statuses[0])
     };
     assert_eq!(costing(0, ada(None)), (false, 9), "the default is 1");
     assert_eq!(costing(3, ada(None)), (false, 6));
@@ -72,7 +72,7 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
     assert_eq!(costing(0, back), (false, 3), "12 were used");
     let most = u64::from(u32::MAX);
     assert_eq!(costing(0, ada(Some(most))), (true, 0));
-    let more = service.ask(request(vec![ada(Some(most + 1))])).unwrap_err();
+    let more = service.should_rate_limit(request(vec![ada(Some(most + 1))])).unwrap_err();
     assert_eq!(more.code(), Failure::InvalidArgument);
     assert_eq!(
         more.message(),
@@ -106,10 +106,10 @@ fn call_invalid_names_the_field() {
             "invalid descriptor: its key has 66026 bytes, expected up to 65536",
         ),
     ] {
-        let status = service.ask(request).unwrap_err();
+        let status = service.should_rate_limit(request).unwrap_err();
         assert_eq!((status.code(), status.message()), (Failure::InvalidArgument, text));
     }
     let huge = request(vec![descriptor(&[("user", &"x".repeat(140_000)), ("a", "b"), ("c", "d")])]);
-    assert_eq!(service.ask(huge).unwrap_err().code(), Failure::InvalidArgument);
-    assert!(service.ask(request(vec![ada()])).is_ok(), "the connection goes on");
+    assert_eq!(service.should_rate_limit(huge).unwrap_err().code(), Failure::InvalidArgument);
+    assert!(service.should_rate_limit(request(vec![ada()])).is_ok(), "the connection goes on");
 }

@@ -46,13 +46,16 @@ impl Service {
         Self { runtime, channel, server }
     }
 
-    pub(super) fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    pub(super) fn should_rate_limit(
+        &self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
         call(&self.runtime, &self.channel, request)
     }
 
     /// The status of the only descriptor of a request.
-    pub(crate) fn ask_one(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
-        let response = self.ask(request(vec![descriptor])).unwrap();
+    pub(crate) fn status_of(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+        let response = self.should_rate_limit(request(vec![descriptor])).unwrap();
         let [status] = &response.statuses[..] else { panic!("{response:?}") };
         assert_eq!(status.code, response.overall_code);
         status.clone()

@@ -50,7 +50,7 @@ descriptors:
     );
     let take = |entries: &[(&str, &str)], times: usize| {
         for _ in 0..times {
-            service.ask(request(vec![descriptor(entries)])).unwrap();
+            service.should_rate_limit(request(vec![descriptor(entries)])).unwrap();
         }
     };
     take(&[("user", "secret-user")], 3);
@@ -60,7 +60,7 @@ descriptors:
     take(&[("root", "x")], 1);
     take(&[("eve", "x")], 1);
     take(&[("nobody", "knows")], 1);
-    service.ask(request(vec![])).unwrap_err();
+    service.should_rate_limit(request(vec![])).unwrap_err();
 
     let text = String::from_utf8(Client::connect(&service.server).get("/metrics").body).unwrap();
     let assert_line = |line: String| assert!(text.contains(&line), "`{line}` is not in:\n{text}");

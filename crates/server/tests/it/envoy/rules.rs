@@ -33,9 +33,9 @@ fn service_of(files: &[&str]) -> (Service, TempDir) {
     (service, folder)
 }
 
-fn ask(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
+fn decide(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
     let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
-    service.ask(request(descriptors)).unwrap()
+    service.should_rate_limit(request(descriptors)).unwrap()
 }
 
 /// Whether all passed, and for each descriptor whether its limit is exceeded and the units remaining.
@@ -75,9 +75,9 @@ descriptors:
     policy: gcra:3/366d
 ",
     );
-    let one = |entries: &[(&str, &str)]| shown(&ask(&service, &[entries]));
+    let one = |entries: &[(&str, &str)]| shown(&decide(&service, &[entries]));
     let user = [("user", "ada")];
-    let response = ask(&service, &[&user]);
+    let response = decide(&service, &[&user]);
     let limit = response.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (2, long_unit(), "user"));
     let headers: Vec<_> = response.response_headers_to_add.iter().collect();
@@ -96,9 +96,9 @@ descriptors:
     assert!(one(&[("path", "/files/a")]).0 && one(&[("path", "/files/b")]).0);
     assert!(!one(&[("path", "/files/c")]).0, "one limit for all of them");
     // A user above the limit of users passes where another limit replaces it.
-    let both = shown(&ask(&service, &[&user, &[("vip", "ada")]]));
+    let both = shown(&decide(&service, &[&user, &[("vip", "ada")]]));
     assert_eq!(both, (true, vec![(false, 0), (false, 8)]));
-    let response = ask(&service, &[&[("paced", "x")]]);
+    let response = decide(&service, &[&[("paced", "x")]]);
     assert_eq!(shown(&response), (true, vec![(false, 2)]));
     let limit = response.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit().as_str_name()), (2, "YEAR"));
@@ -123,7 +123,7 @@ descriptors:
     );
     let both: [&[(&str, &str)]; 2] = [&[("model", "small")], &[("model", "large")]];
     let asked = || {
-        let response = ask(&service, &both);
+        let response = decide(&service, &both);
         let metadata = response.dynamic_metadata.clone().unwrap();
         let over = metadata.fields.get("quotaModeViolations").map(|it| format!("{it:?}"));
         (shown(&response), over, format!("{:?}", metadata.fields["descriptors"]))
@@ -161,9 +161,9 @@ rules:
 ";
     let (service, _folder) = service_of(&[quotas, enforced]);
     let both: [&[(&str, &str)]; 2] = [&[("model", "small")], &[("model", "large")]];
-    assert_eq!(shown(&ask(&service, &both)), (true, vec![(false, 0), (false, 8)]));
+    assert_eq!(shown(&decide(&service, &both)), (true, vec![(false, 0), (false, 8)]));
     // Both limits of the first descriptor deny, and the one in quota mode has less left.
-    assert_eq!(shown(&ask(&service, &both)), (false, vec![(true, 5), (false, 7)]));
+    assert_eq!(shown(&decide(&service, &both)), (false, vec![(true, 5), (false, 7)]));
 }
 
 #[test]
@@ -189,9 +189,9 @@ rules:
     policy: gcra:100/366d
 ",
     );
-    let one = |entries: &[(&str, &str)]| shown(&ask(&service, &[entries]));
+    let one = |entries: &[(&str, &str)]| shown(&decide(&service, &[entries]));
     let ada = [("plan", "free"), ("user", "ada")];
-    let response = ask(&service, &[&ada]);
+    let response = decide(&service, &[&ada]);
     assert_eq!(shown(&response), (true, vec![(false, 1)]));
     assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "users");
     assert!(one(&ada).0 && !one(&ada).0);
@@ -210,14 +210,14 @@ rules:
   - {name: teams, match: {domain: shop}, key: descriptor.team, policy: 'gcra:2/366d'}
 ",
     );
-    let one = |user, team| shown(&ask(&service, &[&[("user", user), ("team", team)]]));
+    let one = |user, team| shown(&decide(&service, &[&[("user", user), ("team", team)]]));
     assert_eq!(one("ada", "red"), (true, vec![(false, 1)]));
     assert_eq!(one("bob", "red"), (true, vec![(false, 0)]));
     for _ in 0..10 {
         assert_eq!(one("ada", "red"), (false, vec![(true, 0)]));
     }
     // Without a team, only the rule of users applies: of its five units, one is used.
-    assert_eq!(shown(&ask(&service, &[&[("user", "ada")]])), (true, vec![(false, 3)]));
+    assert_eq!(shown(&decide(&service, &[&[("user", "ada")]])), (true, vec![(false, 3)]));
 }
 
 #[test]
@@ -230,11 +230,11 @@ rules:
 ",
     );
     let entries = |id| [("user", "ada"), ("id", id)];
-    let start = |id| shown(&ask(&service, &[&entries(id)]));
+    let start = |id| shown(&decide(&service, &[&entries(id)]));
     let end = |id| {
         let negative = descriptor(&entries(id));
         let negative = RateLimitDescriptor { is_negative_hits: true, ..negative };
-        service.ask(request(vec![negative])).unwrap().overall_code() == Code::Ok
+        service.should_rate_limit(request(vec![negative])).unwrap().overall_code() == Code::Ok
     };
     assert_eq!(start("a"), (true, vec![(false, 1)]));
     assert_eq!(start("b"), (true, vec![(false, 0)]));
@@ -248,7 +248,7 @@ rules:
     assert_eq!(start("c"), (true, vec![(false, 0)]));
     assert_eq!(start("d"), (false, vec![(true, 0)]));
     // Four starts were allowed, and no end gave back to the rule that takes.
-    assert_eq!(shown(&ask(&service, &[&[("user", "ada")]])), (true, vec![(false, 0)]));
+    assert_eq!(shown(&decide(&service, &[&[("user", "ada")]])), (true, vec![(false, 0)]));
 }
 
 /// An error would let the request pass every limit, where Envoy allows requests that fail.
@@ -262,7 +262,7 @@ rules:
 ",
     );
     let long = "x".repeat(65);
-    let start = |name, id| shown(&ask(&service, &[&[("user", "ada"), (name, id)]])).0;
+    let start = |name, id| shown(&decide(&service, &[&[("user", "ada"), (name, id)]])).0;
     assert!(!start("id", &long));
     assert!(start("id", &long[..64]));
     assert!(start("trial", &long), "a shadow rule denies nothing");

@@ -41,8 +41,9 @@ fn reflection_lists_services_in_both_versions() {
     let service = Service::new();
     let expected = [SERVICE_NAME, "grpc.health.v1.Health"];
 
-    let ask = v1::server_reflection_request::MessageRequest::ListServices(String::new());
-    let request = v1::ServerReflectionRequest { host: String::new(), message_request: Some(ask) };
+    let message = v1::server_reflection_request::MessageRequest::ListServices(String::new());
+    let request =
+        v1::ServerReflectionRequest { host: String::new(), message_request: Some(message) };
     let mut client =
         v1::server_reflection_client::ServerReflectionClient::new(service.channel.clone());
     let answer = service.runtime.block_on(async {
@@ -54,9 +55,9 @@ fn reflection_lists_services_in_both_versions() {
     assert!(expected.iter().all(|it| answer.contains(it)), "{answer}");
 
     let symbol = SERVICE_NAME.to_owned();
-    let ask = v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(symbol);
+    let message = v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(symbol);
     let request =
-        v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(ask) };
+        v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(message) };
     let mut client =
         v1alpha::server_reflection_client::ServerReflectionClient::new(service.channel.clone());
     let answer = service.runtime.block_on(async {

@@ -15,7 +15,7 @@ use crate::{
 struct Operator(Client);
 
 impl Operator {
-    fn say(&mut self, method: &str, path: &str, body: &str) -> HttpReply {
+    fn call(&mut self, method: &str, path: &str, body: &str) -> HttpReply {
         self.0.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -25,11 +25,11 @@ impl Operator {
     }
 
     fn post(&mut self, path: &str, body: &Value) -> HttpReply {
-        self.say("POST", path, &body.to_string())
+        self.call("POST", path, &body.to_string())
     }
 
     fn blocks(&mut self) -> Value {
-        self.say("GET", "/admin/blocks", "").json()
+        self.call("GET", "/admin/blocks", "").json()
     }
 }
 
@@ -114,7 +114,10 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     let reply = operator.0.read_reply();
     assert_eq!(reply.status, 429);
     assert!((55..=60).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
-    assert_eq!(over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
+    assert_eq!(
+        over_limit_and_remaining(&service.status_of(limited(&[("user", "7")], 5))),
+        (true, 0)
+    );
 
     // Nothing was charged, on the other key of the gate either.
     for key in keys {
@@ -123,7 +126,7 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     }
     assert_eq!(peer.integers("SG.TAKE user:7 gcra:30/1m")[..3], [1, 30, 29]);
     assert_eq!(
-        over_limit_and_remaining(&service.ask_one(limited(&[("user", "7")], 5))),
+        over_limit_and_remaining(&service.status_of(limited(&[("user", "7")], 5))),
         (false, 4)
     );
     assert_eq!(peer.integers("SG.PEEK rule:all|127.0.0.1 gcra:9/1h")[2], 9);
@@ -160,7 +163,7 @@ fn unblock_wakes_a_waiting_client() {
     let mut operator = Operator(Client::connect(&server));
     operator.post("/admin/block", &json!({"key": "a", "duration_us": 3_600_000_000_u64}));
     let mut peer = server.connect();
-    peer.ask("SG.WAIT a gcra:1/1h TIMEOUT 7200000000");
+    peer.send_command("SG.WAIT a gcra:1/1h TIMEOUT 7200000000");
     server.until_exactly("blocked_clients", 1);
     operator.post("/admin/unblock", &json!({"key": "a"}));
     assert_eq!(crate::harness::integers(&peer.read_reply())[0], 1);

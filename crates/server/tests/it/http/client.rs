@@ -66,12 +66,12 @@ impl Client {
     }
 
     /// Sends a request without a body.
-    pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &str) {
+    pub(crate) fn send_request(&mut self, method: &str, path: &str, fields: &str) {
         self.send(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
     }
 
     /// Sends a request with a body of JSON.
-    pub(crate) fn ask_json(&mut self, path: &str, body: impl AsRef<[u8]>) {
+    pub(crate) fn send_json(&mut self, path: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -83,13 +83,13 @@ impl Client {
 
     /// The response to a GET.
     pub(crate) fn get(&mut self, path: &str) -> HttpReply {
-        self.ask("GET", path, "");
+        self.send_request("GET", path, "");
         self.read_reply()
     }
 
     /// The response to a POST of JSON.
     pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> HttpReply {
-        self.ask_json(path, body);
+        self.send_json(path, body);
         self.read_reply()
     }
 

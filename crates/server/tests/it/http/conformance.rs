@@ -23,20 +23,20 @@ impl Subject for OverHttp {
                 ("/v1/reserve", cost)
             }
             Operation::Reset => {
-                let mut ask = key_json(key);
-                ask["at_us"] = now.as_micros().into();
-                assert_eq!(self.0.post("/v1/reset", ask.to_string()).status, 200);
+                let mut body = key_json(key);
+                body["at_us"] = now.as_micros().into();
+                assert_eq!(self.0.post("/v1/reset", body.to_string()).status, 200);
                 ("/v1/peek", 0)
             }
         };
-        let mut ask = key_json(key);
-        ask["policy"] = policy.to_string().into();
-        ask["cost"] = cost.into();
-        ask["at_us"] = now.as_micros().into();
+        let mut body = key_json(key);
+        body["policy"] = policy.to_string().into();
+        body["cost"] = cost.into();
+        body["at_us"] = now.as_micros().into();
         if let Some(max_wait) = max_wait {
-            ask["max_wait_us"] = max_wait.into();
+            body["max_wait_us"] = max_wait.into();
         }
-        let reply = self.0.post(path, ask.to_string());
+        let reply = self.0.post(path, body.to_string());
         match reply.status {
             200 | 429 => Ok(decision(&reply)),
             _ => Err(reply.detail()),

@@ -126,16 +126,20 @@ fn gate_accepts_any_host() {
     let running = server(|config| config.rules = vec![rules]);
     let port = running.http.unwrap().port();
     let mut client = Client::connect(&running);
-    let mut ask = |host: &str, more: &str| {
+    let mut status_of = |host: &str, more: &str| {
         let fields = format!("Host: {host}\r\n{more}");
         status(&mut client, "GET", "/v1/gate", &fields, "")
     };
     let of_a_page = "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n";
-    assert_eq!(ask("shop.example", &format!("X-Forwarded-Uri: /a\r\n{of_a_page}")), 200);
-    assert_eq!(ask("shop.example:8443", "X-Forwarded-Uri: /a\r\n"), 429);
-    assert_eq!(ask(&format!("evil.example:{port}"), "X-Forwarded-Uri: /b\r\n"), 421);
-    assert_eq!(ask("localhost", "X-Forwarded-Uri: /b\r\n"), 200, "nothing was charged");
-    assert_eq!(ask("localhost", of_a_page), 422, "a page cannot send the headers of the request");
+    assert_eq!(status_of("shop.example", &format!("X-Forwarded-Uri: /a\r\n{of_a_page}")), 200);
+    assert_eq!(status_of("shop.example:8443", "X-Forwarded-Uri: /a\r\n"), 429);
+    assert_eq!(status_of(&format!("evil.example:{port}"), "X-Forwarded-Uri: /b\r\n"), 421);
+    assert_eq!(status_of("localhost", "X-Forwarded-Uri: /b\r\n"), 200, "nothing was charged");
+    assert_eq!(
+        status_of("localhost", of_a_page),
+        422,
+        "a page cannot send the headers of the request"
+    );
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn half_closed_http_client_is_answered() {
     let running = server(|_| {});
     for _ in 0..20 {
         let mut client = Client::connect(&running);
-        client.ask_json("/v1/take", r#"{"key":"half","policy":"gcra:100/1h"}"#);
+        client.send_json("/v1/take", r#"{"key":"half","policy":"gcra:100/1h"}"#);
         client.stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(client.read_reply().status, 200);
     }
@@ -168,7 +172,7 @@ fn half_closed_http_client_is_answered() {
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     assert_eq!(Client::connect(&running).post("/v1/take", TAKE).status, 200);
     let mut client = Client::connect(&running);
-    client.ask_json("/v1/take", r#"{"key":"victim","policy":"gcra:2/1h","wait_us":7200000000}"#);
+    client.send_json("/v1/take", r#"{"key":"victim","policy":"gcra:2/1h","wait_us":7200000000}"#);
     client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
     let _ = client.stream.flush();

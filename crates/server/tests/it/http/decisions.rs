@@ -9,8 +9,8 @@ use super::client::{Client, server};
 fn take_is_allowed_and_denied() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
-    let ask = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","at_us":0}"#;
-    let reply = client.post("/v1/take", ask);
+    let body = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","at_us":0}"#;
+    let reply = client.post("/v1/take", body);
     assert_eq!((reply.status, reply.field("content-type")), (200, "application/json"));
     assert_eq!(reply.field("cache-control"), "no-store");
     assert_eq!(reply.field("ratelimit-policy"), r#""default";q=30;w=60"#);
@@ -19,8 +19,8 @@ fn take_is_allowed_and_denied() {
         String::from_utf8(reply.body).unwrap(),
         r#"{"allowed":true,"limit":2,"remaining":1,"retry_after_us":0,"reset_after_us":2000000,"delay_us":0,"binding":0}"#
     );
-    client.post("/v1/take", ask);
-    let reply = client.post("/v1/take", ask);
+    client.post("/v1/take", body);
+    let reply = client.post("/v1/take", body);
     assert_eq!((reply.status, reply.field("content-type")), (429, "application/problem+json"));
     assert_eq!((reply.field("retry-after"), reply.field("cache-control")), ("2", "no-store"));
     assert_eq!(reply.field("ratelimit"), r#""default";r=0;t=2"#);
@@ -59,19 +59,19 @@ fn take_is_allowed_and_denied() {
 fn operations_have_their_effects() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
-    let mut say = |path: &str, more: &str| {
+    let mut decide = |path: &str, more: &str| {
         let body = format!(r#"{{"key":"k","policy":"gcra:10/10s","at_us":0{more}}}"#);
         client.post(path, body).json()
     };
-    assert_eq!(say("/v1/take", "")["remaining"], 9);
-    assert_eq!(say("/v1/peek", "")["remaining"], 9);
-    assert_eq!(say("/v1/charge", r#","cost":12"#)["reset_after_us"], 13_000_000);
-    assert_eq!(say("/v1/refund", r#","cost":4"#)["remaining"], 1);
-    assert_eq!(say("/v1/reserve", r#","cost":3,"max_wait_us":2000000"#)["delay_us"], 2_000_000);
-    assert_eq!(say("/v1/reserve", r#","max_wait_us":2000000"#)["allowed"], false);
-    let ask = r#"{"key":"k","at_us":0}"#;
-    assert_eq!(client.post("/v1/reset", ask).json(), json!({"existed": true}));
-    assert_eq!(client.post("/v1/reset", ask).json(), json!({"existed": false}));
+    assert_eq!(decide("/v1/take", "")["remaining"], 9);
+    assert_eq!(decide("/v1/peek", "")["remaining"], 9);
+    assert_eq!(decide("/v1/charge", r#","cost":12"#)["reset_after_us"], 13_000_000);
+    assert_eq!(decide("/v1/refund", r#","cost":4"#)["remaining"], 1);
+    assert_eq!(decide("/v1/reserve", r#","cost":3,"max_wait_us":2000000"#)["delay_us"], 2_000_000);
+    assert_eq!(decide("/v1/reserve", r#","max_wait_us":2000000"#)["allowed"], false);
+    let body = r#"{"key":"k","at_us":0}"#;
+    assert_eq!(client.post("/v1/reset", body).json(), json!({"existed": true}));
+    assert_eq!(client.post("/v1/reset", body).json(), json!({"existed": false}));
     let many = r#"{"requests":[
         {"key":"a","policy":"gcra:1/1s"},
         {"key":"a","policy":"gcra:1/1s"},

@@ -32,9 +32,9 @@ fn serve(folder: &TempDir, rules: &str, configure: impl FnOnce(&mut Config)) -> 
 }
 
 /// The response to a request with these headers.
-fn ask(client: &mut Client, fields: &[(&str, &str)]) -> HttpReply {
+fn decide(client: &mut Client, fields: &[(&str, &str)]) -> HttpReply {
     let lines = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
-    client.ask("GET", "/v1/gate", &lines.collect::<String>());
+    client.send_request("GET", "/v1/gate", &lines.collect::<String>());
     client.read_reply()
 }
 
@@ -43,23 +43,23 @@ fn gate_decides_by_the_rules() {
     let folder = TempDir::new();
     let running = with_rules(&folder);
     let mut client = Client::connect(&running);
-    let mut ask = |method: &str, path: &str, from: &str| {
+    let mut decide = |method: &str, path: &str, from: &str| {
         let fields = format!(
             "X-Forwarded-Method: {method}\r\nX-Forwarded-Uri: {path}\r\nX-Forwarded-For: {from}\r\n"
         );
-        client.ask("GET", "/v1/gate", &fields);
+        client.send_request("GET", "/v1/gate", &fields);
         client.read_reply()
     };
-    let reply = ask("POST", "/login?next=1", "203.0.113.7");
+    let reply = decide("POST", "/login?next=1", "203.0.113.7");
     assert_eq!((reply.status, reply.field("ratelimit")), (200, r#""login";r=1;t=3600"#));
-    assert_eq!(ask("POST", "/login", "203.0.113.7").status, 200);
-    let reply = ask("POST", "/login", "198.51.100.1, 203.0.113.7");
+    assert_eq!(decide("POST", "/login", "203.0.113.7").status, 200);
+    let reply = decide("POST", "/login", "198.51.100.1, 203.0.113.7");
     assert_eq!((reply.status, reply.field("retry-after")), (429, "3600"), "the front is invented");
     assert_eq!(reply.json()["violated-policies"], serde_json::json!(["login"]));
-    assert_eq!(ask("POST", "/login", "203.0.113.8").status, 200);
-    assert_eq!(ask("GET", "/login", "203.0.113.7").status, 200);
-    assert_eq!(ask("GET", "/other", "203.0.113.7").field("ratelimit"), "");
-    assert_eq!(ask("GET", "/closed", "203.0.113.7").json()["title"], "Blocked");
+    assert_eq!(decide("POST", "/login", "203.0.113.8").status, 200);
+    assert_eq!(decide("GET", "/login", "203.0.113.7").status, 200);
+    assert_eq!(decide("GET", "/other", "203.0.113.7").field("ratelimit"), "");
+    assert_eq!(decide("GET", "/closed", "203.0.113.7").json()["title"], "Blocked");
     let reply = client.get("/v1/gate");
     assert_eq!(reply.status, 422);
     assert!(reply.detail().starts_with("missing X-Forwarded-Uri: expected"));
@@ -92,17 +92,17 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
     let rules = format!("{RULES}  - {{name: user, key: header.x-user, policy: 'gcra:1/1h'}}\n");
     let running = serve(&folder, &rules, |config| config.http.token = Some("secret".into()));
     let mut client = Client::connect(&running);
-    let mut ask = |path: &str, fields: &str| {
-        client.ask("GET", path, &format!("Authorization: Bearer secret\r\n{fields}"));
+    let mut decide = |path: &str, fields: &str| {
+        client.send_request("GET", path, &format!("Authorization: Bearer secret\r\n{fields}"));
         client.read_reply()
     };
     let login =
         "X-Forwarded-Uri: /login\r\nX-Forwarded-Method: POST\r\nX-Forwarded-For: 203.0.113.7\r\n";
     for _ in 0..2 {
-        let reply = ask("/v1/gate/403", login);
+        let reply = decide("/v1/gate/403", login);
         assert_eq!((reply.status, reply.field("sluicegate-status")), (200, ""));
     }
-    let reply = ask("/v1/gate/403", login);
+    let reply = decide("/v1/gate/403", login);
     assert_eq!((reply.status, reply.field("sluicegate-status")), (403, "429"));
     assert_eq!(
         (reply.field("retry-after"), reply.field("ratelimit")),
@@ -113,18 +113,18 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
     for (fields, status) in
         [("X-Forwarded-Uri: /closed\r\n", "429"), (two_users, "400"), ("", "422")]
     {
-        let reply = ask("/v1/gate/403", fields);
+        let reply = decide("/v1/gate/403", fields);
         assert_eq!((reply.status, reply.field("sluicegate-status")), (403, status), "{fields}");
     }
     // A query, which some proxies copy from the client, changes nothing, and no other status is accepted.
     for (path, status) in [("/v1/gate?deny=403", 429), ("/v1/gate/429", 404), ("/v1/gate/200", 404)]
     {
-        assert_eq!(ask(path, login).status, status, "{path}");
+        assert_eq!(decide(path, login).status, status, "{path}");
     }
     // A misconfigured proxy gets an error that names the problem.
-    client.ask("GET", "/v1/gate/403", login);
+    client.send_request("GET", "/v1/gate/403", login);
     assert_eq!(client.read_reply().status, 401);
-    client.ask("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");
+    client.send_request("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");
     assert_eq!(client.read_reply().status, 405);
 }
 
@@ -164,7 +164,7 @@ rules:
                 let honest = honest(from);
                 let mut fields: Vec<_> = honest.iter().map(|(name, it)| (*name, &**it)).collect();
                 fields.extend(lies);
-                ask(&mut client, &fields)
+                decide(&mut client, &fields)
             };
             let statuses = [(); 3].map(|()| with("203.0.113.7", &[]).status);
             assert_eq!(statuses, [200, 200, 429], "{uri}");
@@ -209,7 +209,7 @@ rules:
     for path in ["/a", "/free"] {
         let mut status = |fields: &[(&str, &str)]| {
             let fields = [&[("X-Forwarded-Uri", path)], fields].concat();
-            ask(&mut client, &fields).status
+            decide(&mut client, &fields).status
         };
         assert_eq!([(); 11].map(|()| status(&[])), [[200; 10].as_slice(), &[429]].concat()[..]);
         for value in ["0", "-5", "99999999999", "text", "", "-0", "+0", "0.0", "0x0"] {
@@ -245,7 +245,7 @@ rules:
     ] {
         let mut fields = vec![("X-Forwarded-Uri", target), ("Accept", "a"), ("Accept", "b")];
         fields.extend(plans.iter().map(|plan| ("X-Plan", *plan)));
-        let reply = ask(&mut client, &fields);
+        let reply = decide(&mut client, &fields);
         assert_eq!(reply.status, status, "{target} {plans:?}");
         if status == 400 {
             let detail = reply.detail();
@@ -285,7 +285,7 @@ fn gate_spellings_of_a_path_share_its_limit() {
     ];
     let mut passed = 0;
     for spelling in spellings.iter().cycle().take(200) {
-        let status = ask(&mut client, &[("X-Forwarded-Uri", spelling)]).status;
+        let status = decide(&mut client, &[("X-Forwarded-Uri", spelling)]).status;
         passed += usize::from(status == 200);
         assert!(status == 200 || status == 429, "{spelling}: {status}");
     }
@@ -297,6 +297,10 @@ fn gate_spellings_of_a_path_share_its_limit() {
     for (spelling, status) in
         [("/lo\tgin", 422), ("/login x", 422), ("/LOGIN", 200), ("/login/", 200)]
     {
-        assert_eq!(ask(&mut client, &[("X-Forwarded-Uri", spelling)]).status, status, "{spelling}");
+        assert_eq!(
+            decide(&mut client, &[("X-Forwarded-Uri", spelling)]).status,
+            status,
+            "{spelling}"
+        );
     }
 }

@@ -302,7 +302,7 @@ fn hold_waits_until_a_settle_and_leaves_when_its_client_does() {
             "id_base64": "/w==", "wait_us": 1_800_000_000,
         });
         let mut waiter = Client::connect(&running);
-        waiter.ask_json(path, if path == "/v1/hold" { hold } else { both }.to_string());
+        waiter.send_json(path, if path == "/v1/hold" { hold } else { both }.to_string());
         waiter
     };
     let of = |id: &str| json!({"key": "k", "policy": "concurrency:1/1h", "id": id}).to_string();
@@ -341,7 +341,7 @@ fn take_all_with_a_key_twice_waits_in_the_queue_of_the_denying_key() {
         "id": "b", "wait_us": 1_800_000_000,
     });
     let mut waiter = Client::connect(&running);
-    waiter.ask_json("/v1/take_all", body.to_string());
+    waiter.send_json("/v1/take_all", body.to_string());
     running.until_exactly("blocked_clients", 1);
     assert_eq!(client.post("/v1/settle", of("a")).status, 200);
     assert_eq!(waiter.read_reply().status, 200);

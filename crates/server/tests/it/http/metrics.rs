@@ -67,7 +67,7 @@ fn metrics_count_decisions() {
 /// The text of `/metrics` for a client that accepts this.
 fn scrape(running: &Running, accept: &str) -> (String, String) {
     let mut client = Client::connect(running);
-    client.ask("GET", "/metrics", &format!("Accept: {accept}\r\n"));
+    client.send_request("GET", "/metrics", &format!("Accept: {accept}\r\n"));
     let reply = client.read_reply();
     assert_eq!((reply.status, reply.field("vary")), (200, "Accept"));
     (reply.field("content-type").to_owned(), String::from_utf8(reply.body).unwrap())

@@ -88,7 +88,7 @@ impl Proxy {
         eventually_within(TEST_TIMEOUT, "the proxy serves", || {
             let listens = |address| TcpStream::connect(address).is_ok();
             if listens(self.app) && listens(self.front.address) {
-                let reply = self.ask("1.1.1.1");
+                let reply = self.forward("1.1.1.1");
                 // Traefik listens before it has read its routes.
                 if reply.status != 404 {
                     return Ok(reply);
@@ -101,14 +101,14 @@ impl Proxy {
     }
 
     /// A request whose headers claim another address and another path.
-    fn ask(&self, from: &str) -> HttpReply {
+    fn forward(&self, from: &str) -> HttpReply {
         let mut client = Client::connect(&self.front);
         let fields = format!(
             "X-Forwarded-For: {from}\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n\
              X-Original-URI: /\r\nX-Original-URL: /\r\nX-Original-Method: GET\r\n\
              Forwarded: for={from}\r\nX-Real-IP: {from}\r\nContent-Length: 0\r\n"
         );
-        client.ask("POST", "/login?next=1", &fields);
+        client.send_request("POST", "/login?next=1", &fields);
         client.read_reply()
     }
 
@@ -116,10 +116,10 @@ impl Proxy {
     fn lets_five_through(mut self) {
         assert_eq!(self.first().status, 200);
         let more = ["2.2.2.2", "3.3.3.3", "4.4.4.4", "5.5.5.5", "6.6.6.6", "7.7.7.7"];
-        let statuses = more.map(|from| self.ask(from).status);
+        let statuses = more.map(|from| self.forward(from).status);
         let log = fs::read_to_string(self.folder.file("log"));
         assert_eq!(statuses, [200, 200, 200, 200, 429, 429], "{log:?}");
-        let reply = self.ask("8.8.8.8");
+        let reply = self.forward("8.8.8.8");
         assert_eq!((reply.status, reply.field("ratelimit-policy")), (429, r#""login";q=5;w=900"#));
         assert!(reply.field("ratelimit").starts_with(r#""login";r=0;t="#));
         assert!(reply.field("retry-after").parse::<u32>().is_ok_and(|it| it > 0 && it <= 900));
@@ -128,7 +128,7 @@ impl Proxy {
         assert_eq!(client.get("/other").status, 200);
         // Without the gate no request passes.
         self.gate = None;
-        let status = self.ask("9.9.9.9").status;
+        let status = self.forward("9.9.9.9").status;
         assert!(status >= 500, "{status}");
     }
 }
@@ -235,7 +235,7 @@ rules:
     let two_users = "X-User: ada\r\nX-User: eve\r\n";
     for (path, fields) in [("/user", two_users), ("/\u{e9}", ""), ("/", large.as_str())] {
         let mut client = Client::connect(&proxy.front);
-        client.ask("GET", path, fields);
+        client.send_request("GET", path, fields);
         let reply = client.read_reply();
         assert_eq!(reply.status, 400, "{path}");
         // nginx has sent 400 because of the gate, not by itself.
@@ -258,7 +258,7 @@ fn documented(line: &str) -> String {
 /// have no effect.
 fn limits_by_the_address_behind_a_cdn(proxy: &mut Proxy) {
     let statuses = |proxy: &Proxy, from: &str| {
-        (0..6).map(|_| proxy.ask(from).status).filter(|status| *status == 200).count()
+        (0..6).map(|_| proxy.forward(from).status).filter(|status| *status == 200).count()
     };
     assert_eq!(proxy.first().status, 200);
     assert_eq!(statuses(proxy, "203.0.113.7"), 5);
@@ -292,7 +292,7 @@ fn caddy_behind_a_cdn_limits_by_the_address_of_the_client() {
 fn passes_without_a_gate(mut proxy: Proxy) {
     assert_eq!(proxy.first().status, 200);
     proxy.gate = None;
-    (0..9).for_each(|_| assert_eq!(proxy.ask("1.1.1.1").status, 200));
+    (0..9).for_each(|_| assert_eq!(proxy.forward("1.1.1.1").status, 200));
 }
 
 #[test]

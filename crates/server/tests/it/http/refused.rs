@@ -109,7 +109,7 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
         let detail = reply.detail();
         assert!(detail.contains(expected), "{path} {body:.80}: {detail}");
     }
-    client.ask("GET", "/v1/take", "");
+    client.send_request("GET", "/v1/take", "");
     let reply = client.read_reply();
     assert_eq!((reply.status, reply.field("allow")), (405, "POST"));
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
@@ -145,7 +145,7 @@ fn body_or_head_too_large_is_rejected() {
     assert_eq!(client.read_reply().status, 413);
     // Headers that are too long together, and one of 1 MB.
     let mut client = Client::connect(&running);
-    client.ask("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(40_000)));
+    client.send_request("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(40_000)));
     let reply = client.read_reply();
     assert_eq!(reply.status, 431);
     assert!(reply.detail().contains("expected up to 32768 bytes"), "{}", reply.detail());
@@ -166,7 +166,7 @@ fn token_configured_is_required() {
         ("Authorization: Bearer s3cretx\r\n", 401),
         ("Authorization: bearer s3cret\r\n", 422),
     ] {
-        client.ask(
+        client.send_request(
             "POST",
             "/v1/take",
             &format!("{fields}Content-Type: application/json\r\nContent-Length: 2\r\n"),
@@ -188,7 +188,7 @@ fn body_after_its_rejection_is_drained() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     for refused in 1..=3 {
-        client.ask("POST", "/nowhere", "Content-Length: 2\r\n");
+        client.send_request("POST", "/nowhere", "Content-Length: 2\r\n");
         running.until_exactly("total_error_replies", refused);
         client.send("{}");
         let reply = client.read_reply();
@@ -197,13 +197,13 @@ fn body_after_its_rejection_is_drained() {
     let running = server(|config| config.timeouts.input = Duration::from_millis(100));
     for fields in ["Content-Length: 2\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
         let mut client = Client::connect(&running);
-        client.ask("POST", "/nowhere", fields);
+        client.send_request("POST", "/nowhere", fields);
         let reply = client.read_reply();
         assert_eq!((reply.status, reply.field("connection")), (404, "close"), "{fields}");
     }
     // nginx sends such requests unless it is configured to drop the length.
     client = Client::connect(&running);
-    client.ask("GET", "/healthz", "Content-Length: 2\r\n");
+    client.send_request("GET", "/healthz", "Content-Length: 2\r\n");
     let reply = client.read_reply();
     assert_eq!((reply.status, reply.field("connection")), (200, ""), "not waited for");
 }

@@ -37,7 +37,7 @@ fn slow_http_head_is_closed() {
         },
         address: |server| server.http.unwrap(),
         begun,
-        ask: ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n\r\nok\n"),
+        request: ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n\r\nok\n"),
     };
     dribble.all_are_closed();
 }
@@ -58,19 +58,19 @@ fn idle_http_client_is_not_closed() {
 /// `attack`; and the result of `attack`.
 fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
     let mut other = Client::connect(running);
-    let mut ask = || {
+    let mut latency = || {
         let start = now();
         assert_eq!(other.get("/healthz").status, 200);
         start.elapsed()
     };
-    let alone = late((0..500).map(|_| ask()).collect());
+    let alone = late((0..500).map(|_| latency()).collect());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let ends = SetOnDrop(&over);
         let asking = scope.spawn(|| {
-            let mut times = vec![ask()];
+            let mut times = vec![latency()];
             while !over.load(Ordering::Relaxed) {
-                times.push(ask());
+                times.push(latency());
             }
             late(times)
         });
@@ -145,7 +145,7 @@ fn http_client_that_does_not_read_is_closed() {
     let many = size("SLUICEGATE_SLOW_READERS", 50);
     assert_eq!(Client::connect(running).get("/healthz").status, 200);
     let before = process.resident();
-    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut streams: Vec<_> =
         (0..many).map(|_| (Client::connect(running).stream, 0_usize)).collect();
     for (stream, _) in &streams {
@@ -153,9 +153,9 @@ fn http_client_that_does_not_read_is_closed() {
     }
     let mut most = before;
     eventually_within(TEST_TIMEOUT, "all clients are closed", || {
-        streams.retain_mut(|(stream, sent)| match stream.write(&ask[*sent..]) {
+        streams.retain_mut(|(stream, sent)| match stream.write(&request[*sent..]) {
             Ok(count) => {
-                *sent = (*sent + count) % ask.len();
+                *sent = (*sent + count) % request.len();
                 true
             }
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,

@@ -35,18 +35,18 @@ fn response_names_the_source() {
     let store = Server::start(Engine::Redis70);
     let (one, other) = (server(&store), server(&store));
     let mut client = Client::connect(&one);
-    let ask = r#"{"key":"k","policy":"gcra:1/1h:burst=2"}"#;
-    let mut say = |path: &str| {
-        let reply = client.post(path, ask);
+    let body = r#"{"key":"k","policy":"gcra:1/1h:burst=2"}"#;
+    let mut decide = |path: &str| {
+        let reply = client.post(path, body);
         (reply.status, reply.json()["source"].as_str().unwrap_or_default().to_owned())
     };
-    assert_eq!(say("/v1/take"), (200, "store".to_owned()));
+    assert_eq!(decide("/v1/take"), (200, "store".to_owned()));
     // The other server has the same state, over either protocol.
     assert_eq!(other.connect().integers("SG.TAKE k gcra:1/1h:burst=2")[..3], [1, 2, 0]);
-    assert_eq!(say("/v1/take"), (429, "store".to_owned()));
-    assert_eq!(say("/v1/take"), (429, "cache".to_owned()));
-    assert_eq!(say("/v1/refund"), (200, "store".to_owned()));
-    assert_eq!(say("/v1/take"), (200, "store".to_owned()));
+    assert_eq!(decide("/v1/take"), (429, "store".to_owned()));
+    assert_eq!(decide("/v1/take"), (429, "cache".to_owned()));
+    assert_eq!(decide("/v1/refund"), (200, "store".to_owned()));
+    assert_eq!(decide("/v1/take"), (200, "store".to_owned()));
     let mut client = Client::connect(&other);
     let many =
         r#"{"requests":[{"key":"a","policy":"gcra:1/1h"},{"key":"a","policy":"gcra:1/1h"}]}"#;
@@ -99,16 +99,16 @@ fn store_unavailable_applies_the_fallback() {
         at.options.deadline = Duration::from_millis(200);
     });
     let mut client = Client::connect(&running);
-    let ask = r#"{"key":"k","policy":"gcra:1/1h"}"#;
-    assert_eq!(client.post("/v1/peek", ask).status, 200);
+    let body = r#"{"key":"k","policy":"gcra:1/1h"}"#;
+    assert_eq!(client.post("/v1/peek", body).status, 200);
     store.kill();
-    let reply = client.post("/v1/take", ask);
+    let reply = client.post("/v1/take", body);
     assert_eq!((reply.status, reply.json()["source"].as_str()), (503, Some("fallback")));
     assert_eq!(reply.field("retry-after"), "1");
     let kind = reply.json()["type"].as_str().unwrap().to_owned();
     assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
     for path in ["/v1/charge", "/v1/refund"] {
-        let reply = client.post(path, ask);
+        let reply = client.post(path, body);
         assert_eq!((reply.status, reply.field("retry-after")), (503, "1"), "{path}");
         assert!(reply.detail().starts_with("the store "), "{path}: {}", reply.detail());
     }
@@ -147,17 +147,17 @@ fn fallback_denial_is_never_quota_exceeded() {
         });
         let mut client = Client::connect(&running);
         assert_eq!(client.get("/readyz").status, 200);
-        let ask = r#"{"key":"k","policy":"fixed-window:2/1h"}"#;
-        assert_eq!(client.post("/v1/take", ask).status, 200);
+        let body = r#"{"key":"k","policy":"fixed-window:2/1h"}"#;
+        assert_eq!(client.post("/v1/take", body).status, 200);
         store.kill();
         // Until `local` has no units left.
         for _ in 0..3 {
-            let _ = client.post("/v1/take", ask);
+            let _ = client.post("/v1/take", body);
         }
         let wait = r#"{"key":"k","policy":"fixed-window:2/1h","wait_us":1000}"#;
-        let mut reply = vec![client.post("/v1/take", ask), client.post("/v1/take", wait)];
+        let mut reply = vec![client.post("/v1/take", body), client.post("/v1/take", wait)];
         for _ in 0..3 {
-            client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /\r\n");
+            client.send_request("GET", "/v1/gate", "X-Forwarded-Uri: /\r\n");
             let answer = client.read_reply();
             if reply.len() == 2 && answer.status != 200 {
                 reply.push(answer);

@@ -55,7 +55,7 @@ fn fairness_http_2_frames_without_a_request_yield() {
             let (start, mut other, mut waited) = (now(), server.connect(), Vec::new());
             while start.elapsed() < Duration::from_secs(1) || waited.len() < 10 {
                 let asked = now();
-                assert_eq!(other.say("PING"), simple("PONG"));
+                assert_eq!(other.call("PING"), simple("PONG"));
                 waited.push(asked.elapsed());
             }
             stop.store(true, Ordering::Relaxed);

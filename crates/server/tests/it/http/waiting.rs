@@ -9,10 +9,10 @@ use crate::harness::{TempDir, now};
 fn wait_us_holds_the_response_until_the_request_passes() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
-    let ask = r#"{"key":"k","policy":"gcra:1/100ms","wait_us":60000000}"#;
-    assert_eq!(client.post("/v1/take", ask).status, 200);
+    let body = r#"{"key":"k","policy":"gcra:1/100ms","wait_us":60000000}"#;
+    assert_eq!(client.post("/v1/take", body).status, 200);
     let start = now();
-    assert_eq!(client.post("/v1/take", ask).status, 200);
+    assert_eq!(client.post("/v1/take", body).status, 200);
     assert!(start.elapsed() >= Duration::from_millis(50), "{:?}", start.elapsed());
     let impatient = r#"{"key":"k","policy":"gcra:1/1h","wait_us":1000}"#;
     assert_eq!(client.post("/v1/take", impatient).status, 429, "it is sure to be missed");
@@ -21,11 +21,11 @@ fn wait_us_holds_the_response_until_the_request_passes() {
 #[test]
 fn wait_us_client_that_leaves_releases_its_units() {
     let running = server(|_| {});
-    let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
+    let body = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
     let mut first = Client::connect(&running);
-    assert_eq!(first.post("/v1/take", ask).status, 200);
+    assert_eq!(first.post("/v1/take", body).status, 200);
     let mut left = Client::connect(&running);
-    left.ask_json("/v1/take", ask);
+    left.send_json("/v1/take", body);
     running.until_exactly("blocked_clients", 1);
     left.stream.shutdown(Shutdown::Both).unwrap();
     running.until_exactly("blocked_clients", 0);
@@ -35,10 +35,10 @@ fn wait_us_client_that_leaves_releases_its_units() {
 #[test]
 fn wait_us_pipelining_client_that_leaves_releases_its_units() {
     let running = server(|_| {});
-    let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
-    assert_eq!(Client::connect(&running).post("/v1/take", ask).status, 200);
+    let body = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
+    assert_eq!(Client::connect(&running).post("/v1/take", body).status, 200);
     let mut left = Client::connect(&running);
-    (0..3).for_each(|_| left.ask_json("/v1/take", ask));
+    (0..3).for_each(|_| left.send_json("/v1/take", body));
     running.until_exactly("blocked_clients", 1);
     left.stream.shutdown(Shutdown::Both).unwrap();
     running.until_exactly("blocked_clients", 0);
@@ -49,13 +49,13 @@ fn wait_us_pipelining_client_that_leaves_releases_its_units() {
 fn wait_us_requests_behind_a_wait_are_answered_in_order() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
-    let ask = r#"{"key":"k","policy":"gcra:1/300ms","wait_us":60000000}"#;
-    assert_eq!(client.post("/v1/take", ask).status, 200);
-    client.ask_json("/v1/take", ask);
+    let body = r#"{"key":"k","policy":"gcra:1/300ms","wait_us":60000000}"#;
+    assert_eq!(client.post("/v1/take", body).status, 200);
+    client.send_json("/v1/take", body);
     running.until_exactly("blocked_clients", 1);
     let costs = 1..=20;
     for cost in costs.clone() {
-        client.ask_json("/v1/peek", format!(r#"{{"key":"p","policy":"gcra:{cost}/1h"}}"#));
+        client.send_json("/v1/peek", format!(r#"{{"key":"p","policy":"gcra:{cost}/1h"}}"#));
     }
     assert_eq!(client.read_reply().status, 200);
     for cost in costs {
@@ -66,10 +66,10 @@ fn wait_us_requests_behind_a_wait_are_answered_in_order() {
 #[test]
 fn wait_us_stop_denies_waiting_requests() {
     let mut running = server(|_| {});
-    let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
+    let body = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
     let mut client = Client::connect(&running);
-    assert_eq!(client.post("/v1/take", ask).status, 200);
-    client.ask_json("/v1/take", ask);
+    assert_eq!(client.post("/v1/take", body).status, 200);
+    client.send_json("/v1/take", body);
     running.until_exactly("blocked_clients", 1);
     running.begin_to_stop();
     assert_eq!(client.read_reply().status, 429);
@@ -89,7 +89,7 @@ fn wait_us_response_is_about_the_policy_of_the_request() {
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(&running)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.post("/v1/take", format!("{{{}}}", key(number))).status, 200);
-        client.ask_json("/v1/take", format!(r#"{{{},"wait_us":7200000000}}"#, key(number)));
+        client.send_json("/v1/take", format!(r#"{{{},"wait_us":7200000000}}"#, key(number)));
     }
     running.until_exactly("blocked_clients", 20);
     std::fs::write(&file, named("silver")).unwrap();

@@ -29,7 +29,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Protocol
                     "X-Forwarded-Uri: /p{key}\r\nX-Forwarded-For: 10.0.0.{}\r\n",
                     key % 200
                 );
-                client.ask("GET", "/v1/gate", &fields);
+                client.send_request("GET", "/v1/gate", &fields);
                 client.read_reply()
             }
             _ => client.post("/v1/take", take("fixed-window:3/10s")),

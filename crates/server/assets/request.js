@@ -3,10 +3,10 @@
 const dialog = document.getElementById("token-dialog");
 const field = document.getElementById("token");
 let token = sessionStorage.getItem("sluicegate-token") ?? "";
-let asking;
+let tokenRequest;
 
 /** Sends a request; without a body it is a GET. Throws an Error with the detail of the response. */
-export async function ask(path, body, signal) {
+export async function request(path, body, signal) {
   for (;;) {
     const given = token;
     const headers = given ? { authorization: `Bearer ${given}` } : {};
@@ -14,21 +14,21 @@ export async function ask(path, body, signal) {
     const method = body ? "POST" : "GET";
     const reply = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
     if (reply.ok) return reply;
-    if (reply.status !== 401) throw await trouble(reply);
+    if (reply.status !== 401) throw await errorOf(reply);
     // Several requests may fail at once: one dialog is enough.
-    if (given === token) await (asking ??= askForToken(given).finally(() => (asking = undefined)));
+    if (given === token) await (tokenRequest ??= requestToken(given).finally(() => (tokenRequest = undefined)));
   }
 }
 
 /** The error that a response describes. */
-async function trouble(reply) {
-  const told = await reply.json().catch(() => ({}));
-  const error = new Error(told.detail ?? told.title ?? `HTTP status ${reply.status}`);
+async function errorOf(reply) {
+  const problem = await reply.json().catch(() => ({}));
+  const error = new Error(problem.detail ?? problem.title ?? `HTTP status ${reply.status}`);
   error.status = reply.status;
   return error;
 }
 
-function askForToken(before) {
+function requestToken(before) {
   document.getElementById("token-wrong").textContent = before ? "Wrong token." : "";
   field.value = "";
   dialog.showModal();
@@ -43,7 +43,7 @@ function askForToken(before) {
 
 /** Calls `seen` with each frame until the stream ends. */
 export async function frames(seen, signal) {
-  const reply = await ask("/dashboard/events", undefined, signal);
+  const reply = await request("/dashboard/events", undefined, signal);
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
