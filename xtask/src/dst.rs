@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{shell, workspace};
 
@@ -25,4 +25,17 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 /// Runs the first seeds, whose runs must be the same on every machine.
 pub(crate) fn run_first(seeds: u32) -> Result<()> {
     run(&["--seeds", &seeds.to_string(), "--jobs", "2", "--expect", "crates/dst/first-seeds.txt"])
+}
+
+/// Runs fresh seeds for two minutes. The hash of the committed files gives the first one: other files have other seeds, and
+/// equal ones the same, so that a failure can be repeated.
+pub(crate) fn run_fresh() -> Result<()> {
+    let mut git = Command::new("git");
+    git.current_dir(workspace::root()).args(["rev-parse", "HEAD^{tree}"]);
+    let tree =
+        shell::output(&mut git).context("fresh seeds come from a commit: expected a clone")?;
+    let digits = tree.get(..12).with_context(|| format!("`{tree}` is not a hash"))?;
+    let from = u64::from_str_radix(digits, 16)?.to_string();
+    println!("fresh seeds from {from}");
+    run(&["--minutes", "2", "--seeds", "1000000000", "--jobs", "2", "--from", &from])
 }

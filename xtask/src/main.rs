@@ -48,6 +48,7 @@ cargo xtask COMMAND
   dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
                                    virtual time, with faults, by seed (docs/testing.md)
+  dst --fresh                      runs seeds for two minutes that no other commit has run
   dst --mutants [NAME]             plants bugs, one at a time, and prints when the simulation
                                    finds each; takes some thirty minutes
   loom                             model checks of what threads share in the in-memory table, and
@@ -86,6 +87,7 @@ fn run() -> Result<()> {
         ["python"] => python::test().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["dst", "--fresh"] => dst::run_fresh(),
         ["dst", "--mutants"] => mutants::run(""),
         ["dst", "--mutants", name] => mutants::run(name),
         ["dst", rest @ ..] => dst::run(rest),

@@ -221,6 +221,8 @@ pub(crate) enum FaultKind {
     OutOfMemory,
     /// The clock of the server is set forward by `amount` milliseconds, or back.
     StepClock,
+    /// The clock of a server stands still, and goes on from there.
+    StopClock,
     /// A process does not run.
     PauseProcess,
     /// A process ends, and another one replaces it.
@@ -246,7 +248,7 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 27] = [
+    pub(crate) const ALL: [(Self, &str); 28] = [
         (Self::CutRequests, "cut-requests"),
         (Self::CutReplies, "cut-replies"),
         (Self::Cut, "cut"),
@@ -264,6 +266,7 @@ impl FaultKind {
         (Self::ReadOnly, "read-only"),
         (Self::OutOfMemory, "out-of-memory"),
         (Self::StepClock, "step-clock"),
+        (Self::StopClock, "stop-clock"),
         (Self::PauseProcess, "pause-process"),
         (Self::RestartProcess, "restart-process"),
         (Self::CloseProcess, "close-process"),
@@ -347,6 +350,7 @@ impl FaultKind {
             self,
             Self::FlushScripts
                 | Self::StepClock
+                | Self::StopClock
                 | Self::MigrateSlot
                 | Self::StaleMap
                 | Self::LosePrimary

@@ -50,6 +50,8 @@ struct ClockState {
     start: i64,
     /// The millisecond of the last reading, and the readings in it.
     last: (u64, u64),
+    /// From and until when it stands still, in milliseconds.
+    stopped: Option<(u64, u64)>,
 }
 
 impl HostClock {
@@ -60,7 +62,7 @@ impl HostClock {
             // A day ends during the run.
             start = MIDNIGHT - random.below(8_000_000);
         }
-        let state = ClockState { start: start.cast_signed(), last: (0, 0) };
+        let state = ClockState { start: start.cast_signed(), last: (0, 0), stopped: None };
         let drift = random.below(401).cast_signed() - 200;
         Self { time, drift, state: Mutex::new(state) }
     }
@@ -72,7 +74,7 @@ impl HostClock {
         let start = first.state.lock().start;
         let other = |_| {
             let start = start + random.below(apart).cast_signed();
-            let state = Mutex::new(ClockState { start, last: (0, 0) });
+            let state = Mutex::new(ClockState { start, last: (0, 0), stopped: None });
             Self { time, drift: random.below(401).cast_signed() - 200, state }
         };
         (0..nodes).map(other).collect()
@@ -81,18 +83,66 @@ impl HostClock {
     /// Its time.
     pub(crate) fn now(&self) -> Timestamp {
         let mut state = self.state.lock();
-        let millis = self.time.millis();
+        let millis = self.moment(&mut state);
         let reads = if state.last.0 == millis { state.last.1 + 1 } else { 0 };
         state.last = (millis, reads);
-        let elapsed = millis.cast_signed() * 1000;
-        let drift = elapsed / 1000 * self.drift / 1000;
         let part = (reads * 7).min(700).cast_signed();
-        let micros = state.start + elapsed + drift + part;
+        let micros = state.start + self.elapsed(millis) + part;
         Timestamp::saturating_from_micros(u64::try_from(micros).unwrap_or_default())
+    }
+
+    /// The moment that it shows: that at which it stopped, or now.
+    fn moment(&self, state: &mut ClockState) -> u64 {
+        let now = self.time.millis();
+        match state.stopped {
+            Some((from, until)) if now < until => from,
+            Some((from, until)) => {
+                state.start -= self.elapsed(until) - self.elapsed(from);
+                state.stopped = None;
+                now
+            }
+            None => now,
+        }
+    }
+
+    /// Microseconds that pass on it within these milliseconds of virtual time from the start.
+    const fn elapsed(&self, millis: u64) -> i64 {
+        let millis = millis.cast_signed();
+        millis * 1000 + millis * self.drift / 1000
+    }
+
+    /// It stands still for so long, and goes on from there.
+    pub(crate) fn stop(&self, millis: u64) {
+        let mut state = self.state.lock();
+        let from = self.moment(&mut state);
+        let until = state.stopped.map_or(0, |it| it.1).max(self.time.millis() + millis);
+        state.stopped = Some((from, until));
     }
 
     /// Sets it forward, or back.
     pub(crate) fn step(&self, millis: i64) {
         self.state.lock().start += millis * 1000;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn clock_that_stops_goes_on_from_there() {
+        let time = VirtualTime::start();
+        let clock = HostClock::new(time, &Random::new(7, "clock"));
+        let wait = |millis| tokio::time::advance(Duration::from_millis(millis));
+        wait(1000).await;
+        let stopped = clock.now().as_micros();
+        clock.stop(500);
+        wait(400).await;
+        clock.stop(200);
+        wait(199).await;
+        assert!((stopped..stopped + 700).contains(&clock.now().as_micros()));
+        wait(1001).await;
+        // It has run for a second, up to 200 parts per million too fast or too slow.
+        assert!((999_800..1_000_900).contains(&(clock.now().as_micros() - stopped)));
     }
 }

@@ -227,7 +227,10 @@ mod tests {
                 assert!(last <= now, "{now} after {last}");
                 // More than anchors and paces are off by, and less than would matter.
                 let tolerance = 20_000;
-                assert!(before <= now + tolerance && now <= after + tolerance, "{before} {now} {after}");
+                assert!(
+                    before <= now + tolerance && now <= after + tolerance,
+                    "{before} {now} {after}"
+                );
                 (last, reads) = (now, reads + 1);
             }
             reads

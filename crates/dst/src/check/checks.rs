@@ -138,12 +138,21 @@ impl Checks {
         let Some(key) = state.keys.get_mut(key) else { return };
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         key.held_until = key.held_until.max(now) + back;
-        key.stepped_at.push(now);
+        key.stepped(now);
         key.loosen(None, now, self.caching(), &state.paused_until);
         key.admitted.step(now, from, to);
     }
 
-    /// Whether a key may be denied longer than denials say, because its clock was set back.
+    /// The clock by which a key is decided stands still for a while.
+    pub(crate) fn clock_stops(&self, key: &[u8], millis: u64) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        let Some(key) = state.keys.get_mut(key) else { return };
+        key.held_until = key.held_until.max(now) + millis;
+        key.stepped(now + millis);
+    }
+
+    /// Whether a key may be denied longer than denials say, because its clock was set back, or stood still.
     pub(crate) fn is_held(&self, key: &[u8]) -> bool {
         let state = self.state.lock();
         state.keys.get(key).is_some_and(|key| self.time.millis() <= key.held_until)

@@ -223,6 +223,12 @@ impl KeyState {
         owed.is_some_and(|owed| u64::from(units) > owed + 1)
     }
 
+    /// The clock by which it is decided was set, or stands still until then.
+    pub(super) fn stepped(&mut self, at: u64) {
+        let last = self.stepped_at.last().copied().unwrap_or_default();
+        self.stepped_at.push(at.max(last));
+    }
+
     /// The limit, if bounds are known for it.
     pub(super) fn limit(&self) -> Option<&Gcra> {
         let [policy] = &self.policies[..] else { return None };

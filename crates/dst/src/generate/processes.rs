@@ -23,7 +23,7 @@ const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
-        processes: 1 + random.index(4),
+        processes: 1 + random.index(5),
         holds: random.chance(40),
         batches: random.chance(30),
         policy_changes: random.chance(30),

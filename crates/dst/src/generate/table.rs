@@ -24,6 +24,13 @@ const LONG: [&str; 7] = [
     "sliding-counter:5/2h",
 ];
 
+/// Policies whose keys take much memory.
+const EXPENSIVE: [&str; 2] = [
+    "sliding-log:4000/1h,sliding-log:9000/12h",
+    "gcra:9/1h,gcra:20/2h,token-bucket:30/3h,sliding-log:40/4h,sliding-counter:50/5h,\
+     fixed-window:60/6h,leaky-bucket:70/7h,fixed-window:99/day",
+];
+
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
         processes: 1,
@@ -44,6 +51,8 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
                     format!("concurrency:{}/{}s", random.between(1, 9), 1 + random.below(3));
             } else if random.chance(10) {
                 policy.policy = format!("{},{}", limit(random), limit(random));
+            } else if random.chance(10) {
+                policy.policy = random.pick(&EXPENSIVE).to_string();
             }
             // The check of a batch that is denied relies on costs that never pass.
             if features.batches && policy.policy.contains("borrow") {

@@ -243,6 +243,14 @@ impl Servers {
         }
     }
 
+    /// The clock of a node stands still.
+    pub(crate) fn stop_clock(&self, node: usize, millis: u64) {
+        self.nodes[node].clock.stop(millis);
+        for key in self.keys_of(node) {
+            self.checks.clock_stops(&key, millis);
+        }
+    }
+
     /// Until when a node gets no change of the map.
     pub(crate) fn freeze_map(&self, node: usize, span: Duration) {
         if let Some(cluster) = &self.cluster {

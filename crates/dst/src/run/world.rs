@@ -321,6 +321,7 @@ impl<'a> World<'a> {
             FaultKind::ReadOnly => server.refuse_writes(span),
             FaultKind::OutOfMemory => server.exhaust_memory(span),
             FaultKind::StepClock => self.servers.step_clock(node, amount),
+            FaultKind::StopClock => self.servers.stop_clock(node, millis),
             FaultKind::PauseProcess
             | FaultKind::RestartProcess
             | FaultKind::CloseProcess
