@@ -121,12 +121,12 @@ impl OpenHolds<'_> {
 
     /// Microseconds until the state equals none and no hold that the limit counts is open.
     pub(crate) fn reset_after(self, limit: &Limit, state: &State, now: Timestamp) -> u64 {
-        self.drained(limit, state, now, Limit::reset_after)
+        self.drained(limit, state, now, Limit::reset_after, as_of)
     }
 
-    /// Microseconds until the state may be dropped.
+    /// Microseconds until the state may be dropped. Times later than `now` stay, as they do in a state that is stored.
     pub(crate) fn lifetime(self, limit: &Limit, state: &State, now: Timestamp) -> u64 {
-        self.drained(limit, state, now, Limit::lifetime)
+        self.drained(limit, state, now, Limit::lifetime, |_, state, _| state.clone())
     }
 
     /// Microseconds until no hold is open.
@@ -140,6 +140,7 @@ impl OpenHolds<'_> {
         state: &State,
         now: Timestamp,
         drain: fn(&Limit, &State, Timestamp) -> u64,
+        copy: fn(&Limit, &State, Timestamp) -> State,
     ) -> u64 {
         let Some(ledger) = self.0.filter(|_| !limit.counts_holds()) else {
             return drain(limit, state, now);
@@ -150,7 +151,7 @@ impl OpenHolds<'_> {
         if let Some((_, micros)) = limit.beside_holds(state, now, ledger) {
             return micros;
         }
-        let (mut state, mut last) = (as_of(limit, state, now), now.as_micros());
+        let (mut state, mut last) = (copy(limit, state, now), now.as_micros());
         ledger.for_each_metered(|expires, units| {
             expire(limit, &mut state, expires, units);
             last = expires;

@@ -127,7 +127,16 @@ function window.reset_after(limit, now)
     return start and window_end(limit, start) - now or 0
 end
 
-window.lifetime = window.reset_after
+function window.latest(limit)
+    return limit.start
+end
+
+function window.lifetime(limit, now)
+    if limit.used == 0 or limit.start <= now then
+        return window.reset_after(limit, now)
+    end
+    return (limit.calendar and limit.finish or limit.start + limit.period) - now
+end
 
 function window.used(limit, now)
     local _, used = window_open(limit, now)

@@ -272,7 +272,8 @@ local function reserve_wait(limit, now, cost, max_wait)
 end
 
 -- Microseconds until the limit is drained (`drain`) and no hold is open. The state after the last expiry is cached,
--- because both the lifetime and the reply need it.
+-- because both the lifetime and the reply need it. They differ after a clock stepped back: the times of a state that is
+-- stored stay later than now.
 local function drained(limit, now, drain)
     local ledger = limit.ledger
     local open = math.max(0, ledger.last - now)
@@ -286,15 +287,18 @@ local function drained(limit, now, drain)
     if limit.drained_after then
         return math.max(open, limit.drained_after)
     end
+    local is_kept = drain == 'lifetime' and limit.plain.latest ~= nil and limit.plain.latest(limit) > now
     local later = limit.later
-    if not later then
-        later = fork(limit, now)
+    if is_kept or not later then
+        later = is_kept and copy_of(limit) or fork(limit, now)
         later.time = now
         for _, number in ipairs(by_expiry(ledger, true)) do
             later.time = ledger.times[number]
             charge_later(later, later.time, ledger.units[number])
         end
-        limit.later = later
+        if not is_kept then
+            limit.later = later
+        end
     end
     return math.max(open, later.time - now + later.plain[drain](later, later.time))
 end

@@ -111,7 +111,14 @@ function bucket.reset_after(limit, now)
     return bucket_until(limit, now, 0)
 end
 
-bucket.lifetime = bucket.reset_after
+function bucket.latest(limit)
+    return limit.last
+end
+
+function bucket.lifetime(limit, now)
+    local latest = math.max(limit.last, now)
+    return latest - now + bucket_until(limit, latest, 0)
+end
 
 function bucket.used(limit, now)
     local steps, units = bucket_refilled(limit, now)

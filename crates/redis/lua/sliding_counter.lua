@@ -98,7 +98,14 @@ function counter.reset_after(limit, now)
     return prev > 0 and start + limit.period - now or 0
 end
 
-counter.lifetime = counter.reset_after
+function counter.latest(limit)
+    return limit.start
+end
+
+function counter.lifetime(limit, now)
+    local latest = math.max(limit.start, now)
+    return latest - now + counter.reset_after(limit, latest)
+end
 
 function counter.used(limit, now)
     local prev, cur, start = counter_current(limit, now)

@@ -269,19 +269,19 @@ function log.remaining(limit, now)
     return math.max(0, limit.capacity - log.used(limit, now))
 end
 
-local function log_until(limit, now, span)
+function log.reset_after(limit, now)
     if limit.count == 0 then
         return 0
     end
-    return math.max(0, math.min(log_time(limit, limit.count), now) + span - now)
+    return math.max(0, math.min(log_time(limit, limit.count), now) + limit.period - now)
 end
 
-function log.reset_after(limit, now)
-    return log_until(limit, now, limit.period)
+function log.latest(limit)
+    return limit.count > 0 and log_time(limit, limit.count) or 0
 end
 
 function log.lifetime(limit, now)
-    return log_until(limit, now, limit.retention)
+    return limit.count > 0 and math.max(0, log_time(limit, limit.count) + limit.retention - now) or 0
 end
 
 function log.charge(limit, now, cost)

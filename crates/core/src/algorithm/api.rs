@@ -143,9 +143,16 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// Microseconds until the state equals none.
     fn reset_after(&self, state: Option<&Self::State>, now: Timestamp) -> u64;
 
-    /// Microseconds until the state may be dropped.
+    /// The latest time in `state` that is taken as now while it is later; 0 if there is none.
+    fn latest(_state: &Self::State) -> u64 {
+        0
+    }
+
+    /// Microseconds until the state may be dropped. After a clock stepped back, it is kept until the clock is there again.
     fn lifetime(&self, state: Option<&Self::State>, now: Timestamp) -> u64 {
-        self.reset_after(state, now)
+        let latest = state.map_or(0, Self::latest).max(now.as_micros());
+        let rest = self.reset_after(state, Timestamp::saturating_from_micros(latest));
+        latest - now.as_micros() + rest
     }
 
     /// Microseconds by which a request that is admitted at `now` is delayed.

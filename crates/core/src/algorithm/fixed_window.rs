@@ -351,6 +351,10 @@ impl Algorithm for FixedWindow {
         self.open(state, now).map_or(0, |window| self.end(window.start) - now.as_micros())
     }
 
+    fn latest(state: &State) -> u64 {
+        state.start
+    }
+
     fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
         self.open(state, now).map_or(0, |window| window.used)
     }

@@ -164,6 +164,10 @@ impl Algorithm for IntervalBucket {
         if state.used == 0 { 0 } else { self.until(&state, 0, now) }
     }
 
+    fn latest(state: &State) -> u64 {
+        state.last
+    }
+
     fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
         narrow(self.refilled(state, now).used).min(MAX_COUNT)
     }

@@ -173,6 +173,10 @@ impl Algorithm for SlidingCounter {
         }
     }
 
+    fn latest(state: &State) -> u64 {
+        state.start
+    }
+
     fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
         let estimate = self.estimate(&self.current(state, now), now);
         narrow(estimate.div_ceil(u128::from(self.period))).min(MAX_COUNT)

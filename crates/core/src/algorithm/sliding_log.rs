@@ -264,10 +264,7 @@ impl Algorithm for SlidingLog {
 
     fn lifetime(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
         let newest = state.and_then(EventLog::newest);
-        newest.map_or(0, |time| {
-            let gone = not_after(time, now.as_micros()) + self.retention();
-            gone.saturating_sub(now.as_micros())
-        })
+        newest.map_or(0, |time| (time + self.retention()).saturating_sub(now.as_micros()))
     }
 
     fn used(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {

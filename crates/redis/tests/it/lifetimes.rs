@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Connection;
-use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
+use sluicegate_core::{Decision, Entry, HoldOperation, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -94,6 +94,52 @@ fn script_test_key_lives_for_an_hour() {
             let expected =
                 "ERR invalid time argument: expected it only with keys that begin with `sg:test:`";
             assert_eq!(error, expected);
+        }
+    }
+}
+
+/// A hold changes no limit. Therefore a limit can have times later than the clock, after that stepped back.
+#[test]
+fn script_key_with_later_times_lives_as_long_as_its_entry() {
+    const HOUR: Duration = Duration::from_hours(1);
+    // A Tuesday.
+    let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+    let later = now + 2 * HOUR;
+    let (id, ttl) = (b"id", Some(HOUR));
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in [
+            "fixed-window:9/5h",
+            "fixed-window:9/5h:align=clock",
+            "fixed-window:9/week:tz=Asia/Shanghai",
+            "token-bucket:9/3h:refill=interval",
+            "sliding-log:9/4h",
+            "sliding-log:9/4h:keep=30h",
+            "sliding-counter:9/5h",
+            "gcra:9/5h",
+            "fixed-window:9/5h,sliding-counter:9/2h",
+        ] {
+            let plan = Plan::new(&policy.parse().unwrap());
+            let key = format!("sg:test:{policy}");
+            let take = plan.arguments(Operation::Take(3), later, Some(later), &[]).unwrap();
+            let _ = Store::run(connection, &plan, key.as_bytes(), &take).unwrap();
+            for operation in [
+                HoldOperation::Hold { id, cost: 1, ttl },
+                HoldOperation::Renew { id, ttl },
+                HoldOperation::Settle { id, used: Some(0) },
+            ] {
+                let micros = micros(HOUR);
+                let arguments = plan.hold_arguments(operation, micros, now, Some(now), &[]);
+                let _ = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
+                let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
+                let left: u128 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+                let lifetime = Entry::decode(&stored).unwrap().lifetime(now).as_millis();
+                assert!(
+                    left <= lifetime + 1 && left + 60_000 > lifetime,
+                    "{engine:?} {key} {operation:?}: {left} ms, not {lifetime}"
+                );
+            }
         }
     }
 }
