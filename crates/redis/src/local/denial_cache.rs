@@ -1,8 +1,9 @@
 //! Cache of the last replies of the store: denials that still apply, and the usage of keys.
 //!
 //! A denial applies to its policy and cost. One with `retry_after` applies until that time, counted from when the
-//! command was sent: under no algorithm do time or other takes let a key pass earlier. Refunds, resets, charges
-//! and other policies may. Those of this process drop the cached denials, also for commands in flight; those of
+//! command was sent. Other takes let a key pass earlier only while units are held: then they can begin a window before a
+//! hold expires and does. Therefore a denial by a limit whose window begins with use applies for at most a period. Refunds,
+//! resets, charges and other policies may let a key pass at any time. Those of this process drop the cached denials, also for commands in flight; those of
 //! other processes take effect here after `max_denial_cache` at the latest.
 //!
 //! Bounded by two generations: when the young one is full, it replaces the old one. Keys are stored as a randomly
@@ -157,9 +158,12 @@ impl DenialCache {
                     Retry::After(wait) => Some(wait),
                     Retry::Never => None,
                 };
+                let limit = policy.policy.limits().get(decision.binding);
+                let period = limit.filter(|it| it.begins_with_use()).map(|it| it.rate().1);
+                let applies = wait.map(|wait| period.map_or(wait, |period| wait.min(period)));
                 Some(Denial {
                     cost,
-                    until: token.sent + wait.map_or(self.max_age, |wait| wait.min(self.max_age)),
+                    until: token.sent + applies.map_or(self.max_age, |span| span.min(self.max_age)),
                     passes: wait.map(|wait| now + wait),
                     resets: now + decision.reset_after,
                     limit: decision.limit,
@@ -276,7 +280,9 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_core::{OnError, Operation, PreparedPolicy, Share, apply};
+    use sluicegate_core::{
+        HoldOperation, OnError, Operation, PreparedPolicy, Share, apply, apply_hold,
+    };
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_micros(micros)
@@ -339,6 +345,29 @@ mod tests {
         );
         assert!(cache.denied(b"k", &rule, 1, at(999_999)).is_some());
         assert!(cache.denied(b"k", &rule, 1, at(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn denied_while_units_are_held_lasts_a_period() {
+        for policy in ["fixed-window:5/500ms", "token-bucket:5/500ms:refill=interval"] {
+            let rule = planned(policy);
+            let mut entry = None;
+            let hold =
+                HoldOperation::Hold { id: b"id", cost: 5, ttl: Some(Duration::from_millis(400)) };
+            let _ = apply_hold(&rule.policy, &mut entry, at(0), hold).unwrap();
+            let denied = apply(&rule.policy, &mut entry, at(0), Operation::Take(1)).unwrap();
+            assert_eq!(denied.retry(), Some(Retry::After(Duration::from_millis(900))));
+            let mut passes = entry.clone();
+            let _ = apply(&rule.policy, &mut passes, at(1), Operation::Charge(1)).unwrap();
+            let earlier =
+                apply(&rule.policy, &mut passes, at(500_001), Operation::Peek(1)).unwrap();
+            assert!(earlier.allowed(), "{policy}");
+
+            let cache = cache();
+            cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+            assert!(cache.denied(b"k", &rule, 1, at(499_999)).is_some());
+            assert!(cache.denied(b"k", &rule, 1, at(500_000)).is_none(), "{policy}");
+        }
     }
 
     #[test]
