@@ -143,6 +143,15 @@ impl Checks {
         key.admitted.step(now, from, to);
     }
 
+    /// A key ended before its state did. Denials that are cached may come from that state.
+    pub(crate) fn ended_early(&self, key: &[u8]) {
+        let now = self.time.millis();
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
+            key.loosen(None, now, self.caching(), &state.paused_until);
+        }
+    }
+
     /// The clock by which a key is decided stands still for a while.
     pub(crate) fn clock_stops(&self, key: &[u8], millis: u64) {
         let now = self.time.millis();

@@ -86,6 +86,13 @@ impl Checks {
             && !state.is_connecting(process, millis)
     }
 
+    /// Whether the server has lost writes of the key since then.
+    pub(crate) fn has_lost(&self, key: &[u8], millis: u64) -> bool {
+        let state = self.state.lock();
+        let lost_at = state.keys.get(key).and_then(|key| key.lost_at);
+        lost_at.is_some_and(|at| at >= millis)
+    }
+
     /// How often a client has reset the key.
     pub(crate) fn resets(&self, key: &[u8]) -> u64 {
         self.state.lock().keys.get(key).map_or(0, |key| key.resets)

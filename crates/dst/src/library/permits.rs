@@ -178,7 +178,9 @@ impl Library {
         for (id, (key, end)) in &*self.ended_permits.lock() {
             // The pauses between two settles double: the last one is as long as the time before it.
             let tried_at = recovered_at + recovered_at.saturating_sub(*end) + 500;
-            if now > tried_at && self.open_holds(key).contains(id) {
+            // The server may have lost the settle.
+            let is_lost = self.process.checks().has_lost(key, *end);
+            if now > tried_at && !is_lost && self.open_holds(key).contains(id) {
                 self.process.checks().violation(format_args!(
                     "liveness: the permit {} ended at {end} ms, and its hold is open",
                     id.escape_ascii()

@@ -301,6 +301,7 @@ impl RedisModel {
             // A key that has moved ends when it would have by the clock of the other server.
             if mem::take(&mut value.has_moved) {
                 value.shadow = Arc::default();
+                self.checks.ended_early(key);
             }
             // The oracle decides alike with the state and without it; if the clock is set back, only without it.
             let kept = decide(Arc::make_mut(&mut mem::take(&mut value.shadow)), call, now);
