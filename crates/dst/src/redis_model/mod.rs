@@ -25,4 +25,5 @@ pub(crate) use self::{
     serve::serve,
     server::{Brand, KeyMoment, RedisModel},
     servers::Servers,
+    slow_script::ARMED,
 };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// For how long a slow script waits to be called.
-const ARMED: Duration = Duration::from_secs(1);
+/// For how long a slow script waits to be called, in milliseconds.
+pub(crate) const ARMED: u64 = 1000;
 
 /// A script that runs for long.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,12 @@ impl SlowScript {
     /// busy.
     pub(super) fn new(span: Duration, limit: Duration) -> Self {
         let limit = (!limit.is_zero()).then_some(limit);
-        Self { armed_until: Instant::now() + ARMED, span, limit, running: None }
+        Self {
+            armed_until: Instant::now() + Duration::from_millis(ARMED),
+            span,
+            limit,
+            running: None,
+        }
     }
 
     /// A script runs in a session. Returns for how long, if it is the slow one.

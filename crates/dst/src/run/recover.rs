@@ -8,7 +8,8 @@ use tokio::time::{sleep, sleep_until};
 use super::world::{Key, World};
 use crate::{
     library::Library,
-    plan::{Action, Request, Step},
+    plan::{Action, FaultKind, Request, Step},
+    redis_model::ARMED,
 };
 
 /// The time after which unused leases have been returned: twice their lifetime.
@@ -37,11 +38,17 @@ impl World<'_> {
     /// After the last fault everything works again, and a client that comes back when its denial says so is allowed.
     pub(super) async fn recover(&mut self) {
         let ends = |step: &Step| match step.action {
+            Action::Fault { kind, .. } | Action::NodeFault { kind, .. }
+                if kind == FaultKind::SlowScript =>
+            {
+                step.at + ARMED
+            }
             Action::NodeFault { span, .. } => step.at + span,
             _ => 0,
         };
         let settled = self.plan.steps.iter().map(ends).max().unwrap_or_default();
-        sleep_until(self.time.at(self.checks.recovered_at().max(settled))).await;
+        sleep_until(self.time.at(settled)).await;
+        sleep_until(self.time.at(self.checks.recovered_at())).await;
         while self.servers.is_migrating() {
             sleep(POLL).await;
         }
