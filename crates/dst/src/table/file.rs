@@ -119,7 +119,7 @@ impl TableWorld<'_> {
         }
         self.file = Some(self.disk.open_state_file()?);
         let found = self.disk.number(Path::new(STATE_FILE));
-        let is_damaged = found.is_some() && found == self.damaged;
+        let is_damaged = found.is_some_and(|it| self.damaged.contains(&it));
         let loaded = read_state_file(&self.disk, Path::new(STATE_FILE), now, max_bytes, when_full)
             .context("cannot read the state file")?;
         if loaded.is_some() && is_damaged {
@@ -157,7 +157,7 @@ impl TableWorld<'_> {
 
     /// Damages the file, if there is one.
     fn damage(&mut self, cut: i64) {
-        self.damaged = self.disk.number(Path::new(STATE_FILE));
+        self.damaged.extend(self.disk.number(Path::new(STATE_FILE)));
         self.disk.damage(Path::new(STATE_FILE), |bytes| match usize::try_from(cut) {
             Ok(cut @ 1..) => bytes.truncate(bytes.len().saturating_sub(cut)),
             _ => {

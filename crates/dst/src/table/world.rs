@@ -1,6 +1,6 @@
 //! The table with all that is around it, its clock, and what is checked after each decision.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use sluicegate_conformance::OracleSubject;
@@ -51,9 +51,9 @@ pub(super) struct TableWorld<'a> {
     pub(super) table: TablePlan,
     pub(super) store: Arc<MemoryStore>,
     pub(super) disk: SimulatedDisk,
-    /// The state file, while the process runs, and the number of the one that was damaged.
+    /// The state file, while the process runs, and the numbers of those that were damaged. A power failure can bring one back.
     pub(super) file: Option<StateFile>,
-    pub(super) damaged: Option<usize>,
+    pub(super) damaged: BTreeSet<usize>,
     /// The bound of the table that was saved.
     pub(super) saved_max_bytes: usize,
     /// Whether the clock was set back since then: states that begin later than now take more memory.
@@ -91,7 +91,7 @@ impl<'a> TableWorld<'a> {
             table,
             store,
             file: Some(disk.open_state_file()?),
-            damaged: None,
+            damaged: BTreeSet::new(),
             disk,
             saved_max_bytes: 0,
             is_set_back: false,
