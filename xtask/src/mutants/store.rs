@@ -30,8 +30,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a cached denial lasts as long as the cache allows",
         CACHE,
-        "wait.map_or(self.max_age, |wait| wait.min(self.max_age))",
-        "wait.map_or(self.max_age, |_| self.max_age)",
+        "applies.map_or(self.max_age, |span| span.min(self.max_age))",
+        "applies.map_or(self.max_age, |_| self.max_age)",
     ),
     mutant(
         "a cached denial of another policy applies",

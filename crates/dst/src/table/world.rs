@@ -51,8 +51,9 @@ pub(super) struct TableWorld<'a> {
     pub(super) table: TablePlan,
     pub(super) store: Arc<MemoryStore>,
     pub(super) disk: SimulatedDisk,
-    /// The state file, while the process runs, and the numbers of those that were damaged. A power failure can bring one back.
+    /// The state file, while the process runs.
     pub(super) file: Option<StateFile>,
+    /// The numbers of the files that were damaged: a power failure can bring one back.
     pub(super) damaged: BTreeSet<usize>,
     /// The bound of the table that was saved.
     pub(super) saved_max_bytes: usize,

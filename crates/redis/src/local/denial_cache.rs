@@ -1,10 +1,12 @@
 //! Cache of the last replies of the store: denials that still apply, and the usage of keys.
 //!
 //! A denial applies to its policy and cost. One with `retry_after` applies until that time, counted from when the
-//! command was sent. Other takes let a key pass earlier only while units are held: then they can begin a window before a
-//! hold expires and does. Therefore a denial by a limit whose window begins with use applies for at most a period. Refunds,
-//! resets, charges and other policies may let a key pass at any time. Those of this process drop the cached denials, also for commands in flight; those of
-//! other processes take effect here after `max_denial_cache` at the latest.
+//! command was sent. Other takes let a key pass earlier in one case: units are held, and no window is open. The denial then
+//! names the end of a window that begins when a hold expires; a take begins that window earlier, and it still lasts a
+//! period. Therefore a denial by a limit whose window begins with use applies for at most a period.
+//!
+//! Refunds, resets, charges and other policies may let a key pass at any time. Those of this process drop the cached
+//! denials, also for commands in flight; those of other processes take effect here after `max_denial_cache` at the latest.
 //!
 //! Bounded by two generations: when the young one is full, it replaces the old one. Keys are stored as a randomly
 //! keyed hash of 128 bits, because clients choose the length of keys.
