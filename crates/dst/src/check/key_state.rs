@@ -57,14 +57,19 @@ pub(super) struct LeasedUnits {
 }
 
 impl LeasedUnits {
-    /// The units that the process still owes at `time`. None: that is not known, because the clock was set.
-    pub(super) fn owed(&self, limit: &Gcra, time: Timestamp, stepped_at: &[u64]) -> Option<u64> {
+    /// The units that the process still owes at `time`, which is `at` milliseconds after the start. None: that is not known,
+    /// because the clock was set. Units that were taken before that drain by the clock of the process, and may come back after
+    /// a later take.
+    fn owed(&self, limit: &Gcra, (at, time): (u64, Timestamp), stepped_at: &[u64]) -> Option<u64> {
         let (until, taken_at) = self.owed_until?;
-        if stepped_at.last().is_some_and(|at| *at >= taken_at) {
+        let (period, rate) = (limit.period().as_micros().max(1), u128::from(limit.limit()));
+        let drain = u128::from(limit.burst()) * period / (rate * 1000).max(1);
+        let drain = u64::try_from(drain).unwrap_or(u64::MAX);
+        let is_unknown = |step: &u64| *step >= taken_at || at <= step.saturating_add(drain);
+        if stepped_at.last().is_some_and(is_unknown) {
             return None;
         }
-        let owed = until.since(time).as_micros() * u128::from(limit.limit());
-        u64::try_from(owed / limit.period().as_micros().max(1)).ok()
+        u64::try_from(until.since(time).as_micros() * rate / period).ok()
     }
 }
 
@@ -216,10 +221,15 @@ impl KeyState {
     }
 
     /// Whether a process returns more units than it still owes, and one for the difference of clocks.
-    pub(super) fn returns_drained(&self, process: usize, units: u32, time: Timestamp) -> bool {
+    pub(super) fn returns_drained(
+        &self,
+        process: usize,
+        units: u32,
+        now: (u64, Timestamp),
+    ) -> bool {
         let leased = self.leases.get(&process).filter(|_| self.is_leased());
         let owed = leased.zip(self.limit());
-        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, time, &self.stepped_at));
+        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, now, &self.stepped_at));
         owed.is_some_and(|owed| u64::from(units) > owed + 1)
     }
 
