@@ -16,6 +16,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let allowed = needed <= self.narrow_depth + self.interval;",
     ),
     mutant(
+        "a key ends by a clock that stepped back",
+        "crates/core/src/algorithm/api.rs",
+        "state.map_or(0, Self::latest).max(now.as_micros());",
+        "state.map_or(0, |_| 0).max(now.as_micros());",
+    ),
+    mutant(
         "the delay of a queue is that after the request",
         GCRA,
         "if self.is_queue() { self.micros(self.debt(state, now)) } else { 0 }",

@@ -5,6 +5,8 @@ use super::mutant::{Mutant, mutant};
 const EVALUATION: &str = "crates/rules/src/evaluation.rs";
 const STORE: &str = "crates/server/src/policies/rule_store.rs";
 const ENVOY: &str = "crates/server/src/protocols/envoy/decide.rs";
+const RESPONSE: &str = "crates/server/src/protocols/envoy/response.rs";
+const EVENTS: &str = "crates/rules/src/evaluation/events.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
@@ -60,5 +62,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ENVOY,
         "0 => RuleOperation::Peek(1),",
         "0 => RuleOperation::Take(1),",
+    ),
+    mutant(
+        "statuses are in reverse order",
+        RESPONSE,
+        "statuses: outcomes.into_iter().map(status).collect(),",
+        "statuses: outcomes.into_iter().rev().map(status).collect(),",
+    ),
+    mutant(
+        "the first descriptor alone denies a call",
+        RESPONSE,
+        "is_over_limit(limited(&outcomes).map(",
+        "is_over_limit(limited(&outcomes).take(1).map(",
+    ),
+    mutant(
+        "metrics of rules count queries",
+        EVENTS,
+        "RuleOperation::Peek(_) | RuleOperation::Refund(_) => &[],",
+        "RuleOperation::Peek(_) | RuleOperation::Refund(_) => self.matches,",
+    ),
+    mutant(
+        "a shadow rule counts its denials of denied calls",
+        EVENTS,
+        "if !allowed && (outcome.allowed || found.shadow) {",
+        "if !allowed && outcome.allowed {",
+    ),
+    mutant(
+        "a quarter of a limit is near",
+        EVENTS,
+        "u64::from(it.remaining) * 5 < u64::from(it.limit)",
+        "u64::from(it.remaining) * 4 < u64::from(it.limit)",
     ),
 ];

@@ -110,6 +110,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "&& decision.allowed()",
     ),
     mutant(
+        "metrics count several keys as one decision",
+        "crates/server/src/protocols/resp/store_operation.rs",
+        "        stats.decided(taken.source, decision);\n",
+        "        if std::ptr::eq(decision, &taken.each[0]) {\n            stats.decided(taken.source, decision);\n        }\n",
+    ),
+    mutant(
         "HTTP names the first key for the one that binds",
         "crates/server/src/protocols/http/reply.rs",
         "\",\\\"binding_key\\\":{}\", taken.key)",

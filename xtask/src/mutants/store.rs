@@ -34,6 +34,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "applies.map_or(self.max_age, |_| self.max_age)",
     ),
     mutant(
+        "a cached denial for held units outlasts a window",
+        CACHE,
+        "wait.map(|wait| period.map_or(wait, |period| wait.min(period)))",
+        "wait.filter(|_| period.is_some() || period.is_none())",
+    ),
+    mutant(
         "a cached denial of another policy applies",
         CACHE,
         "shard.find(key).filter(|entry| entry.policy == policy.number)?",

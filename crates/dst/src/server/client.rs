@@ -16,7 +16,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{command::Command, http_command, ledger::Ledger, server_end::ServerEnd};
+use super::{
+    command::Command, envoy::EnvoyClient, http_command, ledger::Ledger, server_end::ServerEnd,
+};
 use crate::network::{Link, Stream};
 
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(super) struct Client {
     pub(super) paused: Rc<Cell<Instant>>,
     /// One at a time with RESP; with HTTP, another one when too many requests of the last one are unanswered.
     pub(super) connections: Vec<Connected>,
+    pub(super) envoy: EnvoyClient,
 }
 
 /// Requests of HTTP that are sent on a connection before the first is answered.
@@ -66,6 +69,7 @@ impl Client {
             match self.protocol {
                 SimulatedProtocol::Resp => command.encode(keys, &mut bytes),
                 SimulatedProtocol::Http => http_command::encode(&command, keys, &mut bytes),
+                SimulatedProtocol::Grpc => {}
             }
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }
@@ -96,13 +100,12 @@ impl Client {
             ledger.lock().left(number);
             reader.abort();
         }
+        self.envoy.leave();
     }
 
     /// Resets its connections.
     pub(super) fn reset(&mut self, ledger: &Mutex<Ledger>) {
-        for connected in &self.connections {
-            connected.stream.borrow().reset();
-        }
+        self.link.reset();
         self.leave(ledger);
     }
 }

@@ -19,6 +19,13 @@ pub(crate) enum Command {
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
 }
 
+impl Command {
+    /// Whether its reply is a decision on what it requests. Those on a hold that is open only report its key.
+    pub(crate) const fn decides(&self) -> bool {
+        !matches!(self, Self::One { request: Request::Settle(..) | Request::Renew(..), .. })
+    }
+}
+
 /// The name of a key.
 pub(crate) fn key_name(index: usize) -> String {
     format!("key{index}")

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt, mem,
+    fmt, mem, slice,
     sync::Arc,
 };
 
@@ -15,6 +15,7 @@ use sluicegate_server::simulation::SimulatedProtocol;
 use super::{
     clock,
     command::{Command, hold_id},
+    metrics::Metrics,
     received::{Received, first_of},
     reply::Reply,
 };
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// A key, as the oracle knows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Key {
     /// The policy in force, and what HTTP calls it.
     pub(super) policy: PreparedPolicy,
@@ -85,12 +86,47 @@ pub(super) struct Connection {
     pub(super) gone_since: Option<u64>,
 }
 
+/// The name of a protocol in metrics.
+const fn protocol_name(protocol: SimulatedProtocol) -> &'static str {
+    match protocol {
+        SimulatedProtocol::Resp => "resp",
+        SimulatedProtocol::Http => "http",
+        SimulatedProtocol::Grpc => "grpc",
+    }
+}
+
+/// Holds of a connection that the server settles before others go first, as its `session_holds` says.
+const SETTLES: usize = 16;
+
+/// A hold whose connection has ended.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    key: usize,
+    id: Vec<u8>,
+    policy: PreparedPolicy,
+    now: Timestamp,
+}
+
+/// What was replied by one protocol.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Replied {
+    /// Decisions that allow, and those that deny.
+    decisions: [u64; 2],
+    commands: u64,
+    /// Commands that the server had read when their connection ended without a reply. It may have begun with them.
+    lost: u64,
+}
+
 /// Everything that is known about a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) keys: Vec<Key>,
     pub(super) connections: Vec<Connection>,
     pub(super) log: Arc<EventLog>,
+    /// Holds of connections that have ended, which the server settles now.
+    pub(super) unsettled: VecDeque<Unsettled>,
+    /// What was replied by each protocol.
+    pub(super) replied: BTreeMap<&'static str, Replied>,
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
     /// Whether the server stops: requests that wait are then denied.
@@ -168,6 +204,7 @@ impl Ledger {
         self.connections[number].accepted += bytes;
         match self.connections[number].protocol {
             SimulatedProtocol::Resp => self.begin_to_wait(number),
+            SimulatedProtocol::Grpc => {}
             SimulatedProtocol::Http => self.connections[number].is_flushed = false,
         }
     }
@@ -231,6 +268,7 @@ impl Ledger {
         self.log.add(format_args!("connection {number} gets {reply:?} at {now}"));
         let connection = &mut self.connections[number];
         let (client, read) = (connection.client, connection.read);
+        let protocol = connection.protocol;
         let Some(sent) = connection.sent.pop_front() else {
             return self
                 .violate(format_args!("protocol: connection {number}: {reply:?} to nothing"));
@@ -245,6 +283,29 @@ impl Ledger {
             _ => MarkKind::Error,
         };
         self.log.mark((self.millis)(), client, kind);
+        let replied = self.replied.entry(protocol_name(protocol)).or_default();
+        replied.commands += 1;
+        let each = match reply {
+            Reply::Decision(decision) if sent.command.decides() => slice::from_ref(decision),
+            Reply::MultiKey { each, .. } => each,
+            _ => &[],
+        };
+        for [is_allowed, ..] in each {
+            replied.decisions[usize::from(*is_allowed == 0)] += 1;
+        }
+        self.settle_before(now);
+        loop {
+            // The server may have decided it before it has settled the rest.
+            let may_repeat = self.violation.is_none() && !self.unsettled.is_empty();
+            let before = may_repeat.then(|| self.keys.clone());
+            self.check_reply(number, &sent, received, now);
+            let Some(keys) = before.filter(|_| self.violation.is_some()) else { return };
+            (self.keys, self.violation) = (keys, None);
+            self.settle_some();
+        }
+    }
+
+    fn check_reply(&mut self, number: usize, sent: &Sent, received: &Received, now: Timestamp) {
         match &sent.command {
             Command::One { key, request } => {
                 self.check_one((number, *key), *request, received, now);
@@ -255,13 +316,13 @@ impl Ledger {
                 if received.head.as_ref().is_some_and(|it| it.status == 400)
                     && self.connections[number].end.has_arrived() => {}
             Command::Wait { key, cost, hold, .. } => {
-                let is_allowed = self.check_waited(&sent, (*key, *cost, *hold), received, now);
+                let is_allowed = self.check_waited(sent, (*key, *cost, *hold), received, now);
                 if let Some(hold) = hold
                     && hold.is_of_session
                     && self.connections[number].protocol == SimulatedProtocol::Resp
                     && is_allowed
                 {
-                    let policy = self.policy_of(*key, &sent);
+                    let policy = self.policy_of(*key, sent);
                     let holds = &mut self.connections[number].holds;
                     holds.entry((*key, hold.id)).or_insert(policy);
                 }
@@ -382,14 +443,41 @@ impl Ledger {
         let now = clock::now();
         let connection = &mut self.connections[number];
         connection.has_ended = true;
+        let lost = connection.sent.iter().filter(|it| it.end <= connection.read).count();
+        let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
+        replied.lost += lost as u64;
         let holds = mem::take(&mut connection.holds);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        for ((key, id), policy) in holds {
-            let Key { state, .. } = &mut self.keys[key];
-            let settle = HoldOperation::Settle { id: &hold_id(id), used: Some(0) };
-            let operation = ScriptOperation::OnHold(settle);
-            // It may have expired.
-            let _ = decide(state, ScriptCall { policy: policy.policy(), operation }, now);
+        let mut holds: Vec<_> = holds
+            .into_iter()
+            .map(|((key, id), policy)| Unsettled { key, id: hold_id(id), policy, now })
+            .collect();
+        holds.sort_unstable_by(|one, other| (one.key, &one.id).cmp(&(other.key, &other.id)));
+        let at_once = holds.len().min(SETTLES - 1);
+        holds.drain(..at_once).for_each(|it| self.settle(&it));
+        self.unsettled.extend(holds);
+    }
+
+    fn settle(&mut self, hold: &Unsettled) {
+        let Key { state, .. } = &mut self.keys[hold.key];
+        let settle = HoldOperation::Settle { id: &hold.id, used: Some(0) };
+        let call =
+            ScriptCall { policy: hold.policy.policy(), operation: ScriptOperation::OnHold(settle) };
+        // It may have expired.
+        let _ = decide(state, call, hold.now);
+    }
+
+    /// The server settles holds until others go first.
+    fn settle_some(&mut self) {
+        let count = self.unsettled.len().min(SETTLES);
+        let holds: Vec<_> = self.unsettled.drain(..count).collect();
+        holds.iter().for_each(|it| self.settle(it));
+    }
+
+    /// Holds whose connection ended before now are settled.
+    pub(super) fn settle_before(&mut self, now: Timestamp) {
+        while self.unsettled.front().is_some_and(|it| it.now < now) {
+            self.settle_some();
         }
     }
 
@@ -397,6 +485,28 @@ impl Ledger {
     pub(super) fn is_idle(&self) -> bool {
         let is_idle = |it: &Connection| it.is_left || it.has_ended || it.sent.is_empty();
         self.connections.iter().all(is_idle)
+    }
+
+    /// Checks the counters of the server, after all commands are answered.
+    pub(super) fn check_metrics(&mut self, metrics: &Metrics) {
+        for protocol in [SimulatedProtocol::Resp, SimulatedProtocol::Http] {
+            let name = protocol_name(protocol);
+            let decisions = |outcome| {
+                let labels = [("protocol", name), ("outcome", outcome)];
+                metrics.sum("sluicegate_decisions_total", &labels)
+            };
+            // The request for the metrics is another one.
+            let requests = metrics.sum("sluicegate_requests_total", &[("protocol", name)])
+                - u64::from(protocol == SimulatedProtocol::Http);
+            let found = [decisions("allowed"), decisions("denied")];
+            let replied = self.replied.get(name).copied().unwrap_or_default();
+            let most = replied.commands + replied.lost;
+            if found != replied.decisions || !(replied.commands..=most).contains(&requests) {
+                self.violate(format_args!(
+                    "honesty: metrics of {name}: {requests} requests, {found:?} allowed and denied, not {replied:?}"
+                ));
+            }
+        }
     }
 
     /// Checks that every client that reads has received what was offered to it.

@@ -8,10 +8,11 @@
 mod client;
 pub(crate) mod clock;
 mod command;
-mod descriptors;
+mod envoy;
 mod http_command;
 mod http_reply;
 mod ledger;
+mod metrics;
 mod plan;
 mod received;
 mod reply;
@@ -20,10 +21,12 @@ mod server_end;
 mod steps;
 mod waiters;
 
-pub(crate) use self::descriptors::{
-    DescriptorPlan, RulePlan, read as read_descriptors, write as write_descriptors,
-};
 pub(crate) use self::{
-    command::Command, http_command::encode as encode_http, plan::ServerPlan, received::first_of,
-    reply::Reply, steps::run,
+    command::Command,
+    envoy::{DescriptorPlan, RulePlan, read_descriptors, write_descriptors},
+    http_command::encode as encode_http,
+    plan::ServerPlan,
+    received::first_of,
+    reply::Reply,
+    steps::run,
 };

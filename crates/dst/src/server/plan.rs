@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use sluicegate_server::simulation::SimulatedProtocol;
 
-use super::descriptors::RulePlan;
+use super::envoy::RulePlan;
 use crate::words::Words;
 
 /// A server of Sluicegate.

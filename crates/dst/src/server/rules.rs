@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use sluicegate_core::PreparedPolicy;
 use sluicegate_server::simulation::SimulatedServer;
 
-use super::{descriptors::rules_text, plan::ServerPlan};
+use super::{envoy::rules_text, plan::ServerPlan};
 use crate::plan::{KeyPlan, PolicyPlan, ReloadedRules};
 
 /// The policies of all keys, of which some have names.

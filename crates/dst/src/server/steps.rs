@@ -1,6 +1,12 @@
 //! The steps of a run.
 
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
@@ -16,8 +22,9 @@ use super::{
     client::Client,
     clock,
     command::{Command, key_name},
-    descriptors::RuleStates,
+    envoy::{Call, Calls, EnvoyClient},
     ledger::{Key, Ledger},
+    metrics::Metrics,
     plan::ServerPlan,
     rules::Rules,
 };
@@ -55,11 +62,12 @@ pub(crate) fn run(plan: &Plan, server: &ServerPlan, output: Output) -> Result<Ru
         world.finish().await;
         let ledger = world.ledger.lock();
         let (hash, events) = ledger.log.summary();
+        let violation = ledger.violation.clone();
         Ok(RunOutcome {
             hash,
             events,
             millis: world.time.millis(),
-            violation: ledger.violation.clone(),
+            violation: violation.or_else(|| world.calls.lock().violation.clone()),
             recording: ledger.log.take_recording(),
         })
     })
@@ -71,7 +79,8 @@ struct World {
     server: SimulatedServer,
     clients: Vec<Client>,
     rules: Rules,
-    states: RuleStates,
+    random: Random,
+    calls: Arc<Mutex<Calls>>,
     /// The names of the keys, and how commands give their policies.
     keys: Vec<(String, String)>,
     ledger: Arc<Mutex<Ledger>>,
@@ -94,21 +103,30 @@ impl World {
             let (policy, state) = (rules.policy(index)?, OracleSubject::default());
             keys.push(Key { policy, policy_name, state, ready: None });
         }
+        let log = Arc::new(EventLog::new(time, output));
+        let calls = Calls::new(&server.rules, Arc::clone(&log), clock::millis)?;
+        let calls = Arc::new(Mutex::new(calls));
         let ledger = Ledger {
             keys,
             connections: Vec::new(),
-            log: Arc::new(EventLog::new(time, output)),
+            log,
+            unsettled: VecDeque::new(),
+            replied: BTreeMap::new(),
             arrivals: 0,
             is_stopping: false,
             millis: clock::millis,
             violation: None,
         };
-        let client = |index| Client {
-            index,
-            protocol: server.protocol(index),
-            link: Link::new(random.clone()),
-            paused: Rc::new(Cell::new(Instant::now())),
-            connections: Vec::new(),
+        let client = |index| {
+            let link = Link::new(random.clone());
+            Client {
+                index,
+                protocol: server.protocol(index),
+                paused: Rc::new(Cell::new(Instant::now())),
+                connections: Vec::new(),
+                envoy: EnvoyClient::new(index, Arc::clone(&link), Arc::clone(&calls)),
+                link,
+            }
         };
         Ok(Self {
             plan: server.clone(),
@@ -121,8 +139,9 @@ impl World {
             )
             .map_err(anyhow::Error::msg)?,
             rules,
-            states: RuleStates::new(&server.rules)?,
             clients: (0..plan.processes).map(client).collect(),
+            random,
+            calls,
             keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
             may_be_lost: 0,
@@ -171,12 +190,10 @@ impl World {
                 return;
             }
             Action::Describe { hits, descriptors } => {
-                let now = clock::now();
-                let problem = self.states.call(&self.server, descriptors, *hits, now);
-                let mut ledger = self.ledger.lock();
-                ledger.log.add(format_args!("step: {step}"));
-                if let Some(problem) = problem {
-                    ledger.violate(format_args!("exactness: at {now}: {problem}"));
+                let call = Call { hits: *hits, descriptors: descriptors.clone() };
+                if !client.envoy.call(&self.server, call) {
+                    let what = format_args!("liveness: the server rejects a client");
+                    self.ledger.lock().violate(what);
                 }
                 return;
             }
@@ -206,6 +223,7 @@ impl World {
                     FaultKind::ResetLink => client.reset(&self.ledger),
                     FaultKind::LoseLink => {
                         self.may_be_lost += client.connections.len();
+                        self.may_be_lost += usize::from(client.envoy.is_connected());
                         client.link.lose();
                         client.leave(&self.ledger);
                     }
@@ -222,13 +240,26 @@ impl World {
     async fn finish(&mut self) {
         if !self.plan.stops {
             let end = self.time.millis() + DRAIN;
-            while !self.ledger.lock().is_idle() && self.time.millis() < end {
+            let is_idle = || self.ledger.lock().is_idle() && self.calls.lock().are_answered();
+            while !is_idle() && self.time.millis() < end {
                 self.watch_until(self.time.millis() + 500).await;
             }
             // The last replies arrive.
             self.watch_until(self.time.millis() + 5000).await;
             self.ledger.lock().check_received();
+            self.calls.lock().check_answered();
             self.clients.iter_mut().for_each(|client| client.leave(&self.ledger));
+            sleep(LEAVE).await;
+            match Metrics::read(&self.server, self.random.clone()).await {
+                Ok(metrics) => {
+                    self.calls.lock().check_metrics(&metrics);
+                    self.ledger.lock().check_metrics(&metrics);
+                }
+                Err(error) => {
+                    self.ledger.lock().violate(format_args!("honesty: metrics: {error}"));
+                }
+            }
+            // The client that read them has left.
             sleep(LEAVE).await;
             let (clients, waiting) = (self.server.clients(), self.server.waiting());
             // The requests of a connection wait one after the other.
@@ -239,6 +270,7 @@ impl World {
             }
         }
         self.ledger.lock().is_stopping = true;
+        self.calls.lock().stop();
         let stopped = self.server.stop().await;
         let rest = (self.server.clients(), self.server.waiting(), self.server.buffered());
         if stopped.is_err() || rest != (0, 0, 0) {

@@ -144,6 +144,7 @@ impl Ledger {
     pub(super) fn check_waiters(&mut self) {
         let (now, millis) = (clock::now(), (self.millis)());
         self.check_vanished(millis);
+        self.settle_before(now);
         for key in 0..self.keys.len() {
             let late = self
                 .waiters(key)

@@ -69,6 +69,7 @@ impl ServerProcess {
             match self.protocol {
                 SimulatedProtocol::Resp => command.encode(keys, &mut bytes),
                 SimulatedProtocol::Http => encode_http(&command, keys, &mut bytes),
+                SimulatedProtocol::Grpc => {}
             }
             let name = |key: &usize| keys[*key].0.clone().into_bytes();
             let (names, wait) = match &command {

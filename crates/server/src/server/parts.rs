@@ -151,18 +151,14 @@ impl Parts {
     }
 
     fn envoy(&self) -> ServiceFactory {
-        envoy::service(self.envoy_context(), self.web(self.config.envoy.max_age))
-    }
-
-    /// What calls of Envoy's rate limit service need.
-    pub(crate) fn envoy_context(&self) -> EnvoyContext {
-        EnvoyContext {
+        let context = EnvoyContext {
             decider: Arc::clone(&self.decider),
             config: self.config.envoy.clone(),
             fallback_denial: self.config.fallback_denial,
             input_timeout: self.config.timeouts.input,
             telemetry: self.config.telemetry.clone(),
-        }
+        };
+        envoy::service(context, self.web(self.config.envoy.max_age))
     }
 
     /// The routes besides those of the protocol.

@@ -3,16 +3,8 @@
 
 use std::{io, sync::Arc};
 
-use futures_util::FutureExt as _;
 use sluicegate_core::{Store, StoreError, Timestamp};
 use sluicegate_memory::MemoryStore;
-use sluicegate_proto::{
-    descriptor::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-    rls::{
-        RateLimitRequest,
-        rate_limit_response::{Code, DescriptorStatus},
-    },
-};
 
 use super::parts::{Parts, registrations};
 use crate::{
@@ -24,11 +16,8 @@ use crate::{
         worker::{LocalWorker, ServedProtocol},
     },
     policies::rule_store::{Files, ReloadReport, RuleStore},
-    protocols::{
-        envoy::{self, EnvoyContext},
-        http, resp,
-    },
-    stats::{ServerStats, Stats},
+    protocols::{envoy, http, resp},
+    stats::ServerStats,
     store::open::OpenStore,
 };
 pub use crate::{
@@ -47,30 +36,16 @@ pub enum SimulatedProtocol {
     Resp,
     /// HTTP with JSON.
     Http,
+    /// gRPC.
+    Grpc,
 }
 
 /// A server with one worker, which runs on the local runtime of the caller.
 #[derive(Debug)]
 pub struct SimulatedServer {
     parts: Parts,
-    /// What calls of Envoy's rate limit service need.
-    of_envoy: (Arc<EnvoyContext>, Arc<Stats>),
     worker: LocalWorker,
 }
-
-/// A decision of Envoy's rate limit service on a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DescriptorDecision {
-    /// Whether the descriptor is over its limit.
-    pub is_over: bool,
-    /// Requests that would still pass.
-    pub remaining: u32,
-    /// Seconds, if the descriptor has a limit: over it, until the same request passes; otherwise until the limit is unused.
-    pub reset: Option<i64>,
-}
-
-/// The index of Envoy's rate limit service among the protocols of a server.
-const ENVOY: usize = 2;
 
 impl SimulatedServer {
     /// Starts a server with rules, the text of their file, on the current local runtime of tokio. `now` is its clock, which must
@@ -117,15 +92,13 @@ impl SimulatedServer {
             (store, rules),
             Arc::clone(&stats),
         );
-        let [resp, http, _] = registrations(&parts.config);
-        let served = [resp, http].map(|it| ServedProtocol {
+        let served = registrations(&parts.config).map(|it| ServedProtocol {
             protocol: it.protocol,
             tls: None,
             factory: (it.service)(&parts),
         });
-        let of_envoy = (Arc::new(parts.envoy_context()), Arc::clone(stats.of(ENVOY, 0)));
         let worker = LocalWorker::start(Arc::new(served), stats);
-        Self { parts, of_envoy, worker }
+        Self { parts, worker }
     }
 
     /// Serves a client. `false`: there are too many.
@@ -139,49 +112,10 @@ impl SimulatedServer {
         let (index, protocol) = match protocol {
             SimulatedProtocol::Resp => (0, &resp::PROTOCOL),
             SimulatedProtocol::Http => (1, &http::PROTOCOL),
+            SimulatedProtocol::Grpc => (2, &envoy::PROTOCOL),
         };
         let permit = clients.try_admit(protocol, address, decider.now());
         permit.is_some_and(|permit| self.worker.serve(index, Socket::Simulated(stream), permit))
-    }
-
-    /// Answers a call of Envoy's rate limit service above its socket, because the order of replies of HTTP/2 is not that of the
-    /// decisions: whether the request is over its limit, and the decision on each descriptor, which is a list of keys and values.
-    /// Negative `hits` are given back. `None`: the store did not answer now.
-    #[must_use]
-    pub fn should_rate_limit(
-        &self,
-        domain: &str,
-        descriptors: &[Vec<(&str, String)>],
-        hits: i64,
-    ) -> Option<Result<(bool, Vec<DescriptorDecision>), String>> {
-        let entry =
-            |(key, value): &(&str, String)| Entry { key: (*key).to_owned(), value: value.clone() };
-        let descriptor = |entries: &Vec<(&str, String)>| RateLimitDescriptor {
-            entries: entries.iter().map(entry).collect(),
-            hits_addend: Some(hits.unsigned_abs()),
-            is_negative_hits: hits < 0,
-            ..RateLimitDescriptor::default()
-        };
-        let request = RateLimitRequest {
-            domain: domain.to_owned(),
-            descriptors: descriptors.iter().map(descriptor).collect(),
-            ..RateLimitRequest::default()
-        };
-        let (context, stats) = &self.of_envoy;
-        let answered = envoy::call(context, stats, request).now_or_never()?;
-        let is_over = |code: i32| code == i32::from(Code::OverLimit);
-        let decision = |status: &DescriptorStatus| DescriptorDecision {
-            is_over: is_over(status.code),
-            remaining: status.limit_remaining,
-            reset: status.duration_until_reset.as_ref().map(|it| it.seconds),
-        };
-        Some(match answered {
-            Ok(response) => {
-                let each = response.statuses.iter().map(decision).collect();
-                Ok((is_over(response.overall_code), each))
-            }
-            Err(status) => Err(status.message().to_owned()),
-        })
     }
 
     /// The number of clients that are connected.

@@ -17,23 +17,16 @@ mod unit;
 use std::{rc::Rc, sync::Arc};
 
 use futures_util::future::LocalBoxFuture;
-use sluicegate_proto::rls::{
-    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService as _,
-};
 use tokio::task::JoinSet;
-use tonic::{Request, Response, Status};
 
 pub(crate) use self::context::EnvoyContext;
-use self::{calls::Calls, services::Services};
-use crate::{
-    net::{
-        clients::ConnectionPermit,
-        protocol::Protocol,
-        stream::Socket,
-        web::{self, WebPort},
-        worker::{Service, ServiceFactory},
-    },
-    stats::Stats,
+use self::services::Services;
+use crate::net::{
+    clients::ConnectionPermit,
+    protocol::Protocol,
+    stream::Socket,
+    web::{self, WebPort},
+    worker::{Service, ServiceFactory},
 };
 
 pub(crate) static PROTOCOL: Protocol = Protocol {
@@ -53,16 +46,6 @@ pub(crate) fn service(context: EnvoyContext, web: web::Settings) -> ServiceFacto
         let services = Rc::new(Services::new(&context, &port.stats));
         Rc::new(EnvoyService { services, web: Rc::new(WebPort { port, settings: web.clone() }) })
     })
-}
-
-/// Answers one call, without a connection.
-pub(crate) async fn call(
-    context: &Arc<EnvoyContext>,
-    stats: &Arc<Stats>,
-    request: RateLimitRequest,
-) -> Result<RateLimitResponse, Status> {
-    let calls = Calls::new(Arc::clone(context), Arc::clone(stats));
-    calls.should_rate_limit(Request::new(request)).await.map(Response::into_inner)
 }
 
 struct EnvoyService {
