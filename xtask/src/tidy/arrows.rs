@@ -46,7 +46,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tower",
         ],
     ),
-    ("dst", &["core", "memory", "resp", "redis", "holds", "sluicegate", "server", "conformance"]),
+    (
+        "dst",
+        &[
+            "core",
+            "memory",
+            "resp",
+            "redis",
+            "holds",
+            "proto",
+            "sluicegate",
+            "server",
+            "conformance",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

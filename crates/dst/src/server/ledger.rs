@@ -17,6 +17,7 @@ use super::{
     command::{Command, hold_id},
     metrics::Metrics,
     received::{Received, first_of},
+    replied::{Replied, protocol_name},
     reply::Reply,
 };
 use crate::{
@@ -86,35 +87,13 @@ pub(super) struct Connection {
     pub(super) gone_since: Option<u64>,
 }
 
-/// The name of a protocol in metrics.
-const fn protocol_name(protocol: SimulatedProtocol) -> &'static str {
-    match protocol {
-        SimulatedProtocol::Resp => "resp",
-        SimulatedProtocol::Http => "http",
-        SimulatedProtocol::Grpc => "grpc",
-    }
-}
-
-/// Holds of a connection that the server settles before others go first, as its `session_holds` says.
-const SETTLES: usize = 16;
-
 /// A hold whose connection has ended.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    key: usize,
-    id: Vec<u8>,
-    policy: PreparedPolicy,
-    now: Timestamp,
-}
-
-/// What was replied by one protocol.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Replied {
-    /// Decisions that allow, and those that deny.
-    decisions: [u64; 2],
-    commands: u64,
-    /// Commands that the server had read when their connection ended without a reply. It may have begun with them.
-    lost: u64,
+    pub(super) key: usize,
+    pub(super) id: Vec<u8>,
+    pub(super) policy: PreparedPolicy,
+    pub(super) now: Timestamp,
 }
 
 /// Everything that is known about a run.
@@ -448,37 +427,7 @@ impl Ledger {
         replied.lost += lost as u64;
         let holds = mem::take(&mut connection.holds);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        let mut holds: Vec<_> = holds
-            .into_iter()
-            .map(|((key, id), policy)| Unsettled { key, id: hold_id(id), policy, now })
-            .collect();
-        holds.sort_unstable_by(|one, other| (one.key, &one.id).cmp(&(other.key, &other.id)));
-        let at_once = holds.len().min(SETTLES - 1);
-        holds.drain(..at_once).for_each(|it| self.settle(&it));
-        self.unsettled.extend(holds);
-    }
-
-    fn settle(&mut self, hold: &Unsettled) {
-        let Key { state, .. } = &mut self.keys[hold.key];
-        let settle = HoldOperation::Settle { id: &hold.id, used: Some(0) };
-        let call =
-            ScriptCall { policy: hold.policy.policy(), operation: ScriptOperation::OnHold(settle) };
-        // It may have expired.
-        let _ = decide(state, call, hold.now);
-    }
-
-    /// The server settles holds until others go first.
-    fn settle_some(&mut self) {
-        let count = self.unsettled.len().min(SETTLES);
-        let holds: Vec<_> = self.unsettled.drain(..count).collect();
-        holds.iter().for_each(|it| self.settle(it));
-    }
-
-    /// Holds whose connection ended before now are settled.
-    pub(super) fn settle_before(&mut self, now: Timestamp) {
-        while self.unsettled.front().is_some_and(|it| it.now < now) {
-            self.settle_some();
-        }
+        self.settle_all(holds, now);
     }
 
     /// Whether every command is answered, of clients that read.
@@ -490,21 +439,9 @@ impl Ledger {
     /// Checks the counters of the server, after all commands are answered.
     pub(super) fn check_metrics(&mut self, metrics: &Metrics) {
         for protocol in [SimulatedProtocol::Resp, SimulatedProtocol::Http] {
-            let name = protocol_name(protocol);
-            let decisions = |outcome| {
-                let labels = [("protocol", name), ("outcome", outcome)];
-                metrics.sum("sluicegate_decisions_total", &labels)
-            };
-            // The request for the metrics is another one.
-            let requests = metrics.sum("sluicegate_requests_total", &[("protocol", name)])
-                - u64::from(protocol == SimulatedProtocol::Http);
-            let found = [decisions("allowed"), decisions("denied")];
-            let replied = self.replied.get(name).copied().unwrap_or_default();
-            let most = replied.commands + replied.lost;
-            if found != replied.decisions || !(replied.commands..=most).contains(&requests) {
-                self.violate(format_args!(
-                    "honesty: metrics of {name}: {requests} requests, {found:?} allowed and denied, not {replied:?}"
-                ));
+            let replied = self.replied.get(protocol_name(protocol)).copied().unwrap_or_default();
+            if let Some(difference) = replied.compare(protocol, metrics) {
+                self.violate(format_args!("honesty: {difference}"));
             }
         }
     }

@@ -15,9 +15,11 @@ mod ledger;
 mod metrics;
 mod plan;
 mod received;
+mod replied;
 mod reply;
 mod rules;
 mod server_end;
+mod session_holds;
 mod steps;
 mod waiters;
 
