@@ -13,13 +13,30 @@ pub(crate) fn use_build(command: &mut Command) {
     command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));
 }
 
+/// Seeds and minutes from which a run is long.
+const MANY_SEEDS: u64 = 50_000;
+const MANY_MINUTES: u64 = 15;
+
 /// Runs the simulation with these arguments.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
     use_build(&mut command);
-    command.args(["run", "--release", "--locked", "-p", "sluicegate-dst", "--"]);
+    // Takes minutes to build, and then runs a quarter more seeds a second.
+    let profile = if is_long(arguments) { "production" } else { "release" };
+    command.args(["run", "--profile", profile, "--locked", "-p", "sluicegate-dst", "--"]);
     shell::run(command.args(arguments))
+}
+
+fn is_long(arguments: &[&str]) -> bool {
+    let number = |option| {
+        let after = arguments.iter().skip_while(|it| **it != option).nth(1);
+        after.and_then(|it| it.parse().ok()).unwrap_or(0_u64)
+    };
+    match number("--minutes") {
+        0 => number("--seeds") >= MANY_SEEDS,
+        minutes => minutes >= MANY_MINUTES,
+    }
 }
 
 /// Runs the first seeds, whose runs must be the same on every machine.
@@ -38,4 +55,19 @@ pub(crate) fn run_fresh() -> Result<()> {
     let from = u64::from_str_radix(digits, 16)?.to_string();
     println!("fresh seeds from {from}");
     run(&["--minutes", "2", "--seeds", "1000000000", "--jobs", "2", "--from", &from])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_long_by_their_minutes_or_seeds() {
+        assert!(is_long(&["--jobs", "2", "--seeds", "50000"]));
+        assert!(!is_long(&["--seeds", "49999", "--jobs", "2"]));
+        assert!(is_long(&["--minutes", "15"]));
+        assert!(!is_long(&["--minutes", "2", "--seeds", "1000000000"]));
+        assert!(!is_long(&["--seeds", "many"]) && !is_long(&["--seeds"]));
+        assert!(!is_long(&["--replay", "50000"]));
+    }
 }

@@ -1,15 +1,23 @@
 //! `cargo xtask test`: what CI runs, and everybody before they hand in a change.
 
 use std::{
+    env,
     ffi::OsString,
     fmt::Write as _,
+    num::NonZero,
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail};
 
 use crate::{bench, docs, dst, install, loom, python, shell, tidy, workspace};
+
+/// The variable with the number of tests that run at a time.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+/// Tests wait for the servers that they have started more than they compute.
+const TESTS_PER_CORE: usize = 2;
 
 /// Every step runs even if one before it failed, so that one run shows every failure.
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -33,6 +41,10 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     // Apart, so that the summary distinguishes the time of compiling from that of the tests.
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    if env::var_os(TEST_THREADS).is_none() {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        test.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
     steps.run(test.env("PATH", path));
     shell::announce("the Python package");
     steps.timed("python", || {
@@ -42,7 +54,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         })
     });
     steps.step("loom", loom::run);
-    steps.step("dst", || dst::run_first(4_000));
+    steps.step("dst", || dst::run_first(1_000));
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {

@@ -96,6 +96,13 @@ pub(super) struct Unsettled {
     pub(super) now: Timestamp,
 }
 
+impl Connection {
+    /// Commands that the server has read and not answered. It may have begun with them.
+    fn begun(&self) -> u64 {
+        self.sent.iter().filter(|it| it.end <= self.read).count() as u64
+    }
+}
+
 /// Everything that is known about a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -422,9 +429,8 @@ impl Ledger {
         let now = clock::now();
         let connection = &mut self.connections[number];
         connection.has_ended = true;
-        let lost = connection.sent.iter().filter(|it| it.end <= connection.read).count();
         let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
-        replied.lost += lost as u64;
+        replied.lost += connection.begun();
         let holds = mem::take(&mut connection.holds);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
         self.settle_all(holds, now);
@@ -439,7 +445,12 @@ impl Ledger {
     /// Checks the counters of the server, after all commands are answered.
     pub(super) fn check_metrics(&mut self, metrics: &Metrics) {
         for protocol in [SimulatedProtocol::Resp, SimulatedProtocol::Http] {
-            let replied = self.replied.get(protocol_name(protocol)).copied().unwrap_or_default();
+            let name = protocol_name(protocol);
+            let mut replied = self.replied.get(name).copied().unwrap_or_default();
+            // Requests of clients that vanished wait until the server notices it.
+            let open = self.connections.iter().filter(|it| !it.has_ended);
+            let open = open.filter(|it| it.protocol == protocol);
+            replied.lost += open.map(Connection::begun).sum::<u64>();
             if let Some(difference) = replied.compare(protocol, metrics) {
                 self.violate(format_args!("honesty: {difference}"));
             }

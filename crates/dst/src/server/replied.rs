@@ -19,7 +19,7 @@ pub(super) struct Replied {
     /// Decisions that allow, and those that deny.
     pub(super) decisions: [u64; 2],
     pub(super) commands: u64,
-    /// Commands that the server had read when their connection ended without a reply. It may have begun with them.
+    /// Commands that the server has read, and that have no reply, or whose connection has ended without one.
     pub(super) lost: u64,
 }
 
