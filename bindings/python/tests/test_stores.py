@@ -26,7 +26,7 @@ def redis(*arguments, ping=b"+PONG", port=None):
         process.wait()
 
 
-def ask(port, *words):
+def send_command(port, *words):
     """Sends a command, and returns the reply."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(" ".join(words).encode() + b"\r\n")
@@ -49,8 +49,8 @@ async def test_cluster_decides(tmp_path):
     bus = free_port()
     arguments = ["--cluster-enabled", "yes", "--cluster-port", str(bus), "--dir", str(tmp_path)]
     with redis(*arguments) as port:
-        assert ask(port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383").startswith(b"+OK")
-        until(lambda: b"cluster_state:ok" in ask(port, "CLUSTER", "INFO"))
+        assert send_command(port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383").startswith(b"+OK")
+        until(lambda: b"cluster_state:ok" in send_command(port, "CLUSTER", "INFO"))
         await decides(f"redis+cluster://127.0.0.1:{port}")
 
 

@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn nanos_in_threads_agree_with_system() {
-        let asked = |_: usize| {
+        let read = |_: usize| {
             let (mut last, until) = (nanos(), system() + 30_000_000);
             let mut reads = 0_u64;
             while last < until {
@@ -236,7 +236,7 @@ mod tests {
             reads
         };
         thread::scope(|scope| {
-            let threads = [0; 3].map(|it| scope.spawn(move || asked(it)));
+            let threads = [0; 3].map(|it| scope.spawn(move || read(it)));
             assert!(threads.into_iter().all(|it| it.join().expect("no panic") > 0));
         });
     }

@@ -97,18 +97,18 @@ impl Inner {
             return self.take_in_turn(&sides, stores, deadline).await;
         }
         let now = self.context.now();
-        let asked: Vec<_> =
+        let begun: Vec<_> =
             sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
         match self.take_in_one_call(&sides, operation, None, deadline).await {
             Ok(taken) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
-                for ((side, asked), decision) in sides.iter().zip(asked).zip(&taken.each) {
+                for ((side, begun), decision) in sides.iter().zip(begun).zip(&taken.each) {
                     // An allowed key of a denied take was not charged.
                     let tells = taken.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
                         let PreparedTake { key, policy, cost } = side;
-                        self.denials.record(key, policy, *cost, asked, now, decision);
+                        self.denials.record(key, policy, *cost, begun, now, decision);
                     }
                 }
                 Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })

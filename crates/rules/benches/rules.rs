@@ -55,8 +55,8 @@ const CASES: [Case; 6] = [
     Case {
         name: "a value of an Envoy descriptor each",
         rule: |index| format!("match: {{descriptor.tenant: t{index}.}}, key: descriptor.tenant"),
-        evaluate: |rules, asked| {
-            let entries = [("tenant", asked.tenant), ("path", asked.target)];
+        evaluate: |rules, sample| {
+            let entries = [("tenant", sample.tenant), ("path", sample.target)];
             let found = rules.descriptors("web", &[Descriptor { entries: &entries, limit: None }]);
             found[0].len()
         },
@@ -68,9 +68,9 @@ fn network(index: usize) -> u32 {
     (10 << 24) + (u32::try_from(index * 6_007 % 65_536).expect("16 bits") << 8)
 }
 
-fn http(rules: &RuleSet, asked: &SampleRequest<'_>) -> usize {
-    let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", asked.tenant)];
-    let request = Request::http("GET", asked.target, &headers).from(asked.client.into());
+fn http(rules: &RuleSet, sample: &SampleRequest<'_>) -> usize {
+    let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", sample.tenant)];
+    let request = Request::http("GET", sample.target, &headers).from(sample.client.into());
     rules.matches(&request).len()
 }
 
@@ -94,8 +94,8 @@ fn main() {
             texts.each_ref().map(|(count, text)| (set(&case, *count), sample_requests(text)));
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
-            for ((rules, asked), times) in sets.iter().zip(&mut times) {
-                times.push(round(&case, rules, asked));
+            for ((rules, sample), times) in sets.iter().zip(&mut times) {
+                times.push(round(&case, rules, sample));
             }
         }
         let [few, much] = times.map(|mut times| {
@@ -157,15 +157,15 @@ fn stirred(number: usize) -> usize {
 
 /// Nanoseconds a request.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn round(case: &Case, rules: &RuleSet, asked: &[SampleRequest<'_>]) -> f64 {
+fn round(case: &Case, rules: &RuleSet, sample: &[SampleRequest<'_>]) -> f64 {
     let start = Instant::now();
     let mut found = 0;
-    for asked in asked {
-        found += (case.evaluate)(black_box(rules), black_box(asked));
+    for sample in sample {
+        found += (case.evaluate)(black_box(rules), black_box(sample));
     }
     let took = start.elapsed();
-    assert!(2 * found >= asked.len(), "half of them are for a rule: {found}");
-    took.as_secs_f64() * 1e9 / asked.len() as f64
+    assert!(2 * found >= sample.len(), "half of them are for a rule: {found}");
+    took.as_secs_f64() * 1e9 / sample.len() as f64
 }
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -116,9 +116,9 @@ export function start() {
         { ...axis, grid: { show: false }, size: 28, space: 70, values: (_, at) => at.map(clock) },
         { ...axis, size: 62, space: 42, values: (_, values) => values.map(kind.axis) },
       ],
-      hooks: { setCursor: [(plot) => tell(plot)] },
+      hooks: { setCursor: [(plot) => showCursor(plot)] },
     };
-    const tell = (plot) => {
+    const showCursor = (plot) => {
       const at = plot.cursor.idx ?? data.times.length - 1;
       const values = kind.parts(data.rows.map((row) => row[at] ?? undefined));
       legend.forEach((it, index) => (it.textContent = values[index] === undefined ? "–" : kind.value(values[index])));
@@ -129,7 +129,7 @@ export function start() {
       plot,
       draw() {
         plot.setData([data.times, ...data.rows]);
-        tell(plot);
+        showCursor(plot);
       },
     };
   };

@@ -38,7 +38,7 @@ async function turn() {
       for (const decision of played.decisions) note(mine, decision);
       byId("play-wrong").textContent = "";
       vessels(played);
-      tell(mine, played, running);
+      describe(mine, played, running);
     }
   } catch (error) {
     byId("play-wrong").textContent = error.message;
@@ -79,7 +79,7 @@ function rest() {
   timer = undefined;
 }
 
-function tell({ allowed, denied }, { next }, running) {
+function describe({ allowed, denied }, { next }, running) {
   const so = allowed + denied ? `${several(allowed + denied, "request")}: ${count(allowed)} allowed, ${count(denied)} denied. ` : "";
   const then = next.allowed
     ? next.delay_us ? `The next request is delayed by ${span(next.delay_us)}.` : `${count(next.remaining)} more allowed now.`

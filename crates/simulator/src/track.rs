@@ -37,7 +37,7 @@ struct TrackedKey {
     windows: FixedWindows,
     bounds: Vec<Bounds>,
     /// The time up to which the remaining units are known.
-    asked: u64,
+    requested_at: u64,
     /// Whether any event has this key.
     is_met: bool,
 }
@@ -124,7 +124,7 @@ impl TimeSeries {
             held: HeldUnits::default(),
             windows: FixedWindows::default(),
             bounds: Vec::new(),
-            asked: 0,
+            requested_at: 0,
             is_met: false,
         });
         Self { followed, ..Self::default() }
@@ -290,8 +290,11 @@ impl TimeSeries {
         // Joins spans first, so that there are not too many decisions to make.
         self.bins.at(now);
         let width = self.bins.width();
-        let Some(asked) = self.followed.as_ref().map(|followed| followed.asked) else { return };
-        let mut at = (asked.max(self.bins.start()) / width + 1) * width;
+        let Some(requested_at) = self.followed.as_ref().map(|followed| followed.requested_at)
+        else {
+            return;
+        };
+        let mut at = (requested_at.max(self.bins.start()) / width + 1) * width;
         while at <= now {
             self.send_until(at);
             let Some(followed) = &mut self.followed else { return };
@@ -308,7 +311,7 @@ impl TimeSeries {
         }
         self.send_until(now);
         if let Some(followed) = &mut self.followed {
-            followed.asked = now;
+            followed.requested_at = now;
         }
     }
 }

@@ -208,7 +208,7 @@ impl World<'_> {
         }
     }
 
-    /// While all processes ask for more than there is, as much is admitted as the rate allows.
+    /// While all processes request more than there is, as much is admitted as the rate allows.
     async fn check_utilisation(&self) {
         let leased = |key: &&Key| key.policies[0].settings().lease > 1;
         let Some(key) = self.keys.iter().find(leased) else { return };

@@ -24,7 +24,7 @@ pub(super) struct Replied {
 }
 
 impl Replied {
-    /// What the metrics of the server say differently.
+    /// How the metrics of the server differ.
     pub(super) fn compare(&self, protocol: SimulatedProtocol, metrics: &Metrics) -> Option<String> {
         let name = protocol_name(protocol);
         let decisions = |outcome| {

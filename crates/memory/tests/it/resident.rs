@@ -18,7 +18,7 @@ struct Flood {
     /// The policy of the key with this number.
     policy: fn(u64) -> Policy,
     /// How often each key is requested, in turn with `together` others.
-    asked: u64,
+    requests: u64,
     together: u64,
     /// Microseconds between two requests.
     pace: u64,
@@ -31,7 +31,7 @@ struct Flood {
 const USUAL: Flood = Flood {
     name: "",
     policy: |_| policy("gcra:5/1d"),
-    asked: 1,
+    requests: 1,
     together: 1,
     pace: 0,
     charged: 0,
@@ -47,28 +47,28 @@ const FLOODS: [Flood; 18] = [
     Flood {
         name: "sliding-log, 100 events",
         policy: |_| policy("sliding-log:1000/1d"),
-        asked: 100,
+        requests: 100,
         together: 1000,
         ..USUAL
     },
     Flood {
         name: "sliding-log, 5000 events",
         policy: |_| policy("sliding-log:100000/1d"),
-        asked: 5000,
+        requests: 5000,
         together: 10,
         ..USUAL
     },
     Flood {
         name: "sliding-log, 100000 events",
         policy: |_| policy("sliding-log:100000/1d"),
-        asked: 100_000,
+        requests: 100_000,
         together: 3,
         ..USUAL
     },
     Flood {
         name: "two limits",
         policy: |_| policy("gcra:5/1d,sliding-log:50/1d"),
-        asked: 3,
+        requests: 3,
         together: 100,
         ..USUAL
     },
@@ -81,7 +81,7 @@ const FLOODS: [Flood; 18] = [
     Flood {
         name: "logs that recover",
         policy: |_| policy("sliding-log:100/1s"),
-        asked: 20,
+        requests: 20,
         together: 500,
         pace: 1,
         ..USUAL
@@ -90,7 +90,7 @@ const FLOODS: [Flood; 18] = [
     Flood {
         name: "holds under a rate, 9 a key",
         policy: |_| policy("gcra:9/1d"),
-        asked: 9,
+        requests: 9,
         together: 1000,
         holds: true,
         ..USUAL
@@ -98,7 +98,7 @@ const FLOODS: [Flood; 18] = [
     Flood {
         name: "holds, 500 a key",
         policy: |_| policy("concurrency:500/1d"),
-        asked: 500,
+        requests: 500,
         together: 1000,
         holds: true,
         ..USUAL
@@ -134,13 +134,13 @@ fn resident() -> [usize; 2] {
 /// Floods a store until it has rejected many keys, or for long enough, and returns its usage.
 fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
-    let turn = flood.asked * flood.together;
+    let turn = flood.requests * flood.together;
     let (mut now, mut keys) = (0, 0);
     let mut known: Option<(Policy, NumberedPolicy)> = None;
     // Enough for all to be full, even if a request added no more than sixteen bytes.
     for request in 0..bound as u64 / 16 {
         let key = request / turn * flood.together + request % flood.together;
-        let policy = (flood.policy)(if flood.asked == 1 { key } else { 0 });
+        let policy = (flood.policy)(if flood.requests == 1 { key } else { 0 });
         if known.as_ref().is_none_or(|(last, _)| *last != policy) {
             known = Some((policy.clone(), store.prepare(&policy, at(now))));
         }

@@ -95,7 +95,7 @@ fn load_saved_store_returns_equal_holds() {
     let mut again = Vec::new();
     loaded.save(&mut again, at(10_000)).unwrap();
     let stores = [store, loaded, load(&again).unwrap()];
-    let mut asked = 0;
+    let mut compared = 0;
     for key in 0..keys {
         let (policy, bytes) = (of(key), &key.to_le_bytes());
         let entries = stores.each_ref().map(|it| it.with_entry(bytes, Entry::clone));
@@ -119,12 +119,12 @@ fn load_saved_store_returns_equal_holds() {
                     .each_ref()
                     .map(|it| it.apply(bytes, policy, at(at_us), Operation::Peek(1)));
                 assert!(peeks[1..].iter().all(|it| *it == peeks[0]), "{key}: {peeks:?}");
-                asked += 1;
+                compared += 1;
             }
         }
     }
     println!(
-        "figure: {keys} keys with open holds saved and loaded, twice: {asked} equal answers to operations on holds"
+        "figure: {keys} keys with open holds saved and loaded, twice: {compared} equal answers to operations on holds"
     );
 }
 

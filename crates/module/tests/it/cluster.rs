@@ -76,8 +76,8 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
         assert!(actual.starts_with("TRYAGAIN"), "{actual}");
     }
     // A retry is redirected, and finds the usage.
-    let asked = node.raw_client().error(&format!("SG.TAKE {{wait}} {policy}"));
-    assert_eq!(asked, format!("ASK {slot} 127.0.0.1:{}", target.port()));
+    let redirect = node.raw_client().error(&format!("SG.TAKE {{wait}} {policy}"));
+    assert_eq!(redirect, format!("ASK {slot} 127.0.0.1:{}", target.port()));
     for node in &cluster.nodes[..3] {
         node.query::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
     }

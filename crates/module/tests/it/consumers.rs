@@ -30,12 +30,12 @@ fn digest(peer: &mut RawClient) -> String {
 
 /// Takes from keys of every kind until `body` has ended, and at least for a while before and after that.
 fn during_requests(server: &Server, body: impl FnOnce()) {
-    let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, requests) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let ended = SetOnDrop(&done);
         for first in 0..2 {
             let mut peer = server.raw_client();
-            let (done, asked) = (&done, &asked);
+            let (done, requests) = (&done, &requests);
             scope.spawn(move || {
                 for turn in first.. {
                     let policy = POLICIES[turn % POLICIES.len()];
@@ -43,16 +43,17 @@ fn during_requests(server: &Server, body: impl FnOnce()) {
                     if turn % 97 == 0 {
                         peer.call(&format!("SG.RESET k{}", turn % 300)).unwrap();
                     }
-                    if asked.fetch_add(1, Ordering::Relaxed) > 2000 && done.load(Ordering::Relaxed)
+                    if requests.fetch_add(1, Ordering::Relaxed) > 2000
+                        && done.load(Ordering::Relaxed)
                     {
                         break;
                     }
                 }
             });
         }
-        until("500 takes", || asked.load(Ordering::Relaxed) >= 500);
+        until("500 takes", || requests.load(Ordering::Relaxed) >= 500);
         body();
-        asked.store(0, Ordering::Relaxed);
+        requests.store(0, Ordering::Relaxed);
         drop(ended);
     });
 }

@@ -55,10 +55,10 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.raw_client();
     let long = vec![b'x'; 70_000];
-    let mut asked = 0;
+    let mut calls = 0;
     let mut check = |arguments: &[&[u8]]| {
         let found = peer.call_bytes(arguments);
-        asked += 1;
+        calls += 1;
         match (parse(arguments, Options::default()), found) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
@@ -100,7 +100,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
         let many: Vec<&[u8]> = std::iter::once(name).chain([b"1".as_slice(); 511]).collect();
         check(&many);
     }
-    println!("{engine:?}: {asked} calls");
+    println!("{engine:?}: {calls} calls");
     assert_eq!(peer.info_value("sluicegate", "sluicegate_panics"), 0);
     assert_eq!(peer.call("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }

@@ -180,13 +180,13 @@ impl Leases {
                     return true;
                 }
                 all.extend(lease.leftover(key));
-                let asked = Arc::strong_count(&lease.refill_lock) > 1;
-                if !asked {
+                let is_refilling = Arc::strong_count(&lease.refill_lock) > 1;
+                if !is_refilling {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                 }
                 lease.left = 0;
                 lease.next = 1;
-                asked
+                is_refilling
             });
         }
         all

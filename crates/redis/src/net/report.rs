@@ -102,10 +102,14 @@ mod tests {
     #[test]
     fn report_flapping_node_loses_no_outage() {
         let mut report = OutageLog::new();
-        let (mut told, mut lines) = (0, 0);
+        let (mut reported, mut lines) = (0, 0);
         let mut add = |line: Option<OutageLine>| match line {
-            Some(OutageLine::Unavailable { more }) => (told, lines) = (told + more + 1, lines + 1),
-            Some(OutageLine::WasUnavailable { times }) => (told, lines) = (told + times, lines + 1),
+            Some(OutageLine::Unavailable { more }) => {
+                (reported, lines) = (reported + more + 1, lines + 1)
+            }
+            Some(OutageLine::WasUnavailable { times }) => {
+                (reported, lines) = (reported + times, lines + 1)
+            }
             Some(OutageLine::Available { .. }) | None => {}
         };
         for outage in 0..200 {
@@ -113,7 +117,7 @@ mod tests {
             add(report.change(false, at(outage * 100 + 50)));
         }
         add(report.due(at(23_000)));
-        assert!(told == 200 && lines <= 30, "{told} outages in {lines} lines");
+        assert!(reported == 200 && lines <= 30, "{reported} outages in {lines} lines");
     }
 
     #[test]

@@ -54,8 +54,8 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         cluster.nodes[from].query::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
         assert_eq!(store.take(key.as_bytes(), &rule, 1).await.unwrap().remaining, 6);
     }
-    let asked = store.counters().redirects;
-    assert!(asked >= 20, "{asked}");
+    let redirected = store.counters().redirects;
+    assert!(redirected >= 20, "{redirected}");
     for node in &cluster.nodes[..3] {
         node.query::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to]));
     }
@@ -63,7 +63,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
         assert_eq!((answer.remaining, answer.source), (5, Source::Store));
     }
-    println!("figure: a slot moved under 20 keys: nothing lost, {asked} requests redirected");
+    println!("figure: a slot moved under 20 keys: nothing lost, {redirected} requests redirected");
     cluster.settled();
 
     // Replicas take over, one after the other, then one primary is killed.

@@ -171,7 +171,7 @@ async fn breaker_refused_connections_open_it() {
     server.restart();
     let closed = until("the breaker closes", async || store.unavailable().is_none()).await;
     println!(
-        "figure: a server that is killed while nothing is asked: the breaker opens after {} ms, and closes {} \
+        "figure: a server that is killed while it is idle: the breaker opens after {} ms, and closes {} \
          ms after the server is back",
         opened.as_millis(),
         closed.as_millis()

@@ -70,7 +70,7 @@ async fn holds_with_lost_replies_charge_what_was_used() {
     let direct = store_of(&server).await;
     let faulty = Faulty::new(&server).await;
     let streams = size("SLUICEGATE_LOST_REPLIES", 8);
-    let (mut charged, mut held, mut asked, mut repeats) = (0, 0, 0, 0);
+    let (mut charged, mut held, mut operations, mut repeats) = (0, 0, 0, 0);
     for fault in FAULTS {
         for stream in 0..streams {
             let id = format!("{fault:?} {stream}").into_bytes();
@@ -86,7 +86,7 @@ async fn holds_with_lost_replies_charge_what_was_used() {
             for (operation, fault) in [(hold, fault_of(0)), (renew, fault_of(1))] {
                 let (retry, attempts) = faulty.hold(fault, operation).await;
                 assert_eq!(retry, None, "{operation:?} under {fault:?}");
-                (asked, repeats) = (asked + 1, repeats + attempts - 1);
+                (operations, repeats) = (operations + 1, repeats + attempts - 1);
             }
             if stream % 5 == 4 {
                 // The stream is lost.
@@ -96,13 +96,13 @@ async fn holds_with_lost_replies_charge_what_was_used() {
             let (retry, attempts) = faulty.hold(fault_of(2), settle).await;
             // The lost reply allowed the hold.
             assert!(matches!(retry, None | Some(Retry::Never)), "{fault:?}");
-            (asked, repeats) = (asked + 1, repeats + attempts - 1);
+            (operations, repeats) = (operations + 1, repeats + attempts - 1);
             charged += used;
         }
     }
     let peek = direct.apply(b"k", &faulty.policy, Operation::Peek(0)).await.unwrap();
     println!(
-        "figure: {asked} operations on holds under {FAULTS:?}: {} failed at first, {repeats} asked again by the client; \
+        "figure: {operations} operations on holds under {FAULTS:?}: {} failed at first, {repeats} repeated by the client; \
          {charged} units charged and {held} held, as without faults",
         faulty.lost.load(Ordering::Relaxed)
     );

@@ -57,13 +57,13 @@ async fn stopped_server_executes_little_late() {
                 store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
             })
             .await;
-            let (client, asked) = (store.clone(), rule.clone());
+            let (client, prepared) = (store.clone(), rule.clone());
             let load = tokio::spawn(async move {
                 let span = span + Duration::from_millis(100);
                 if in_pipelines {
-                    batches(&client, &asked, span).await
+                    batches(&client, &prepared, span).await
                 } else {
-                    concurrent(&client, &asked, span).await
+                    concurrent(&client, &prepared, span).await
                 }
             });
             pass(Duration::from_millis(50)).await;

@@ -113,8 +113,8 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     );
     assert!(admitted <= bound);
     // On a busy machine the threads may have requested less than was available.
-    let asked = could.min(8 * 1500);
-    assert!(admitted * 100 >= asked * 80, "{admitted} of {asked}");
+    let requested = could.min(8 * 1500);
+    assert!(admitted * 100 >= requested * 80, "{admitted} of {requested}");
 }
 
 #[tokio::test]

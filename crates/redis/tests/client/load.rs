@@ -179,7 +179,7 @@ async fn lease_several_processes_stay_in_bounds_and_use_all_units() {
     let part = admitted as f64 / least as f64;
     println!(
         "figure: leases of {count} processes: {admitted} admitted of {can} (bound {bound}); of what could \
-         be while all ask, {:.1} %; held up for {held_up} ms",
+         be while all request, {:.1} %; held up for {held_up} ms",
         part * 100.0
     );
     assert!(admitted <= bound && part >= 0.95, "{admitted} of {least}..{bound}");

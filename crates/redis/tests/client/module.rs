@@ -91,8 +91,8 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
         // A new connection takes and resets once, to see whether it may.
-        let asked = by_module.store + 2;
-        assert_eq!((by_module.module, by_script.module), (asked, 0), "{engine:?}");
+        let expected = by_module.store + 2;
+        assert_eq!((by_module.module, by_script.module), (expected, 0), "{engine:?}");
     }
 }
 

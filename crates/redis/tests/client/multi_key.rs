@@ -121,7 +121,7 @@ async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
     let recorded: PreparedPolicy = "fixed-window:9/1h:count=all".parse().unwrap();
     // Many users of one tenant at a time: the tenant's limit is exact, and none has paid for a denial.
     let names: Vec<Vec<u8>> = (0..8_u8).map(|name| vec![b'u', name]).collect();
-    let asked = names.iter().map(async |name| {
+    let taking = names.iter().map(async |name| {
         let mut passed = 0;
         for _ in 0..6 {
             let takes = takes(&[name, b"tenant"], &[&user, &tenant]);
@@ -134,7 +134,7 @@ async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
         }
         (name, passed)
     });
-    let passed = join_all(asked).await;
+    let passed = join_all(taking).await;
     assert_eq!(passed.iter().map(|it| it.1).sum::<u32>(), 20);
     for (name, passed) in passed {
         let used = 100 - store.apply(name, &user, Operation::Peek(0)).await.unwrap().remaining;

@@ -51,7 +51,7 @@ async fn breaker_server_without_memory_opens_it() {
         decides(&store).await;
         let counters = store.counters();
         println!(
-            "figure: {engine:?} without memory, nothing asked: the breaker opens after {} ms and closes {} ms \
+            "figure: {engine:?} without memory, without requests: the breaker opens after {} ms and closes {} ms \
              after there is memory; {} connections",
             opened.as_millis(),
             closed.as_millis(),

@@ -36,9 +36,9 @@ async fn store_stopped_server_delays_no_request() {
             tokio::spawn(async move {
                 let (mut times, mut decided) = (Vec::new(), 0_u64);
                 while start.elapsed() < span {
-                    let asked = now();
+                    let began = now();
                     let answer = store.take(b"k", &rule, 1).await.unwrap();
-                    times.push(asked.elapsed());
+                    times.push(began.elapsed());
                     assert_eq!(answer.source, Source::Fallback);
                     assert_eq!(answer.allowed(), !matches!(on_error, OnError::Deny));
                     decided += 1;

@@ -34,10 +34,10 @@ async fn wire_faults_never_swap_answers() {
             })
             .await;
             proxy.set(fault);
-            let asked = rules.iter().enumerate().map(async |(key, rule)| {
+            let replies = rules.iter().enumerate().map(async |(key, rule)| {
                 (key, store.take(format!("key{key}").as_bytes(), rule, 0).await.unwrap())
             });
-            for (key, answer) in futures_util::future::join_all(asked).await {
+            for (key, answer) in futures_util::future::join_all(replies).await {
                 match answer.source {
                     Source::Store => {
                         answered += 1;

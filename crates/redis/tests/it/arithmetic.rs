@@ -50,13 +50,13 @@ fn script_products_and_quotients_are_exact() {
         for (&(a, b, add, c), actual) in cases.iter().zip(actual.chunks(2)) {
             let sum = u128::from(a) * u128::from(b) + u128::from(add);
             let (quotient, rest) = (sum / u128::from(c), sum % u128::from(c));
-            let asked = format!("({a} * {b} + {add}) / {c}");
-            assert_eq!(actual[1].parse(), Ok(rest), "the remainder of {asked}");
+            let formula = format!("({a} * {b} + {add}) / {c}");
+            assert_eq!(actual[1].parse(), Ok(rest), "the remainder of {formula}");
             let found: u128 = actual[0].parse().unwrap();
             if quotient < 1 << 53 {
-                assert_eq!(found, quotient, "{asked}");
+                assert_eq!(found, quotient, "{formula}");
             } else {
-                assert!(found >= 1 << 53, "{asked} returns {found}");
+                assert!(found >= 1 << 53, "{formula} returns {found}");
                 beyond += 1;
             }
         }

@@ -132,10 +132,10 @@ fn script_damaged_state_fails_as_in_the_core() {
                 damaged.push(bytes);
             }
         }
-        for asked in [written, "gcra:30/1m:burst=9,sliding-log:3/1s"] {
+        for current in [written, "gcra:30/1m:burst=9,sliding-log:3/1s"] {
             for damaged in &damaged {
                 set(connection, damaged);
-                let actual = take(connection, asked, Operation::Peek(1));
+                let actual = take(connection, current, Operation::Peek(1));
                 match Entry::decode(damaged) {
                     Err(expected @ (StateError::Version(_) | StateError::Foreign)) => {
                         let expected = CommandError::state(&test_key(b"it"), expected).to_string();
@@ -147,12 +147,12 @@ fn script_damaged_state_fails_as_in_the_core() {
                             written.contains("/day") && expected.to_string().contains("param");
                         let zone = zone || expected.to_string().contains("not UTF-8");
                         let order =
-                            asked == written && expected.to_string().contains("out of order");
+                            current == written && expected.to_string().contains("out of order");
                         let error = actual.err();
                         assert!(
                             zone || order
                                 || error.is_some_and(|it| it.contains("` holds damaged state: ")),
-                            "{written} as {damaged:02x?} is accepted, under {asked}; {expected}",
+                            "{written} as {damaged:02x?} is accepted, under {current}; {expected}",
                         );
                     }
                     Ok(_) => assert_eq!(actual, Ok(()), "{written} as {damaged:02x?}"),

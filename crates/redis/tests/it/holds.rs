@@ -36,7 +36,7 @@ impl HoldSubject for Store {
             let reply = Self::run(&mut self.connection, &plan, &test_key(key), &arguments)?;
             match read(&reply)? {
                 Reply::Decision(decision) => return Ok(decision),
-                Reply::Calendars { calendars: asked, .. } => calendars.extend(asked),
+                Reply::Calendars { calendars: further, .. } => calendars.extend(further),
             }
         }
         Err("the script requests calendars three times".to_owned())

@@ -82,7 +82,7 @@ pub(super) fn harden(fields: &mut HeaderMap) {
 
 impl Asset {
     /// The file, compressed if the client accepts that, or 304 if the client has it.
-    pub(super) async fn reply(&'static self, asked: &HeaderMap) -> Response<Full<Bytes>> {
+    pub(super) async fn reply(&'static self, request_headers: &HeaderMap) -> Response<Full<Bytes>> {
         let packed = match self.packed.get() {
             Some(packed) => packed,
             // Compression takes milliseconds, too long for the thread of a worker.
@@ -91,7 +91,7 @@ impl Asset {
                 Err(_) => self.packed.get_or_init(|| self.pack()),
             },
         };
-        let zipped = accepts_gzip(asked);
+        let zipped = accepts_gzip(request_headers);
         let tag = &packed.tags[usize::from(zipped)];
         let mut reply = Response::default();
         let fields = reply.headers_mut();
@@ -99,7 +99,7 @@ impl Asset {
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         fields.insert(VARY, HeaderValue::from_static("accept-encoding"));
         fields.insert(ETAG, HeaderValue::try_from(tag).expect("a tag is ASCII"));
-        if has(asked, tag) {
+        if has(request_headers, tag) {
             *reply.status_mut() = StatusCode::NOT_MODIFIED;
             return reply;
         }
@@ -125,8 +125,9 @@ impl Asset {
 }
 
 /// Whether the client accepts gzip; `gzip;q=0` declines it.
-fn accepts_gzip(asked: &HeaderMap) -> bool {
-    let values = asked.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+fn accepts_gzip(request_headers: &HeaderMap) -> bool {
+    let values =
+        request_headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut codings = values.flat_map(|value| value.split(','));
     codings.any(|coding| {
         let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
@@ -136,8 +137,9 @@ fn accepts_gzip(asked: &HeaderMap) -> bool {
 }
 
 /// Whether the client has the version with this tag.
-fn has(asked: &HeaderMap, tag: &str) -> bool {
-    let values = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+fn has(request_headers: &HeaderMap, tag: &str) -> bool {
+    let values =
+        request_headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
     tags.any(|it| it == "*" || it.strip_prefix("W/").unwrap_or(it) == tag)
 }

@@ -62,9 +62,9 @@ pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
     };
     let every = sources.stats.all().map(|stats| stats.sampler.sample_rate()).max().unwrap_or(1);
     let span = sketches.first().map(|it| it.span).unwrap_or_default();
-    let (asked, denied): (Vec<_>, Vec<_>) =
+    let (all_keys, denied): (Vec<_>, Vec<_>) =
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
-    let (all, denied) = (Sketch::top(&asked, usize::MAX), Sketch::top(&denied, usize::MAX));
+    let (all, denied) = (Sketch::top(&all_keys, usize::MAX), Sketch::top(&denied, usize::MAX));
     let first = |counts: &[Count]| {
         counts.iter().take(MAX_HOT_KEYS).map(|count| hot_key(sources, count, span, every)).collect()
     };

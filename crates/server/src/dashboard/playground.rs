@@ -165,8 +165,9 @@ mod tests {
 
     fn play_at(policy: &str, state: Option<String>, now_us: u64, takes: &[u64]) -> PlayResponse {
         let takes = takes.iter().map(|at| Step { at_us: START + at, cost: 1 }).collect();
-        let asked = PlayRequest { policy: policy.to_owned(), state, now_us: START + now_us, takes };
-        play(&asked).unwrap()
+        let play_request =
+            PlayRequest { policy: policy.to_owned(), state, now_us: START + now_us, takes };
+        play(&play_request).unwrap()
     }
 
     fn allowed(played: &PlayResponse) -> Vec<bool> {
@@ -190,29 +191,29 @@ mod tests {
 
     #[test]
     fn play_invalid_request_names_the_reason() {
-        let asked = |policy: &str, state: Option<&str>, takes| PlayRequest {
+        let play_request = |policy: &str, state: Option<&str>, takes| PlayRequest {
             policy: policy.to_owned(),
             state: state.map(str::to_owned),
             now_us: START,
             takes: vec![Step { at_us: START, cost: 1 }; takes],
         };
         for (play, expected) in [
-            (asked("gcra", None, 0), "gcra"),
-            (asked("gcra:1/1s", Some("%"), 0), "`state`"),
-            (asked("gcra:1/1s", Some("AAAA"), 0), "`state`"),
-            (asked("gcra:1/1s", None, 513), "513"),
+            (play_request("gcra", None, 0), "gcra"),
+            (play_request("gcra:1/1s", Some("%"), 0), "`state`"),
+            (play_request("gcra:1/1s", Some("AAAA"), 0), "`state`"),
+            (play_request("gcra:1/1s", None, 513), "513"),
         ] {
-            let told = super::play(&play).unwrap_err();
-            assert!(told.contains(expected) && !told.contains("SGPOLICY"), "{told}");
+            let message = super::play(&play).unwrap_err();
+            assert!(message.contains(expected) && !message.contains("SGPOLICY"), "{message}");
         }
     }
 
     #[test]
     fn play_cost_above_capacity_never_passes() {
         let takes = vec![Step { at_us: START, cost: 9 }];
-        let asked =
+        let play_request =
             PlayRequest { policy: "fixed-window:3/1s".into(), state: None, now_us: START, takes };
-        let decision = &play(&asked).unwrap().decisions[0];
+        let decision = &play(&play_request).unwrap().decisions[0];
         assert!(!decision.allowed && decision.never && decision.retry_after_us.is_none());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Clients {
     connected: Mutex<Connected>,
 }
 
-/// Clients of HTTP that are accepted besides `--max-clients`, to ask about the health of the server.
+/// Clients of HTTP that are accepted besides `--max-clients`, to check the health of the server.
 pub(crate) const RESERVED_CLIENTS: usize = 16;
 
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Clients {
     }
 
     /// Accepts a client for the worker that has the fewest, unless there are too many already. A few
-    /// clients of HTTP are accepted even then, to ask about health: the newest, so that none can keep
+    /// clients of HTTP are accepted even then, to check the health: the newest, so that none can keep
     /// others out.
     pub(crate) fn try_admit(
         self: &Arc<Self>,

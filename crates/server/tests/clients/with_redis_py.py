@@ -27,8 +27,8 @@ try:
 except package.ResponseError as error:
     assert str(error).startswith("SGPOLICY "), error
 
-told = client.info()
-assert told["redis_mode"] == "standalone" and told["allowed"] > 0, told
+server_info = client.info()
+assert server_info["redis_mode"] == "standalone" and server_info["allowed"] > 0, server_info
 assert client.exists(name) == 1 and client.delete(name) == 1 and client.dbsize() > 0
 assert client.config_get("save") == {"save": ""}
 assert client.client_setname("me") and client.client_getname() is not None

@@ -110,16 +110,16 @@ fn policies() -> impl Iterator<Item = String> {
     [eight.join(","), "sliding-log:10000000/1d".to_owned()].into_iter().cycle()
 }
 
-/// Counts the replies to another client until `asked` has its own.
-fn answered_before(server: &Running, asked: &TcpStream) -> usize {
+/// Counts the replies to another client until `stream` has its own.
+fn answered_before(server: &Running, stream: &TcpStream) -> usize {
     let mut other = server.connect();
-    asked.set_nonblocking(true).unwrap();
+    stream.set_nonblocking(true).unwrap();
     let mut count = 0;
-    while asked.peek(&mut [0]).is_err_and(|it| it.kind() == ErrorKind::WouldBlock) {
+    while stream.peek(&mut [0]).is_err_and(|it| it.kind() == ErrorKind::WouldBlock) {
         assert_eq!(other.call("PING"), simple("PONG"));
         count += 1;
     }
-    asked.set_nonblocking(false).unwrap();
+    stream.set_nonblocking(false).unwrap();
     count
 }
 
@@ -156,14 +156,14 @@ fn fairness_long_http_request_yields_between_its_takes() {
     let take = |policy| format!(r#"{{"key":"large","policy":"{policy}"}}"#);
     let takes: Vec<_> = policies().take(TAKES).map(take).collect();
     let body = format!(r#"{{"requests":[{}]}}"#, takes.join(","));
-    let mut asked = TcpStream::connect(server.http.unwrap()).unwrap();
+    let mut stream = TcpStream::connect(server.http.unwrap()).unwrap();
     let length = body.len();
     let head =
         "POST /v1/take_many HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-    write!(asked, "{head}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    let others = answered_before(&server, &asked);
+    write!(stream, "{head}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    let others = answered_before(&server, &stream);
     let mut reply = String::new();
-    asked.read_to_string(&mut reply).unwrap();
+    stream.read_to_string(&mut reply).unwrap();
     assert_eq!(reply.matches("\"allowed\":true").count(), TAKES, "{reply}");
     println!("figure: beside one take_many of {TAKES}, another client was answered {others} times");
 }

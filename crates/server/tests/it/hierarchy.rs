@@ -118,13 +118,13 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
             .map(|client| {
                 let (tenant, user) = (client / 4, client % 4);
                 let mut peer = Client::connect(&servers[client % servers.len()]);
-                let asking = move || {
+                let load = move || {
                     let names = (format!("t{tenant}"), format!("u{user}"));
                     let passed =
                         (0..10).filter(|_| decide(&mut peer, &names.0, &names.1).status == 200);
                     (tenant, user, passed.count())
                 };
-                scope.spawn(asking)
+                scope.spawn(load)
             })
             .collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()

@@ -85,7 +85,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
         let id = format!("{name}-{number}");
         let wait = if way == Way::Functions { "" } else { " TIMEOUT 300000" };
         let hold = way.line("hold", &format!("{id}{wait}"));
-        println!("asking {id}");
+        println!("opening {id}");
         loop {
             let (before, answer, after) = timed(&mut peer, &hold);
             if answer[0] == 1 {
@@ -158,7 +158,7 @@ fn parse(lines: &[String]) -> HashMap<&str, HoldLog> {
         let words: Vec<_> = line.split(' ').collect();
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         match *words.as_slice() {
-            ["asking", id] => {
+            ["opening", id] => {
                 let before = all.insert(id, HoldLog::default());
                 assert!(before.is_none(), "{id} is requested twice");
             }

@@ -138,12 +138,12 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
                 let seen = &seen;
                 scope.spawn(move || press(address, kill * 4 + client, seen));
             }
-            let asked = catch_unwind(|| {
+            let requested = catch_unwind(|| {
                 until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
             });
             // The clients end without a server, also if something failed.
             process.kill();
-            asked.unwrap();
+            requested.unwrap();
         });
         let found = saved(&process.folder.file("state"));
         loaded += u64::from(found.is_some());
@@ -152,8 +152,8 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
         // Keys of one snapshot are in all later ones.
         let missing: Vec<_> = last.iter().filter(|key| !has(&found, key)).collect();
         assert!(missing.is_empty(), "{kill}: {missing:?} of {} keys", last.len());
-        let asked = seen.keys.lock().unwrap().clone();
-        last = asked.into_iter().filter(|key| has(&found, key)).collect();
+        let requested = seen.keys.lock().unwrap().clone();
+        last = requested.into_iter().filter(|key| has(&found, key)).collect();
         process.start_again();
         // The hot keys may have recovered since.
         let held = usize::try_from(process.server.info_value("keys")).unwrap();
@@ -221,9 +221,9 @@ fn snapshot_of_a_growing_table_has_every_older_key() {
     }
     until_written(&process.server);
     let stop = AtomicBool::new(false);
-    let asked = [const { AtomicUsize::new(0) }; CLIENTS];
+    let requested = [const { AtomicUsize::new(0) }; CLIENTS];
     let files = std::thread::scope(|scope| {
-        for (client, asked) in asked.iter().enumerate() {
+        for (client, requested) in requested.iter().enumerate() {
             let (stop, server) = (&stop, &process.server);
             scope.spawn(move || {
                 let mut peer = server.connect();
@@ -232,7 +232,7 @@ fn snapshot_of_a_growing_table_has_every_older_key() {
                         return;
                     }
                     take_all(&mut peer, &format!("new{client}-"), start..start + AT_ONCE);
-                    asked.store(start + AT_ONCE, Ordering::Relaxed);
+                    requested.store(start + AT_ONCE, Ordering::Relaxed);
                 }
             });
         }
@@ -249,8 +249,8 @@ fn snapshot_of_a_growing_table_has_every_older_key() {
         files
     });
     // Each has the old keys, and all keys of the previous file.
-    let asked = asked.map(AtomicUsize::into_inner);
-    let new = (0..CLIENTS).flat_map(|client| (0..asked[client]).map(move |key| (client, key)));
+    let requested = requested.map(AtomicUsize::into_inner);
+    let new = (0..CLIENTS).flat_map(|client| (0..requested[client]).map(move |key| (client, key)));
     let new = new.map(|(client, key)| format!("new{client}-{key}"));
     let names: Vec<String> = (0..old).map(|key| format!("old{key}")).chain(new).collect();
     let mut before: Vec<bool> = (0..names.len()).map(|key| key < old).collect();

@@ -152,7 +152,7 @@ fn reload_batch_sees_one_version() {
             let mut peer = server.connect();
             let done = Arc::clone(&done);
             thread::spawn(move || {
-                let (mut asked, mut highest) = (0_u64, 0);
+                let (mut requests, mut highest) = (0_u64, 0);
                 while !done.load(Ordering::Relaxed) {
                     let batch = "SG.MTAKE 2 k @a 0 l @b 0";
                     let sluicegate_resp::Value::Array(both) = peer.call(batch) else {
@@ -163,9 +163,9 @@ fn reload_batch_sees_one_version() {
                     assert_eq!(limits[0], limits[1], "torn");
                     assert!(limits[0] >= highest, "back to an older version");
                     highest = limits[0];
-                    asked += 1;
+                    requests += 1;
                 }
-                asked
+                requests
             })
         })
         .collect();
@@ -178,13 +178,13 @@ fn reload_batch_sees_one_version() {
     }
     let rate = reloads as f64 / start.elapsed().as_secs_f64();
     done.store(true, Ordering::Relaxed);
-    let asked: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    let requests: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
     assert_eq!(
         (server.info_value("rules_failed"), server.info_value("total_error_replies")),
         (0, 0)
     );
     println!(
-        "figure: {reloads} reloads, {rate:.0} a second, under load, every 50th of 1000 rules: {asked} pairs of \
+        "figure: {reloads} reloads, {rate:.0} a second, under load, every 50th of 1000 rules: {requests} pairs of \
          decisions, 0 torn, 0 failed"
     );
 }
@@ -207,7 +207,7 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
     let folder = TempDir::new();
     let server = running(&folder, &text(1));
     let done = AtomicBool::new(false);
-    let asked = thread::scope(|scope| {
+    let requests = thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
             .map(|client| {
                 let (mut peer, done) = (Client::connect(&server), &done);
@@ -238,12 +238,12 @@ fn reload_of_ten_thousand_rules_fails_no_request() {
         // Whatever fails, the clients end.
         let reloaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reload));
         done.store(true, Ordering::Relaxed);
-        let asked: u64 = clients.into_iter().map(|client| client.join().unwrap().0).sum();
+        let requests: u64 = clients.into_iter().map(|client| client.join().unwrap().0).sum();
         reloaded.unwrap();
-        asked
+        requests
     });
     println!(
-        "figure: {reloads} reloads of {RULES} rules under load: {asked} requests, 0 failed, 0 torn"
+        "figure: {reloads} reloads of {RULES} rules under load: {requests} requests, 0 failed, 0 torn"
     );
 }
 

@@ -99,15 +99,15 @@ impl Shape {
     ) -> Result<Self, LogError> {
         let mut names: Vec<String> = Vec::new();
         let kind = &format.0;
-        let mut slots = |asked: &str| -> Result<(Vec<usize>, Part), LogError> {
-            let Field { names: mut found, part } = Field::named(asked);
+        let mut slots = |wanted: &str| -> Result<(Vec<usize>, Part), LogError> {
+            let Field { names: mut found, part } = Field::named(wanted);
             if let Kind::Text(pattern) = kind {
                 // Each line has all fields of the format.
                 found.retain(|name| pattern.names().any(|known| known == *name));
                 found.truncate(1);
                 if found.is_empty() {
                     let has: Vec<&str> = pattern.names().collect();
-                    return Err(LogError::Field { name: asked.to_owned(), has: has.join(", ") });
+                    return Err(LogError::Field { name: wanted.to_owned(), has: has.join(", ") });
                 }
             }
             let slot = |name: &str| {

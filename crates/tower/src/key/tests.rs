@@ -99,23 +99,23 @@ fn write_key_is_independent_of_previous_key() {
             request.body(()).expect("a request")
         });
     let requests: Vec<_> = requests.collect();
-    let mut asked = Vec::new();
+    let mut cases = Vec::new();
     for policy in &policies {
         for parts in lists {
-            asked.extend(requests.iter().map(|request| (policy.inner(), parts, request)));
+            cases.extend(requests.iter().map(|request| (policy.inner(), parts, request)));
         }
     }
     let written = |key: &mut Key, (policy, parts, request): (&Named, &[KeyPart], &Request<()>)| {
         key.write(policy, parts, &Head::of(request));
         key.to_vec()
     };
-    let alone: Vec<_> = asked.iter().map(|asked| written(&mut Key::new(), *asked)).collect();
-    for (before, _) in asked.iter().zip(&alone) {
-        for (asked, alone) in asked.iter().zip(&alone) {
+    let alone: Vec<_> = cases.iter().map(|cases| written(&mut Key::new(), *cases)).collect();
+    for (before, _) in cases.iter().zip(&alone) {
+        for (cases, alone) in cases.iter().zip(&alone) {
             let mut key = Key::new();
             written(&mut key, *before);
             for _ in 0..2 {
-                assert_eq!(written(&mut key, *asked), *alone, "after {before:?}: {asked:?}");
+                assert_eq!(written(&mut key, *cases), *alone, "after {before:?}: {cases:?}");
             }
         }
     }

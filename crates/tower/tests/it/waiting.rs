@@ -55,13 +55,13 @@ async fn settle() {
 async fn wait_requests_pass_in_order_and_evenly_spaced() {
     for at_once in [true, false] {
         let (_, service) = service(at_once, "gcra:1/1s:burst=1", 3);
-        let mut asked = Vec::new();
+        let mut tasks = Vec::new();
         for _ in 0..6 {
-            asked.push(send(&service));
+            tasks.push(send(&service));
             settle().await;
         }
         let mut answered = Vec::new();
-        for task in asked {
+        for task in tasks {
             answered.push(task.await.unwrap());
         }
         // Tokio's timer counts whole milliseconds, and is never early.
@@ -77,9 +77,9 @@ async fn wait_requests_pass_in_order_and_evenly_spaced() {
 async fn wait_window_is_tried_again() {
     for at_once in [true, false] {
         let (_, service) = service(at_once, "fixed-window:1/1s", 3);
-        let asked: Vec<_> = (0..6).map(|_| send(&service)).collect();
+        let tasks: Vec<_> = (0..6).map(|_| send(&service)).collect();
         let mut passed = Vec::new();
-        for task in asked {
+        for task in tasks {
             let (millis, status) = task.await.unwrap();
             if status == 200 {
                 passed.push(millis / 1000);
@@ -119,12 +119,12 @@ async fn wait_queue_policy_delays_without_wait_up_to() {
         let store = Arc::new(Virtual::new(at_once));
         let layer = RateLimitLayer::new(store, policy("leaky-queue:1/1s:capacity=3"));
         let service = layer.layer(CountingService::default());
-        let mut asked = Vec::new();
+        let mut tasks = Vec::new();
         for _ in 0..4 {
-            asked.push(send(&service));
+            tasks.push(send(&service));
             settle().await;
         }
-        for (task, expected) in asked.into_iter().zip([(0, 200), (1, 200), (2, 200), (0, 429)]) {
+        for (task, expected) in tasks.into_iter().zip([(0, 200), (1, 200), (2, 200), (0, 429)]) {
             let (millis, status) = task.await.unwrap();
             assert_eq!((millis / 1000, status), expected);
         }

@@ -235,10 +235,10 @@ class AsyncSluicegateStorage(
         await self.limiter.reset(_COUNTER + key)
         await self.limiter.reset(_LARGE + key)
 
-    async def _off_loop(self, ask: Callable[..., _Reply], *arguments: Any) -> _Reply:
+    async def _off_loop(self, call: Callable[..., _Reply], *arguments: Any) -> _Reply:
         if self._url is None:
-            return ask(self._blocking, *arguments)
-        return await asyncio.to_thread(ask, self._blocking, *arguments)
+            return call(self._blocking, *arguments)
+        return await asyncio.to_thread(call, self._blocking, *arguments)
 
 
 def _limiter(uri: str, options: dict[str, Any]) -> Limiter:

@@ -58,7 +58,7 @@ impl RuleStates {
         now: Timestamp,
     ) -> Result<DescriptorStatus, String> {
         let Self { rules, states, counts } = self;
-        // No hits ask for one.
+        // A query is for one hit.
         let count = u32::try_from(hits.unsigned_abs()).unwrap_or(u32::MAX).max(1);
         let matches = rules.iter().enumerate().filter_map(|(index, (rule, policy))| {
             let key = (index, descriptor[rule.entry]?);

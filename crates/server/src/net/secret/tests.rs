@@ -80,8 +80,8 @@ fn difference<T>(
 /// Compares five times, and prints that; how many are harmless.
 fn harmless(what: &str, compare: impl Fn() -> Difference) -> usize {
     let differences: [_; 5] = std::array::from_fn(|_| compare());
-    let told = differences.map(|it| format!("{:+.3} % (t {:+.1})", it.relative * 100.0, it.t));
-    println!("figure: {what}: {}", told.join(", "));
+    let texts = differences.map(|it| format!("{:+.3} % (t {:+.1})", it.relative * 100.0, it.t));
+    println!("figure: {what}: {}", texts.join(", "));
     differences.iter().filter(|it| it.is_harmless()).count()
 }
 

@@ -129,7 +129,7 @@ pub(crate) async fn serve<A, F, B>(
     let mut charged = connection.hold_nothing();
     let mut turn = Turn::new(&worker.turns);
     let mut seen_requests = activity.requests.get();
-    // Whether an idle client of HTTP/2 was told to leave, because others need the memory.
+    // Whether an idle client of HTTP/2 got a GOAWAY, because others need the memory.
     let mut leaves = false;
     let mut timeouts = Timeouts::new(&settings.timeouts);
     // Rare events are polled when they have happened, not with each request.

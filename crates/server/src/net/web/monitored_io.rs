@@ -55,7 +55,7 @@ impl MonitoredIo {
         Self { connection: Rc::new(RefCell::new(connection)), activity }
     }
 
-    /// Waits until the first bytes tell whether HTTP/2 is spoken. `None`: the client has left.
+    /// Waits for the first bytes, which show whether HTTP/2 is spoken. `None`: the client has left.
     pub(super) fn poll_version(&self, context: &mut Context<'_>) -> Poll<Option<bool>> {
         let mut connection = self.connection.borrow_mut();
         loop {

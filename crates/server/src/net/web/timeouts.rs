@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(
             timeouts.check(&activity, seconds(100)),
             Some(CloseReason::Idle),
-            "nothing is asked"
+            "no request is open"
         );
 
         let mut timeouts = Timeouts::new(&config);

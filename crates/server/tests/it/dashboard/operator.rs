@@ -21,24 +21,24 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     let actual = "document.querySelector('#look-result').textContent";
     browser.until(&format!("{actual}.startsWith('user:42 is denied by gcra:2/1h')"));
     let press = |id: &str| browser.run(&format!("document.querySelector('{id}').click()"));
-    let asked = "document.querySelector('#confirm-dialog').open && \
+    let question = "document.querySelector('#confirm-dialog').open && \
                  document.querySelector('#confirm-title').textContent";
 
     // A cancelled action changes nothing.
     browser.until("!document.querySelector('#look-actions').hidden");
     press("#reset-key");
-    assert_eq!(browser.until(asked), "Reset key?");
+    assert_eq!(browser.until(question), "Reset key?");
     press("#confirm-dialog .plain");
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 0);
 
     press("#reset-key");
-    browser.until(asked);
+    browser.until(question);
     press("#confirm-yes");
     browser.until(&format!("{actual}.startsWith('user:42 is unused')"));
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 1);
 
     press("#block-key");
-    assert_eq!(browser.until(asked), "Block key?");
+    assert_eq!(browser.until(question), "Block key?");
     press("#confirm-yes");
     browser.until(&format!(
         "{actual}.startsWith('user:42 is blocked: can try again in 10 min') || \
@@ -51,7 +51,7 @@ fn page_operator_blocks_unblocks_and_resets_a_key() {
     browser.until("document.querySelector('#denied-keys .by').textContent === 'blocked'");
 
     press("#blocked-keys button");
-    assert_eq!(browser.until(asked), "Unblock key?");
+    assert_eq!(browser.until(question), "Unblock key?");
     press("#confirm-yes");
     browser.until("document.querySelector('#blocks').hidden");
     assert_eq!(peer.integers("SG.PEEK user:42 gcra:2/1h")[0], 1);

@@ -122,20 +122,20 @@ descriptors:
 ",
     );
     let both: [&[(&str, &str)]; 2] = [&[("model", "small")], &[("model", "large")]];
-    let asked = || {
+    let call = || {
         let response = decide(&service, &both);
         let metadata = response.dynamic_metadata.clone().unwrap();
         let over = metadata.fields.get("quotaModeViolations").map(|it| format!("{it:?}"));
         (shown(&response), over, format!("{:?}", metadata.fields["descriptors"]))
     };
-    let (first, over, descriptors) = asked();
+    let (first, over, descriptors) = call();
     assert_eq!(first, (true, vec![(false, 0), (false, 1)]));
     assert_eq!(over, None);
     assert!(descriptors.contains("tier") && descriptors.contains("model=small"), "{descriptors}");
-    let (second, over, _) = asked();
+    let (second, over, _) = call();
     assert_eq!(second, (true, vec![(true, 0), (false, 0)]));
     assert!(over.is_some_and(|it| it.contains("NumberValue(0.0)")));
-    assert_eq!(asked().0, (false, vec![(true, 0), (true, 0)]));
+    assert_eq!(call().0, (false, vec![(true, 0), (true, 0)]));
 }
 
 #[test]

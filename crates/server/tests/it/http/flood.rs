@@ -408,7 +408,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
             memory.look();
         }
         // While replies arrive, and a little longer; then once more if the system has accepted the first ones.
-        let (mut used, mut bytes, mut quiet, mut asked) = (0, 0, now(), 1);
+        let (mut used, mut bytes, mut quiet, mut batches) = (0, 0, now(), 1);
         while quiet.elapsed() < Duration::from_millis(500) {
             let before = bytes;
             if window == 10_000 {
@@ -420,10 +420,10 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
             if bytes > before {
                 quiet = now();
             }
-            if window == 1 << 30 && asked < 4 && quiet.elapsed() > Duration::from_millis(400) {
-                let more = request(streams * asked);
+            if window == 1 << 30 && batches < 4 && quiet.elapsed() > Duration::from_millis(400) {
+                let more = request(streams * batches);
                 clients.iter_mut().for_each(|it| it.send(&more));
-                (asked, quiet) = (asked + 1, now());
+                (batches, quiet) = (batches + 1, now());
             }
         }
         slowest = slowest.max(is_served(&process));

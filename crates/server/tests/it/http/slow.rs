@@ -67,7 +67,7 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let ends = SetOnDrop(&over);
-        let asking = scope.spawn(|| {
+        let other = scope.spawn(|| {
             let mut times = vec![latency()];
             while !over.load(Ordering::Relaxed) {
                 times.push(latency());
@@ -76,7 +76,7 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
         });
         let latencies = attack();
         drop(ends);
-        ([alone, asking.join().unwrap()], latencies)
+        ([alone, other.join().unwrap()], latencies)
     })
 }
 

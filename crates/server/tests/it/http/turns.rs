@@ -54,9 +54,9 @@ fn fairness_http_2_frames_without_a_request_yield() {
             });
             let (start, mut other, mut waited) = (now(), server.connect(), Vec::new());
             while start.elapsed() < Duration::from_secs(1) || waited.len() < 10 {
-                let asked = now();
+                let began = now();
                 assert_eq!(other.call("PING"), simple("PONG"));
-                waited.push(asked.elapsed());
+                waited.push(began.elapsed());
             }
             stop.store(true, Ordering::Relaxed);
             waited

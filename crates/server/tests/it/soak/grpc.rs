@@ -30,8 +30,8 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Protocol
             let calls = (0..CALLS).map(|_| {
                 let user = format!("u{}", random.below(20));
                 // Without a descriptor it is an error.
-                let asked = random.below(10) > 0;
-                let descriptors = asked.then(|| descriptor(&[("user", &user)]));
+                let has_descriptor = random.below(10) > 0;
+                let descriptors = has_descriptor.then(|| descriptor(&[("user", &user)]));
                 let mut client = RateLimitServiceClient::new(channel.clone());
                 tokio::spawn(async move {
                     let request = request(descriptors.into_iter().collect());
