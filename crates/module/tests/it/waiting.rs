@@ -281,6 +281,9 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
     let late = format!("SG.TAKEALL 2 z {log} 1 y {policy} 1 TIMEOUT 50000");
     assert_eq!(of_all(&peer.call(&late).unwrap()), (0, 1));
     assert_eq!(peer.integers(&format!("SG.PEEK z {log}"))[2], 2, "one denial is recorded");
+    let never = format!("SG.TAKEALL 2 n {log} 1 o {log} 4 TIMEOUT 50000");
+    assert_eq!(of_all(&peer.call(&never).unwrap()), (0, 1));
+    assert_eq!(peer.integers(&format!("SG.PEEK n {log}"))[2], 2, "so is one that can never pass");
     assert_eq!(peer.integers(&format!("SG.REFUND y {policy}"))[0], 1);
     assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 1800000000")).unwrap()), (1, 0));
 }

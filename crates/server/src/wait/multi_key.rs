@@ -81,7 +81,7 @@ pub(crate) async fn wait_all(
             };
         }
     }
-    if is_final(&answer) { Ok(answer) } else { waiting.attempt_last(decider, answer).await }
+    if answer.decision.allowed() { Ok(answer) } else { waiting.attempt_last(decider, answer).await }
 }
 
 impl WaitingTakes {
@@ -110,13 +110,14 @@ impl WaitingTakes {
         self.apply(decider, self.operation(), now).await
     }
 
-    /// The last attempt: it passes now, or is denied for good.
+    /// The last attempt: it passes now, or is denied for good. A denial by a peek is then recorded.
     async fn attempt_last(
         &self,
         decider: &Decider,
         denial: MultiKeyAnswer,
     ) -> Result<MultiKeyAnswer, Failure> {
-        if self.timeout.is_zero() && !self.takes.iter().any(|it| peeks_first(it.1.policy())) {
+        let is_known = self.timeout.is_zero() || is_final(&denial);
+        if is_known && !self.takes.iter().any(|it| peeks_first(it.1.policy())) {
             return Ok(denial);
         }
         self.apply(decider, self.operation(), decider.now()).await

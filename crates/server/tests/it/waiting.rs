@@ -323,4 +323,11 @@ fn takeall_denied_under_count_all_is_recorded_once() {
     let takes = format!("SG.TAKEALL 2 x {policy} 1 y fixed-window:1/1h 1 TIMEOUT 50000");
     assert_eq!(of_all(&peer.call(&takes)), (0, 1));
     assert_eq!(peer.integers(&format!("SG.PEEK x {policy}"))[2], 2, "one denial is recorded");
+    // A cost beyond the limit can never pass, and is recorded as without a timeout.
+    for timeout in ["", " TIMEOUT 50000"] {
+        let key = format!("never{}", timeout.len());
+        let takes = format!("SG.TAKEALL 2 {key} {policy} 1 other {policy} 4{timeout}");
+        assert_eq!(of_all(&peer.call(&takes)), (0, 1), "{timeout}");
+        assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[2], 2, "{timeout}");
+    }
 }
