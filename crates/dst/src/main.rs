@@ -17,6 +17,7 @@ mod oracle;
 mod outcome;
 mod picture;
 mod plan;
+mod plan_check;
 mod process;
 mod random;
 mod recording;

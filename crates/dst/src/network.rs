@@ -72,13 +72,18 @@ impl Link {
         }
     }
 
-    /// Loses all connections: no side notices it, and no bytes arrive any more.
-    pub(crate) fn lose(&self) {
+    /// Loses all connections: no side notices it, and no bytes arrive any more. Returns the number of those that have an end in
+    /// use.
+    pub(crate) fn lose(&self) -> usize {
+        let mut used = 0;
         for pipe in self.state.lock().pipes.drain(..) {
+            used += usize::from(Arc::strong_count(&pipe) > 1);
             let mut pipe = pipe.lock();
             pipe.is_lost = true;
             pipe.clear();
         }
+        // Two pipes are a connection.
+        used / 2
     }
 
     /// When a message that is sent now arrives.

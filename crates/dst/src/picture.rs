@@ -163,6 +163,7 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         Action::Request(_)
         | Action::MultiKey(..)
         | Action::Wait { .. }
+        | Action::WaitAll { .. }
         | Action::Permit(_)
         | Action::Push { .. }
         | Action::Describe { .. } => return Ok(()),

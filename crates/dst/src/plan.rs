@@ -109,6 +109,8 @@ pub(crate) enum Action {
     Request(Vec<(usize, Request)>),
     /// One decision on several keys with their costs.
     MultiKey(MultiKey, Vec<(usize, u32)>),
+    /// The same, by a request that may wait for up to `timeout` milliseconds at the server.
+    WaitAll { operation: MultiKey, takes: Vec<(usize, u32)>, timeout: u64 },
     /// A request that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
     Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
     /// A permit of the library.

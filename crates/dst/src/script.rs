@@ -17,7 +17,7 @@
 //! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP, and `named 0 2` the
 //! keys whose policies have names in the rules: `use-policy` reloads these. `rule 0 2 shadow
 //! gcra:1/1s` adds a rule that counts descriptors of Envoy by their entry 0, at a cost of 2; `describe 3 1 - 0 2` asks for 3 hits of two
-//! descriptors, one with the entry 0 only.
+//! descriptors, one with the entry 0 only. `wait-all 300 0 1 2 1` waits up to 300 ms for a unit of the keys 0 and 2.
 //!
 //! With `cluster 3 2 all`, the processes share a cluster of 3 shards. The names of keys have 2 hash tags in turn. While a shard has
 //! no primary, no key is served, or with `some` only its keys are not.
@@ -86,6 +86,15 @@ impl fmt::Display for Step {
                     MultiKey::Take => write!(formatter, "take-all")?,
                     MultiKey::Peek => write!(formatter, "peek-all")?,
                     MultiKey::Hold(id, ttl) => write!(formatter, "hold-all {id} {ttl}")?,
+                }
+                takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
+            }
+            Action::WaitAll { operation, takes, timeout } => {
+                match operation {
+                    MultiKey::Hold(id, ttl) => {
+                        write!(formatter, "wait-hold-all {timeout} {id} {ttl}")?;
+                    }
+                    MultiKey::Take | MultiKey::Peek => write!(formatter, "wait-all {timeout}")?,
                 }
                 takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
             }
@@ -217,6 +226,14 @@ impl Words<'_> {
             "hold-all" => {
                 let hold = MultiKey::Hold(self.number()?, self.number()?);
                 Action::MultiKey(hold, self.takes()?)
+            }
+            word @ ("wait-all" | "wait-hold-all") => {
+                let timeout = self.number()?;
+                let operation = match word {
+                    "wait-all" => MultiKey::Take,
+                    _ => MultiKey::Hold(self.number()?, self.number()?),
+                };
+                Action::WaitAll { operation, takes: self.takes()?, timeout }
             }
             word @ ("wait" | "wait-hold" | "wait-session-hold") => {
                 let (key, cost, timeout) = (self.number()?, self.number()?, self.number()?);
@@ -391,69 +408,6 @@ impl Plan {
             }
         }
         ensure!(words.next().is_none(), "the line is too long");
-        Ok(())
-    }
-
-    /// Whether all names of a step exist.
-    fn check(&self, step: &Step) -> Result<()> {
-        ensure!(step.process < self.processes, "unknown process `{}`", step.process);
-        let policies = |key: usize| self.keys.get(key).map_or(0, |it| it.0.len());
-        match &step.action {
-            Action::Request(requests) => {
-                let known = requests.iter().all(|it| policies(it.0) > 0);
-                ensure!(known && !requests.is_empty(), "unknown key");
-                let alone = self.server.is_some()
-                    || self.serves(step.process).is_some()
-                    || requests.len() == 1
-                    || !requests.iter().any(|it| it.1.is_on_hold());
-                ensure!(alone, "an operation on a hold is a call of its own");
-            }
-            Action::MultiKey(_, takes) => {
-                let known = takes.iter().all(|it| policies(it.0) > 0);
-                ensure!(known && !takes.is_empty(), "unknown key");
-                ensure!(self.table.is_none(), "a table gets takes on several keys as requests");
-            }
-            Action::Wait { key, cost, hold, .. } => {
-                ensure!(self.table.is_none(), "no request waits at a table");
-                let is_served = self.server.is_some() || self.serves(step.process).is_some();
-                let waits_at_server = is_served || hold.is_none();
-                ensure!(waits_at_server, "holds wait at a server, and permits in the library");
-                ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to wait for");
-            }
-            Action::Permit(PermitPlan { key, cost, .. }) => {
-                ensure!(self.has_processes(), "permits need processes with the library");
-                ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to hold");
-            }
-            Action::Push { key, .. } => {
-                ensure!(self.has_processes(), "shapers need processes with the library");
-                ensure!(policies(*key) == 1, "unknown key, or several policies");
-            }
-            Action::UsePolicy { key, policy } => {
-                ensure!(*policy < policies(*key), "unknown key or policy");
-                let has_name = |server: &ServerPlan| server.named.contains(key);
-                ensure!(self.server.as_ref().is_none_or(has_name), "key {key} has no named policy");
-            }
-            Action::Reload(_) | Action::Describe { .. } => {
-                ensure!(self.server.is_some(), "rules need a server");
-            }
-            Action::Flood { key, .. } => {
-                ensure!(self.table.is_some(), "a flood needs a table");
-                ensure!(policies(*key) > 0, "unknown key");
-            }
-            Action::Revisit { .. } => ensure!(self.table.is_some(), "a flood needs a table"),
-            Action::NodeFault { node, kind, .. } => {
-                let nodes = self.cluster.map_or(0, |it| it.nodes());
-                ensure!(self.has_processes() && *node < nodes, "unknown node `{node}`");
-                ensure!(kind.is_of_node(), "`{kind}` does not happen to a node");
-            }
-            Action::Fault { kind, .. } if self.server.is_some() => {
-                ensure!(kind.is_of_client(), "`{kind}` does not happen to a client");
-            }
-            Action::Fault { kind, .. } => match self.table {
-                Some(_) => ensure!(kind.is_of_table(), "`{kind}` does not happen to a table"),
-                None => ensure!(kind.is_of_processes(), "`{kind}` happens to a table"),
-            },
-        }
         Ok(())
     }
 }

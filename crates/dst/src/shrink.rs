@@ -143,7 +143,9 @@ fn names(step: &mut crate::plan::Step, key: usize) -> bool {
 fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
     match action {
         Action::Request(requests) => requests.iter_mut().for_each(|it| change(&mut it.0)),
-        Action::MultiKey(_, takes) => takes.iter_mut().for_each(|it| change(&mut it.0)),
+        Action::MultiKey(_, takes) | Action::WaitAll { takes, .. } => {
+            takes.iter_mut().for_each(|it| change(&mut it.0))
+        }
         Action::Permit(permit) => change(&mut permit.key),
         Action::Wait { key, .. }
         | Action::Push { key, .. }

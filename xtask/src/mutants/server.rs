@@ -4,6 +4,7 @@ use super::mutant::{Mutant, mutant};
 
 const WAIT: &str = "crates/server/src/wait/mod.rs";
 const QUEUES: &str = "crates/core/src/wait/queues.rs";
+const MULTI_KEY: &str = "crates/server/src/wait/multi_key.rs";
 const WAITER: &str = "crates/core/src/wait/waiter.rs";
 const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
@@ -108,6 +109,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/server/src/protocols/resp/connection/waiting.rs",
         "&& !decision.allowed()",
         "&& decision.allowed()",
+    ),
+    mutant(
+        "a request for several keys that can never pass is not recorded",
+        MULTI_KEY,
+        "if answer.decision.allowed() {",
+        "if is_final(&answer) {",
+    ),
+    mutant(
+        "a change of a key does not wake a request for several",
+        MULTI_KEY,
+        "decider.queues.enter(key, request, &woken)?",
+        "decider.queues.enter(key, request, &Arc::default())?",
+    ),
+    mutant(
+        "a request for several keys waits for the first of them",
+        MULTI_KEY,
+        "while !is_final(&answer) && answer.key == at && now < deadline {",
+        "while !is_final(&answer) && now < deadline {",
+    ),
+    mutant(
+        "a request for several keys is denied without a last attempt",
+        MULTI_KEY,
+        "let is_known = self.timeout.is_zero() || is_final(&denial);",
+        "let is_known = true;",
     ),
     mutant(
         "metrics count several keys as one decision",

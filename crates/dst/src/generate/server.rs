@@ -133,7 +133,7 @@ fn requests(
         let action = if random.chance(waits) {
             wait(random, features, one(), &mut open)
         } else if random.chance(10) {
-            multi_key(random, keys)
+            multi_key(random, keys, waits)
         } else {
             None
         };
@@ -176,12 +176,15 @@ fn wait(
     Some(Action::Wait { key, cost, hold, timeout })
 }
 
-/// A take on several keys. The check of one that is denied relies on policies that do not borrow.
-fn multi_key(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
+/// A take on several keys, which waits in `waits` percent. The check of one that is denied relies on policies that do not
+/// borrow.
+fn multi_key(random: &Random, keys: &[KeyPlan], waits: u64) -> Option<Action> {
+    let waits = random.chance(waits);
     let is_simple = |key: &KeyPlan| {
         let is_simple =
             |policy: &str| !policy.contains("borrow") && !policy.contains("concurrency");
-        key.0.iter().all(|it| is_simple(&it.policy))
+        // One that waits goes on with the policies that it began with.
+        key.0.iter().all(|it| is_simple(&it.policy)) && !(waits && key.0.len() > 1)
     };
     let takes: Vec<_> = keys
         .iter()
@@ -189,7 +192,20 @@ fn multi_key(random: &Random, keys: &[KeyPlan]) -> Option<Action> {
         .filter(|(_, key)| is_simple(key) && (can_reserve(&key.0[0].policy) || random.chance(70)))
         .map(|(index, _)| (index, u32::try_from(random.between(1, 3)).unwrap_or(1)))
         .collect();
-    (!takes.is_empty()).then_some(Action::MultiKey(MultiKey::Take, takes))
+    if takes.is_empty() {
+        None
+    } else if !waits {
+        Some(Action::MultiKey(MultiKey::Take, takes))
+    } else {
+        let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
+        let has_queue = takes.iter().any(|it| keys[it.0].0[0].policy.contains("leaky-queue"));
+        let operation = if has_queue || random.chance(50) {
+            MultiKey::Take
+        } else {
+            MultiKey::Hold(random.below(1 << 40), random.between(20, 3000))
+        };
+        Some(Action::WaitAll { operation, takes, timeout })
+    }
 }
 
 fn faults(random: &Random, clients: usize) -> Vec<Step> {

@@ -155,7 +155,7 @@ impl<'a> World<'a> {
             // No protocol has a command for a peek.
             Action::MultiKey(MultiKey::Peek, _) => return false,
             Action::MultiKey(operation, takes) => {
-                vec![Command::All { operation: *operation, takes: takes.clone() }]
+                vec![Command::All { operation: *operation, takes: takes.clone(), timeout: 0 }]
             }
             &Action::Wait { key, cost, hold, timeout } => {
                 vec![Command::Wait { key, cost, hold, timeout }]
@@ -211,8 +211,9 @@ impl<'a> World<'a> {
                 let (name, policy) = self.keys[key].used_by(process);
                 self.libraries[process].push(&name, &policy, count);
             }
-            // `Plan::check` accepts these for tables only.
+            // `Plan::check` accepts these for tables and servers only.
             Action::Flood { .. }
+            | Action::WaitAll { .. }
             | Action::Revisit { .. }
             | Action::Reload(_)
             | Action::Describe { .. } => {}

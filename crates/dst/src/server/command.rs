@@ -14,9 +14,22 @@ use crate::{
 /// A command.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    One { key: usize, request: Request },
-    All { operation: MultiKey, takes: Vec<(usize, u32)> },
-    Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
+    One {
+        key: usize,
+        request: Request,
+    },
+    /// It waits if its timeout is more than 0.
+    All {
+        operation: MultiKey,
+        takes: Vec<(usize, u32)>,
+        timeout: u64,
+    },
+    Wait {
+        key: usize,
+        cost: u32,
+        hold: Option<WaitingHold>,
+        timeout: u64,
+    },
 }
 
 impl Command {
@@ -66,13 +79,16 @@ impl Command {
                 words.extend([name.into(), key_name(*key), policy(*key)]);
                 words.extend(options);
             }
-            Self::All { operation, takes } => {
+            Self::All { operation, takes, timeout } => {
                 words.extend(["SG.TAKEALL".into(), takes.len().to_string()]);
                 for (key, cost) in takes {
                     words.extend([key_name(*key), policy(*key), cost.to_string()]);
                 }
                 if let MultiKey::Hold(id, ttl) = operation {
                     words.extend(["ID".into(), format!("hold{id}"), "TTL".into(), micros(*ttl)]);
+                }
+                if *timeout > 0 {
+                    words.extend(["TIMEOUT".into(), micros(*timeout)]);
                 }
             }
             Self::Wait { key, cost, hold, timeout } => {
@@ -93,11 +109,21 @@ impl Command {
 }
 
 impl Command {
+    /// The key that it names first.
+    pub(super) fn first_key(&self) -> usize {
+        match self {
+            Self::One { key, .. } | Self::Wait { key, .. } => *key,
+            Self::All { takes, .. } => takes.first().map_or(0, |it| it.0),
+        }
+    }
+
     /// How long it may wait.
     pub(super) fn timeout(&self) -> Duration {
         match self {
-            Self::Wait { timeout, .. } => Duration::from_millis(*timeout),
-            Self::One { .. } | Self::All { .. } => Duration::ZERO,
+            Self::Wait { timeout, .. } | Self::All { timeout, .. } => {
+                Duration::from_millis(*timeout)
+            }
+            Self::One { .. } => Duration::ZERO,
         }
     }
 

@@ -33,12 +33,15 @@ fn request(command: &Command, keys: &[(String, String)]) -> (&'static str, Map<S
             }
             one(*request, set)
         }
-        Command::All { operation, takes } => {
+        Command::All { operation, takes, timeout } => {
             let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policy(key), "cost": cost});
             set("takes", takes.iter().map(take).collect());
             if let MultiKey::Hold(id, ttl) = operation {
                 set("id", json!(format!("hold{id}")));
                 set("ttl_us", json!(ttl * 1000));
+            }
+            if *timeout > 0 {
+                set("wait_us", json!(timeout * 1000));
             }
             "take_all"
         }

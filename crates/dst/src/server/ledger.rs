@@ -7,26 +7,20 @@ use std::{
 };
 
 use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{
-    Decision, HoldOperation, MultiKeyDecision, Operation, PreparedPolicy, Timestamp,
-};
+use sluicegate_core::{Decision, PreparedPolicy, Timestamp};
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use super::{
     clock,
-    command::{Command, hold_id},
+    command::Command,
     metrics::Metrics,
     received::{Received, first_of},
     replied::{Replied, protocol_name},
     reply::Reply,
 };
 use crate::{
-    event_log::EventLog,
-    network::StreamEnd,
-    oracle::{decide, decide_denied},
-    plan::{MultiKey, Request},
-    recording::MarkKind,
-    redis_model::{ScriptCall, ScriptOperation},
+    event_log::EventLog, network::StreamEnd, oracle::decide, plan::Request, recording::MarkKind,
+    redis_model::ScriptCall,
 };
 
 /// A key, as the oracle knows it.
@@ -56,8 +50,10 @@ pub(super) struct Waiting {
     /// Its place among all.
     pub(super) arrival: u64,
     pub(super) deadline: Timestamp,
-    /// That of the key when it arrived: it keeps it when rules are reloaded.
+    /// That of its first key when it arrived: it keeps it when rules are reloaded.
     pub(super) policy: PreparedPolicy,
+    /// Since when all keys of a request for several allow it, in milliseconds.
+    pub(super) could_pass_since: Option<u64>,
 }
 
 /// A connection.
@@ -210,19 +206,19 @@ impl Ledger {
     fn begin_to_wait(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         let (read, is_written) = (connection.read, connection.accepted == connection.offered);
-        if let Some(Sent { command: Command::Wait { key, timeout, .. }, end, waiting }) =
-            connection.sent.front_mut()
+        if let Some(Sent { command, end, waiting }) = connection.sent.front_mut()
+            && !command.timeout().is_zero()
             && is_written
             && read >= *end
             && waiting.is_none()
         {
             self.arrivals += 1;
             self.log.add(format_args!("connection {number} waits"));
-            let timeout = std::time::Duration::from_millis(*timeout);
             *waiting = Some(Waiting {
                 arrival: self.arrivals,
-                deadline: clock::now() + timeout,
-                policy: self.keys[*key].policy.clone(),
+                deadline: clock::now() + command.timeout(),
+                policy: self.keys[command.first_key()].policy.clone(),
+                could_pass_since: None,
             });
         }
     }
@@ -296,11 +292,13 @@ impl Ledger {
             Command::One { key, request } => {
                 self.check_one((number, *key), *request, received, now);
             }
-            Command::All { operation, takes } => self.check_all(*operation, takes, received, now),
             // A client of HTTP that has left waits for nothing.
-            Command::Wait { .. }
+            Command::All { timeout: 1.., .. } | Command::Wait { .. }
                 if received.head.as_ref().is_some_and(|it| it.status == 400)
                     && self.connections[number].end.has_arrived() => {}
+            Command::All { operation, takes, .. } => {
+                self.check_all((*operation, takes), sent, received, now);
+            }
             Command::Wait { key, cost, hold, .. } => {
                 let is_allowed = self.check_waited(sent, (*key, *cost, *hold), received, now);
                 if let Some(hold) = hold
@@ -351,59 +349,6 @@ impl Ledger {
             && !reply.is_error()
         {
             self.connections[number].holds.remove(&(key, id));
-        }
-    }
-
-    fn check_all(
-        &mut self,
-        operation: MultiKey,
-        takes: &[(usize, u32)],
-        received: &Received,
-        now: Timestamp,
-    ) {
-        let id = if let MultiKey::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
-        let on_key = |cost| match operation {
-            MultiKey::Hold(_, ttl) => {
-                let ttl = Some(std::time::Duration::from_millis(ttl));
-                ScriptOperation::OnHold(HoldOperation::Hold { id: &id, cost, ttl })
-            }
-            MultiKey::Take | MultiKey::Peek => ScriptOperation::OnKey(Operation::Take(cost)),
-        };
-        let mut after = Vec::new();
-        for decides in [decide, decide_denied] {
-            after.clear();
-            for &(key, cost) in takes {
-                let Key { policy, state, .. } = &self.keys[key];
-                let mut state = state.clone();
-                let call = ScriptCall { policy: policy.policy(), operation: on_key(cost) };
-                let decision = decides(&mut state, call, now);
-                after.push((key, state, decision));
-            }
-            if after.iter().all(|it| it.2.as_ref().is_ok_and(Decision::allowed)) {
-                break;
-            }
-        }
-        let decisions: Result<Vec<_>, _> = after.iter().map(|it| it.2.clone()).collect();
-        let expected = decisions.ok().and_then(MultiKeyDecision::of);
-        let reply = &received.reply;
-        let is_right = match (reply, &expected) {
-            (Reply::MultiKey { decision, key, each }, Some(expected)) => {
-                *decision == expected.decision.to_integers()
-                    && i64::try_from(expected.key) == Ok(*key)
-                    && each.iter().copied().eq(expected.each.iter().map(Decision::to_integers))
-            }
-            (Reply::Error(_), None) => return,
-            _ => false,
-        };
-        let binding = expected.as_ref().and_then(|it| takes.get(it.key)).map_or(0, |it| it.0);
-        self.check_head(received, binding, expected.as_ref().map(|it| &it.decision), false);
-        if !is_right {
-            return self.violate(format_args!(
-                "exactness: {operation:?} of {takes:?} at {now}: {reply:?}, but the oracle decides {expected:?}"
-            ));
-        }
-        for (key, state, _) in after {
-            self.keys[key].state = state;
         }
     }
 

@@ -13,6 +13,7 @@ mod http_command;
 mod http_reply;
 mod ledger;
 mod metrics;
+mod multi_key;
 mod plan;
 mod received;
 mod replied;

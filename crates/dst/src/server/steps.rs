@@ -165,7 +165,10 @@ impl World {
                 requests.map(|&(key, request)| Command::One { key, request }).collect()
             }
             Action::MultiKey(operation, takes) => {
-                vec![Command::All { operation: *operation, takes: takes.clone() }]
+                vec![Command::All { operation: *operation, takes: takes.clone(), timeout: 0 }]
+            }
+            &Action::WaitAll { operation, ref takes, timeout } => {
+                vec![Command::All { operation, takes: takes.clone(), timeout }]
             }
             &Action::Wait { key, cost, hold, timeout } => {
                 vec![Command::Wait { key, cost, hold, timeout }]
@@ -222,9 +225,8 @@ impl World {
                     }
                     FaultKind::ResetLink => client.reset(&self.ledger),
                     FaultKind::LoseLink => {
-                        self.may_be_lost += client.connections.len();
-                        self.may_be_lost += usize::from(client.envoy.is_connected());
-                        client.link.lose();
+                        // The client may have left some of them, and the server does not know it yet.
+                        self.may_be_lost += client.link.lose();
                         client.leave(&self.ledger);
                     }
                     FaultKind::PauseProcess => client.paused.set(Instant::now() + span),

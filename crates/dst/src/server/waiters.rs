@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
-const TOLERANCE: u64 = 5;
+pub(super) const TOLERANCE: u64 = 5;
 /// The shortest time to live of a hold.
 const MIN_TTL: Duration = Duration::from_millis(1);
 
@@ -44,9 +44,10 @@ impl Ledger {
         let ahead = self.ahead(key, sent.waiting.as_ref().map_or(u64::MAX, |it| it.arrival));
         let passes = expected.as_ref().is_ok_and(|it| it.allowed());
         let is_open = self.is_open(&policy, (key, cost, hold), now);
+        let may_be_behind = ahead.is_some() || self.waits_for_several(key);
         if !is_allowed && passes && !reply.is_error() {
             // It is denied out of turn, and nothing changes.
-            if ahead.is_none() && !self.is_stopping {
+            if !may_be_behind && !self.is_stopping {
                 self.violate(format_args!(
                     "waiting: {:?} is denied at {now}, but it passes: {expected:?}",
                     sent.command
@@ -64,7 +65,7 @@ impl Ledger {
         }
         self.check_head(received, key, expected.as_ref().ok(), false);
         if let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) = &expected
-            && ahead.is_none()
+            && !may_be_behind
             && !self.is_stopping
         {
             let waits_until = sent.waiting.as_ref().map(|it| it.deadline);
@@ -101,7 +102,7 @@ impl Ledger {
     }
 
     /// The requests that wait for a key, and what they want.
-    fn waiters(&self, key: usize) -> impl Iterator<Item = (&Waiting, Wanted)> {
+    pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&Waiting, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
         open.filter_map(move |connection| match connection.sent.front()? {
             Sent { command: Command::Wait { key: at, cost, hold, .. }, waiting, .. }
@@ -145,6 +146,7 @@ impl Ledger {
         let (now, millis) = (clock::now(), (self.millis)());
         self.check_vanished(millis);
         self.settle_before(now);
+        self.check_multi_key_waiters(now, millis);
         for key in 0..self.keys.len() {
             let late = self
                 .waiters(key)
@@ -154,6 +156,9 @@ impl Ledger {
             }
             let ready =
                 self.waiters(key).min_by_key(|it| it.0.arrival).filter(|(waiting, wanted)| {
+                    if self.waits_for_several(key) {
+                        return false;
+                    }
                     let (_, cost, hold) = *wanted;
                     let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
                     let (Key { state, .. }, policy) = (&self.keys[key], &waiting.policy);

@@ -75,7 +75,9 @@ impl ServerProcess {
             let (names, wait) = match &command {
                 Command::One { key, .. } => (vec![name(key)], 0),
                 Command::Wait { key, timeout, .. } => (vec![name(key)], *timeout),
-                Command::All { takes, .. } => (takes.iter().map(|it| name(&it.0)).collect(), 0),
+                Command::All { takes, timeout, .. } => {
+                    (takes.iter().map(|it| name(&it.0)).collect(), *timeout)
+                }
             };
             let most = count * OPERATION + wait + self.process.pause_left();
             Sent { command, keys: names, at: self.process.moment(), most }

@@ -45,6 +45,7 @@ impl TableWorld<'_> {
             Action::Request(requests) => self.request(requests),
             // `Plan::check` accepts these for processes only.
             Action::MultiKey(..)
+            | Action::WaitAll { .. }
             | Action::Wait { .. }
             | Action::NodeFault { .. }
             | Action::Permit(_)

@@ -74,11 +74,6 @@ impl EnvoyClient {
         is_accepted.then_some(Connected { number, wanted, task })
     }
 
-    /// Whether it has a connection.
-    pub(crate) const fn is_connected(&self) -> bool {
-        self.connection.is_some()
-    }
-
     /// Closes its connection. What the server still sends is lost.
     pub(crate) fn leave(&mut self) {
         if let Some(Connected { number, task, .. }) = self.connection.take() {
