@@ -358,15 +358,15 @@ impl Limiter {
         let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
         let start = Instant::now();
         loop {
-            let mut denied = None;
             if wait.peeks(start.elapsed(), policy) {
                 let peek = self.peek(key, policy, cost).await?;
-                denied = (!peek.allowed()).then_some(HoldOutcome::Denied(peek));
+                // A denial that is the answer is recorded by the hold below.
+                if let Some(pause) = wait.pause(start.elapsed(), peek.retry()) {
+                    sleep(pause).await;
+                    continue;
+                }
             }
-            let outcome = match denied {
-                Some(denied) => denied,
-                None => self.hold_as(key, policy, HoldId::random(), cost, ttl).await?,
-            };
+            let outcome = self.hold_as(key, policy, HoldId::random(), cost, ttl).await?;
             let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
             let Some(pause) = wait.pause(start.elapsed(), answer.retry()) else {
                 return Ok(outcome);
@@ -429,8 +429,6 @@ impl Limiter {
 
     /// Waits until the units of all keys are held, as [`Limiter::hold_until_ready`] does for one key.
     ///
-    /// Each denied attempt is recorded by limits with `count=all`.
-    ///
     /// # Errors
     /// As [`Limiter::hold_all`].
     ///
@@ -448,6 +446,14 @@ impl Limiter {
             (holds.collect::<Vec<_>>(), ttl.into(), HoldWait::new(wait.into()));
         let start = Instant::now();
         loop {
+            if holds.iter().any(|it| wait.peeks(start.elapsed(), it.1)) {
+                let takes = keyed_takes(&holds);
+                let peek = self.0.apply_multi_key(MultiKeyOperation::Peek, &takes).await?;
+                if let Some(pause) = wait.pause(start.elapsed(), peek.decision.retry()) {
+                    sleep(pause).await;
+                    continue;
+                }
+            }
             let outcome = self.hold_all(holds.iter().copied(), ttl).await?;
             let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
             let Some(pause) = wait.pause(start.elapsed(), answer.decision.retry()) else {

@@ -311,9 +311,10 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
         let start = Instant::now();
         loop {
-            let outcome = self.try_hold(key, policy, cost, ttl, &wait, start.elapsed())?;
+            let waited = start.elapsed();
+            let outcome = self.try_hold(key, policy, cost, ttl, &wait, waited)?;
             let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(start.elapsed(), answer.retry()) else {
+            let Some(pause) = wait.pause(waited, answer.retry()) else {
                 return Ok(outcome);
             };
             sleep(pause).await;
@@ -353,9 +354,10 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
         let clock = SystemClock::new();
         loop {
-            let outcome = self.try_hold(key, policy, cost, ttl, &wait, clock.uptime())?;
+            let waited = clock.uptime();
+            let outcome = self.try_hold(key, policy, cost, ttl, &wait, waited)?;
             let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(clock.uptime(), answer.retry()) else {
+            let Some(pause) = wait.pause(waited, answer.retry()) else {
                 return Ok(outcome);
             };
             thread::sleep(pause);
@@ -374,7 +376,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
         if wait.peeks(waited, policy) {
             let peek = self.peek(key, policy, cost);
-            if !peek.allowed() {
+            // A denial that is the answer is recorded by the hold below.
+            if wait.pause(waited, peek.retry()).is_some() {
                 return Ok(HoldOutcome::Denied(peek));
             }
         }

@@ -352,6 +352,35 @@ async fn hold_until_ready_under_count_all_records_one_denial() {
     assert_eq!(limiter.peek("k", &log, 0).remaining, 1, "one denial of 2 units was recorded");
 }
 
+/// As without waiting: a denial is recorded also if it can never pass.
+#[tokio::test(start_paused = true)]
+async fn hold_until_ready_that_can_never_pass_under_count_all_is_recorded() {
+    let local = LocalLimiter::with_clock(ManualClock::default());
+    let limiter = Limiter::from(local.clone());
+    let log = policy("sliding-log:9/1h:count=all");
+    let wait = Duration::from_secs(5);
+    let is_recorded = |key: &str| local.peek(key, &log, 0).remaining == 0;
+    assert!(!local.hold_until_ready("a", &log, 10, TTL, wait).await.unwrap().allowed());
+    assert!(!local.blocking_hold_until_ready("b", &log, 10, TTL, wait).unwrap().allowed());
+    assert!(!limiter.hold_until_ready("c", &log, 10, TTL, wait).await.unwrap().allowed());
+    let holds = [("d", &log, 10)];
+    assert!(!limiter.hold_all_until_ready(holds, TTL, wait).await.unwrap().allowed());
+    for key in ["a", "b", "c", "d"] {
+        assert!(is_recorded(key), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_all_until_ready_under_count_all_records_one_denial() {
+    let local = LocalLimiter::with_clock(ManualClock::default());
+    let limiter = Limiter::from(local.clone());
+    let (log, concurrency) = (policy("sliding-log:9/1h:count=all"), policy("concurrency:1/30s"));
+    let _open = local.hold("full", &concurrency, 1, None).unwrap();
+    let (holds, wait) = ([("k", &log, 2), ("full", &concurrency, 1)], Duration::from_secs(5));
+    assert!(!limiter.hold_all_until_ready(holds, TTL, wait).await.unwrap().allowed());
+    assert_eq!(local.peek("k", &log, 0).remaining, 7, "one denial of 2 units was recorded");
+}
+
 /// A future that is dropped at any poll holds nothing afterwards.
 #[tokio::test(start_paused = true)]
 async fn hold_until_ready_cancelled_at_every_await_holds_nothing() {
