@@ -114,6 +114,24 @@ impl Subject for OracleSubject {
     }
 }
 
+impl OracleSubject {
+    /// The decision on a key of a request for several that is denied: nothing is charged, and limits with `count=all` record
+    /// `cost`.
+    ///
+    /// # Errors
+    /// As [`Subject::apply`].
+    pub fn record_denial(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        cost: u32,
+    ) -> Answer {
+        let policy = parsed(policy)?;
+        decision(&self.0.apply_parsed(key, &policy, now.as_micros(), Op::RecordDenial, cost)?)
+    }
+}
+
 impl HoldSubject for OracleSubject {
     fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
         let HoldInvocation { key, policy, now, operation } = invocation;

@@ -7,12 +7,28 @@ use sluicegate_core::{Gcra, Timestamp, as_micros};
 pub(crate) struct Meter {
     /// Virtual time, time by the clock that admitted them, and units.
     admitted: Vec<(u64, Timestamp, u64)>,
+    /// Milliseconds within which the times of admissions are not known.
+    unknown: u64,
 }
 
 impl Meter {
     /// Adds units that were admitted at a millisecond of virtual time, at `time` by the clock that admitted them.
     pub(crate) fn admit(&mut self, at: u64, time: Timestamp, units: u64) {
         self.admitted.push((at, time, units));
+    }
+
+    /// The same, but they were admitted at any time since `sent`.
+    pub(crate) fn admit_since(&mut self, sent: u64, at: u64, time: Timestamp, units: u64) {
+        self.unknown += at - sent;
+        self.admit(at, time, units);
+    }
+
+    /// The units that the unknown times may add to an excess, under `part / whole` of the rate of `limit`.
+    pub(crate) fn unknown_units(&self, limit: &Gcra, (part, whole): (u32, u32)) -> u64 {
+        let rate = u128::from(limit.limit()) * u128::from(part);
+        let period = u128::from(as_micros(limit.period())) * u128::from(whole);
+        let units = (u128::from(self.unknown) * 1000 * rate).div_ceil(period.max(1));
+        u64::try_from(units).unwrap_or(u64::MAX)
     }
 
     /// The clock was set, from one time to another, at a millisecond of virtual time.

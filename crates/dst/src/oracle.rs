@@ -28,16 +28,15 @@ pub(crate) fn decide(
     }
 }
 
-/// The decision on one key of a multi-key take that is denied: nothing is charged. A state under another policy is
-/// migrated, and holds that have expired end. Not for policies that borrow.
+/// The decision on one key of a multi-key take that is denied: nothing is charged, and limits with `count=all` record it. A state
+/// under another policy is migrated, and holds that have expired end. Not for policies that borrow.
 pub(crate) fn decide_denied(
     state: &mut OracleSubject,
     call: ScriptCall<'_>,
     now: Timestamp,
 ) -> Result<Decision, String> {
-    // An operation that never fits does that, and nothing else.
-    let (cost, never) = match call.operation {
-        ScriptOperation::OnKey(Operation::Take(cost)) => (cost, Operation::Take(u32::MAX).into()),
+    let cost = match call.operation {
+        ScriptOperation::OnKey(Operation::Take(cost)) => cost,
         ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl }) => {
             let renew = ScriptOperation::OnHold(HoldOperation::Renew { id, ttl });
             let renewed = decide(&mut state.clone(), ScriptCall { operation: renew, ..call }, now)?;
@@ -46,14 +45,11 @@ pub(crate) fn decide_denied(
                 let peek = ScriptCall { operation: Operation::Peek(0).into(), ..call };
                 return decide(state, peek, now);
             }
-            (cost, ScriptOperation::OnHold(HoldOperation::Hold { id, cost: u32::MAX, ttl }))
+            cost
         }
         other => return decide(state, ScriptCall { operation: other, ..call }, now).map(departed),
     };
-    let peek = ScriptCall { operation: Operation::Peek(cost).into(), ..call };
-    let decision = decide(state, peek, now)?;
-    let _ = decide(state, ScriptCall { operation: never, ..call }, now);
-    Ok(departed(decision))
+    state.record_denial(KEY, call.policy, now, cost)
 }
 
 /// The decision without a delay, because nothing departs.

@@ -121,6 +121,7 @@ impl Shrinker {
         if used < self.shortest.processes {
             let mut shorter = self.shortest.clone();
             shorter.processes = used;
+            shorter.serving.retain(|it| it.0 < used);
             self.accept(shorter)?;
         }
         Ok(())

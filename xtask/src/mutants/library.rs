@@ -12,8 +12,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a wait gives up when it is denied first",
         "crates/core/src/wait/waiter.rs",
-        "(Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })\n                if now + wait <= deadline =>",
-        "(Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })\n                if now + wait * 4 <= deadline =>",
+        ") if now + wait <= deadline => self.sleep_until(now + wait),",
+        ") if now + wait * 4 <= deadline => self.sleep_until(now + wait),",
     ),
     mutant(
         "a wait whose queue has grown is answered after its timeout",

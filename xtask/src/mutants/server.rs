@@ -35,8 +35,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a hold that begins a window wakes no request",
         QUEUES,
-        "let may_begin = is_allowed &&",
-        "let may_begin = false && is_allowed &&",
+        "let may_begin = is_recorded &&",
+        "let may_begin = false && is_recorded &&",
     ),
     mutant(
         "a refund wakes no request",
@@ -109,6 +109,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/server/src/protocols/resp/connection/waiting.rs",
         "&& !decision.allowed()",
         "&& decision.allowed()",
+    ),
+    mutant(
+        "a recorded denial of a request that waits wakes no other",
+        QUEUES,
+        "Some(operation @ Operation::Take(_)) if records_denials(&waiter.request().policy) => {",
+        "Some(operation @ Operation::Take(_)) if false && records_denials(&waiter.request().policy) => {",
     ),
     mutant(
         "a request for several keys that can never pass is not recorded",

@@ -16,6 +16,9 @@ pub enum Op {
         /// Upper bound on the wait, in microseconds.
         max_wait_us: u64,
     },
+    /// Take nothing, because another key of the same request denies it: limits with `count=all` record the cost. The answer is
+    /// that of a take afterwards, without its delay.
+    RecordDenial,
     /// Reset the key.
     Reset,
 }

@@ -67,6 +67,16 @@ pub(super) fn decide(
             (allowed(&view(&after), &delay), After::All(after))
         }
         Op::Take => deny(limits, current, ledger, now, cost),
+        Op::RecordDenial => {
+            let (recorded, after) = record(limits, current, now, cost);
+            let after = view(&after);
+            let answer = if all_pass(&after, cost) {
+                allowed(&after, &zero)
+            } else {
+                denied(&after, &waits(&after, cost))
+            };
+            (answer, After::Recorded(recorded))
+        }
         Op::Reserve { max_wait_us } => {
             let max_wait = q(max_wait_us);
             let current = view(current);
@@ -91,15 +101,26 @@ pub(super) fn deny(
     now: &Q,
     cost: &Q,
 ) -> (Answer, After) {
+    let (recorded, after) = record(limits, current, now, cost);
+    let after = ahead(limits, &after, ledger, now);
+    (denied(&after, &waits(&after, cost)), After::Recorded(recorded))
+}
+
+/// Records a denial of `cost`: the states of the limits that do so, and all states afterwards.
+fn record(
+    limits: &[Limit],
+    current: &[State],
+    now: &Q,
+    cost: &Q,
+) -> (Vec<Option<State>>, Vec<State>) {
     let record = |(limit, state): (&Limit, &State)| {
         limit.machine().records_denials().then(|| limit.charged(state, now, cost))
     };
     let recorded: Vec<Option<State>> = limits.iter().zip(current).map(record).collect();
     let after_denial =
         |(state, recorded): (&State, &Option<State>)| recorded.as_ref().unwrap_or(state).clone();
-    let after: Vec<State> = current.iter().zip(&recorded).map(after_denial).collect();
-    let after = ahead(limits, &after, ledger, now);
-    (denied(&after, &waits(&after, cost)), After::Recorded(recorded))
+    let after = current.iter().zip(&recorded).map(after_denial).collect();
+    (recorded, after)
 }
 
 /// For each limit, the time after which it admits this cost.

@@ -89,7 +89,9 @@ impl Oracle {
         if matches!(op, Op::Reserve { .. }) && !limits.iter().all(|l| matches!(l, Limit::Rate(_))) {
             return Err("reserve needs limits of the gcra family or queues".to_owned());
         }
-        if !matches!(op, Op::Peek | Op::Reset) && limits.iter().any(Limit::is_concurrency) {
+        if !matches!(op, Op::Peek | Op::Reset | Op::RecordDenial)
+            && limits.iter().any(Limit::is_concurrency)
+        {
             return Err("use hold".to_owned());
         }
         let now = &q(now_us);

@@ -12,7 +12,8 @@
 //! Invariants:
 //! - a request that waits leaves nothing behind: its units are delivered with its answer, or
 //!   [`cancel`](Waiter::cancel) gives them back;
-//! - a denied request is denied by at most one take, so that `count=all` records it once;
+//! - a denied request is denied by at most one take, so that `count=all` records it once. If another process comes
+//!   between its peek and its take, that denial is recorded too, and the request goes on waiting;
 //! - the waiters of a key pass in the order of their arrival. Requests that do not wait may overtake them.
 //!
 //! ```

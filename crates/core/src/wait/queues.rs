@@ -169,6 +169,11 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
                 self.applied(&key, &policy, operation)
             }
             _ if has_passed => self.leave(&key, ticket, true),
+            // A denial that is recorded may begin a window.
+            Some(operation @ Operation::Take(_)) if records_denials(&waiter.request().policy) => {
+                let policy = waiter.request().policy.clone();
+                self.applied(&key, &policy, operation).filter(|head| *head != ticket)
+            }
             _ => None,
         };
         Polled { step, wake }
@@ -209,18 +214,18 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.took(key, policy, is_allowed)
+        self.took(key, policy, is_allowed || records_denials(policy))
     }
 
     /// The head expects takes under its own policy, which can only delay it, unless one begins the window into which
     /// holds that expire are then charged. A take under another policy migrates the state.
-    fn took<Q>(&mut self, key: &Q, policy: &Policy, is_allowed: bool) -> Option<Ticket>
+    fn took<Q>(&mut self, key: &Q, policy: &Policy, is_recorded: bool) -> Option<Ticket>
     where
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
         let head = self.changed(key)?;
-        let may_begin = is_allowed && policy.limits().iter().any(Limit::begins_with_use);
+        let may_begin = is_recorded && policy.limits().iter().any(Limit::begins_with_use);
         let is_same = self.waiters[&head].waiter.request().policy.same_rule(policy);
         (may_begin || !is_same).then_some(head)
     }
@@ -295,6 +300,10 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         }
         pass_time.map(|at| observed.to_local(at))
     }
+}
+
+fn records_denials(policy: &Policy) -> bool {
+    policy.limits().iter().any(Limit::count_all)
 }
 
 impl WaitQueue {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use self::world::{HOUR, SECOND, World, at};
 use super::Event;
-use crate::{Operation, Retry};
+use crate::{HoldOperation, Operation, Retry, apply_hold};
 
 /// Denied, to be retried after that.
 fn retry_after(micros: u64) -> Option<Result<u64, Retry>> {
@@ -176,6 +176,22 @@ fn denied_wait_count_all_is_recorded_once() {
     assert!(world.answer(head).is_some_and(|it| it.is_err()));
     assert!(world.answer(behind).is_some_and(|it| it.is_err()));
     assert_eq!(world.used(), 2 + 2 + 1, "denied at the stop");
+}
+
+/// A denial that is recorded begins a window, and a hold that expires within it is charged to it: the head passes earlier.
+#[test]
+fn denied_wait_that_begins_a_window_wakes_the_head() {
+    let (mut world, policy) = (World::default(), "fixed-window:1/10s:count=all");
+    let ttl = Some(Duration::from_secs(19));
+    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl };
+    let held = apply_hold(&policy.parse().unwrap(), &mut world.entry, world.now, hold).unwrap();
+    assert!(held.allowed());
+    let head = world.wait(policy, 1, HOUR);
+    world.run_until(12 * SECOND);
+    let denied = world.wait(policy, 1, 1000);
+    assert!(world.answer(denied).is_some_and(|it| it.is_err()));
+    world.run_until(HOUR);
+    assert_eq!(world.answer(head), Some(Ok(22 * SECOND)), "without the denial it would be 29 s");
 }
 
 #[test]

@@ -85,6 +85,9 @@ enum Purpose {
     Reserve,
     /// The head of the queue queries the store.
     Head,
+    /// It was sent then, after a peek that allows the request. If another process comes between the two, the request waits
+    /// again.
+    Peeked { sent: Timestamp },
     /// It was sent then, and settles whether the request passes.
     Last { sent: Timestamp },
     /// The expected time of passing, where the state of the key is not read.
@@ -211,14 +214,15 @@ impl Waiter {
         let deadline = self.request.deadline;
         match (purpose, answer.outcome) {
             // Another request was charged between the peek and this take, and the queue is longer now.
-            (Purpose::Last { sent }, Outcome::Allow { delay })
+            (Purpose::Peeked { sent } | Purpose::Last { sent }, Outcome::Allow { delay })
                 if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
             {
                 self.give_back(answer, (sent + delay).since(deadline))
             }
-            (Purpose::Reserve | Purpose::Last { .. }, Outcome::Allow { .. }) => {
-                self.pass(now, answer)
-            }
+            (
+                Purpose::Reserve | Purpose::Peeked { .. } | Purpose::Last { .. },
+                Outcome::Allow { .. },
+            ) => self.pass(now, answer),
             // A store that is available again may grant the reservation.
             (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
                 if answer.source == Source::Fallback
@@ -231,16 +235,16 @@ impl Waiter {
                 if !delay.is_zero() && now + delay > deadline {
                     self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
                 } else {
-                    self.take(now)
+                    let take = Operation::Take(self.request.cost);
+                    self.apply(take, Purpose::Peeked { sent: now })
                 }
             }
             (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
-            (Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })
-                if now + wait <= deadline =>
-            {
-                self.sleep_until(now + wait)
-            }
-            (Purpose::Head, Outcome::Deny { retry: Retry::After(_) })
+            (
+                Purpose::Head | Purpose::Peeked { .. },
+                Outcome::Deny { retry: Retry::After(wait) },
+            ) if now + wait <= deadline => self.sleep_until(now + wait),
+            (Purpose::Head | Purpose::Peeked { .. }, Outcome::Deny { retry: Retry::After(_) })
                 if self.request.holds && now < deadline =>
             {
                 self.sleep_until(deadline)
@@ -264,9 +268,10 @@ impl Waiter {
             (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(now),
             (Purpose::Return(denial), _) => self.done(denial),
             (Purpose::Depart { .. }, _)
-            | (Purpose::Reserve | Purpose::Head | Purpose::Last { .. }, Outcome::Deny { .. }) => {
-                self.done(answer)
-            }
+            | (
+                Purpose::Reserve | Purpose::Head | Purpose::Peeked { .. } | Purpose::Last { .. },
+                Outcome::Deny { .. },
+            ) => self.done(answer),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source};
+use sluicegate_core::{
+    Decision, Limit, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source,
+};
 
 use super::{
     checks::CheckState,
@@ -40,7 +42,10 @@ impl CheckState {
         let denies = answer.each.iter().position(|it| !it.allowed()).filter(|_| is_take);
         for (index, (take, decision)) in answered.takes.iter().zip(&answer.each).enumerate() {
             let &(key, policy, cost, _) = take;
+            // A take that is recorded when it is denied is not returned, and is made where another key denies.
+            let is_recorded = policy.policy().limits().iter().any(Limit::count_all);
             let kind = match denies {
+                Some(_) if is_recorded => Kind::Take(cost),
                 Some(denies) if index < denies => Kind::Other("refund", cost),
                 Some(denies) if index > denies => Kind::Other("peek", cost),
                 _ if is_take => Kind::Take(cost),
@@ -79,7 +84,7 @@ impl CheckState {
                         (policy.settings().on_error, is_take && allowed)
                     {
                         let meter = key.local.entry(answered.number).or_default();
-                        meter.admit(now, answered.local_time, cost.into());
+                        meter.admit_since(answered.sent, now, answered.local_time, cost.into());
                     }
                 }
             }

@@ -316,7 +316,9 @@ impl KeyState {
         let (part, whole) = text.split_once('/')?;
         let share: (u32, u32) = (part.parse().ok()?, whole.parse().ok()?);
         let burst = u64::from(limit.burst()) * u64::from(share.0);
-        let bound = burst.div_ceil(share.1.into()).max(1) + self.resets * u64::from(limit.burst());
+        let bound = burst.div_ceil(share.1.into()).max(1)
+            + self.resets * u64::from(limit.burst())
+            + meter.unknown_units(limit, share);
         let excess = meter.excess(limit, share);
         (excess > bound).then(|| format!("admits {excess} units beyond its share, at most {bound}"))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Answer, Retry, Source, Timestamp};
+use sluicegate_core::{Answer, Limit, PreparedPolicy, Retry, Source, Timestamp};
 
 use super::{
     checks::{CLOCK_ERROR, Checks, TICKS},
@@ -65,6 +65,15 @@ impl Checks {
         if !self.is_calm_since(waited.process, waited.key, waited.sent) {
             return None;
         }
+        // A denial that is recorded may begin a window, and let the request pass earlier.
+        let is_recorded =
+            |policy: &PreparedPolicy| policy.policy().limits().iter().any(Limit::count_all);
+        let state = self.state.lock();
+        let key = state.keys.get(waited.key);
+        if !waited.is_hold && key.is_some_and(|it| it.policies.iter().any(is_recorded)) {
+            return None;
+        }
+        drop(state);
         let left = Duration::from_millis(waited.timeout).saturating_sub(elapsed);
         let gives_up = if waited.is_hold {
             // Another client may settle at any time.

@@ -58,18 +58,20 @@ pub(super) fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
     let period = random.pick(&["1s", "500ms", "3s", "7s"]);
     let unit = random.pick(&["day", "week", "month:tz=Europe/Berlin", "day:tz=America/New_York"]);
+    // Some windows record denials.
+    let all = if count % 3 == 0 { ":count=all" } else { "" };
     match random.below(13) {
         0 | 1 => format!("gcra:{count}/{period}:burst={burst}"),
         2 => format!("token-bucket:{count}/{period}:burst={burst}"),
         3 => format!("leaky-bucket:{count}/{period}:burst={burst}"),
         4 => format!("leaky-queue:{count}/{period}:burst={burst}"),
-        5 => format!("fixed-window:{count}/{period}"),
-        6 => format!("fixed-window:{count}/{period}:align=clock"),
-        7 => format!("sliding-log:{count}/{period}"),
-        8 => format!("sliding-counter:{count}/{period}"),
+        5 => format!("fixed-window:{count}/{period}{all}"),
+        6 => format!("fixed-window:{count}/{period}:align=clock{all}"),
+        7 => format!("sliding-log:{count}/{period}{all}"),
+        8 => format!("sliding-counter:{count}/{period}{all}"),
         9 => format!("token-bucket:{count}/{period}:refill=interval"),
         10 => format!("token-bucket:{count}/{period}:burst={burst}:borrow"),
-        11 => format!("fixed-window:{count}/{unit}"),
+        11 => format!("fixed-window:{count}/{unit}{all}"),
         _ => format!("gcra:{count}/{period}"),
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, HoldOperation, Outcome, PreparedPolicy, Retry, Timestamp};
+use sluicegate_core::{
+    Decision, HoldOperation, Operation, Outcome, PreparedPolicy, Retry, Timestamp,
+};
 
 use super::{
     clock,
@@ -64,7 +66,12 @@ impl Ledger {
             return false;
         }
         self.check_head(received, key, expected.as_ref().ok(), false);
-        if let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) = &expected
+        // A denial that is recorded may begin a window, and let the request pass earlier.
+        let peek = ScriptCall { policy: policy.policy(), operation: Operation::Peek(cost).into() };
+        let before = decide(&mut self.keys[key].state.clone(), peek, now);
+        if !is_allowed
+            && let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) =
+                &before
             && !may_be_behind
             && !self.is_stopping
         {

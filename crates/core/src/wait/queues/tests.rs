@@ -100,6 +100,9 @@ fn applied_take_that_may_begin_a_window_wakes_head() {
         assert_eq!(queues.held(&0, &policy, false), None, "{text}");
         assert_eq!(queues.held(&0, &other, false), Some(head), "{text}");
     }
+    let (mut queues, text) = (WaitQueues::default(), "fixed-window:9/1s:count=all");
+    let (policy, head) = (text.parse().unwrap(), queues.enter(0, request(text, 9, LATE), ()));
+    assert_eq!(queues.held(&0, &policy, false), head.ok(), "a denial is recorded");
 }
 
 /// When the last of `requests` would pass if they came at `now`, one after the other.

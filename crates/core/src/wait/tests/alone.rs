@@ -78,6 +78,25 @@ fn alone_queue_that_grew_after_the_peek_is_denied_and_not_charged() {
 }
 
 #[test]
+fn alone_take_that_another_process_came_before_waits_again() {
+    let policy: Policy = "sliding-log:2/1s:count=all".parse().unwrap();
+    for (timeout, allowed) in [(2 * SECOND, true), (SECOND - 1, false)] {
+        let (mut entry, mut takes) = (None, 0);
+        let (now, answer) = run_alone(&policy.to_string(), timeout, |now, operation| {
+            if matches!(operation, Operation::Take(_)) {
+                takes += 1;
+                if takes == 1 {
+                    let _ = apply(&policy, &mut entry, *now, Operation::Take(2));
+                }
+            }
+            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap().into())
+        });
+        let expected = if allowed { (at(SECOND), 2) } else { (at(0), 1) };
+        assert_eq!((answer.allowed(), (now, takes)), (allowed, expected));
+    }
+}
+
+#[test]
 fn alone_fallback_denial_tries_again() {
     let policy = "gcra:1/1s".parse().unwrap();
     let mut operations = Vec::new();

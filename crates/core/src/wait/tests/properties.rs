@@ -117,10 +117,12 @@ fn run(policy: &str, acts: &[Act], is_quick: bool, mut check: impl FnMut(&World)
     world
 }
 
-/// Everything assigned is either delivered or given back, and a denial is one take.
+/// Everything assigned is either delivered or given back, and a denial is one take, not counting those that another request came
+/// before.
 fn nothing_is_lost(world: &World, policy: &Policy) {
     let mut charged: HashMap<Ticket, i64> = HashMap::new();
     let mut takes: HashMap<Ticket, u32> = HashMap::new();
+    let mut peeked: HashMap<Ticket, bool> = HashMap::new();
     for (ticket, operation, decision) in &world.applied {
         let units = match operation {
             Operation::Take(cost) | Operation::Reserve { cost, .. } if decision.allowed() => {
@@ -130,7 +132,10 @@ fn nothing_is_lost(world: &World, policy: &Policy) {
             _ => 0,
         };
         *charged.entry(*ticket).or_default() += units;
-        *takes.entry(*ticket).or_default() += u32::from(matches!(operation, Operation::Take(_)));
+        let is_take = matches!(operation, Operation::Take(_));
+        let was_allowed = peeked.insert(*ticket, !is_take && decision.allowed());
+        let is_late = was_allowed == Some(true) && !decision.allowed();
+        *takes.entry(*ticket).or_default() += u32::from(is_take && !is_late);
     }
     for (ticket, units) in charged {
         let is_allowed =
