@@ -129,12 +129,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "decider.queues.enter(key, request, &Arc::default())?",
     ),
     mutant(
-        "a request for several keys waits for the first of them",
-        MULTI_KEY,
-        "while !is_final(&answer) && answer.key == at && now < deadline {",
-        "while !is_final(&answer) && now < deadline {",
-    ),
-    mutant(
         "a request for several keys is denied without a last attempt",
         MULTI_KEY,
         "let is_known = self.timeout.is_zero() || is_final(&denial);",
