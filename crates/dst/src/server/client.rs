@@ -85,7 +85,7 @@ impl Client {
     ) -> Connected {
         let (stream, of_server) = self.link.open_with(unread);
         let number = ledger.lock().open((self.index, self.protocol), stream.end());
-        let end = ServerEnd { stream: of_server, ledger: Arc::clone(ledger), number };
+        let end = ServerEnd { stream: of_server, observer: Arc::clone(ledger), number };
         if !server.connect(self.protocol, Box::new(end), format!("client{}", self.index)) {
             ledger.lock().violate(format_args!("liveness: the server rejects a client"));
         }

@@ -17,6 +17,7 @@ use super::{
     received::{Received, first_of},
     replied::{Replied, protocol_name},
     reply::Reply,
+    server_end::Observer,
 };
 use crate::{
     event_log::EventLog, network::StreamEnd, oracle::decide, plan::Request, recording::MarkKind,
@@ -173,35 +174,6 @@ impl Ledger {
         self.connections[number].is_left = true;
     }
 
-    /// The server has read bytes.
-    pub(super) fn read(&mut self, number: usize, bytes: usize) {
-        self.connections[number].read += bytes;
-        if self.connections[number].protocol == SimulatedProtocol::Resp {
-            self.begin_to_wait(number);
-        }
-    }
-
-    /// The network has accepted bytes of the server.
-    pub(super) fn accepted(&mut self, number: usize, bytes: usize) {
-        self.connections[number].accepted += bytes;
-        match self.connections[number].protocol {
-            SimulatedProtocol::Resp => self.begin_to_wait(number),
-            SimulatedProtocol::Grpc => {}
-            SimulatedProtocol::Http => self.connections[number].is_flushed = false,
-        }
-    }
-
-    /// The server flushes what it has written. With HTTP it does so after each reply, and once more after it has begun with the
-    /// next request: after some replies it first lets other connections go.
-    pub(super) fn flushed(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        if connection.protocol == SimulatedProtocol::Http
-            && mem::replace(&mut connection.is_flushed, true)
-        {
-            self.begin_to_wait(number);
-        }
-    }
-
     /// A command that may wait does so once it was read and all replies before it are written.
     fn begin_to_wait(&mut self, number: usize) {
         let connection = &mut self.connections[number];
@@ -220,28 +192,6 @@ impl Ledger {
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
             });
-        }
-    }
-
-    /// The server wants to write bytes, from the first that was not accepted on.
-    pub(super) fn offered(&mut self, number: usize, bytes: &[u8]) {
-        let connection = &mut self.connections[number];
-        let known = connection.offered - connection.accepted;
-        let new = bytes.get(known..).unwrap_or_default();
-        connection.offered += new.len();
-        connection.undecoded.extend_from_slice(new);
-        loop {
-            let connection = &mut self.connections[number];
-            match first_of(&connection.undecoded, connection.protocol) {
-                Ok(Some((received, length))) => {
-                    connection.undecoded.drain(..length);
-                    self.replied(number, &received);
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    return self.violate(format_args!("protocol: connection {number}: {error}"));
-                }
-            }
         }
     }
 
@@ -369,18 +319,6 @@ impl Ledger {
         }
     }
 
-    /// The server has closed a connection: the holds that end with it are settled.
-    pub(super) fn ended(&mut self, number: usize) {
-        let now = clock::now();
-        let connection = &mut self.connections[number];
-        connection.has_ended = true;
-        let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
-        replied.lost += connection.begun();
-        let holds = mem::take(&mut connection.holds);
-        self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        self.settle_all(holds, now);
-    }
-
     /// Whether every command is answered, of clients that read.
     pub(super) fn is_idle(&self) -> bool {
         let is_idle = |it: &Connection| it.is_left || it.has_ended || it.sent.is_empty();
@@ -411,5 +349,67 @@ impl Ledger {
             let connection = format!("{:?}", self.connections[number]);
             self.violate(format_args!("liveness: connection {number} lacks replies: {connection}"));
         }
+    }
+}
+
+impl Observer for Ledger {
+    fn read(&mut self, number: usize, bytes: &[u8], _ends_now: bool) {
+        self.connections[number].read += bytes.len();
+        if self.connections[number].protocol == SimulatedProtocol::Resp {
+            self.begin_to_wait(number);
+        }
+    }
+
+    fn offered(&mut self, number: usize, bytes: &[u8]) {
+        let connection = &mut self.connections[number];
+        let known = connection.offered - connection.accepted;
+        let new = bytes.get(known..).unwrap_or_default();
+        connection.offered += new.len();
+        connection.undecoded.extend_from_slice(new);
+        loop {
+            let connection = &mut self.connections[number];
+            match first_of(&connection.undecoded, connection.protocol) {
+                Ok(Some((received, length))) => {
+                    connection.undecoded.drain(..length);
+                    self.replied(number, &received);
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    return self.violate(format_args!("protocol: connection {number}: {error}"));
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, number: usize, bytes: usize) {
+        self.connections[number].accepted += bytes;
+        match self.connections[number].protocol {
+            SimulatedProtocol::Resp => self.begin_to_wait(number),
+            SimulatedProtocol::Grpc => {}
+            SimulatedProtocol::Http => self.connections[number].is_flushed = false,
+        }
+    }
+
+    /// With HTTP the server flushes after each reply, and once more after it has begun with the
+    /// next request: after some replies it first lets other connections go.
+    fn flushed(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        if connection.protocol == SimulatedProtocol::Http
+            && mem::replace(&mut connection.is_flushed, true)
+        {
+            self.begin_to_wait(number);
+        }
+    }
+
+    /// The holds that end with the connection are settled.
+    fn ended(&mut self, number: usize) {
+        let now = clock::now();
+        let connection = &mut self.connections[number];
+        connection.has_ended = true;
+        let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
+        replied.lost += connection.begun();
+        let holds = mem::take(&mut connection.holds);
+        self.log.add(format_args!("connection {number} ends with {holds:?}"));
+        self.settle_all(holds, now);
     }
 }

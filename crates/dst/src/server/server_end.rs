@@ -1,7 +1,7 @@
-//! The server's end of a connection: what passes it is reported to the ledger.
+//! The server's end of a connection: what passes it is reported to an observer.
 
 use std::{
-    io,
+    fmt, io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -11,18 +11,35 @@ use parking_lot::Mutex;
 use sluicegate_server::simulation::SimulatedStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::ledger::Ledger;
 use crate::network::Stream;
 
+/// Observes connections, by their numbers.
+pub(super) trait Observer: fmt::Debug + Send {
+    /// The server has read bytes. With `ends_now`, the end of the connection has arrived behind them.
+    fn read(&mut self, number: usize, bytes: &[u8], ends_now: bool);
+
+    /// The server wants to write bytes, from the first that was not accepted on.
+    fn offered(&mut self, _number: usize, _bytes: &[u8]) {}
+
+    /// The network has accepted bytes of the server.
+    fn accepted(&mut self, _number: usize, _bytes: usize) {}
+
+    /// The server flushes what it has written.
+    fn flushed(&mut self, _number: usize) {}
+
+    /// The server has closed the connection.
+    fn ended(&mut self, _number: usize) {}
+}
+
 #[derive(Debug)]
-pub(super) struct ServerEnd {
+pub(super) struct ServerEnd<O: Observer> {
     pub(super) stream: Stream,
-    pub(super) ledger: Arc<Mutex<Ledger>>,
+    pub(super) observer: Arc<Mutex<O>>,
     /// The number of the connection.
     pub(super) number: usize,
 }
 
-impl AsyncRead for ServerEnd {
+impl<O: Observer> AsyncRead for ServerEnd<O> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -30,27 +47,28 @@ impl AsyncRead for ServerEnd {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.ledger.lock().read(self.number, buffer.filled().len() - before);
+        let ends_now = self.stream.ends_now();
+        self.observer.lock().read(self.number, &buffer.filled()[before..], ends_now);
         read
     }
 }
 
-impl AsyncWrite for ServerEnd {
+impl<O: Observer> AsyncWrite for ServerEnd<O> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.ledger.lock().offered(self.number, bytes);
+        self.observer.lock().offered(self.number, bytes);
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(count)) = written {
-            self.ledger.lock().accepted(self.number, count);
+            self.observer.lock().accepted(self.number, count);
         }
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.ledger.lock().flushed(self.number);
+        self.observer.lock().flushed(self.number);
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -59,19 +77,19 @@ impl AsyncWrite for ServerEnd {
     }
 }
 
-impl SimulatedStream for ServerEnd {
+impl<O: Observer> SimulatedStream for ServerEnd<O> {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.ledger.lock().offered(self.number, bytes);
+        self.observer.lock().offered(self.number, bytes);
         let written = self.stream.try_write(bytes);
         if let Ok(count) = written {
-            self.ledger.lock().accepted(self.number, count);
+            self.observer.lock().accepted(self.number, count);
         }
         written
     }
 }
 
-impl Drop for ServerEnd {
+impl<O: Observer> Drop for ServerEnd<O> {
     fn drop(&mut self) {
-        self.ledger.lock().ended(self.number);
+        self.observer.lock().ended(self.number);
     }
 }

@@ -14,7 +14,11 @@ use super::{
     message::{Call, CallResponse},
     rule_states::{NEAR_LIMIT, RuleStates},
 };
-use crate::{event_log::EventLog, recording::MarkKind, server::metrics::Metrics};
+use crate::{
+    event_log::EventLog,
+    recording::MarkKind,
+    server::{clock, metrics::Metrics, server_end::Observer},
+};
 
 /// More histories than this are not followed: nothing is checked any more.
 const MAX_HISTORIES: usize = 64;
@@ -90,17 +94,6 @@ impl Calls {
     /// The number of calls without a response.
     pub(super) fn unanswered(&self, number: usize) -> usize {
         self.connections[number].sent.len()
-    }
-
-    /// The server reads bytes. With `ends_now`, it reads the end of the connection together with them.
-    pub(super) fn read(&mut self, number: usize, bytes: &[u8], ends_now: bool, now: Timestamp) {
-        for stream in self.connections[number].frames.read(bytes) {
-            let Some(call) = self.connections[number].sent.get(&stream).cloned() else {
-                // The client has left.
-                continue;
-            };
-            self.decide((number, stream), &call, ends_now, now);
-        }
     }
 
     fn decide(&mut self, id: CallId, call: &Call, may_be_dropped: bool, now: Timestamp) {
@@ -209,6 +202,18 @@ impl Calls {
         let wrong: Vec<_> = self.histories.iter().map(differences).collect();
         if wrong.iter().all(|it| !it.is_empty()) {
             self.violate(format_args!("honesty: metrics: {wrong:?}"));
+        }
+    }
+}
+
+impl Observer for Calls {
+    fn read(&mut self, number: usize, bytes: &[u8], ends_now: bool) {
+        for stream in self.connections[number].frames.read(bytes) {
+            let Some(call) = self.connections[number].sent.get(&stream).cloned() else {
+                // The client has left.
+                continue;
+            };
+            self.decide((number, stream), &call, ends_now, clock::now());
         }
     }
 }

@@ -15,9 +15,11 @@ use tokio::{
 use super::{
     calls::Calls,
     message::{self, Call, CallResponse},
-    server_end::ServerEnd,
 };
-use crate::network::{Link, Stream};
+use crate::{
+    network::{Link, Stream},
+    server::server_end::ServerEnd,
+};
 
 const METHOD: &str = "http://server/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// Calls without a response beyond which no further ones are made.
@@ -66,7 +68,7 @@ impl EnvoyClient {
     fn connect(&self, server: &SimulatedServer) -> Option<Connected> {
         let (stream, of_server) = self.link.open();
         let number = self.calls.lock().open(self.index);
-        let end = ServerEnd { stream: of_server, calls: Arc::clone(&self.calls), number };
+        let end = ServerEnd { stream: of_server, observer: Arc::clone(&self.calls), number };
         let address = format!("envoy{}", self.index);
         let is_accepted = server.connect(SimulatedProtocol::Grpc, Box::new(end), address);
         let (wanted, to_make) = unbounded_channel();

@@ -8,7 +8,6 @@ mod descriptors;
 mod frames;
 mod message;
 mod rule_states;
-mod server_end;
 
 pub(crate) use self::descriptors::{
     DescriptorPlan, RulePlan, read as read_descriptors, write as write_descriptors,
