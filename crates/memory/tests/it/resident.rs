@@ -2,7 +2,11 @@
 //!
 //! Each flood runs in a process of its own, so that no other test's memory is counted.
 
-use std::{env, fs, process::Command, time::Duration};
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use sluicegate_core::{HoldOperation, Operation, Policy};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
@@ -187,16 +191,22 @@ fn store_flood_resident_memory_stays_within_bound() {
         assert!(took <= bound / 10 * 11, "{usage:?} took {took}");
         return;
     }
-    for Flood { name, .. } in FLOODS {
-        let output = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "resident::store_flood_resident_memory_stays_within_bound"])
-            .arg("--nocapture")
-            .env(FLOOD, name)
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout);
-        println!("{}", printed.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {printed}{complained}");
+    let start = |Flood { name, .. }: Flood| {
+        let test = "resident::store_flood_resident_memory_stays_within_bound";
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).env(FLOOD, name);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (name, child)
+    };
+    for floods in FLOODS.chunks(2) {
+        let started: Vec<_> = floods.iter().copied().map(start).collect();
+        for (name, child) in started {
+            let output = child.wait_with_output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let figure = printed.lines().find(|line| line.starts_with("figure"));
+            println!("{}", figure.unwrap_or_default());
+            let complained = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {printed}{complained}");
+        }
     }
 }
