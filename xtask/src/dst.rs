@@ -13,19 +13,28 @@ pub(crate) fn use_build(command: &mut Command) {
     command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));
 }
 
+/// The command that builds the simulation for short runs.
+pub(crate) fn build() -> Command {
+    simulation("build", "release")
+}
+
 /// Seeds and minutes from which a run is long.
 const MANY_SEEDS: u64 = 50_000;
 const MANY_MINUTES: u64 = 15;
 
 /// Runs the simulation with these arguments.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    // Takes minutes to build, and then runs a quarter more seeds a second.
+    let profile = if is_long(arguments) { "production" } else { "release" };
+    shell::run(simulation("run", profile).arg("--").args(arguments))
+}
+
+fn simulation(subcommand: &str, profile: &str) -> Command {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
     use_build(&mut command);
-    // Takes minutes to build, and then runs a quarter more seeds a second.
-    let profile = if is_long(arguments) { "production" } else { "release" };
-    command.args(["run", "--profile", profile, "--locked", "-p", "sluicegate-dst", "--"]);
-    shell::run(command.args(arguments))
+    command.args([subcommand, "--profile", profile, "--locked", "-p", "sluicegate-dst"]);
+    command
 }
 
 fn is_long(arguments: &[&str]) -> bool {

@@ -1,28 +1,50 @@
 //! `cargo xtask loom`: the in-memory table under every order in which threads can meet, and leases under many
 //! random ones.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::{shell, workspace};
 
 pub(crate) fn run() -> Result<()> {
-    let root = workspace::root();
-    let mut command = shell::cargo();
-    command.current_dir(&root).env("RUSTFLAGS", "--cfg loom");
-    // Beside the usual builds, which the flag would otherwise throw away.
-    command.env("CARGO_TARGET_DIR", root.join("target/loom"));
-    command.args(["test", "--release", "--locked", "-p", "sluicegate-memory", "--lib", "model"]);
-    shell::run(&mut command)?;
+    shell::run(&mut table())?;
     leases(5_000)
 }
 
 /// Leases under `schedules` random schedules of threads.
 pub(crate) fn leases(schedules: u32) -> Result<()> {
-    let root = workspace::root();
-    let mut command = shell::cargo();
-    command.current_dir(&root).env("RUSTFLAGS", "--cfg shuttle");
-    command.env("CARGO_TARGET_DIR", root.join("target/shuttle"));
-    command.args(["test", "--locked", "-p", "sluicegate-redis", "--lib", "lease::schedules"]);
+    let mut command = all_leases();
     command.env("SLUICEGATE_SCHEDULES", schedules.to_string());
     shell::run(command.args(["--", "--nocapture"]))
+}
+
+/// The commands that build these checks, and run nothing.
+pub(crate) fn builds() -> [Command; 2] {
+    [table(), all_leases()].map(|mut command| {
+        command.arg("--no-run");
+        command
+    })
+}
+
+fn table() -> Command {
+    let mut command = test("loom");
+    command.args(["--release", "-p", "sluicegate-memory", "--lib", "model"]);
+    command
+}
+
+fn all_leases() -> Command {
+    let mut command = test("shuttle");
+    command.args(["-p", "sluicegate-redis", "--lib", "lease::schedules"]);
+    command
+}
+
+/// `cargo test` under `--cfg FLAG`, beside the usual builds, which the flag would otherwise throw away.
+fn test(flag: &str) -> Command {
+    let root = workspace::root();
+    let mut command = shell::cargo();
+    command.current_dir(&root).env("RUSTFLAGS", format!("--cfg {flag}"));
+    command.env("CARGO_TARGET_DIR", root.join("target").join(flag));
+    command.args(["test", "--locked"]);
+    command
 }

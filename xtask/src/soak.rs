@@ -47,6 +47,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_RESTART_BYTES", "33554432"),
+    ("SLUICEGATE_SCRIPT_HISTORIES", "3000"),
     ("SLUICEGATE_SERVER_MEGABYTES", "1024"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
@@ -81,6 +82,7 @@ const TESTS: &[Tests] = &[
             "threads::",
         ],
     ),
+    ("sluicegate-redis", "it", &["conformance::"]),
     ("sluicegate-dst", PROGRAM, &["redis_model::"]),
     ("sluicegate-server", LIBRARY, &["net::secret::", "server::"]),
     (

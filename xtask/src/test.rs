@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsString,
     fmt::Write as _,
+    iter,
     num::NonZero,
     process::Command,
     thread,
@@ -31,6 +32,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         return steps.finish();
     }
 
+    let builds = thread::spawn(build_ahead);
     steps.cargo(&["fmt", "--all", "--check"]);
     steps.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
     steps.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
@@ -53,6 +55,8 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
             python::Tested::Skipped => Outcome::Skipped,
         })
     });
+    // One that failed fails again in the step that needs it, with its error.
+    let _ = builds.join();
     steps.step("loom", loom::run);
     steps.step("dst", || dst::run_first(1_000));
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
@@ -65,6 +69,14 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     }
 
     steps.finish()
+}
+
+/// Builds what the last steps run while the first ones leave a processor idle: tests wait for servers more than they
+/// compute. In other folders, so that no build waits for another one.
+fn build_ahead() {
+    for command in iter::once(dst::build()).chain(loom::builds()) {
+        shell::run_idle(&command);
+    }
 }
 
 fn command(arguments: &[&str]) -> Command {

@@ -7,6 +7,9 @@ use anyhow::Result;
 use super::release::{Release, file_name, git};
 use crate::{shell, workspace};
 
+/// Builds that only show that the packages are complete need no symbols, which take several gigabytes.
+pub(super) const NO_SYMBOLS: [(&str, &str); 1] = [("CARGO_PROFILE_DEV_DEBUG", "none")];
+
 pub(super) fn package(release: &Release) -> Result<()> {
     // Cargo serves the packages to each other from a registry in this folder. It unpacks them into its home once per
     // registry and version, and never again, so another commit needs another registry.
@@ -16,7 +19,7 @@ pub(super) fn package(release: &Release) -> Result<()> {
         target = release.empty("crates")?.join(commit);
     }
     let mut package = shell::cargo();
-    package.current_dir(workspace::root());
+    package.current_dir(workspace::root()).envs(NO_SYMBOLS);
     // Without a list of packages, Cargo takes those that may be published, in the order of their dependencies.
     package.args(["package", "--workspace", "--locked", "--target-dir"]).arg(&target);
     for private in

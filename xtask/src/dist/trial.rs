@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{
+    crates::NO_SYMBOLS,
     debian, image,
     release::{Release, file_name},
 };
@@ -257,7 +258,8 @@ fn crates(release: &Release) -> Result<()> {
          println!(\"{}\", if limiter.check().allowed() { \"allowed\" } else { \"denied\" });\n    Ok(())\n}\n",
     )?;
     let mut run = shell::cargo();
-    run.current_dir(&project).args(["run", "--quiet", "--target-dir"]).arg(folder.join("target"));
+    run.current_dir(&project).envs(NO_SYMBOLS);
+    run.args(["run", "--quiet", "--target-dir"]).arg(folder.join("target"));
     let output = run.stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(text.trim() == ALLOWED, "the library's first decision is {text:?}");
@@ -268,6 +270,7 @@ fn crates(release: &Release) -> Result<()> {
     let mut install = shell::cargo();
     install
         .current_dir(&folder)
+        .envs(NO_SYMBOLS)
         .arg("install")
         .arg("--config")
         .arg(&config)

@@ -4,18 +4,16 @@ use sluicegate_conformance::{
     CoreSubject, Invocation, Shape, Subject, check_histories, check_keys, check_traces, compare,
 };
 use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Engine, Server, size};
 
 use crate::store::{Compared, Store};
-
-/// So many histories of each shape.
-const HISTORIES: u64 = 800;
 
 fn passes_the_kit(engine: Engine) {
     let server = Server::start(engine);
     check_traces(&mut Compared::new(server.connect(), false));
     check_keys(&mut Store::new(server.connect()));
 
+    let histories = size("SLUICEGATE_SCRIPT_HISTORIES", 300);
     let shapes = [
         (Shape::default(), false),
         // The script reads the state that the core wrote.
@@ -25,7 +23,7 @@ fn passes_the_kit(engine: Engine) {
     ];
     for (number, (shape, replaces)) in (0..).zip(shapes) {
         let mut subject = Compared::new(server.connect(), replaces);
-        check_histories(&mut subject, 100_000 * (number + 1), HISTORIES, shape);
+        check_histories(&mut subject, 100_000 * (number + 1), histories, shape);
     }
 }
 
