@@ -14,7 +14,8 @@
 //! With `table 2097152 deny` in place of `processes`, the steps are those of a table in memory of 2097152 bytes.
 //!
 //! With `server 300 stop` besides, the processes are clients of a server of Sluicegate that may leave 300 bytes of replies unread; it
-//! stops after the last step, or with `drain` once it is idle. `http 1 3` after it names the clients that speak HTTP, and `named 0 2` the
+//! stops after the last step, or with `drain` once it is idle. `bounds 3 600` lets it have 3 clients at a time and buffer 600 bytes for
+//! them, which all speak RESP. `http 1 3` after it names the clients that speak HTTP, and `named 0 2` the
 //! keys whose policies have names in the rules: `use-policy` reloads these. `rule 0 2 shadow
 //! gcra:1/1s` adds a rule that counts descriptors of Envoy by their entry 0, at a cost of 2; `describe 3 1 - 0 2` asks for 3 hits of two
 //! descriptors, one with the entry 0 only. `wait-all 300 0 1 2 1` waits up to 300 ms for a unit of the keys 0 and 2.
@@ -371,6 +372,9 @@ impl Plan {
                 self.table = Some(TablePlan { max_bytes, when_full });
             }
             "server" => self.server = Some(ServerPlan::read(words)?),
+            "bounds" => {
+                self.server.as_mut().context("bounds need a server")?.read_bounds(words)?;
+            }
             "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
             "rule" => {
                 let server = self.server.as_mut().context("rules need a server")?;

@@ -10,6 +10,7 @@ const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
 const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
 const BATCH: &str = "crates/server/src/protocols/resp/batch.rs";
+const BUFFERS: &str = "crates/server/src/budgets/buffers.rs";
 const HTTP: &str = "crates/server/src/protocols/http/decide.rs";
 const WEB: &str = "crates/server/src/net/web/mod.rs";
 
@@ -151,5 +152,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/server/src/protocols/http/holds.rs",
         "let hold = Some(wait::HoldRequest { id: id.into(), ttl });",
         "let hold = Some(wait::HoldRequest { id: id.into(), ttl: ttl.and(None) });",
+    ),
+    mutant(
+        "one client more than the limit is accepted",
+        "crates/server/src/net/clients.rs",
+        "let reserved = others >= self.max;",
+        "let reserved = others > self.max;",
+    ),
+    mutant(
+        "a client that has left still counts as connected",
+        "crates/server/src/net/clients.rs",
+        "connected.clients.remove(&client.id).is_some()",
+        "connected.clients.contains_key(&client.id)",
+    ),
+    mutant(
+        "buffered bytes have no bound for all clients together",
+        BUFFERS,
+        "used.checked_add(bytes).filter(|sum| *sum <= max)",
+        "used.checked_add(bytes).filter(|sum| *sum <= max.max(MAX_PER_CONNECTION))",
+    ),
+    mutant(
+        "bytes that are buffered no longer stay reserved",
+        BUFFERS,
+        "self.budget.used.fetch_sub(fewer, Ordering::Relaxed);",
+        "self.budget.used.fetch_sub(fewer.min(1), Ordering::Relaxed);",
     ),
 ];

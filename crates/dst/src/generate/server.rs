@@ -8,7 +8,7 @@ use crate::{
         Action, FaultKind, KeyPlan, MultiKey, Plan, PolicyPlan, ReloadedRules, Step, WaitingHold,
     },
     random::Random,
-    server::{RulePlan, ServerPlan},
+    server::{Bounds, RulePlan, ServerPlan},
 };
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
@@ -33,7 +33,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let unread = *random.pick(&[usize::MAX, usize::MAX, 2000, 300, 64]);
     let stops = random.chance(25);
     let share = *random.pick(&[0, 50, 100]);
-    let http = (0..features.processes).filter(|_| random.chance(share)).collect();
+    let mut http: Vec<_> = (0..features.processes).filter(|_| random.chance(share)).collect();
     let is_named =
         |(index, key): (usize, &KeyPlan)| (key.0.len() > 1 || rules.chance(20)).then_some(index);
     let named: Vec<_> = keys.iter().enumerate().filter_map(is_named).collect();
@@ -41,9 +41,15 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     if !named.is_empty() {
         steps.extend(reloads(rules, &features, &keys, &named));
     }
-    let (rules, calls) = descriptors(&Random::new(seed, "descriptors"), features.processes);
+    let bounds = bounds(&Random::new(seed, "bounds"), features.processes);
+    let (mut rules, mut calls) = (Vec::new(), Vec::new());
+    if bounds.is_some() {
+        http.clear();
+    } else {
+        (rules, calls) = descriptors(&Random::new(seed, "descriptors"), features.processes);
+    }
     steps.extend(calls);
-    let server = ServerPlan { unread, stops, http, named, rules };
+    let server = ServerPlan { unread, stops, http, named, rules, bounds };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, (client, waits)));
@@ -63,6 +69,14 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         keys,
         steps,
     }
+}
+
+/// Bounds that clients reach, in one seed of five.
+fn bounds(random: &Random, clients: usize) -> Option<Bounds> {
+    random.chance(20).then(|| Bounds {
+        clients: 1 + random.index(clients),
+        bytes: *random.pick(&[60, 200, 600, 2000]),
+    })
 }
 
 /// Rules that count descriptors of Envoy, and calls about these, in one seed of three.

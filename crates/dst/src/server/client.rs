@@ -60,7 +60,7 @@ impl Client {
                 || ledger.lock().unanswered(it.number) + commands.len() <= MAX_PIPELINED
         };
         if self.connections.last().filter(has_room).is_none() {
-            self.connections.push(self.connect(server, ledger, unread));
+            self.connections.extend(self.connect(server, ledger, unread));
         }
         let Some(connected) = self.connections.last() else { return };
         let mut bytes = Vec::new();
@@ -77,21 +77,31 @@ impl Client {
         let _ = connected.stream.borrow().try_write(&bytes);
     }
 
+    /// `None`: the server rejects it, because it has as many clients as it may.
     fn connect(
         &self,
         server: &SimulatedServer,
         ledger: &Arc<Mutex<Ledger>>,
         unread: usize,
-    ) -> Connected {
+    ) -> Option<Connected> {
+        let (others, max) = (server.clients(), ledger.lock().bounds.clients);
         let (stream, of_server) = self.link.open_with(unread);
         let number = ledger.lock().open((self.index, self.protocol), stream.end());
         let end = ServerEnd { stream: of_server, observer: Arc::clone(ledger), number };
-        if !server.connect(self.protocol, Box::new(end), format!("client{}", self.index)) {
-            ledger.lock().violate(format_args!("liveness: the server rejects a client"));
+        let address = format!("client{}", self.index);
+        let is_accepted = server.connect(self.protocol, Box::new(end), address);
+        if is_accepted != (others < max) {
+            ledger.lock().violate(format_args!(
+                "bounds: another client is accepted ({is_accepted}) beside {others} of {max}"
+            ));
+        }
+        if !is_accepted {
+            ledger.lock().left(number);
+            return None;
         }
         let stream = Rc::new(RefCell::new(stream));
         let reading = read(Rc::clone(&stream), Rc::clone(&self.paused), number, Arc::clone(ledger));
-        Connected { number, stream, reader: spawn_local(reading) }
+        Some(Connected { number, stream, reader: spawn_local(reading) })
     }
 
     /// Closes its connections. What the server still sends is lost.

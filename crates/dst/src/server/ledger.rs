@@ -14,6 +14,7 @@ use super::{
     clock,
     command::Command,
     metrics::Metrics,
+    plan::Bounds,
     received::{Received, first_of},
     replied::{Replied, protocol_name},
     reply::Reply,
@@ -23,6 +24,13 @@ use crate::{
     event_log::EventLog, network::StreamEnd, oracle::decide, plan::Request, recording::MarkKind,
     redis_model::ScriptCall,
 };
+
+/// The reply to a connection for which there is no memory.
+const NO_MEMORY: &str = "ERR max buffer memory reached";
+/// Bytes behind a command that waits which need no memory of all clients.
+const READ_AHEAD: usize = 1024;
+/// Bytes that clients of a simulation never need.
+const ENOUGH: usize = 1 << 20;
 
 /// A key, as the oracle knows it.
 #[derive(Clone, Debug)]
@@ -69,6 +77,8 @@ pub(super) struct Connection {
     offered: usize,
     accepted: usize,
     received: usize,
+    /// With little memory, the bytes read when so many were behind a command that waits that the server may drop all later ones.
+    pub(super) kept: Option<usize>,
     /// Whether the server has flushed them.
     is_flushed: bool,
     /// What was offered and is an incomplete reply.
@@ -112,6 +122,8 @@ pub(super) struct Ledger {
     pub(super) replied: BTreeMap<&'static str, Replied>,
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
+    /// The bounds in force.
+    pub(super) bounds: Bounds,
     /// Whether the server stops: requests that wait are then denied.
     pub(super) is_stopping: bool,
     pub(super) millis: fn() -> u64,
@@ -138,6 +150,7 @@ impl Ledger {
             read: 0,
             offered: 0,
             accepted: 0,
+            kept: None,
             is_flushed: true,
             received: 0,
             undecoded: Vec::new(),
@@ -177,7 +190,8 @@ impl Ledger {
     /// A command that may wait does so once it was read and all replies before it are written.
     fn begin_to_wait(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        let (read, is_written) = (connection.read, connection.accepted == connection.offered);
+        let is_written = connection.accepted == connection.offered;
+        let read = connection.kept.unwrap_or(connection.read);
         if let Some(Sent { command, end, waiting }) = connection.sent.front_mut()
             && !command.timeout().is_zero()
             && is_written
@@ -201,6 +215,9 @@ impl Ledger {
         let connection = &mut self.connections[number];
         let (client, read) = (connection.client, connection.read);
         let protocol = connection.protocol;
+        if matches!(reply, Reply::Error(text) if text == NO_MEMORY) {
+            return self.rejected(number);
+        }
         let Some(sent) = connection.sent.pop_front() else {
             return self
                 .violate(format_args!("protocol: connection {number}: {reply:?} to nothing"));
@@ -208,6 +225,9 @@ impl Ledger {
         if read < sent.end {
             return self
                 .violate(format_args!("protocol: {reply:?} to a command that was not read"));
+        }
+        if sent.waiting.is_some() && connection.kept == Some(read) {
+            connection.kept = None;
         }
         let kind = match reply {
             Reply::Decision(_) | Reply::MultiKey { .. } if reply.is_allowed() => MarkKind::Allowed,
@@ -234,6 +254,29 @@ impl Ledger {
             let Some(keys) = before.filter(|_| self.violation.is_some()) else { return };
             (self.keys, self.violation) = (keys, None);
             self.settle_some();
+        }
+    }
+
+    /// The server has no memory for what it would keep of the connection. If it has read a command, it has not run it.
+    fn rejected(&mut self, number: usize) {
+        if self.bounds.bytes >= ENOUGH {
+            self.violate(format_args!("bounds: connection {number} is rejected"));
+        }
+        let connection = &mut self.connections[number];
+        let read = connection.read;
+        if connection.sent.pop_front_if(|sent| sent.end <= read).is_some() {
+            self.replied.entry(protocol_name(connection.protocol)).or_default().lost += 1;
+        }
+    }
+
+    /// Checks what the server counts: clients, requests that wait, and bytes that it buffers.
+    pub(super) fn check_bounds(&mut self, [clients, waiting, buffered]: [usize; 3]) {
+        let open = self.connections.iter().filter(|it| !it.has_ended).count();
+        let Bounds { clients: max, bytes } = self.bounds;
+        if clients.max(open) > max || waiting > clients || buffered > bytes {
+            self.violate(format_args!(
+                "bounds: {clients} clients ({open} are open) of {max}, {waiting} wait, {buffered} bytes of {bytes}"
+            ));
         }
     }
 
@@ -342,8 +385,11 @@ impl Ledger {
 
     /// Checks that every client that reads has received what was offered to it.
     pub(super) fn check_received(&mut self) {
+        // One for which there is no memory may end.
+        let may_end = self.bounds.bytes < ENOUGH;
         let lacks = |it: &Connection| {
-            !it.is_left && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
+            let is_over = it.is_left || it.has_ended && may_end;
+            !is_over && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
         };
         if let Some(number) = self.connections.iter().position(lacks) {
             let connection = format!("{:?}", self.connections[number]);
@@ -354,7 +400,15 @@ impl Ledger {
 
 impl Observer for Ledger {
     fn read(&mut self, number: usize, bytes: &[u8], _ends_now: bool) {
-        self.connections[number].read += bytes.len();
+        let connection = &mut self.connections[number];
+        connection.read += bytes.len();
+        if self.bounds.bytes < ENOUGH
+            && connection.kept.is_none()
+            && let Some(Sent { end, waiting: Some(_), .. }) = connection.sent.front()
+            && connection.read >= end + READ_AHEAD
+        {
+            connection.kept = Some(connection.read);
+        }
         if self.connections[number].protocol == SimulatedProtocol::Resp {
             self.begin_to_wait(number);
         }

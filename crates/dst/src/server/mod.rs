@@ -28,7 +28,7 @@ pub(crate) use self::{
     command::Command,
     envoy::{DescriptorPlan, RulePlan, read_descriptors, write_descriptors},
     http_command::encode as encode_http,
-    plan::ServerPlan,
+    plan::{Bounds, ServerPlan},
     received::first_of,
     reply::Reply,
     steps::run,

@@ -21,6 +21,17 @@ pub(crate) struct ServerPlan {
     pub(crate) named: Vec<usize>,
     /// Rules that count descriptors of Envoy.
     pub(crate) rules: Vec<RulePlan>,
+    /// Bounds that clients reach; otherwise those of the default settings apply.
+    pub(crate) bounds: Option<Bounds>,
+}
+
+/// Bounds of a server. Its clients then speak RESP alone: HTTP has clients and bytes beyond them, for health checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Most clients at a time.
+    pub(crate) clients: usize,
+    /// Most bytes that are buffered for all clients.
+    pub(crate) bytes: usize,
 }
 
 impl ServerPlan {
@@ -46,6 +57,15 @@ impl ServerPlan {
         Ok(())
     }
 
+    /// Reads the rest of the line `bounds`.
+    pub(crate) fn read_bounds(&mut self, words: &mut Words<'_>) -> Result<()> {
+        let [clients, bytes] = words.numbers()?[..] else {
+            bail!("expected the most clients and the most bytes");
+        };
+        self.bounds = Some(Bounds { clients, bytes });
+        Ok(())
+    }
+
     /// Reads the rest of the line `http`.
     pub(crate) fn read_http(&mut self, words: &mut Words<'_>) -> Result<()> {
         self.http = words.numbers()?;
@@ -55,8 +75,11 @@ impl ServerPlan {
 
 impl fmt::Display for ServerPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unread, stops, http, named, rules } = self;
+        let Self { unread, stops, http, named, rules, bounds } = self;
         writeln!(formatter, "server {unread} {}", if *stops { "stop" } else { "drain" })?;
+        if let Some(Bounds { clients, bytes }) = bounds {
+            writeln!(formatter, "bounds {clients} {bytes}")?;
+        }
         for (word, numbers) in [("http", http), ("named", named)] {
             if numbers.is_empty() {
                 continue;

@@ -25,7 +25,7 @@ use super::{
     envoy::{Call, Calls, EnvoyClient},
     ledger::{Key, Ledger},
     metrics::Metrics,
-    plan::ServerPlan,
+    plan::{Bounds, ServerPlan},
     rules::Rules,
 };
 use crate::{
@@ -106,7 +106,13 @@ impl World {
         let log = Arc::new(EventLog::new(time, output));
         let calls = Calls::new(&server.rules, Arc::clone(&log), clock::millis)?;
         let calls = Arc::new(Mutex::new(calls));
+        let mut config = Config::default();
+        let Bounds { clients, bytes } = server
+            .bounds
+            .unwrap_or(Bounds { clients: config.max_clients, bytes: config.max_buffer_memory });
+        (config.max_clients, config.max_buffer_memory) = (clients, bytes);
         let ledger = Ledger {
+            bounds: Bounds { clients, bytes },
             keys,
             connections: Vec::new(),
             log,
@@ -131,13 +137,8 @@ impl World {
         Ok(Self {
             plan: server.clone(),
             time,
-            server: SimulatedServer::start_with_rules(
-                Config::default(),
-                clock::now,
-                store,
-                rules.text(),
-            )
-            .map_err(anyhow::Error::msg)?,
+            server: SimulatedServer::start_with_rules(config, clock::now, store, rules.text())
+                .map_err(anyhow::Error::msg)?,
             rules,
             clients: (0..plan.processes).map(client).collect(),
             random,
@@ -153,8 +154,25 @@ impl World {
         while self.time.millis() < millis {
             let next = millis.min(self.time.millis() + WATCH);
             sleep_until(self.time.at(next)).await;
-            self.ledger.lock().check_waiters();
+            let mut ledger = self.ledger.lock();
+            ledger.check_waiters();
+            let counted = [self.server.clients(), self.server.waiting(), self.server.buffered()];
+            ledger.check_bounds(counted);
         }
+    }
+
+    async fn check_metrics(&self) {
+        match Metrics::read(&self.server, self.random.clone()).await {
+            Ok(metrics) => {
+                self.calls.lock().check_metrics(&metrics);
+                self.ledger.lock().check_metrics(&metrics);
+            }
+            Err(error) => {
+                self.ledger.lock().violate(format_args!("honesty: metrics: {error}"));
+            }
+        }
+        // The client that read them has left.
+        sleep(LEAVE).await;
     }
 
     fn take(&mut self, step: &Step) {
@@ -252,17 +270,10 @@ impl World {
             self.calls.lock().check_answered();
             self.clients.iter_mut().for_each(|client| client.leave(&self.ledger));
             sleep(LEAVE).await;
-            match Metrics::read(&self.server, self.random.clone()).await {
-                Ok(metrics) => {
-                    self.calls.lock().check_metrics(&metrics);
-                    self.ledger.lock().check_metrics(&metrics);
-                }
-                Err(error) => {
-                    self.ledger.lock().violate(format_args!("honesty: metrics: {error}"));
-                }
+            // With little memory, the server has none for the metrics.
+            if self.plan.bounds.is_none() {
+                self.check_metrics().await;
             }
-            // The client that read them has left.
-            sleep(LEAVE).await;
             let (clients, waiting) = (self.server.clients(), self.server.waiting());
             // The requests of a connection wait one after the other.
             if clients > self.may_be_lost || waiting > self.may_be_lost {

@@ -20,6 +20,8 @@ use crate::{
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
 pub(super) const TOLERANCE: u64 = 5;
+/// Milliseconds for which a client that has sent too much while it waits is not read from.
+const MAX_STALL: u64 = 2000;
 /// The shortest time to live of a hold.
 const MIN_TTL: Duration = Duration::from_millis(1);
 
@@ -137,7 +139,8 @@ impl Ledger {
             }
             let since = *connection.gone_since.get_or_insert(millis);
             let is_waiting = connection.sent.front().is_some_and(|it| it.waiting.is_some());
-            if is_waiting && millis - since > TOLERANCE {
+            let stall = if connection.kept.is_some() { MAX_STALL } else { 0 };
+            if is_waiting && millis - since > TOLERANCE + stall {
                 waits = Some(number);
             }
         }

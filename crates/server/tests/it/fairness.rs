@@ -339,7 +339,20 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
 /// The server notices the end of a client that sends more than is kept; the client gets the error after the wait.
 #[test]
 fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
-    let server = one_worker();
+    is_answered_and_closed(&one_worker(), "262144 bytes behind a command that waits\r\n");
+}
+
+#[test]
+fn waiting_client_for_whose_bytes_is_no_memory_is_answered_and_closed() {
+    let server = Running::with(|config| {
+        config.workers = Some(1);
+        config.max_buffer_memory = 32 * 1024;
+    });
+    is_answered_and_closed(&server, "\r\n-ERR max buffer memory reached\r\n");
+}
+
+/// Sends more behind a command that waits than the server keeps. `error` is the end of its last reply.
+fn is_answered_and_closed(server: &Running, error: &str) {
     let line = format!("ECHO {}\r\n", "x".repeat(1000)).repeat(1000);
     let mut left = server.connect();
     assert_eq!(left.integers("SG.TAKE k gcra:1/1h")[0], 1);
@@ -367,7 +380,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     assert_eq!(integers(&stays.read_reply())[0], 1);
     let rest = stays.rest();
     let end = &rest[rest.len().saturating_sub(200)..];
-    assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
+    assert!(end.ends_with(error), "{end}");
 }
 
 /// Requests that could wait and are answered immediately take no longer turns than others.

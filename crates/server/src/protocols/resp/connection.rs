@@ -36,7 +36,7 @@ use super::{
     batch::Batch,
     call::{Call, CommandTable, Next, WaitingCall},
     commands,
-    pool::{CHUNK, MAX_READ_AHEAD, MAX_UNREAD},
+    pool::{CHUNK, MAX_UNREAD, Overrun},
     session::Session,
     session_holds::SessionHolds,
     worker::RespWorker,
@@ -71,8 +71,8 @@ pub(super) struct Connection<'a> {
     out_reserved: Reservation,
     /// Whether it keeps its buffers while it is idle: few connections of a worker do.
     keeps: bool,
-    /// Whether the client sent more while it waited than is kept.
-    overrun: bool,
+    /// If the client sent more while it waited than is kept.
+    overrun: Option<Overrun>,
     /// Bytes read in this turn.
     turn: usize,
     /// Time of the last complete command.
@@ -131,7 +131,7 @@ impl<'a> Connection<'a> {
             sent: 0,
             out_reserved: buffers.reserve_nothing(),
             keeps: worker.buffers.try_add_keeper(),
-            overrun: false,
+            overrun: None,
             turn: 0,
             last_command: client.since,
             incomplete_since: None,
@@ -151,10 +151,8 @@ impl<'a> Connection<'a> {
             if !self.answer().await? {
                 return Ok(());
             }
-            if self.overrun {
-                self.reject(&format!(
-                    "ERR Protocol error: more than {MAX_READ_AHEAD} bytes behind a command that waits"
-                ));
+            if let Some(overrun) = self.overrun {
+                self.reject(&overrun.to_string());
                 return Ok(());
             }
             if self.unread.len() >= MAX_UNREAD {

@@ -5,6 +5,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::budgets::buffers::NO_MEMORY;
+
 /// Bytes read at a time.
 pub(super) const CHUNK: usize = 16 * 1024;
 /// Upper bound on the bytes of an unfinished command that a connection keeps without a reservation.
@@ -21,6 +23,15 @@ const MAX_CAPACITY: usize = 128 * 1024;
 const MAX_KEEPERS: usize = 64;
 /// Upper bound on the bytes of a buffer that such a connection keeps.
 pub(super) const MAX_KEPT: usize = 32 * 1024;
+
+/// Why the server drops what a client sends while it waits.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum Overrun {
+    #[error("ERR Protocol error: more than {MAX_READ_AHEAD} bytes behind a command that waits")]
+    TooLong,
+    #[error("{NO_MEMORY}")]
+    NoMemory,
+}
 
 /// Free buffers.
 #[derive(Debug, Default)]

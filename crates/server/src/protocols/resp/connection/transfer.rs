@@ -18,7 +18,7 @@ use super::Connection;
 use crate::{
     budgets::buffers::NO_MEMORY,
     net::stream::Stream,
-    protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, SMALL},
+    protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, Overrun, SMALL},
 };
 
 /// Time after which the bytes of a client that sends too many while it waits are dropped instead of left unread.
@@ -38,9 +38,11 @@ impl Connection<'_> {
     pub(super) async fn left(&mut self) -> io::Result<()> {
         self.pause();
         loop {
-            if !self.overrun && !self.has_room_ahead() {
+            if self.overrun.is_none()
+                && let Err(overrun) = self.make_room_ahead()
+            {
                 sleep(MAX_STALL).await;
-                self.overrun = true;
+                self.overrun = Some(overrun);
             }
             if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
                 return Ok(());
@@ -48,30 +50,33 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether more bytes of the client may be kept while it waits.
-    fn has_room_ahead(&mut self) -> bool {
+    /// Makes room for more bytes of the client while it waits.
+    fn make_room_ahead(&mut self) -> Result<(), Overrun> {
         let length = self.unread.len();
         if length < SMALL {
-            return true;
+            return Ok(());
         }
         let capacity = self.unread.capacity().max(length + CHUNK);
-        let fits = capacity <= MAX_READ_AHEAD && self.unread_reserved.resize_to_spare(capacity);
-        if fits {
-            self.unread.reserve_exact(capacity - length);
+        if capacity > MAX_READ_AHEAD {
+            return Err(Overrun::TooLong);
         }
-        fits
+        if !self.unread_reserved.resize_to_spare(capacity) {
+            return Err(Overrun::NoMemory);
+        }
+        self.unread.reserve_exact(capacity - length);
+        Ok(())
     }
 
     /// Reads once, while the client waits; 0 is the end.
     fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buffer = self.worker.buffers.take();
-        let room = if self.overrun || self.unread.len() >= SMALL {
+        let room = if self.overrun.is_some() || self.unread.len() >= SMALL {
             CHUNK
         } else {
             SMALL - self.unread.len()
         };
         let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
-        if !self.overrun {
+        if self.overrun.is_none() {
             self.unread.extend_from_slice(&buffer);
         }
         self.worker.buffers.put(buffer);
