@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::release::{Release, file_name, git};
 use crate::{shell, workspace};
 
-/// Builds that only show that the packages are complete need no symbols, which take several gigabytes.
+/// Builds that only show that the packages are complete need no symbols.
 pub(super) const NO_SYMBOLS: [(&str, &str); 1] = [("CARGO_PROFILE_DEV_DEBUG", "none")];
 
 pub(super) fn package(release: &Release) -> Result<()> {
