@@ -8,32 +8,32 @@ use anyhow::Result;
 use crate::{shell, workspace};
 
 pub(crate) fn run() -> Result<()> {
-    shell::run(&mut table())?;
+    shell::run(&mut table_command())?;
     leases(5_000)
 }
 
 /// Leases under `schedules` random schedules of threads.
 pub(crate) fn leases(schedules: u32) -> Result<()> {
-    let mut command = all_leases();
+    let mut command = lease_command();
     command.env("SLUICEGATE_SCHEDULES", schedules.to_string());
     shell::run(command.args(["--", "--nocapture"]))
 }
 
 /// The commands that build these checks, and run nothing.
 pub(crate) fn builds() -> [Command; 2] {
-    [table(), all_leases()].map(|mut command| {
+    [table_command(), lease_command()].map(|mut command| {
         command.arg("--no-run");
         command
     })
 }
 
-fn table() -> Command {
+fn table_command() -> Command {
     let mut command = test("loom");
     command.args(["--release", "-p", "sluicegate-memory", "--lib", "model"]);
     command
 }
 
-fn all_leases() -> Command {
+fn lease_command() -> Command {
     let mut command = test("shuttle");
     command.args(["-p", "sluicegate-redis", "--lib", "lease::schedules"]);
     command

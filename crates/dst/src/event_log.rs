@@ -1,6 +1,9 @@
 //! The events of a run, as a hash and, on demand, as text.
 
-use std::fmt::{self, Write};
+use std::{
+    fmt::{self, Write},
+    io::{self, Write as _},
+};
 
 use parking_lot::Mutex;
 
@@ -61,7 +64,7 @@ impl EventLog {
         // Writing to a hash cannot fail.
         let _ = writeln!(state, "{millis} {event}");
         if self.output == Output::Text {
-            println!("{millis:>7} ms  {event}");
+            print_line(format_args!("{millis:>7} ms  {event}"));
         }
     }
 
@@ -82,4 +85,9 @@ impl EventLog {
         let state = self.state.lock();
         (state.hash, state.events)
     }
+}
+
+/// Prints a line. A reader that closes the output early, as `head` does, loses the rest.
+pub(crate) fn print_line(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
 }

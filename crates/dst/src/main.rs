@@ -36,7 +36,7 @@ use std::{env, fs, process::ExitCode};
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    event_log::Output,
+    event_log::{Output, print_line},
     explore::{Kind, Seeds, Summary, explore},
     outcome::RunOutcome,
     plan::Plan,
@@ -155,7 +155,7 @@ type Drawn<'a> = (&'a String, fn(&Plan, &RunOutcome) -> String);
 /// Runs one plan, and prints its events.
 fn replay(plan: &Plan) -> Result<bool> {
     let outcome = run::run(plan, Output::Text)?;
-    println!("{} events, hash {:016x}", outcome.events, outcome.hash);
+    print_line(format_args!("{} events, hash {:016x}", outcome.events, outcome.hash));
     Ok(report(&outcome))
 }
 
@@ -169,7 +169,7 @@ fn draw(plan: &Plan, (path, drawing): Drawn<'_>) -> Result<bool> {
 /// Prints the violations. Returns whether there were none.
 fn report(outcome: &RunOutcome) -> bool {
     if let Some(violation) = &outcome.violation {
-        println!("violation: {violation}");
+        print_line(format_args!("violation: {violation}"));
     }
     outcome.violation.is_none()
 }

@@ -350,6 +350,9 @@ impl FromStr for Plan {
         for (process, _) in &plan.serving {
             ensure!(*process < plan.processes, "unknown process `{process}`");
         }
+        if let Some(server) = &plan.server {
+            server.check()?;
+        }
         for step in &plan.steps {
             plan.check(step).with_context(|| format!("invalid line `{step}`"))?;
         }
@@ -444,5 +447,12 @@ mod tests {
             let text = format!("{error:#}");
             assert!(text.contains(line) && text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn script_with_bounds_and_http_is_an_error() {
+        let script = "server 100 stop\nbounds 3 600\nhttp 0\nkey gcra:1/1s 0 deny\n";
+        let error = script.parse::<Plan>().unwrap_err().to_string();
+        assert!(error.contains("invalid `bounds`"), "{error}");
     }
 }

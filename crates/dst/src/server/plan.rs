@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use super::envoy::RulePlan;
@@ -69,6 +69,16 @@ impl ServerPlan {
     /// Reads the rest of the line `http`.
     pub(crate) fn read_http(&mut self, words: &mut Words<'_>) -> Result<()> {
         self.http = words.numbers()?;
+        Ok(())
+    }
+
+    /// Whether its lines fit together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let speaks_http = !self.http.is_empty() || !self.rules.is_empty();
+        ensure!(
+            self.bounds.is_none() || !speaks_http,
+            "invalid `bounds`: expected a server without `http` and `rule`, for which they do not hold"
+        );
         Ok(())
     }
 }
