@@ -24,15 +24,17 @@ const RELEASED: u64 = 400_000;
 const CONNECTIONS: usize = 2;
 
 /// Every seed that is a multiple of this checks how much of the rate of a leased key is used.
-const UTILISATION: u64 = 8;
-/// How much of it must be, in percent, and for how long it is measured: until leases hold only so small a part of it.
-const USED: u64 = 95;
+const UTILISATION_SEEDS: u64 = 8;
+/// The least part of it, in percent.
+const MIN_USED_PERCENT: u64 = 95;
+/// The measurement takes until the rate has brought this many times the units that leases may hold.
 const PARTS: u64 = 20;
 /// No key is measured for longer than this.
-const MOST: Duration = Duration::from_secs(20);
-/// Time between two requests of a process, and the least time in which a burst comes back: who asks later loses units.
+const MAX_MEASURED: Duration = Duration::from_secs(20);
+/// Time between two requests of a process.
 const POLL: Duration = Duration::from_millis(10);
-const LEAST_BURST: Duration = Duration::from_millis(200);
+/// The least time in which a burst comes back. Requests that come less often than that lose units.
+const MIN_BURST_TIME: Duration = Duration::from_millis(200);
 
 impl World<'_> {
     /// After the last fault everything works again, and a client that comes back when its denial says so is allowed.
@@ -217,17 +219,20 @@ impl World<'_> {
         let held = processes * u64::from(key.policies[0].settings().lease.min(limit.burst()));
         let units = held * PARTS;
         let span = time_of(limit, units);
-        let suits = span <= MOST && time_of(limit, limit.burst().into()) >= LEAST_BURST;
-        if !suits || !self.plan.seed.is_multiple_of(UTILISATION) || self.checks.is_held(&key.name) {
+        let suits = span <= MAX_MEASURED && time_of(limit, limit.burst().into()) >= MIN_BURST_TIME;
+        if !suits
+            || !self.plan.seed.is_multiple_of(UTILISATION_SEEDS)
+            || self.checks.is_held(&key.name)
+        {
             return;
         }
         // First, what is there.
         let most = u64::from(limit.burst()) + 2 * held;
         self.take_all(key, Duration::from_millis(most), Duration::from_millis(1)).await;
         let admitted = self.take_all(key, span, POLL).await;
-        if (admitted + held) * 100 < units * USED {
+        if admitted * 100 < units * MIN_USED_PERCENT {
             self.checks.violation(format_args!(
-                "liveness: of {units} units of {} {admitted} are used, and leases hold {held} at most",
+                "liveness: of {units} units of {} {admitted} are used; leases hold {held} at most",
                 key.name.escape_ascii()
             ));
         }
