@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 }
 
 /// The command that runs one benchmark.
-pub(crate) fn command(package: &str, name: &str, arguments: &[&str]) -> Command {
+fn command(package: &str, name: &str, arguments: &[&str]) -> Command {
     let mut command = shell::cargo();
     command.current_dir(workspace::root());
     command.args(["bench", "--locked", "-p", package, "--bench", name]);

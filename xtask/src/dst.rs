@@ -6,13 +6,6 @@ use anyhow::{Context as _, Result};
 
 use crate::{shell, workspace};
 
-/// Makes `command` use the build of the simulation. It has a flag for the seed of tokio's random choices, and its own
-/// target folder, because the flag would invalidate the usual builds.
-pub(crate) fn use_build(command: &mut Command) {
-    command.env("RUSTFLAGS", "--cfg tokio_unstable");
-    command.env("CARGO_TARGET_DIR", workspace::root().join("target/dst"));
-}
-
 /// The command that builds the simulation for short runs.
 pub(crate) fn build() -> Command {
     simulation("build", "release")
@@ -29,10 +22,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(simulation("run", profile).arg("--").args(arguments))
 }
 
+/// Cargo with a flag for the seed of tokio's random choices, and with a target folder of its own, because the flag
+/// would invalidate the usual builds.
 fn simulation(subcommand: &str, profile: &str) -> Command {
     let mut command = shell::cargo();
-    command.current_dir(workspace::root());
-    use_build(&mut command);
+    let root = workspace::root();
+    command.current_dir(&root);
+    command.env("RUSTFLAGS", "--cfg tokio_unstable");
+    command.env("CARGO_TARGET_DIR", root.join("target/dst"));
     command.args([subcommand, "--profile", profile, "--locked", "-p", "sluicegate-dst"]);
     command
 }

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use crate::{bench, docs, dst, install, loom, python, shell, tidy, workspace};
+use crate::{docs, dst, install, loom, python, shell, tidy, workspace};
 
 /// The variable with the number of tests that run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
@@ -61,12 +61,12 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.step("dst", || dst::run_first(1_000));
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
-    for (name, package) in workspace::benches(&workspace::packages()?) {
-        let mut bench = bench::command(package, name, &["--quick"]);
-        // Their dependencies have been built already, in its release profile.
-        dst::use_build(&mut bench);
-        steps.run(&mut bench);
+    // In the profile of the tests, for which everything that they use has been built already.
+    let mut benches = command(&["bench", "--profile", "dev", "--workspace", "--locked"]);
+    for (name, _) in workspace::benches(&workspace::packages()?) {
+        benches.args(["--bench", name]);
     }
+    steps.run(benches.args(["--", "--quick"]));
 
     steps.finish()
 }
