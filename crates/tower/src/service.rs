@@ -121,13 +121,15 @@ impl<S, R> Shared<S, R> {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };
-        let decision = || result.as_ref().ok().map(|answer| answer.decision);
-        let begun = match settings.next(policy, result.as_ref()) {
-            NextStep::Pass => CallState::Passes(self.response_headers(decision(), policy)),
-            NextStep::Reject => {
-                CallState::Rejected(Box::new(self.reject(*head, policy, decision())))
-            }
-            NextStep::Wait => return CallState::waits(policy, key, cost, result.ok()),
+        let (next, answer) = match result {
+            Ok(answer) => (settings.next(policy, Ok::<_, &S::Error>(&answer)), Some(answer)),
+            Err(error) => (settings.next_after_error(policy, error), None),
+        };
+        let decision = answer.map(|answer| answer.decision);
+        let begun = match next {
+            NextStep::Pass => CallState::Passes(self.response_headers(decision, policy)),
+            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, decision))),
+            NextStep::Wait => return CallState::waits(policy, key, cost, answer),
         };
         key.leave();
         begun

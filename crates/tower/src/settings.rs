@@ -92,6 +92,18 @@ impl Settings {
         if self.passes(policy, result) { NextStep::Pass } else { NextStep::Reject }
     }
 
+    /// The next step after an error of the store.
+    // A function of its own, because the observer needs the error in memory, where every answer would then be, too.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn next_after_error<E: std::error::Error>(
+        &self,
+        policy: &NamedPolicy,
+        error: E,
+    ) -> NextStep {
+        self.next(policy, Err(&error))
+    }
+
     /// Whether a request waits after the first answer.
     #[inline]
     fn waits(&self, policy: &NamedPolicy, answer: &Answer) -> bool {
