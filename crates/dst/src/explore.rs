@@ -9,7 +9,12 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 
-use crate::{event_log::Output, plan::Plan, run::run, shrink};
+use crate::{
+    event_log::{Output, print_line},
+    plan::Plan,
+    run::run,
+    shrink,
+};
 
 /// One seed of every `TWICE` runs twice, and both runs must be equal.
 const TWICE: u64 = 64;
@@ -141,16 +146,18 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
     })?;
     let totals = totals.into_inner();
     if let Some((seed, violation)) = totals.violation {
-        println!("seed {seed}: {violation}");
+        print_line(format_args!("seed {seed}: {violation}"));
         if seeds.shrinks {
             let script = shrink::shrink(&Plan::from_seed(seed))?;
-            println!("# the shortest script that shows it, for --script:\n{script}");
+            print_line(format_args!(
+                "# the shortest script that shows it, for --script:\n{script}"
+            ));
         }
         return Ok(None);
     }
     let [processes, clusters, tables, servers] =
         totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
-    println!(
+    print_line(format_args!(
         "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: \
          processes {processes:.0} times, clusters {clusters:.0} times, tables {tables:.0} times, servers {servers:.0} times",
         totals.seeds,
@@ -158,7 +165,7 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
         totals.events,
         totals.hash,
         totals.seeds as f64 / begin.elapsed().as_secs_f64()
-    );
+    ));
     Ok(Some(Summary { seeds: totals.seeds, events: totals.events, hash: totals.hash }))
 }
 

@@ -139,12 +139,12 @@ fn compare(path: &str, Summary { seeds, events, hash }: Summary) -> Result<bool>
     }
     let expected = fs::read_to_string(path).with_context(|| path.to_owned())?;
     if found != expected {
-        println!(
+        print_line(format_args!(
             "the runs differ: {}, but {path} expects {}; if this is due to a change of the code, and not to another \
              machine, write it there: SLUICEGATE_BLESS=1 cargo xtask dst --seeds {seeds} --expect {path}",
             found.trim_end(),
             expected.trim_end()
-        );
+        ));
     }
     Ok(found == expected)
 }

@@ -166,6 +166,7 @@ fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt:
         | Action::WaitAll { .. }
         | Action::Permit(_)
         | Action::Push { .. }
+        | Action::Pipeline { .. }
         | Action::Describe { .. } => return Ok(()),
         Action::UsePolicy { .. } | Action::Reload(_) => ("process", step.to_string(), 0),
         Action::Flood { .. } | Action::Revisit { .. } => ("process", step.to_string(), 0),

@@ -117,6 +117,8 @@ pub(crate) enum Action {
     Permit(PermitPlan),
     /// Adds `count` items to the shaper that the process has for a key.
     Push { key: usize, count: usize },
+    /// Takes `cost` units from `key` by `count` commands, which a client of a server sends at once.
+    Pipeline { key: usize, cost: u32, count: usize },
     /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
     UsePolicy { key: usize, policy: usize },
     /// Envoy requests a decision on descriptors with a number of hits. Negative ones are given back.

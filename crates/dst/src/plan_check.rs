@@ -48,6 +48,10 @@ impl Plan {
                 ensure!(self.has_processes(), "shapers need processes with the library");
                 ensure!(policies(*key) == 1, "unknown key, or several policies");
             }
+            Action::Pipeline { key, count, .. } => {
+                ensure!(self.server.is_some(), "a pipeline needs a server");
+                ensure!(policies(*key) > 0 && *count > 0, "unknown key, or no commands");
+            }
             Action::UsePolicy { key, policy } => {
                 ensure!(*policy < policies(*key), "unknown key or policy");
                 let has_name = |server: &ServerPlan| server.named.contains(key);

@@ -113,6 +113,9 @@ impl fmt::Display for Step {
             }
             Action::Permit(permit) => write!(formatter, "{permit}"),
             Action::Push { key, count } => write!(formatter, "push {key} {count}"),
+            Action::Pipeline { key, cost, count } => {
+                write!(formatter, "pipeline {key} {cost} {count}")
+            }
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
             Action::Describe { hits, descriptors } => {
                 write!(formatter, "describe {hits}")?;
@@ -250,6 +253,11 @@ impl Words<'_> {
                 Action::Permit(self.permit(word == "permit-kept-alive")?)
             }
             "push" => Action::Push { key: self.number()?, count: self.number()? },
+            "pipeline" => Action::Pipeline {
+                key: self.number()?,
+                cost: self.number()?,
+                count: self.number()?,
+            },
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
             "describe" => {
                 Action::Describe { hits: self.number()?, descriptors: read_descriptors(self)? }

@@ -4,13 +4,20 @@ use anyhow::Result;
 
 use crate::{
     event_log::Output,
-    plan::{Action, FaultKind, Plan},
+    plan::{Action, FaultKind, KeyPlan, Plan},
     run::run,
+    server::ServerPlan,
 };
 
 /// Number of seeds under which a shorter plan is tried, because a step that is left out changes the delays of those
 /// that follow.
 const SEEDS: u64 = 4;
+
+/// Most steps of a plan of which every two are left out, because there are so many pairs.
+const MAX_PAIRED: usize = 60;
+
+/// A plan with more steps is long.
+const FEW: usize = 10;
 
 /// The shortest plan found whose violation is of the same kind.
 pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
@@ -21,6 +28,11 @@ pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
         shrinker.leave_out_requests()?;
         shrinker.leave_out_keys()?;
         shrinker.leave_out_processes()?;
+        shrinker.leave_out_settings()?;
+        if shrinker.shortest == before {
+            shrinker.leave_out_pairs()?;
+            shrinker.replace_requests()?;
+        }
         if shrinker.shortest == before {
             return Ok(before);
         }
@@ -65,6 +77,44 @@ impl Shrinker {
             }
             part = part.div_ceil(2).max(1);
         }
+    }
+
+    /// Leaves out two steps at a time: one may need the other, such as the end of a hold its begin.
+    fn leave_out_pairs(&mut self) -> Result<()> {
+        if self.shortest.steps.len() > MAX_PAIRED {
+            return Ok(());
+        }
+        let mut first = 0;
+        while first < self.shortest.steps.len() {
+            let mut second = first + 1;
+            while second < self.shortest.steps.len() {
+                let mut shorter = self.shortest.clone();
+                shorter.steps.remove(second);
+                shorter.steps.remove(first);
+                second = if self.accept(shorter)? { first + 1 } else { second + 1 };
+            }
+            first += 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces requests by short pipelines: a long plan of a server may need the bytes of many requests.
+    fn replace_requests(&mut self) -> Result<()> {
+        if self.shortest.server.is_none() || self.shortest.steps.len() <= FEW {
+            return Ok(());
+        }
+        for step in 0..self.shortest.steps.len() {
+            let mut shorter = self.shortest.clone();
+            let action = &mut shorter.steps[step].action;
+            let key = match action {
+                Action::Request(requests) => requests[0].0,
+                Action::Wait { key, .. } => *key,
+                _ => continue,
+            };
+            *action = Action::Pipeline { key, cost: 1, count: 20 };
+            self.accept(shorter)?;
+        }
+        Ok(())
     }
 
     /// Leaves out requests of batches.
@@ -126,6 +176,26 @@ impl Shrinker {
         }
         Ok(())
     }
+
+    /// Leaves out settings of a server.
+    fn leave_out_settings(&mut self) -> Result<()> {
+        let settings: [fn(&mut ServerPlan, &[KeyPlan]); 4] = [
+            |server, _| server.http.clear(),
+            |server, _| server.rules.clear(),
+            |server, _| server.bounds = None,
+            // A key with several policies needs a name.
+            |server, keys| server.named.retain(|key| keys[*key].0.len() > 1),
+        ];
+        for leave_out in settings {
+            let mut shorter = self.shortest.clone();
+            let Some(server) = &mut shorter.server else { return Ok(()) };
+            leave_out(server, &shorter.keys);
+            if shorter != self.shortest {
+                self.accept(shorter)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The kind of violation: the word before the colon.
@@ -150,6 +220,7 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         Action::Permit(permit) => change(&mut permit.key),
         Action::Wait { key, .. }
         | Action::Push { key, .. }
+        | Action::Pipeline { key, .. }
         | Action::UsePolicy { key, .. }
         | Action::Flood { key, .. } => change(key),
         Action::NodeFault { kind: FaultKind::MigrateSlot, amount, .. } => {

@@ -49,6 +49,9 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         (rules, calls) = descriptors(&Random::new(seed, "descriptors"), features.processes);
     }
     steps.extend(calls);
+    let is_resp = |client: &usize| !http.contains(client);
+    let clients: Vec<_> = (0..features.processes).filter(is_resp).collect();
+    steps.extend(pipelines(&Random::new(seed, "pipelines"), &clients, keys.len()));
     let server = ServerPlan { unread, stops, http, named, rules, bounds };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
@@ -111,6 +114,20 @@ fn descriptors(random: &Random, clients: usize) -> (Vec<RulePlan>, Vec<Step>) {
         at += random.below(2 * gap);
     }
     (rules, steps)
+}
+
+/// Pipelines that take several turns of their connections, in one seed of ten. All of them together fit behind a command that
+/// waits.
+fn pipelines(random: &Random, clients: &[usize], keys: usize) -> Vec<Step> {
+    if clients.is_empty() || !random.chance(10) {
+        return Vec::new();
+    }
+    let pipeline = |_| {
+        let count = 500 + random.index(300);
+        let action = Action::Pipeline { key: random.index(keys), cost: 1, count };
+        Step { at: random.below(SPAN), process: *random.pick(clients), action }
+    };
+    (0..=random.index(2)).map(pipeline).collect()
 }
 
 /// Reloads of the rules: some change a policy, some are invalid.

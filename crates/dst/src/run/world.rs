@@ -215,6 +215,7 @@ impl<'a> World<'a> {
             Action::Flood { .. }
             | Action::WaitAll { .. }
             | Action::Revisit { .. }
+            | Action::Pipeline { .. }
             | Action::Reload(_)
             | Action::Describe { .. } => {}
             &Action::Fault { kind, span, amount } => {

@@ -19,6 +19,7 @@ use super::{
     replied::{Replied, protocol_name},
     reply::Reply,
     server_end::Observer,
+    turn,
 };
 use crate::{
     event_log::EventLog, network::StreamEnd, oracle::decide, plan::Request, recording::MarkKind,
@@ -31,6 +32,8 @@ const NO_MEMORY: &str = "ERR max buffer memory reached";
 const READ_AHEAD: usize = 1024;
 /// Bytes that clients of a simulation never need.
 const ENOUGH: usize = 1 << 20;
+/// A turn reads fewer bytes: it ends after 16 KiB, and reads as many at a time.
+const MAX_TURN: usize = 32 << 10;
 
 /// A key, as the oracle knows it.
 #[derive(Clone, Debug)]
@@ -69,7 +72,7 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Connection {
     client: usize,
-    protocol: SimulatedProtocol,
+    pub(super) protocol: SimulatedProtocol,
     pub(super) sent: VecDeque<Sent>,
     /// Bytes: sent by the client, read by the server, offered by it, accepted by the network, received by the client.
     bytes_sent: usize,
@@ -402,6 +405,12 @@ impl Observer for Ledger {
     fn read(&mut self, number: usize, bytes: &[u8], _ends_now: bool) {
         let connection = &mut self.connections[number];
         connection.read += bytes.len();
+        // What is behind a command that waits is kept and does not run, and what comes after a rejection is dropped.
+        let runs = connection.protocol == SimulatedProtocol::Resp
+            && connection.sent.front().is_none_or(|it| it.waiting.is_none())
+            && !self.is_stopping
+            && self.bounds.bytes >= ENOUGH;
+        let turn = if runs { turn::read(bytes.len()) } else { 0 };
         if self.bounds.bytes < ENOUGH
             && connection.kept.is_none()
             && let Some(Sent { end, waiting: Some(_), .. }) = connection.sent.front()
@@ -411,6 +420,11 @@ impl Observer for Ledger {
         }
         if self.connections[number].protocol == SimulatedProtocol::Resp {
             self.begin_to_wait(number);
+        }
+        if turn >= MAX_TURN {
+            self.violate(format_args!(
+                "bounds: connection {number} reads {turn} bytes in one turn, before others have theirs"
+            ));
         }
     }
 

@@ -22,6 +22,7 @@ mod rules;
 mod server_end;
 mod session_holds;
 mod steps;
+mod turn;
 mod waiters;
 
 pub(crate) use self::{

@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     collections::{BTreeMap, VecDeque},
+    iter,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -32,7 +33,7 @@ use crate::{
     event_log::{EventLog, Output},
     network::{Direction, Link},
     outcome::RunOutcome,
-    plan::{Action, FaultKind, Plan, Step},
+    plan::{Action, FaultKind, Plan, Request, Step},
     random::Random,
     time::VirtualTime,
 };
@@ -51,7 +52,9 @@ pub(crate) fn run(plan: &Plan, server: &ServerPlan, output: Output) -> Result<Ru
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
+    builder
+        .rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()))
+        .on_before_task_poll(|_| super::turn::begin());
     let runtime = builder.build_local(LocalOptions::default()).context("cannot make a runtime")?;
     runtime.block_on(async {
         let mut world = World::new(plan, server, output)?;
@@ -190,6 +193,10 @@ impl World {
             }
             &Action::Wait { key, cost, hold, timeout } => {
                 vec![Command::Wait { key, cost, hold, timeout }]
+            }
+            &Action::Pipeline { key, cost, count } => {
+                let one = || Command::One { key, request: Request::Take(cost) };
+                iter::repeat_with(one).take(count).collect()
             }
             // `Plan::check` accepts these for others only.
             Action::NodeFault { .. }

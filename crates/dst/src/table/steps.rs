@@ -51,7 +51,8 @@ impl TableWorld<'_> {
             | Action::Permit(_)
             | Action::Reload(_)
             | Action::Describe { .. }
-            | Action::Push { .. } => {}
+            | Action::Push { .. }
+            | Action::Pipeline { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),
             Action::Revisit { flood, first, count } => self.revisit(*flood, *first, *count),
