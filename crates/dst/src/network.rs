@@ -259,12 +259,17 @@ impl Stream {
 pub(crate) struct StreamEnd(Arc<Mutex<Pipe>>);
 
 impl StreamEnd {
-    /// Whether it has arrived, after all bytes.
+    /// Whether it has arrived, after all bytes were read.
     pub(crate) fn has_arrived(&self) -> bool {
-        let (pipe, now) = (self.0.lock(), Instant::now());
-        pipe.end.is_some_and(|(at, ending)| {
-            at <= now && (ending == Ending::Reset || pipe.chunks.is_empty())
-        })
+        self.is_due() && {
+            let pipe = self.0.lock();
+            pipe.chunks.is_empty() || pipe.end.is_some_and(|it| it.1 == Ending::Reset)
+        }
+    }
+
+    /// Whether it has arrived. Bytes before it may be unread.
+    pub(crate) fn is_due(&self) -> bool {
+        self.0.lock().end.is_some_and(|(at, _)| at <= Instant::now())
     }
 }
 

@@ -177,4 +177,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "self.budget.used.fetch_sub(fewer, Ordering::Relaxed);",
         "self.budget.used.fetch_sub(fewer.min(1), Ordering::Relaxed);",
     ),
+    mutant(
+        "a turn of a connection ends only when its client has sent nothing more",
+        "crates/server/src/protocols/resp/connection/turns.rs",
+        "            return self.turn >= CHUNK;",
+        "            return self.turn > usize::MAX / 2;",
+    ),
+    mutant(
+        "the time for which a client is not read from begins anew with each command that waits",
+        "crates/server/src/protocols/resp/connection/transfer.rs",
+        "self.stalled_since.get_or_insert_with(Instant::now);",
+        "self.stalled_since.insert(Instant::now());",
+    ),
 ];

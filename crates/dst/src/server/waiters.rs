@@ -6,6 +6,8 @@ use sluicegate_core::{
     Decision, HoldOperation, Operation, Outcome, PreparedPolicy, Retry, Timestamp,
 };
 
+use sluicegate_server::simulation::SimulatedProtocol;
+
 use super::{
     clock,
     command::{Command, hold_id, waiting_operation},
@@ -133,13 +135,16 @@ impl Ledger {
     fn check_vanished(&mut self, millis: u64) {
         let mut waits = None;
         for (number, connection) in self.connections.iter_mut().enumerate() {
-            let has_left = connection.end.has_arrived();
+            let is_waiting = connection.sent.front().is_some_and(|it| it.waiting.is_some());
+            let is_resp = connection.protocol == SimulatedProtocol::Resp;
+            // Bytes before the end may be left unread for a while.
+            let is_read = connection.end.has_arrived();
+            let has_left = is_read || is_waiting && is_resp && connection.end.is_due();
             if connection.has_ended || !has_left {
                 continue;
             }
             let since = *connection.gone_since.get_or_insert(millis);
-            let is_waiting = connection.sent.front().is_some_and(|it| it.waiting.is_some());
-            let stall = if connection.kept.is_some() { MAX_STALL } else { 0 };
+            let stall = if connection.kept.is_some() || !is_read { MAX_STALL } else { 0 };
             if is_waiting && millis - since > TOLERANCE + stall {
                 waits = Some(number);
             }

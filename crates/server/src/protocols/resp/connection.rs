@@ -71,6 +71,8 @@ pub(super) struct Connection<'a> {
     out_reserved: Reservation,
     /// Whether it keeps its buffers while it is idle: few connections of a worker do.
     keeps: bool,
+    /// Since when bytes behind commands that wait are left unread. It ends when everything is read.
+    stalled_since: Option<Instant>,
     /// If the client sent more while it waited than is kept.
     overrun: Option<Overrun>,
     /// Bytes read in this turn.
@@ -131,6 +133,7 @@ impl<'a> Connection<'a> {
             sent: 0,
             out_reserved: buffers.reserve_nothing(),
             keeps: worker.buffers.try_add_keeper(),
+            stalled_since: None,
             overrun: None,
             turn: 0,
             last_command: client.since,
@@ -198,6 +201,7 @@ impl<'a> Connection<'a> {
             Poll::Pending if worker.is_stopping() => Poll::Ready(WakeReason::Stop),
             Poll::Pending => {
                 self.pause();
+                self.stalled_since = None;
                 if timed {
                     timer.as_mut().poll(context).map(|()| WakeReason::Timer)
                 } else {

@@ -11,7 +11,7 @@ use std::{
 use bytes::BufMut;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    time::{error::Elapsed, sleep, timeout},
+    time::{Instant, error::Elapsed, sleep_until, timeout},
 };
 
 use super::Connection;
@@ -21,7 +21,7 @@ use crate::{
     protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, Overrun, SMALL},
 };
 
-/// Time after which the bytes of a client that sends too many while it waits are dropped instead of left unread.
+/// Time for which bytes of a client that sends too many while it waits are left unread. Then they are dropped.
 const MAX_STALL: Duration = Duration::from_secs(2);
 
 impl Drop for Connection<'_> {
@@ -41,7 +41,10 @@ impl Connection<'_> {
             if self.overrun.is_none()
                 && let Err(overrun) = self.make_room_ahead()
             {
-                sleep(MAX_STALL).await;
+                // The next command that waits continues it: otherwise the server would notice a client that has left after
+                // its last command.
+                let since = *self.stalled_since.get_or_insert_with(Instant::now);
+                sleep_until(since + MAX_STALL).await;
                 self.overrun = Some(overrun);
             }
             if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
@@ -78,6 +81,9 @@ impl Connection<'_> {
         let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
         if self.overrun.is_none() {
             self.unread.extend_from_slice(&buffer);
+        }
+        if read.is_pending() {
+            self.stalled_since = None;
         }
         self.worker.buffers.put(buffer);
         read
