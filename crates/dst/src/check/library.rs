@@ -102,6 +102,13 @@ impl Checks {
         lost_at.is_some_and(|at| at >= millis)
     }
 
+    /// Whether the clock of the key was set since then.
+    pub(crate) fn has_stepped(&self, key: &[u8], millis: u64) -> bool {
+        let state = self.state.lock();
+        let stepped_at = state.keys.get(key).and_then(|key| key.stepped_at.last().copied());
+        stepped_at.is_some_and(|at| at >= millis)
+    }
+
     /// How often a client has reset the key.
     pub(crate) fn resets(&self, key: &[u8]) -> u64 {
         self.state.lock().keys.get(key).map_or(0, |key| key.resets)

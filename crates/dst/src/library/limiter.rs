@@ -15,8 +15,8 @@ use sluicegate_core::{Limit, PreparedPolicy};
 
 use crate::{check::Waited, checked_store::CheckedStore, process::Process};
 
-/// Ids of holds of permits that ended while the store failed, with their keys, and when they ended.
-type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+/// Ids of holds of permits that ended while the store failed, with their keys, and when they were requested and ended.
+type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64, u64)>;
 /// Shapers by key.
 type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
 

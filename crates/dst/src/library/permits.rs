@@ -76,7 +76,7 @@ impl Library {
                 id.escape_ascii()
             ));
         }
-        self.check_ended(key, id, is_made, end).await;
+        self.check_ended((key, sent), id, is_made, end).await;
     }
 
     /// Ends a permit. The answer of the store, if there is one.
@@ -93,8 +93,14 @@ impl Library {
         }
     }
 
-    /// The hold of a permit that has ended is not open any more.
-    async fn check_ended(&self, key: &[u8], id: Vec<u8>, is_made: bool, end: Moment) {
+    /// The hold of a permit that has ended is not open any more. It was requested at `sent`.
+    async fn check_ended(
+        &self,
+        (key, sent): (&[u8], Moment),
+        id: Vec<u8>,
+        is_made: bool,
+        end: Moment,
+    ) {
         sleep(SETTLED).await;
         if !self.open_holds(key).contains(&id) {
             return;
@@ -105,7 +111,7 @@ impl Library {
                 id.escape_ascii()
             ));
         } else if is_made {
-            self.ended_permits.lock().insert(id, (key.to_vec(), end.millis));
+            self.ended_permits.lock().insert(id, (key.to_vec(), sent.millis, end.millis));
         }
     }
 
@@ -175,12 +181,15 @@ impl Library {
             return;
         }
         let now = self.process.moment().millis;
-        for (id, (key, end)) in &*self.ended_permits.lock() {
+        for (id, (key, sent, end)) in &*self.ended_permits.lock() {
             // The pauses between two settles double: the last one is as long as the time before it.
             let tried_at = recovered_at + recovered_at.saturating_sub(*end) + 500;
             // The server may have lost the settle.
             let is_lost = self.process.checks().has_lost(key, *end);
-            if now > tried_at && !is_lost && self.open_holds(key).contains(id) {
+            let is_open = now > tried_at && !is_lost && self.open_holds(key).contains(id);
+            // If its clock was set back, the hold lasts longer than the library tries to settle it, which is for the lifetime
+            // of the hold.
+            if is_open && !self.process.checks().has_stepped(key, *sent) {
                 self.process.checks().violation(format_args!(
                     "liveness: the permit {} ended at {end} ms, and its hold is open",
                     id.escape_ascii()
