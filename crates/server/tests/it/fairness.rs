@@ -351,6 +351,21 @@ fn waiting_client_for_whose_bytes_is_no_memory_is_answered_and_closed() {
     is_answered_and_closed(&server, "\r\n-ERR max buffer memory reached\r\n");
 }
 
+/// The server notices that a client has closed its side although each of its next commands waits for less than the time after
+/// which the server reads on. The replies still arrive: an error does not end the connection.
+#[test]
+fn waiting_client_that_leaves_more_short_waits_than_are_kept_is_noticed() {
+    let server = one_worker();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE w gcra:1/1s")[0], 1);
+    peer.send("SG.WAIT w gcra:1/1s TIMEOUT 3600000000\r\n".repeat(12_000));
+    server.until_exactly("blocked_clients", 1);
+    peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    server.until_exactly("connected_clients", 1);
+    assert_eq!(server.info_value("blocked_clients"), 0);
+    assert_eq!(server.info_value("buffer_bytes"), 0);
+}
+
 /// Sends more behind a command that waits than the server keeps. `error` is the end of its last reply.
 fn is_answered_and_closed(server: &Running, error: &str) {
     let line = format!("ECHO {}\r\n", "x".repeat(1000)).repeat(1000);
