@@ -40,6 +40,9 @@ pub(crate) trait Change: Copy {
     /// Whether it never changes the entry.
     fn only_reads(self) -> bool;
 
+    /// Whether it leaves no entry.
+    fn removes(self) -> bool;
+
     /// Whether it has happened already, and cannot be denied.
     fn has_happened(self) -> bool;
 }
@@ -72,8 +75,12 @@ impl Change for Operation {
         !self.adds() && !matches!(self, Self::Refund(1..) | Self::Reset)
     }
 
+    fn removes(self) -> bool {
+        matches!(self, Self::Reset)
+    }
+
     fn has_happened(self) -> bool {
-        matches!(self, Self::Charge(_))
+        matches!(self, Self::Charge(_) | Self::Refund(_))
     }
 }
 
@@ -113,6 +120,10 @@ impl Change for HoldOperation<'_> {
 
     fn only_reads(self) -> bool {
         matches!(self, Self::Hold { cost: 0, .. })
+    }
+
+    fn removes(self) -> bool {
+        false
     }
 
     fn has_happened(self) -> bool {

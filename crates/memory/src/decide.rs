@@ -5,6 +5,7 @@ use sluicegate_core::{Decision, Entry, Operation, OperationError, Timestamp};
 use crate::{
     MemoryStore, NumberedPolicy,
     change::Change,
+    eviction::copied_size,
     overflow::{Left, OverflowTable},
     segment::{HashedKey, KeyBuckets, Locked},
     slot::{OVERFLOW, Slot, Tat},
@@ -167,7 +168,7 @@ impl MemoryStore {
             let is_short = !self.budget.fits(0);
             if change.adds() && (found.is_none() || is_short) {
                 let slot = found.map(|(_, seen)| seen.slot());
-                if self.is_full(&mut locked, (hash, slot), policy, now, change) {
+                if self.is_full(&mut locked, (hash, slot), policy, now, change, 0) {
                     return self.reject_new_key(hash, policy.policy(), now, change);
                 }
                 if is_short {
@@ -204,6 +205,15 @@ impl MemoryStore {
                     }
                 }
                 return decision;
+            }
+            // It may be under another policy, with fewer logs.
+            let slot = found.map(|(_, seen)| seen.slot()).filter(|_| !change.removes());
+            let copied = copied_size(locked.kept(), slot, policy);
+            if copied > 0 && !change.only_reads() && !self.budget.fits(copied) {
+                if self.is_full(&mut locked, (hash, slot), policy, now, change, 0) {
+                    return self.reject_new_key(hash, policy.policy(), now, change);
+                }
+                found = locked.find(hash);
             }
             // Claimed until it is written again, so that no other request decides on it until then.
             let found = found.map(|(index, _)| index);

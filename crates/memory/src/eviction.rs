@@ -9,7 +9,7 @@ use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
     bits::narrow,
     change::Change,
-    overflow::OverflowTable,
+    overflow::{self, OverflowTable},
     segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
     shard::Shard,
     slot::{OVERFLOW, Slot},
@@ -19,6 +19,23 @@ use crate::{
 const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 /// Slots that are checked for recovered states with each rejected key.
 const SWEEP_SLOTS: usize = 32;
+/// The most bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
+/// eight limits.
+const LENGTHENED: usize = 512;
+
+/// The overflow entry of a slot, unless it is idle.
+fn entry_of(kept: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
+    kept.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
+}
+
+/// Bytes by which the entry of a key may grow under another policy.
+pub(crate) fn copied_size(
+    kept: &OverflowTable,
+    found: Option<Slot>,
+    policy: &NumberedPolicy,
+) -> usize {
+    entry_of(kept, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
+}
 
 impl MemoryStore {
     /// Inserts a new key if one of its slots is free or has recovered.
@@ -66,7 +83,8 @@ impl MemoryStore {
     }
 
     /// Whether a request that adds usage must be denied because the table is full: it has reached its bound, or it
-    /// had when the state file was read and this key may have been dropped then.
+    /// had when the state file was read and this key may have been dropped then. `pending`: bytes that the request adds
+    /// by other keys.
     pub(crate) fn is_full<C: Change>(
         &self,
         locked: &mut Locked<'_, OverflowTable>,
@@ -74,29 +92,56 @@ impl MemoryStore {
         policy: &NumberedPolicy,
         now: Timestamp,
         change: C,
+        pending: usize,
     ) -> bool {
         if found.is_none() && self.may_be_dropped(hash, now).is_some() {
             return true;
         }
-        if self.budget.fits(0) || self.stays_in_slot(found, policy, now, change) {
+        let copied = copied_size(locked.kept(), found, policy);
+        let pending = pending + copied;
+        if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {
             return false;
         }
         // Each sweep that finds something is paid for by the insertions before.
         while self.sweep(locked, now) > 0 {
-            if self.budget.fits(0) {
+            if self.budget.fits(pending) {
                 return false;
             }
         }
-        // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen.
+        // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen, or copy.
         found.is_none_or(|slot| {
-            let entry =
-                locked.kept().get(slot.index()).filter(|_| slot.policy_number() == OVERFLOW);
+            let entry = entry_of(locked.kept(), Some(slot));
             let lengthens = |entry: &Entry| {
                 change.lengthens(entry, now)
                     && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
             };
-            entry.is_none_or(lengthens)
+            copied > 0 || entry.is_none_or(lengthens)
         })
+    }
+
+    /// Bytes that a request adds by a key, or a few more. `are_few`: those of an entry or an event are not worth counting.
+    pub(crate) fn growth<C: Change>(
+        &self,
+        kept: &OverflowTable,
+        found: Option<Slot>,
+        policy: &NumberedPolicy,
+        now: Timestamp,
+        change: C,
+        are_few: bool,
+    ) -> usize {
+        let copied = copied_size(kept, found, policy);
+        if are_few {
+            return copied;
+        }
+        if entry_of(kept, found).is_some() {
+            return copied + LENGTHENED;
+        }
+        if self.stays_in_slot(found, policy, now, change) {
+            return 0;
+        }
+        let mut entry = None;
+        let _ = change.apply(policy.policy(), &mut entry, now);
+        entry.as_ref().map_or(0, overflow::size_of_new)
     }
 
     /// Whether the state after `change` fits in a slot, so that it takes no memory. A debt beyond the burst, from

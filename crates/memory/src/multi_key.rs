@@ -12,9 +12,13 @@ use sluicegate_core::{
 
 use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
+    change::Change,
     overflow::OverflowTable,
     segment::{Locked, SlotIndex},
 };
+
+/// The most bytes that a request adds by a key, copies of logs aside.
+const MAX_GROWTH: usize = 4096;
 
 /// One key of a multi-key take, by its hash.
 struct HashedTake<'a> {
@@ -108,17 +112,21 @@ impl MemoryStore {
         let mut locks = self.lock_all(takes);
         let mut indexes = vec![None; takes.len()];
         let mut full = vec![false; takes.len()];
+        // Bytes that the keys so far add.
+        let mut pending = 0;
         // This may reclaim slots; therefore it comes before anything is claimed.
-        for (at, &HashedTake { hash, ref policy, cost }) in takes.iter().enumerate() {
+        for (at, take) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
-            let found = locked.find(hash).map(|(_, seen)| seen.slot());
-            full[at] = cost > 0
+            full[at] = take.cost > 0
                 && match operation {
                     MultiKeyOperation::Hold { id, ttl } => {
-                        let hold = HoldOperation::Hold { id, cost, ttl };
-                        self.is_full(locked, (hash, found), policy, now, hold)
+                        let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
+                        self.is_full_for(locked, take, now, hold, takes.len(), &mut pending)
                     }
-                    _ => self.is_full(locked, (hash, found), policy, now, Operation::Take(cost)),
+                    _ => {
+                        let change = Operation::Take(take.cost);
+                        self.is_full_for(locked, take, now, change, takes.len(), &mut pending)
+                    }
                 };
         }
         for (at, &HashedTake { hash, cost, .. }) in takes.iter().enumerate() {
@@ -143,6 +151,26 @@ impl MemoryStore {
         }
         full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
         Some(self.apply_claimed(operation, &mut locks, takes, indexes, now))
+    }
+
+    /// Whether the table is full for one of `keys`. Adds to `pending` what the request adds by it.
+    fn is_full_for<C: Change>(
+        &self,
+        locked: &mut Locked<'_, OverflowTable>,
+        &HashedTake { hash, ref policy, .. }: &HashedTake<'_>,
+        now: Timestamp,
+        change: C,
+        keys: usize,
+        pending: &mut usize,
+    ) -> bool {
+        let found = |locked: &Locked<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
+        let slot = found(locked);
+        if self.is_full(locked, (hash, slot), policy, now, change, *pending) {
+            return true;
+        }
+        let are_few = self.budget.fits(keys * MAX_GROWTH + *pending);
+        *pending += self.growth(locked.kept(), found(locked), policy, now, change, are_few);
+        false
     }
 
     /// The decision if there is no space for some of the keys: nothing is stored.

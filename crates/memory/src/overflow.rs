@@ -178,6 +178,22 @@ pub(crate) fn size(entry: &Entry) -> usize {
     entry.allocations().map(allocated).sum()
 }
 
+/// Bytes by which an entry may grow under another policy, whose logs continue its longest one.
+pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
+    if entry.policy().is(policy) || !entry.grows() || entry.policy() == policy {
+        return 0;
+    }
+    let logs = policy.limits().iter().filter(|limit| limit.keeps_log()).count();
+    // The first is that of the states, and the last may be that of the holds.
+    let sizes = || entry.allocations().skip(1).take(entry.policy().limits().len());
+    (sizes().max().unwrap_or_default() * logs).saturating_sub(sizes().sum())
+}
+
+/// Bytes of a new entry whose policy no other has.
+pub(crate) fn size_of_new(entry: &Entry) -> usize {
+    SLOT_BYTES + size(entry) + policy_size(entry.policy())
+}
+
 /// Bytes that the allocator loses beside a policy that one key has: its parts were in memory when it was parsed. As measured
 /// by `store_flood_resident_memory_stays_within_bound`.
 const POLICY_LOSS: usize = 48;

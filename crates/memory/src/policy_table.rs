@@ -120,6 +120,11 @@ impl PolicyTable {
         prepared
     }
 
+    /// Bytes of the policies that have a number even if the store is full.
+    pub(crate) fn unbounded_bytes(&self) -> usize {
+        self.0.read().policies.len().min(MIN_NUMBERS) * POLICY_BYTES
+    }
+
     /// The policy with the number that it has; without one if it has none.
     pub(crate) fn find_or_unnumbered(&self, policy: &Policy) -> NumberedPolicy {
         let numbered = self.0.read().find(&policy.to_string());

@@ -111,7 +111,8 @@ struct Restore<'a> {
 impl<'a> Restore<'a> {
     fn new(store: &'a MemoryStore, survey: &Survey, now: Timestamp) -> Self {
         let usage = store.usage();
-        let layout = survey.layout(usage.bytes, SHARDS, usage.max_bytes);
+        let unbounded = store.policies.unbounded_bytes();
+        let layout = survey.layout(usage.bytes, unbounded, SHARDS, usage.max_bytes);
         let mut restore = Self {
             store,
             now,

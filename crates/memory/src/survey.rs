@@ -52,8 +52,14 @@ pub(crate) enum Layout {
 
 impl Survey {
     /// The layout of a store of up to `max` bytes, and its number of segments. `taken` bytes are in use, including
-    /// those of the `first` segments.
-    pub(crate) fn layout(&self, taken: usize, first: usize, max: usize) -> (Layout, usize) {
+    /// those of the `first` segments, and `unbounded` ones, which a full table may take beyond `max`.
+    pub(crate) fn layout(
+        &self,
+        taken: usize,
+        unbounded: usize,
+        first: usize,
+        max: usize,
+    ) -> (Layout, usize) {
         let taken = taken + self.dropped;
         if taken + self.keys * BYTES_GROWING + with_spare(self.overflow) <= max {
             return (Layout::Growing, first);
@@ -61,7 +67,7 @@ impl Survey {
         let rest = taken - first * SEGMENT_BYTES;
         if self.segments >= first
             && rest + self.segments * SEGMENT_BYTES + self.overflow
-                <= max + MAX_EXCESS.min(max / 32)
+                <= max + MAX_EXCESS.min(max / 32) + unbounded
         {
             return (Layout::AsSaved, first);
         }

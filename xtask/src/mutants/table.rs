@@ -70,13 +70,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a table has no bound",
         EVICTION,
-        "if self.budget.fits(0) || self.stays_in_slot(found, policy, now, change) {",
+        "if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {",
         "if now > Timestamp::EPOCH || self.stays_in_slot(found, policy, now, change) {",
     ),
     mutant(
         "a full table denies keys that it has",
         EVICTION,
-        "            entry.is_none_or(lengthens)\n",
+        "            copied > 0 || entry.is_none_or(lengthens)\n",
         "            entry.is_none_or(|entry| lengthens(entry) || entry.open_holds() < 2)\n",
     ),
     mutant(

@@ -156,3 +156,30 @@ fn take_multi_key_full_store_denies_or_allows_all() {
         assert_eq!(used, 1 + allowed);
     }
 }
+
+/// Copies of one log fit, and those of two do not.
+#[test]
+fn take_multi_key_copies_more_logs_than_fit_is_denied() {
+    let store = MemoryStore::bounded(16 << 20, WhenFull::Deny);
+    let log: PreparedPolicy = "sliding-log:100000/1h".parse().unwrap();
+    let numbered = store.prepare(log.policy(), at(0));
+    let keys = [b"a", b"b"];
+    for key in keys {
+        for event in 0..60_000 {
+            let take = store.apply_numbered(key, &numbered, at(event), Operation::Take(1));
+            assert!(take.unwrap().allowed());
+        }
+    }
+    let logs: Vec<_> = (1..=8).map(|it| format!("sliding-log:{}/1h", 100_000 + it)).collect();
+    let logs: PreparedPolicy = logs.join(",").parse().unwrap();
+    let take = |policies: [&PreparedPolicy; 2]| {
+        let takes = keys.iter().zip(policies);
+        let takes: Vec<_> =
+            takes.map(|(key, policy)| KeyedTake { key: *key, policy, cost: 1 }).collect();
+        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(60_000)).unwrap();
+        taken.decision.allowed()
+    };
+    assert!(!take([&logs, &logs]));
+    assert!(take([&logs, &log]));
+    assert!(store.usage().bytes <= store.usage().max_bytes, "{:?}", store.usage());
+}

@@ -3,7 +3,7 @@
 
 use std::{io::Cursor, time::Duration};
 
-use sluicegate_core::{Operation, Outcome, Retry};
+use sluicegate_core::{KeyedTake, MultiKeyOperation, Operation, Outcome, PreparedPolicy, Retry};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
@@ -280,5 +280,95 @@ fn restart_of_a_table_that_filled_up_after_a_restart_keeps_every_key() {
         fill(&store);
         store = reloaded(&store, 5, bound, WhenFull::Deny);
         assert_eq!(store.usage().keys_dropped, 0, "{:?}", store.usage());
+    }
+}
+
+/// A table that was loaded into the least memory that keeps every key is full. It still gives its first policies numbers.
+#[test]
+fn restart_of_a_full_table_with_new_policies_keeps_every_key() {
+    let mut store = MemoryStore::bounded(3 << 20, WhenFull::Deny);
+    let log = store.prepare(&policy("sliding-log:2/1h"), at(5));
+    for key in 0..10_000_u64 {
+        assert!(take(&store, &key.to_le_bytes(), &log, 5));
+    }
+    let less = |bound: &usize| Some(bound - 4096);
+    for bound in std::iter::successors(Some(store.usage().bytes), less) {
+        let loaded = reloaded(&store, 5, bound, WhenFull::Deny);
+        if loaded.usage().keys_dropped > 0 {
+            break;
+        }
+        store = loaded;
+    }
+    let (usage, mut stored) = (store.usage(), 10_000);
+    for (key, limit) in (10_000_u64..).zip(1..=64) {
+        let rule = store.prepare(&policy(&format!("gcra:{limit}/1h")), at(5));
+        stored += usize::from(take(&store, &key.to_le_bytes(), &rule, 5));
+    }
+    assert!(stored > 10_000 && store.usage().bytes > usage.bytes, "{:?}", store.usage());
+    for _ in 0..2 {
+        store = reloaded(&store, 5, usage.max_bytes, WhenFull::Deny);
+        assert_eq!((store.usage().keys, store.usage().keys_dropped), (stored, 0));
+    }
+}
+
+/// A request on many keys adds the entries of all of them at once, or none if they do not all fit.
+#[test]
+fn restart_of_a_table_filled_by_a_request_on_many_keys_keeps_every_key() {
+    let filled = MemoryStore::bounded(3 << 20, WhenFull::Deny);
+    let log = filled.prepare(&policy("sliding-log:2/1h"), at(5));
+    for key in 0..10_000_u64 {
+        assert!(take(&filled, &key.to_le_bytes(), &log, 5));
+    }
+    let bytes = reloaded(&filled, 5, 3 << 20, WhenFull::Deny).usage().bytes;
+    let policies: Vec<PreparedPolicy> = (0..256)
+        .map(|key| {
+            let limits = (1..=8).map(|it| format!("sliding-log:{}/{it}h", 10 * key + it));
+            limits.collect::<Vec<_>>().join(",").parse().unwrap()
+        })
+        .collect();
+    let keys: Vec<_> = (0..256).map(|key| format!("many {key}")).collect();
+    let takes: Vec<_> = keys
+        .iter()
+        .zip(&policies)
+        .map(|(key, policy)| KeyedTake { key: key.as_bytes(), policy, cost: 1 })
+        .collect();
+    for (spare, allowed) in [(600, false), (1 << 20, true)] {
+        let bound = bytes + spare;
+        let mut store = reloaded(&filled, 5, bound, WhenFull::Deny);
+        assert!(store.usage().bytes <= bound);
+        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(5)).unwrap();
+        let usage = store.usage();
+        store = reloaded(&store, 5, bound, WhenFull::Deny);
+        assert_eq!((store.usage().keys, store.usage().keys_dropped), (usage.keys, 0));
+        assert_eq!(taken.decision.allowed(), allowed);
+        assert!(usage.bytes <= bound + (64 << 10), "{usage:?}");
+    }
+}
+
+/// Eight logs that continue a long one share its events in memory, and not in a file. A request whose policy has more logs
+/// than fit is denied.
+#[test]
+fn restart_after_a_request_for_more_logs_keeps_every_key() {
+    const LATE: u64 = 100_000;
+    let logs: Vec<_> = (1..=8).map(|it| format!("sliding-log:{}/1h", 100_000 + it)).collect();
+    for (bound, allowed) in [(4 << 20, false), (16 << 20, true)] {
+        let mut store = MemoryStore::bounded(bound, WhenFull::Deny);
+        let log = store.prepare(&policy("sliding-log:100000/1h"), at(5));
+        for event in 0..60_000_u64 {
+            assert!(take(&store, b"long", &log, event));
+        }
+        let other = store.prepare(&policy("sliding-log:2/1h"), at(LATE));
+        for key in 0..8000_u64 {
+            assert!(take(&store, &key.to_le_bytes(), &other, LATE));
+        }
+        let more = store.prepare(&policy(&logs.join(",")), at(LATE));
+        for operation in [Operation::Take(1), Operation::Refund(1)] {
+            let decision = store.apply_numbered(b"long", &more, at(LATE), operation).unwrap();
+            assert_eq!(decision.allowed(), allowed || operation == Operation::Refund(1));
+        }
+        // It is decided as before under its own policy.
+        assert!(take(&store, b"long", &log, LATE));
+        store = reloaded(&store, LATE, bound, WhenFull::Deny);
+        assert_eq!((store.usage().keys, store.usage().keys_dropped), (8001, 0));
     }
 }
