@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use crate::{
     check::Checks,
     network::Link,
-    random::Random,
+    random::RandomByTime,
     redis_model::{Servers, serve},
     time::{HostClock, VirtualTime},
 };
@@ -39,9 +39,9 @@ pub(crate) struct Host {
     pub(crate) number: u64,
     pub(crate) time: VirtualTime,
     pub(crate) clock: HostClock,
-    pub(crate) random: Random,
+    pub(crate) random: RandomByTime,
     /// The order in which tasks run that could.
-    pub(crate) order: Random,
+    pub(crate) order: RandomByTime,
     /// To each server.
     pub(crate) links: Vec<Arc<Link>>,
     pub(crate) servers: Arc<Servers>,
@@ -113,7 +113,7 @@ impl Environment for Host {
     }
 
     fn random(&self) -> u64 {
-        self.random.next()
+        self.random.next(self.time.millis())
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -148,7 +148,7 @@ impl Environment for Host {
 pub(crate) struct Gated<'a, T> {
     task: BoxFuture<'a, T>,
     gate: Arc<Gate>,
-    order: Random,
+    order: RandomByTime,
     checks: Arc<Checks>,
     time: VirtualTime,
 }
@@ -167,7 +167,7 @@ impl<T> Future for Gated<'_, T> {
                 .violation(format_args!("liveness: tasks run without end, and no time passes"));
             return Poll::Pending;
         }
-        if self.order.below(YIELD_ONE_IN) == 0 {
+        if self.order.below(millis, YIELD_ONE_IN) == 0 {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use crate::random::Random;
+use crate::{random::RandomByTime, time::VirtualTime};
 
 /// The direction of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,9 @@ pub(crate) enum Direction {
 /// The path between a process and the server.
 #[derive(Debug)]
 pub(crate) struct Link {
-    random: Random,
+    random: RandomByTime,
+    /// When it was made.
+    time: VirtualTime,
     state: Mutex<LinkState>,
 }
 
@@ -46,11 +48,11 @@ struct LinkState {
 }
 
 impl Link {
-    pub(crate) fn new(random: Random) -> Arc<Self> {
+    pub(crate) fn new(random: RandomByTime) -> Arc<Self> {
         let now = Instant::now();
         let state =
             LinkState { blocked_until: [now; 2], slow: (now, Duration::ZERO), pipes: Vec::new() };
-        Arc::new(Self { random, state: Mutex::new(state) })
+        Arc::new(Self { random, time: VirtualTime::start(), state: Mutex::new(state) })
     }
 
     /// Holds back everything in this direction.
@@ -89,12 +91,13 @@ impl Link {
     /// When a message that is sent now arrives.
     fn arrival(&self, direction: Direction) -> Instant {
         let (state, now) = (self.state.lock(), Instant::now());
-        let usual = now + Duration::from_millis(self.random.below(2));
+        let millis = self.time.millis();
+        let usual = now + Duration::from_millis(self.random.below(millis, 2));
         let slow = if now < state.slow.0 { state.slow.1 } else { Duration::ZERO };
         // A message that was held back is sent again, up to a fifth of a second later.
         let blocked = state.blocked_until[direction as usize];
         let again = if now < blocked {
-            Duration::from_millis(self.random.below(200))
+            Duration::from_millis(self.random.below(millis, 200))
         } else {
             Duration::ZERO
         };

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     event_log::Output,
-    plan::{Action, FaultKind, KeyPlan, Plan},
+    plan::{Action, FaultKind, KeyPlan, Plan, Request, Step},
     run::run,
     server::ServerPlan,
 };
@@ -12,6 +12,9 @@ use crate::{
 /// Number of seeds under which a shorter plan is tried, because a step that is left out changes the delays of those
 /// that follow.
 const SEEDS: u64 = 4;
+
+/// The same for a plan that stays long, because its violation needs delays that few seeds have. A table has no delays.
+const MORE_SEEDS: u64 = 128;
 
 /// Most steps of a plan of which every two are left out, because there are so many pairs.
 const MAX_PAIRED: usize = 60;
@@ -21,7 +24,14 @@ const FEW: usize = 10;
 
 /// The shortest plan found whose violation is of the same kind.
 pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
-    let mut shrinker = Shrinker { kind: kind_of(plan)?, shortest: plan.clone() };
+    shrink_by(plan, |plan| Ok(run(plan, Output::Nothing)?.violation))
+}
+
+/// The same; `violation` runs a plan.
+fn shrink_by(plan: &Plan, violation: impl Fn(&Plan) -> Result<Option<String>>) -> Result<Plan> {
+    let kind = |plan: &Plan| Ok(violation(plan)?.as_deref().map(kind_of));
+    let mut shrinker =
+        Shrinker { kind: kind(plan)?, kind_of: kind, shortest: plan.clone(), seeds: SEEDS };
     loop {
         let before = shrinker.shortest.clone();
         shrinker.leave_out_steps()?;
@@ -30,8 +40,14 @@ pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
         shrinker.leave_out_processes()?;
         shrinker.leave_out_settings()?;
         if shrinker.shortest == before {
+            shrinker.merge_steps()?;
             shrinker.leave_out_pairs()?;
             shrinker.replace_requests()?;
+        }
+        if shrinker.shortest == before && before.steps.len() > FEW && before.table.is_none() {
+            shrinker.seeds = MORE_SEEDS;
+            shrinker.leave_out_steps()?;
+            shrinker.seeds = SEEDS;
         }
         if shrinker.shortest == before {
             return Ok(before);
@@ -39,17 +55,21 @@ pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
     }
 }
 
-struct Shrinker {
+struct Shrinker<F> {
+    /// Runs a plan, and returns the kind of its violation.
+    kind_of: F,
     kind: Option<String>,
     shortest: Plan,
+    /// Seeds under which each shorter plan is tried.
+    seeds: u64,
 }
 
-impl Shrinker {
+impl<F: Fn(&Plan) -> Result<Option<String>>> Shrinker<F> {
     /// Replaces the shortest plan so far by a shorter one, if it violates the same property.
     fn accept(&mut self, mut shorter: Plan) -> Result<bool> {
-        for seed in shorter.seed..shorter.seed + SEEDS {
+        for seed in shorter.seed..shorter.seed + self.seeds {
             shorter.seed = seed;
-            if kind_of(&shorter)? == self.kind {
+            if (self.kind_of)(&shorter)? == self.kind {
                 self.shortest = shorter;
                 return Ok(true);
             }
@@ -94,6 +114,34 @@ impl Shrinker {
                 second = if self.accept(shorter)? { first + 1 } else { second + 1 };
             }
             first += 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces two takes from a key, two that wait, or two pipelines, by one as large as both: a violation may need a limit that is used
+    /// up.
+    fn merge_steps(&mut self) -> Result<()> {
+        let mut first = 0;
+        while first < self.shortest.steps.len() {
+            let steps = &self.shortest.steps;
+            let mut later = first + 1..steps.len();
+            let next =
+                later.find_map(|it| Some((it, merged(&steps[first].action, &steps[it].action)?)));
+            let Some((second, action)) = next else {
+                first += 1;
+                continue;
+            };
+            let mut is_shorter = false;
+            for (kept, left_out) in [(second, first), (first, second)] {
+                let mut shorter = self.shortest.clone();
+                shorter.steps[kept].action = action.clone();
+                shorter.steps.remove(left_out);
+                if self.accept(shorter)? {
+                    is_shorter = true;
+                    break;
+                }
+            }
+            first += usize::from(!is_shorter);
         }
         Ok(())
     }
@@ -198,13 +246,38 @@ impl Shrinker {
     }
 }
 
-/// The kind of violation: the word before the colon.
-fn kind_of(plan: &Plan) -> Result<Option<String>> {
-    let violation = run(plan, Output::Nothing)?.violation;
-    Ok(violation.map(|it| it.split(": ").nth(1).unwrap_or_default().to_owned()))
+/// The kind of a violation: the word before the second colon.
+fn kind_of(violation: &str) -> String {
+    violation.split(": ").nth(1).unwrap_or_default().to_owned()
 }
 
-fn names(step: &mut crate::plan::Step, key: usize) -> bool {
+/// One action in place of two.
+fn merged(first: &Action, second: &Action) -> Option<Action> {
+    match (first, second) {
+        (Action::Request(first), Action::Request(second)) => match (&first[..], &second[..]) {
+            (&[(key, Request::Take(one))], &[(other, Request::Take(two))]) if key == other => {
+                Some(Action::Request(vec![(key, Request::Take(one.saturating_add(two)))]))
+            }
+            _ => None,
+        },
+        (
+            &Action::Wait { key, cost: one, hold: None, timeout },
+            &Action::Wait { key: other, cost: two, hold: None, timeout: also },
+        ) if key == other => {
+            let (cost, timeout) = (one.saturating_add(two), timeout.max(also));
+            Some(Action::Wait { key, cost, hold: None, timeout })
+        }
+        (
+            &Action::Pipeline { key, cost, count: one },
+            &Action::Pipeline { key: other, cost: same, count: two },
+        ) if (key, cost) == (other, same) => {
+            Some(Action::Pipeline { key, cost, count: one.saturating_add(two) })
+        }
+        _ => None,
+    }
+}
+
+fn names(step: &mut Step, key: usize) -> bool {
     let mut is_named = false;
     each_key(&mut step.action, |named| is_named |= *named == key);
     is_named
@@ -233,5 +306,69 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         | Action::Describe { .. }
         | Action::Fault { .. }
         | Action::NodeFault { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan with many steps, one of which `violation` is asked to find.
+    fn plan() -> Plan {
+        let mut plans = (0..).map(Plan::from_seed);
+        plans.find(|plan| plan.steps.len() > 50 && plan.table.is_none()).unwrap()
+    }
+
+    #[test]
+    fn shrink_leaves_what_the_violation_needs() {
+        let plan = plan();
+        let needed = [plan.steps[20].clone(), plan.steps[40].clone()];
+        let violation = |plan: &Plan| {
+            let violates = needed.iter().all(|it| plan.steps.contains(it));
+            Ok(violates.then(|| "after 1 ms: safety: too much".to_owned()))
+        };
+        assert_eq!(shrink_by(&plan, violation).unwrap().steps, needed);
+    }
+
+    #[test]
+    fn shrink_of_a_violation_that_few_seeds_have_tries_more() {
+        let plan = Plan { seed: 1, ..plan() };
+        let steps = plan.steps.len();
+        let violation = |plan: &Plan| {
+            let violates = plan.steps.len() == steps || plan.seed.is_multiple_of(16);
+            Ok(violates.then(|| "after 1 ms: safety: too much".to_owned()))
+        };
+        assert!(shrink_by(&plan, violation).unwrap().steps.is_empty());
+    }
+
+    #[test]
+    fn shrink_of_a_violation_that_needs_many_units_merges_takes() {
+        let take =
+            |step: Step| Step { action: Action::Request(vec![(0, Request::Take(2))]), ..step };
+        let plan = plan();
+        let plan = Plan { steps: plan.steps.iter().cloned().map(take).collect(), ..plan };
+        let violation = |plan: &Plan| {
+            let takes = plan.steps.iter().map(|step| match step.action {
+                Action::Request(ref requests) => match requests[..] {
+                    [(0, Request::Take(cost))] => cost,
+                    _ => 0,
+                },
+                _ => 0,
+            });
+            Ok((takes.sum::<u32>() >= 80).then(|| "after 1 ms: safety: too much".to_owned()))
+        };
+        let shrunk = shrink_by(&plan, violation).unwrap();
+        let actions: Vec<_> = shrunk.steps.into_iter().map(|step| step.action).collect();
+        assert_eq!(actions, [Action::Request(vec![(0, Request::Take(80))])]);
+    }
+
+    #[test]
+    fn shrink_keeps_the_kind_of_the_violation() {
+        let plan = plan();
+        let violation = |plan: &Plan| {
+            let kind = if plan.steps.len() > 30 { "safety" } else { "liveness" };
+            Ok(Some(format!("after 1 ms: {kind}: too much")))
+        };
+        assert_eq!(shrink_by(&plan, violation).unwrap().steps.len(), 31);
     }
 }

@@ -30,12 +30,13 @@ impl CheckState {
         now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &MultiKeyAnswer,
+        deadline: u64,
     ) -> Option<&'static str> {
         *self.answers.entry((answered.number, answer.source.word())).or_default() += 1;
         if answer.source == Source::Cache {
             return self.check_cached_in_turn(now, answered, answer);
         }
-        let is_calm = self.is_calm_multi_key(now, answered);
+        let is_calm = self.is_calm_multi_key(now, answered, deadline);
         let is_take = answered.operation == MultiKeyOperation::Take;
         let allowed = answer.decision.allowed();
         // The key that denies, if one does. Those before it have been returned, and those after it were not taken.

@@ -86,7 +86,7 @@ impl Checks {
         let problem = match answered.result {
             _ if took > most => Some("liveness: an answer after the deadline"),
             Ok(answer) if answered.in_turn => {
-                self.state.lock().check_in_turn(now, answered, answer)
+                self.state.lock().check_in_turn(now, answered, answer, self.deadline)
             }
             Ok(answer) => self.check_multi_key(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
@@ -94,7 +94,7 @@ impl Checks {
                     answered.takes.iter().any(|it| it.1.settings().on_error == OnError::Fail);
                 if !fails {
                     Some("exactness: an error in place of the fallback")
-                } else if self.state.lock().is_calm_multi_key(now, answered) {
+                } else if self.state.lock().is_calm_multi_key(now, answered, self.deadline) {
                     Some("liveness: an error without a fault")
                 } else {
                     None
@@ -147,7 +147,7 @@ impl Checks {
             }
             Source::Cache => return state.check_cached(now, answered, answer),
             Source::Fallback => {
-                if state.is_calm_multi_key(now, answered) {
+                if state.is_calm_multi_key(now, answered, self.deadline) {
                     return Some("liveness: a fallback without a fault");
                 }
                 for &(key, policy, cost, _) in &answered.takes {
@@ -186,13 +186,19 @@ impl CheckState {
         (!may_deny && !ends).then_some("exactness: the cache denies what the oracle allows")
     }
 
-    /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes.
-    pub(super) fn is_calm_multi_key(&self, now: u64, answered: &AnsweredMultiKey<'_>) -> bool {
+    /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes. In several
+    /// slots, they may need more redirections than there is time for.
+    pub(super) fn is_calm_multi_key(
+        &self,
+        now: u64,
+        answered: &AnsweredMultiKey<'_>,
+        deadline: u64,
+    ) -> bool {
         let is_moving = |key: &[u8]| {
-            !answered.in_turn
-                && self.keys.get(key).is_some_and(|it| it.migrating_until >= answered.sent.max(1))
+            self.keys.get(key).is_some_and(|it| it.migrating_until >= answered.sent.max(1))
         };
+        let has_time = answered.in_turn && now < answered.sent + deadline;
         self.is_calm_at(now, answered.process, answered.sent)
-            && !answered.takes.iter().any(|it| is_moving(it.0))
+            && (has_time || !answered.takes.iter().any(|it| is_moving(it.0)))
     }
 }

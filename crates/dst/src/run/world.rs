@@ -14,7 +14,7 @@ use crate::{
     network::{Direction, Link},
     plan::{Action, FaultKind, MultiKey, Plan, PolicyPlan, Request, Step},
     process::{KeyRequest, Process, TakeOfKey},
-    random::Random,
+    random::{Random, RandomByTime},
     redis_model::{Brand, Policies, RedisModel, Servers},
     server::{Command, clock},
     serving::ServerProcess,
@@ -128,7 +128,7 @@ impl<'a> World<'a> {
         let both = (&self.log, &self.checks);
         Process::start(
             (index, self.starts, self.time),
-            random,
+            &random,
             &self.links[index],
             &self.servers,
             both,
@@ -140,9 +140,9 @@ impl<'a> World<'a> {
     fn serve(&self, process: &Process) -> Option<ServerProcess> {
         let (index, number) = process.numbers();
         let on_error = self.keys.first()?.policies[0].settings().on_error;
-        let random = || Random::new(self.plan.seed, &format!("clients {number}"));
+        let random = RandomByTime::new(self.plan.seed, &format!("clients {number}"));
         let protocol = self.plan.serves(index)?;
-        Some(ServerProcess::start(process, protocol, random(), on_error))
+        Some(ServerProcess::start(process, protocol, random, on_error))
     }
 
     /// Sends an action as commands to a process that is a server. Returns whether it has.
@@ -369,7 +369,7 @@ fn servers(
 
 /// The links of a process.
 fn links(plan: &Plan, process: usize) -> Vec<Arc<Link>> {
-    let link = |purpose: String| Link::new(Random::new(plan.seed, &purpose));
+    let link = |purpose: String| Link::new(RandomByTime::new(plan.seed, &purpose));
     match plan.cluster {
         None => vec![link(format!("link {process}"))],
         Some(cluster) => {

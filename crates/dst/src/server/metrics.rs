@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sluicegate_server::simulation::{SimulatedProtocol, SimulatedServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::{network::Link, random::Random};
+use crate::{network::Link, random::RandomByTime};
 
 /// Without a length or chunks in the response.
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -16,7 +16,10 @@ pub(crate) struct Metrics(BTreeMap<String, u64>);
 
 impl Metrics {
     /// Reads the metrics of a server. `Err`: what is wrong with the response.
-    pub(super) async fn read(server: &SimulatedServer, random: Random) -> Result<Self, String> {
+    pub(super) async fn read(
+        server: &SimulatedServer,
+        random: RandomByTime,
+    ) -> Result<Self, String> {
         let (mut stream, of_server) = Link::new(random).open();
         if !server.connect(SimulatedProtocol::Http, Box::new(of_server), "metrics".to_owned()) {
             return Err("the server rejects a client".to_owned());

@@ -34,7 +34,7 @@ use crate::{
     network::{Direction, Link},
     outcome::RunOutcome,
     plan::{Action, FaultKind, Plan, Request, Step},
-    random::Random,
+    random::{Random, RandomByTime},
     time::VirtualTime,
 };
 
@@ -82,7 +82,7 @@ struct World {
     server: SimulatedServer,
     clients: Vec<Client>,
     rules: Rules,
-    random: Random,
+    seed: u64,
     calls: Arc<Mutex<Calls>>,
     /// The names of the keys, and how commands give their policies.
     keys: Vec<(String, String)>,
@@ -127,7 +127,8 @@ impl World {
             violation: None,
         };
         let client = |index| {
-            let link = Link::new(random.clone());
+            let random = RandomByTime::new(plan.seed, &format!("client {index}"));
+            let link = Link::new(random);
             Client {
                 index,
                 protocol: server.protocol(index),
@@ -144,7 +145,7 @@ impl World {
                 .map_err(anyhow::Error::msg)?,
             rules,
             clients: (0..plan.processes).map(client).collect(),
-            random,
+            seed: plan.seed,
             calls,
             keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -165,7 +166,8 @@ impl World {
     }
 
     async fn check_metrics(&self) {
-        match Metrics::read(&self.server, self.random.clone()).await {
+        let random = RandomByTime::new(self.seed, "metrics");
+        match Metrics::read(&self.server, random).await {
             Ok(metrics) => {
                 self.calls.lock().check_metrics(&metrics);
                 self.ledger.lock().check_metrics(&metrics);

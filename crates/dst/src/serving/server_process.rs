@@ -18,7 +18,7 @@ use crate::{
     checked_store::CheckedStore,
     network::Link,
     process::Process,
-    random::Random,
+    random::RandomByTime,
     server::{Command, clock, encode_http},
 };
 
@@ -47,7 +47,7 @@ impl ServerProcess {
     pub(crate) fn start(
         process: &Process,
         protocol: SimulatedProtocol,
-        random: Random,
+        random: RandomByTime,
         on_error: OnError,
     ) -> Self {
         let answers = Arc::default();
