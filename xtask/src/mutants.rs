@@ -1,5 +1,5 @@
 //! `cargo xtask dst --mutants`: plants bugs in production code, one at a time, and prints after how many seeds the
-//! simulation finds each.
+//! simulation finds each, and how short the script is to which it shrinks the violation.
 //!
 //! The code is changed in a copy of the repository, `target/mutants`.
 
@@ -9,27 +9,29 @@ mod decisions;
 mod library;
 mod mutant;
 mod rules;
+mod run;
 mod server;
+mod shrinking;
 mod store;
 mod table;
 
 use std::{
     fs,
-    path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use self::mutant::Mutant;
+use self::{
+    mutant::Mutant,
+    run::{MUTANT_TIMEOUT, output_of},
+    shrinking::Shrinking,
+};
 use crate::{shell, workspace};
 
 /// Seeds that each mutant gets.
 const SEEDS: u64 = 10_000;
-/// Time limit for its seeds.
-const MUTANT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// All bugs, each with the only kinds of plans that can find it, unless all can.
 fn all() -> impl Iterator<Item = (&'static Mutant, Option<&'static str>)> {
@@ -52,21 +54,34 @@ pub(crate) fn run(filter: &str) -> Result<()> {
     let copy = root.join("target/mutants/tree");
     copy_sources(&root, &copy)?;
     let mutants: Vec<_> = all().filter(|it| it.0.name.contains(filter)).collect();
-    let mut found = Vec::new();
+    let scripts = fs::read_dir(root.join("crates/dst/scripts"))?;
+    let scripts: Vec<_> = scripts.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let (mut found, mut shrinking) = (Vec::new(), Vec::new());
     for &(mutant, only) in &mutants {
         match plant(&copy, mutant, only) {
             Ok(Some(seeds)) => {
                 println!("{seeds:>6} seeds  {}", mutant.name);
                 found.push(seeds);
+                // While the next bug is planted and searched.
+                shrinking.push(Shrinking::begin(
+                    mutant.name,
+                    seeds - 1,
+                    &program(&copy),
+                    shrinking.len(),
+                    &scripts,
+                )?);
             }
             Ok(None) => println!("   not found  {}", mutant.name),
             Err(error) => println!("   not found  {}: {error:#}", mutant.name),
         }
     }
+    // One bug alone does not show each of them.
+    let kept = if filter.is_empty() { &scripts[..] } else { &[] };
+    let shrunk = shrinking::summary(shrinking, kept);
     found.sort_unstable();
     let median = found.get(found.len() / 2).copied().unwrap_or_default();
     println!(
-        "figure: {} of {} planted bugs found within {SEEDS} seeds, the median within {median}",
+        "figure: {} of {} planted bugs found within {SEEDS} seeds, the median within {median}; {shrunk}",
         found.len(),
         mutants.len()
     );
@@ -86,7 +101,6 @@ fn plant(copy: &Path, mutant: &Mutant, only: Option<&str>) -> Result<Option<u64>
 
 /// Runs seeds until one violates something.
 fn explore(copy: &Path, only: Option<&str>) -> Result<Option<u64>> {
-    let target = copy.with_file_name("build");
     let mut build = shell::cargo();
     build.current_dir(copy).args([
         "build",
@@ -97,45 +111,27 @@ fn explore(copy: &Path, only: Option<&str>) -> Result<Option<u64>> {
         "sluicegate-dst",
     ]);
     build.env("RUSTFLAGS", "--cfg tokio_unstable --cap-lints allow");
-    build.env("CARGO_TARGET_DIR", &target);
+    build.env("CARGO_TARGET_DIR", copy.with_file_name("build"));
     // Built again for each bug, and run for seconds.
     build.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
     build.env("CARGO_PROFILE_RELEASE_LTO", "off");
     build.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "64");
     ensure!(build.status()?.success(), "it does not compile");
 
-    let mut run = Command::new(target.join("release/sluicegate-dst"));
+    let mut run = Command::new(program(copy));
     run.args(["--seeds", &SEEDS.to_string(), "--no-shrink", "--jobs", "2"]);
     run.args(only.iter().flat_map(|kinds| ["--only", kinds]));
-    let output = copy.with_file_name("output");
-    let file = fs::File::create(&output)?;
-    let mut child = run.stdout(file).stderr(Stdio::null()).spawn()?;
-    let status = wait_for(&mut child)?;
-    let Some(status) = status else {
-        child.kill()?;
-        child.wait()?;
-        bail!("it was still running after {} minutes", MUTANT_TIMEOUT.as_secs() / 60);
-    };
-    if status.success() {
+    let Some(text) = output_of(run, &copy.with_file_name("output"), MUTANT_TIMEOUT)? else {
         return Ok(None);
-    }
-    let text = fs::read_to_string(&output)?;
+    };
     let seed = text.lines().find_map(|line| line.strip_prefix("seed ")?.split(':').next());
     let seed: u64 = seed.context("it ended without a seed")?.parse()?;
     Ok(Some(seed + 1))
 }
 
-/// How a program ended; `None` if it has not within [`MUTANT_TIMEOUT`].
-#[expect(clippy::disallowed_methods, reason = "a program that a bug keeps from ending is stopped")]
-fn wait_for(child: &mut Child) -> Result<Option<ExitStatus>> {
-    let begin = Instant::now();
-    while begin.elapsed() < MUTANT_TIMEOUT {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(None)
+/// The simulation with the bug that is planted last.
+fn program(copy: &Path) -> PathBuf {
+    copy.with_file_name("build").join("release/sluicegate-dst")
 }
 
 /// Copies the files under version control; those that did not change keep their times, so that they are not built
