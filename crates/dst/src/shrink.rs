@@ -313,7 +313,7 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
 mod tests {
     use super::*;
 
-    /// A plan with many steps, one of which `violation` is asked to find.
+    /// A plan with many steps.
     fn plan() -> Plan {
         let mut plans = (0..).map(Plan::from_seed);
         plans.find(|plan| plan.steps.len() > 50 && plan.table.is_none()).unwrap()

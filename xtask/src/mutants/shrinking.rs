@@ -33,7 +33,7 @@ struct Found {
 }
 
 impl Shrinking {
-    /// Shrinks what this program finds with this seed. `index` is another one each time.
+    /// Shrinks what this program finds with this seed. `index` differs from call to call.
     pub(super) fn begin(
         name: &'static str,
         seed: u64,

@@ -3,7 +3,9 @@
 
 use std::{io::Cursor, time::Duration};
 
-use sluicegate_core::{KeyedTake, MultiKeyOperation, Operation, Outcome, PreparedPolicy, Retry};
+use sluicegate_core::{
+    HoldOperation, KeyedTake, MultiKeyOperation, Operation, Outcome, PreparedPolicy, Retry,
+};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
@@ -308,6 +310,7 @@ fn restart_of_a_full_table_with_new_policies_keeps_every_key() {
     for _ in 0..2 {
         store = reloaded(&store, 5, usage.max_bytes, WhenFull::Deny);
         assert_eq!((store.usage().keys, store.usage().keys_dropped), (stored, 0));
+        assert!((0..10_000).all(|key| has(&store, key)));
     }
 }
 
@@ -340,6 +343,7 @@ fn restart_of_a_table_filled_by_a_request_on_many_keys_keeps_every_key() {
         let usage = store.usage();
         store = reloaded(&store, 5, bound, WhenFull::Deny);
         assert_eq!((store.usage().keys, store.usage().keys_dropped), (usage.keys, 0));
+        assert!((0..10_000).all(|key| has(&store, key)));
         assert_eq!(taken.decision.allowed(), allowed);
         assert!(usage.bytes <= bound + (64 << 10), "{usage:?}");
     }
@@ -366,9 +370,18 @@ fn restart_after_a_request_for_more_logs_keeps_every_key() {
             let decision = store.apply_numbered(b"long", &more, at(LATE), operation).unwrap();
             assert_eq!(decision.allowed(), allowed || operation == Operation::Refund(1));
         }
+        let hold = |policy, operation| {
+            store.apply_hold_numbered(b"long", policy, at(LATE), operation).unwrap().allowed()
+        };
+        let ttl = Some(Duration::from_mins(1));
+        let settle = HoldOperation::Settle { id: b"a", used: Some(1) };
+        assert!(hold(&log, HoldOperation::Hold { id: b"a", cost: 1, ttl }));
+        assert_eq!(hold(&more, settle), allowed);
         // It is decided as before under its own policy.
+        assert_eq!(hold(&log, settle), !allowed);
         assert!(take(&store, b"long", &log, LATE));
         store = reloaded(&store, LATE, bound, WhenFull::Deny);
         assert_eq!((store.usage().keys, store.usage().keys_dropped), (8001, 0));
+        assert!((0..8000).all(|key| has(&store, key)));
     }
 }
