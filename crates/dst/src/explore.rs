@@ -32,6 +32,8 @@ pub(crate) struct Seeds {
     pub(crate) shrinks: bool,
     /// Whether plans of each kind are run, in the order of [`Kind::ALL`].
     pub(crate) kinds: [bool; Kind::ALL.len()],
+    /// The plan of a seed.
+    pub(crate) plan: fn(u64) -> Plan,
 }
 
 /// What a plan runs.
@@ -126,12 +128,12 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
             if seed - seeds.first >= seeds.count {
                 break;
             }
-            if seeds.kinds.contains(&false)
-                && !seeds.kinds[Kind::of(&Plan::from_seed(seed)) as usize]
+            if seeds.kinds.contains(&false) && !seeds.kinds[Kind::of(&(seeds.plan)(seed)) as usize]
             {
                 continue;
             }
-            let ran = run_seed(seed).inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
+            let ran = run_plan(seed, &(seeds.plan)(seed))
+                .inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
                 ends.store(true, Ordering::Relaxed);
             }
@@ -148,39 +150,43 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
     if let Some((seed, violation)) = totals.violation {
         print_line(format_args!("seed {seed}: {violation}"));
         if seeds.shrinks {
-            let script = shrink::shrink(&Plan::from_seed(seed))?;
+            let script = shrink::shrink(&(seeds.plan)(seed))?;
             print_line(format_args!(
                 "# the shortest script that shows it, for --script:\n{script}"
             ));
         }
         return Ok(None);
     }
-    let [processes, clusters, tables, servers] =
-        totals.times.map(|(millis, took)| millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9));
+    let speeds = Kind::ALL.iter().zip(totals.times).filter(|it| it.1.0 > 0);
+    let speeds: Vec<_> = speeds
+        .map(|((_, name), (millis, took))| {
+            let speed = millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9);
+            format!("{name} {speed:.0} times")
+        })
+        .collect();
     print_line(format_args!(
-        "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: \
-         processes {processes:.0} times, clusters {clusters:.0} times, tables {tables:.0} times, servers {servers:.0} times",
+        "figure: {} seeds from {} without a violation: {} events, hash {:016x}, {:.0} seeds a second; as fast as real time: {}",
         totals.seeds,
         seeds.first,
         totals.events,
         totals.hash,
-        totals.seeds as f64 / begin.elapsed().as_secs_f64()
+        totals.seeds as f64 / begin.elapsed().as_secs_f64(),
+        speeds.join(", ")
     ));
     Ok(Some(Summary { seeds: totals.seeds, events: totals.events, hash: totals.hash }))
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn run_seed(seed: u64) -> Result<Ran> {
-    let plan = Plan::from_seed(seed);
+fn run_plan(seed: u64, plan: &Plan) -> Result<Ran> {
     let started = Instant::now();
-    let outcome = run(&plan, Output::Nothing)?;
+    let outcome = run(plan, Output::Nothing)?;
     let took = started.elapsed();
     let mut violation = outcome.violation.clone();
-    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && run(&plan, Output::Nothing)? != outcome
+    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && run(plan, Output::Nothing)? != outcome
     {
         violation.get_or_insert_with(|| "two runs differ".to_owned());
     }
-    let kind = Kind::of(&plan);
+    let kind = Kind::of(plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
     Ok(Ran { kind, millis, took, events, hash, violation })
 }

@@ -46,14 +46,16 @@ use crate::{
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS]
-       cargo xtask dst --replay SEED [--html FILE | --svg FILE]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS | --three-servers]
+       cargo xtask dst --replay SEED [--three-servers] [--html FILE | --svg FILE]
        cargo xtask dst --script FILE [--html FILE | --svg FILE]
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
   --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server
+  --three-servers  runs plans of three servers of Sluicegate with a shared store and eight clients: these
+                 measure the speed
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
@@ -82,9 +84,10 @@ fn command(arguments: &[String]) -> Result<bool> {
         jobs: 1,
         shrinks: true,
         kinds: [true; 4],
+        plan: Plan::from_seed,
     };
-    let (mut replayed, mut drawn): (Option<Plan>, Option<Drawn<'_>>) = (None, None);
-    let mut expected = None;
+    let (mut replayed, mut script): (Option<u64>, Option<Plan>) = (None, None);
+    let (mut drawn, mut expected): (Option<Drawn<'_>>, _) = (None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -105,20 +108,21 @@ fn command(arguments: &[String]) -> Result<bool> {
                     bail!("invalid --only `{name}`: expected processes, cluster, table or server");
                 }
             }
+            "--three-servers" => seeds.plan = Plan::of_three_servers,
             "--no-shrink" => seeds.shrinks = false,
             "--expect" => expected = Some(value()?),
-            "--replay" => replayed = Some(Plan::from_seed(number()?)),
+            "--replay" => replayed = Some(number()?),
             "--script" => {
                 let path = value()?;
-                let script = fs::read_to_string(path).with_context(|| path.clone())?;
-                replayed = Some(script.parse()?);
+                let text = fs::read_to_string(path).with_context(|| path.clone())?;
+                script = Some(text.parse()?);
             }
             "--html" => drawn = Some((value()?, picture::page)),
             "--svg" => drawn = Some((value()?, picture::svg)),
             _ => bail!("unknown option `{word}`"),
         }
     }
-    match (replayed, drawn) {
+    match (script.or_else(|| replayed.map(seeds.plan)), drawn) {
         (Some(plan), None) => replay(&plan),
         (Some(plan), Some(drawn)) => draw(&plan, drawn),
         (None, None) => match (explore(seeds)?, expected) {

@@ -75,6 +75,10 @@ impl CheckState {
                 Some(_) if answer.source == Source::Fallback => {}
                 Some(index) => {
                     let application = key.applications.remove(index);
+                    // The source is that of the binding key. The fallback may have decided alike on this one.
+                    if !is_calm {
+                        key.uncertain.push(application.clone());
+                    }
                     if is_take && allowed {
                         key.admitted.admit(application.at, application.time, cost.into());
                     }

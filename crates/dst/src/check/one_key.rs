@@ -109,6 +109,7 @@ impl Checks {
         }
         let oldest = at.saturating_sub(10_000);
         key.applications.retain(|it| it.at >= oldest);
+        key.uncertain.retain(|it| it.at >= oldest);
         key.applications.push(Application { process, at, time, kind, decision });
         if let Some(problem) = problem {
             let name = key_name.escape_ascii();
@@ -251,8 +252,8 @@ impl CheckState {
         }
         match (answer.source, answered.kind) {
             (Source::Store, kind) => {
-                let find = |is_same: fn(Kind, Kind) -> bool| {
-                    key.applications.iter().position(|it| {
+                let find_in = |applications: &[Application], is_same: fn(Kind, Kind) -> bool| {
+                    applications.iter().position(|it| {
                         is_same(it.kind, kind)
                             && it.process == answered.process
                             && it.at >= answered.sent
@@ -262,9 +263,16 @@ impl CheckState {
                 // A lease takes more at once, unless that is denied.
                 let more = |applied, requested| matches!((applied, requested), (Kind::Take(took), Kind::Take(cost)) if took > cost);
                 let is_leased = settings.lease > 1 && answer.allowed();
-                let found = find(|applied, requested| applied == requested);
-                let Some(index) = found.or_else(|| find(more).filter(|_| is_leased)) else {
-                    return Some("exactness: the server gave no such answer");
+                let equal = |applied, requested| applied == requested;
+                let find = |is_same| find_in(&key.applications, is_same);
+                let found = find(equal).or_else(|| find(more).filter(|_| is_leased));
+                let Some(index) = found else {
+                    // It counts as admitted already.
+                    let Some(index) = find_in(&key.uncertain, equal) else {
+                        return Some("exactness: the server gave no such answer");
+                    };
+                    key.uncertain.remove(index);
+                    return None;
                 };
                 let application = key.applications.remove(index);
                 if let Kind::Take(cost) = kind

@@ -21,15 +21,29 @@ const LOSSES: [FaultKind; 5] = [
 ];
 const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
-pub(super) fn plan(seed: u64, random: &Random) -> Plan {
+/// How many processes and clients a plan has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// As its seed says.
+    Drawn,
+    /// Three servers of Sluicegate without a cluster, and eight clients.
+    ThreeServers,
+}
+
+pub(super) fn plan(seed: u64, random: &Random, size: Size) -> Plan {
+    let is_drawn = size == Size::Drawn;
     let features = Features {
-        processes: 1 + random.index(5),
+        processes: if is_drawn { 1 + random.index(5) } else { 3 },
         holds: random.chance(40),
         batches: random.chance(30),
         policy_changes: random.chance(30),
     };
-    let cluster = cluster(&Random::new(seed, "cluster"));
-    let serving = serving(&Random::new(seed, "serving"), features.processes);
+    let (cluster, serving) = if is_drawn {
+        let serving = serving(&Random::new(seed, "serving"), features.processes);
+        (cluster(&Random::new(seed, "cluster")), serving)
+    } else {
+        (None, (0..3).map(|process| (process, SimulatedProtocol::Resp)).collect())
+    };
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
     if !serving.is_empty() {
@@ -39,9 +53,9 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
             (policy.lease, policy.on_error) = (0, on_error);
         }
     }
-    // So many requests of a hundred are of the library.
     let library = *random.pick(&[0, 0, 0, 20, 60]);
-    let mut steps = requests(random, &features, &keys, library, cluster);
+    let clients = if is_drawn { 1 + random.index(8) } else { 8 };
+    let mut steps = requests(random, (clients, library), &features, &keys, cluster);
     let shapers = if random.chance(15) {
         library::shapers(random, features.processes, &mut keys)
     } else {
@@ -77,16 +91,15 @@ fn serving(random: &Random, processes: usize) -> Vec<(usize, SimulatedProtocol)>
     all.filter(|_| random.chance(70)).collect()
 }
 
-/// The requests of each client.
+/// The requests of each client, of which `library` percent are of the library.
 fn requests(
     random: &Random,
+    (clients, library): (usize, u64),
     features: &Features,
     keys: &[KeyPlan],
-    library: u64,
     cluster: Option<ClusterPlan>,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
-    let clients = 1 + random.index(8);
     let batches_keys = features.batches && keys.len() > 1;
     let is_leased = keys.iter().any(|KeyPlan(policies)| policies.iter().any(|it| it.lease > 0));
     for client in 0..clients {
