@@ -6,14 +6,14 @@ use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
     Keys, Options, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
 };
-use sluicegate_core::{Decision, HoldOperation, Operation};
+use sluicegate_core::{Decision, HoldOperation, Operation, Timestamp};
 
 use crate::{
     api::{self, Ctx, Run, Text},
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
-    session, state, stats,
+    session, session_holds, state, stats,
     time::Moment,
     wait::{self, HoldRequest, WaitAllStart, WaitStart, WaitingTakes},
 };
@@ -140,53 +140,50 @@ impl<'a> Call<'a> {
             Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
                 let (name, moment) = (self.name(key), Moment::new(now, at));
                 let ttl = Duration::from_micros(policy.policy.check_hold(&operation)?);
-                let mut is_of_session = false;
+                let mut session = None;
                 if let HoldOperation::Hold { id, cost: 1.., .. } = operation
                     && is_session
                 {
-                    match session::add(context, name, id, &policy, moment.now + timeout + ttl) {
-                        Ok(is_new) => is_of_session = is_new,
+                    // When one that waits is opened is not known yet.
+                    let expires = if timeout.is_zero() { moment.now + ttl } else { Timestamp::MAX };
+                    match session::add(context, name, id, &policy, expires) {
+                        Ok(is_new) => session = is_new.then(|| context.client_id()),
                         Err(error) => {
                             self.reply_error(&error);
                             return Ok(());
                         }
                     }
                 }
-                if let HoldOperation::Hold { id, cost, ttl } = operation
+                let held = if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
-                    let hold = HoldRequest { id: id.into(), ttl };
-                    let start = wait::begin(context, name, &policy, cost, timeout, Some(&hold))?;
-                    if let WaitStart::Answered(decision) = &start
-                        && is_of_session
-                        && !decision.allowed()
-                    {
-                        session::remove(context, name, id);
-                    }
-                    self.reply_or_wait(name, start);
-                    return Ok(());
+                    let hold = HoldRequest { id: id.into(), ttl, session };
+                    wait::begin(context, name, &policy, cost, timeout, Some(&hold))
+                } else {
+                    state::decide_hold(context, name, &policy.policy, operation, moment)
+                        .map(WaitStart::Answered)
+                };
+                if let Some(client) = session
+                    && !held.as_ref().is_ok_and(WaitStart::may_be_allowed)
+                {
+                    session_holds::denied(context, client, name, operation.id());
                 }
-                let decision =
-                    state::decide_hold(context, name, &policy.policy, operation, moment)?;
-                match operation {
-                    HoldOperation::Hold { id, .. } => {
-                        if is_of_session && !decision.allowed() {
-                            session::remove(context, name, id);
+                match (held?, operation) {
+                    (start, HoldOperation::Hold { .. }) => {
+                        if let WaitStart::Answered(decision) = &start
+                            && timeout.is_zero()
+                        {
+                            wait::held(context, name, &policy.policy, decision.allowed());
                         }
-                        self.count(name, &decision);
-                        wait::held(context, name, &policy.policy, decision.allowed());
+                        self.reply_or_wait(name, start);
                     }
-                    HoldOperation::Settle { id, .. } => {
-                        session::remove(context, name, id);
-                        // It frees units for waiting clients.
+                    (WaitStart::Answered(decision), _) => {
+                        // It may free units for waiting clients.
                         wait::changed(context, name);
+                        self.reply_decision(&decision, DecisionFormat::Sluicegate);
                     }
-                    HoldOperation::Renew { id, .. } => {
-                        session::renew(context, name, id, moment.now + ttl);
-                        wait::changed(context, name);
-                    }
+                    _ => {}
                 }
-                self.reply_decision(&decision, DecisionFormat::Sluicegate);
             }
             Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
                 let keyed = takes

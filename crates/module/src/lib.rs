@@ -25,6 +25,7 @@ mod redis_cell;
 mod register;
 mod replication;
 mod session;
+mod session_holds;
 mod state;
 mod stats;
 mod time;

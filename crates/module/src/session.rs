@@ -1,10 +1,10 @@
-//! Holds that end with the connection of their client (`SG.HOLD ... SESSION`): holds that are open when the client
+//! The end of clients with holds that end with their connection (`SG.HOLD ... SESSION`): holds that are open when the client
 //! disconnects are settled with 0.
 //!
 //! The event of a disconnect may come within the command of another client: a timer, due immediately, settles.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     ffi::c_void,
     ptr::null_mut,
     sync::{
@@ -13,6 +13,7 @@ use std::{
     },
 };
 
+use sluicegate_commands::HoldName;
 use sluicegate_core::{HoldOperation, Timestamp};
 
 use crate::{
@@ -20,54 +21,29 @@ use crate::{
     context::{Context, Name},
     edge,
     policy_cache::CachedPolicy,
-    state,
+    session_holds, state,
     time::Moment,
     wait,
 };
 
-/// The most holds of one client.
-const MAX_HOLDS: usize = 1024;
 /// Settles of one timer.
 const SETTLES: usize = 64;
 
-/// A hold of a client.
-#[derive(Debug)]
-struct SessionHold {
-    database: i32,
-    key: Box<[u8]>,
-    id: Box<[u8]>,
-    cached: Arc<CachedPolicy>,
-    expires: Timestamp,
-}
+/// Holds of clients that have disconnected, with the number of the client.
+static ENDED: Mutex<VecDeque<(u64, Arc<HoldName>)>> = Mutex::new(VecDeque::new());
+static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
 
-#[derive(Debug, Default)]
-struct Sessions {
-    /// By the number of the client.
-    open: HashMap<u64, Vec<SessionHold>>,
-    /// Of clients that have disconnected.
-    ended: VecDeque<SessionHold>,
-}
-
-static SESSIONS: Mutex<Option<Sessions>> = Mutex::new(None);
-/// Whether any were opened, to check without a lock that there are none.
-static IS_USED: AtomicBool = AtomicBool::new(false);
-
-/// Runs `body` on the sessions. It must not call the server, because the server may call back.
-fn sessions<T>(body: impl FnOnce(&mut Sessions) -> T) -> T {
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    body(sessions.get_or_insert_default())
+/// Runs `body` on the holds of clients that have disconnected. It must not call the server, because the server may call
+/// back.
+fn ended<T>(body: impl FnOnce(&mut VecDeque<(u64, Arc<HoldName>)>) -> T) -> T {
+    body(&mut ENDED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Forgets all holds, which then expire.
 pub(crate) fn clear() {
-    sessions(|sessions| *sessions = Sessions::default());
-    IS_USED.store(false, Ordering::Relaxed);
-}
-
-impl SessionHold {
-    fn is(&self, database: i32, key: &[u8], id: &[u8]) -> bool {
-        self.database == database && *self.key == *key && *self.id == *id
-    }
+    session_holds::clear();
+    ended(|ended| *ended = VecDeque::new());
+    IS_SUBSCRIBED.store(false, Ordering::Relaxed);
 }
 
 /// Adds a hold of the client that called, which is about to be opened until `expires`. Returns whether it is new, or the
@@ -84,65 +60,10 @@ pub(crate) fn add(
             "ERR option SESSION is unavailable in a script: a script has no connection".into()
         );
     }
-    if !IS_USED.swap(true, Ordering::Relaxed) {
+    if !IS_SUBSCRIBED.swap(true, Ordering::Relaxed) {
         context.subscribe(Event::CLIENT_CHANGED, client_changed);
     }
-    let (client, database, now) = (context.client_id(), context.database(), context.now());
-    let hold = SessionHold {
-        database,
-        key: name.bytes().into(),
-        id: id.into(),
-        cached: Arc::clone(cached),
-        expires,
-    };
-    sessions(|sessions| {
-        let holds = sessions.open.entry(client).or_default();
-        if holds.iter().any(|it| it.is(database, &hold.key, id)) {
-            return Ok(false);
-        }
-        if holds.len() >= MAX_HOLDS {
-            holds.retain(|hold| hold.expires > now);
-        }
-        if holds.len() >= MAX_HOLDS {
-            return Err(format!(
-                "ERR too many holds of this connection: expected at most {MAX_HOLDS} with SESSION"
-            ));
-        }
-        holds.push(hold);
-        Ok(true)
-    })
-}
-
-/// A hold of the client that called is not open any longer.
-pub(crate) fn remove(context: Context<'_>, name: Name<'_>, id: &[u8]) {
-    change(context, name, id, None);
-}
-
-/// A hold of the client that called is open until `expires`.
-pub(crate) fn renew(context: Context<'_>, name: Name<'_>, id: &[u8], expires: Timestamp) {
-    change(context, name, id, Some(expires));
-}
-
-fn change(context: Context<'_>, name: Name<'_>, id: &[u8], expires: Option<Timestamp>) {
-    if !IS_USED.load(Ordering::Relaxed) {
-        return;
-    }
-    let (client, database) = (context.client_id(), context.database());
-    sessions(|sessions| {
-        let Some(holds) = sessions.open.get_mut(&client) else { return };
-        let Some(at) = holds.iter().position(|it| it.is(database, name.bytes(), id)) else {
-            return;
-        };
-        match expires {
-            Some(expires) => holds[at].expires = expires,
-            None => {
-                holds.swap_remove(at);
-            }
-        }
-        if holds.is_empty() {
-            sessions.open.remove(&client);
-        }
-    });
+    session_holds::add(context, name, id, cached, expires)
 }
 
 /// A client has connected or disconnected.
@@ -151,13 +72,16 @@ unsafe extern "C" fn client_changed(ctx: *mut Ctx, _: Event, what: u64, data: *m
         // SAFETY: the data of this event is the information on the client, which is valid for this call.
         let client = unsafe { data.cast::<api::ClientInfo>().as_ref() };
         let Some(client) = client.filter(|_| what == api::CLIENT_DISCONNECTED) else { return };
-        let was_idle = sessions(|sessions| {
-            let holds = sessions.open.remove(&client.id)?;
-            let was_idle = sessions.ended.is_empty();
-            sessions.ended.extend(holds);
-            Some(was_idle)
+        let names = session_holds::end(client.id);
+        if names.is_empty() {
+            return;
+        }
+        let was_idle = ended(|ended| {
+            let was_idle = ended.is_empty();
+            ended.extend(names.into_iter().map(|name| (client.id, name)));
+            was_idle
         });
-        if was_idle == Some(true) {
+        if was_idle {
             // SAFETY: the server passed the context for this call.
             unsafe { Context::new(ctx) }.timer(0, settle_ended, null_mut::<c_void>());
         }
@@ -170,20 +94,20 @@ unsafe extern "C" fn settle_ended(ctx: *mut Ctx, _: *mut c_void) {
         // SAFETY: the server passed the context for this call.
         let context = unsafe { Context::new(ctx) };
         for _ in 0..SETTLES {
-            let Some(hold) = sessions(|sessions| sessions.ended.pop_front()) else { return };
-            let SessionHold { database, key, id, cached, .. } = hold;
-            context.select(database);
-            let name = context.name(&key);
+            let Some((client, hold)) = ended(VecDeque::pop_front) else { return };
+            let Some(cached) = session_holds::take(client, &hold, context.now()) else { continue };
+            context.select(hold.database);
+            let name = context.name(&hold.key);
             let name = name.as_name();
             // A replica must not write, nor a node that does not serve the key any longer.
             if context.flags() & api::FLAG_MASTER != 0 && context.serves(name) {
-                let settle = HoldOperation::Settle { id: &id, used: Some(0) };
+                let settle = HoldOperation::Settle { id: &hold.id, used: Some(0) };
                 let moment = Moment::new(context.now(), None);
                 let _ = state::decide_hold(context, name, &cached.policy, settle, moment);
                 wait::changed(context, name);
             }
         }
-        if sessions(|sessions| !sessions.ended.is_empty()) {
+        if ended(|ended| !ended.is_empty()) {
             context.timer(1, settle_ended, null_mut::<c_void>());
         }
     });

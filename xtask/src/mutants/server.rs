@@ -8,6 +8,7 @@ const MULTI_KEY: &str = "crates/server/src/wait/multi_key.rs";
 const WAITER: &str = "crates/core/src/wait/waiter.rs";
 const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
+const SESSION_TABLE: &str = "crates/commands/src/session_holds.rs";
 const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
 const BATCH: &str = "crates/server/src/protocols/resp/batch.rs";
 const BUFFERS: &str = "crates/server/src/budgets/buffers.rs";
@@ -18,14 +19,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "holds of a session outlive it",
         SESSION_HOLDS,
-        "let Some(open) = self.0.take() else { return };",
-        "let Some(open) = self.0.take().filter(|_| false) else { return };",
+        "decider.session_holds.take(connection, &name, now) {",
+        "decider.session_holds.take(connection, &name, now).filter(|_| false) {",
     ),
     mutant(
         "holds of a session are charged when it ends",
         SESSION_HOLDS,
         "used: Some(0) };",
         "used: None };",
+    ),
+    mutant(
+        "a hold of a session ends with the first connection that asked for it",
+        SESSION_TABLE,
+        "if before == Some((connection, true)) {",
+        "if before.is_some_and(|(_, is_open)| is_open) {",
+    ),
+    mutant(
+        "a hold ends with a connection whose own hold of that id has expired",
+        SESSION_TABLE,
+        "        if hold.expires <= now {\n            self.remove(name);\n        } else if hold.waits() {",
+        "        if hold.expires < Timestamp::EPOCH {\n            self.remove(name);\n        } else {",
     ),
     mutant(
         "a settle wakes no request",

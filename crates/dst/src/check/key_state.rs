@@ -16,8 +16,8 @@ pub(super) struct KeyState {
     pub(super) last_policy: Option<Policy>,
     /// What the server decided and no answer has shown yet.
     pub(super) applications: Vec<Application>,
-    /// Those that answers on several keys seem to have, each of which the fallback may have decided in the same way: they may belong to another
-    /// request.
+    /// Those that answers on several keys seem to have, each of which the fallback may have decided in the same way: they may
+    /// belong to another request.
     pub(super) uncertain: Vec<Application>,
     /// Until when a denial that each process has cached may be out of date, in milliseconds; the last one is that of all
     /// processes that have been replaced by others, but still run.

@@ -19,6 +19,7 @@ use super::{
     replied::{Replied, protocol_name},
     reply::Reply,
     server_end::Observer,
+    session_holds::{SessionHolds, Unsettled},
     turn,
 };
 use crate::{
@@ -66,6 +67,8 @@ pub(super) struct Waiting {
     pub(super) policy: PreparedPolicy,
     /// Since when all keys of a request for several allow it, in milliseconds.
     pub(super) could_pass_since: Option<u64>,
+    /// Whether it asks for a hold that did not end with its connection before.
+    adds_session_hold: bool,
 }
 
 /// A connection.
@@ -86,8 +89,6 @@ pub(super) struct Connection {
     is_flushed: bool,
     /// What was offered and is an incomplete reply.
     undecoded: Vec<u8>,
-    /// Keys and ids of the holds that end with it, each with the policy under which it was opened.
-    holds: BTreeMap<(usize, u64), PreparedPolicy>,
     /// Whether the server has closed it.
     pub(super) has_ended: bool,
     /// Whether the client does not read any more.
@@ -95,15 +96,6 @@ pub(super) struct Connection {
     /// The end of what the client sends, and since when it has arrived, in milliseconds.
     pub(super) end: StreamEnd,
     pub(super) gone_since: Option<u64>,
-}
-
-/// A hold whose connection has ended.
-#[derive(Debug)]
-pub(super) struct Unsettled {
-    pub(super) key: usize,
-    pub(super) id: Vec<u8>,
-    pub(super) policy: PreparedPolicy,
-    pub(super) now: Timestamp,
 }
 
 impl Connection {
@@ -119,7 +111,9 @@ pub(super) struct Ledger {
     pub(super) keys: Vec<Key>,
     pub(super) connections: Vec<Connection>,
     pub(super) log: Arc<EventLog>,
-    /// Holds of connections that have ended, which the server settles now.
+    /// Holds that end with a connection.
+    pub(super) session_holds: SessionHolds,
+    /// Those of connections that have ended, which the server settles now.
     pub(super) unsettled: VecDeque<Unsettled>,
     /// What was replied by each protocol.
     pub(super) replied: BTreeMap<&'static str, Replied>,
@@ -157,7 +151,6 @@ impl Ledger {
             is_flushed: true,
             received: 0,
             undecoded: Vec::new(),
-            holds: BTreeMap::new(),
             has_ended: false,
             is_left: false,
             end,
@@ -203,12 +196,21 @@ impl Ledger {
         {
             self.arrivals += 1;
             self.log.add(format_args!("connection {number} waits"));
-            *waiting = Some(Waiting {
+            let waiting = waiting.insert(Waiting {
                 arrival: self.arrivals,
                 deadline: clock::now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
+                adds_session_hold: false,
             });
+            if connection.protocol == SimulatedProtocol::Resp
+                && let &Command::Wait { key, hold: Some(hold), .. } = &*command
+                && hold.is_of_session
+            {
+                let policy = &self.keys[key].policy;
+                waiting.adds_session_hold =
+                    self.session_holds.add(number, (key, hold.id), policy, clock::now());
+            }
         }
     }
 
@@ -252,10 +254,10 @@ impl Ledger {
         loop {
             // The server may have decided it before it has settled the rest.
             let may_repeat = self.violation.is_none() && !self.unsettled.is_empty();
-            let before = may_repeat.then(|| self.keys.clone());
+            let before = may_repeat.then(|| (self.keys.clone(), self.session_holds.clone()));
             self.check_reply(number, &sent, received, now);
-            let Some(keys) = before.filter(|_| self.violation.is_some()) else { return };
-            (self.keys, self.violation) = (keys, None);
+            let Some(before) = before.filter(|_| self.violation.is_some()) else { return };
+            ((self.keys, self.session_holds), self.violation) = (before, None);
             self.settle_some();
         }
     }
@@ -267,8 +269,9 @@ impl Ledger {
         }
         let connection = &mut self.connections[number];
         let read = connection.read;
-        if connection.sent.pop_front_if(|sent| sent.end <= read).is_some() {
+        if let Some(sent) = connection.sent.pop_front_if(|sent| sent.end <= read) {
             self.replied.entry(protocol_name(connection.protocol)).or_default().lost += 1;
+            self.session_hold_is_denied(number, &sent);
         }
     }
 
@@ -286,7 +289,7 @@ impl Ledger {
     fn check_reply(&mut self, number: usize, sent: &Sent, received: &Received, now: Timestamp) {
         match &sent.command {
             Command::One { key, request } => {
-                self.check_one((number, *key), *request, received, now);
+                self.check_one(*key, *request, received, now);
             }
             // A client of HTTP that has left waits for nothing.
             Command::All { timeout: 1.., .. } | Command::Wait { .. }
@@ -297,16 +300,22 @@ impl Ledger {
             }
             Command::Wait { key, cost, hold, .. } => {
                 let is_allowed = self.check_waited(sent, (*key, *cost, *hold), received, now);
-                if let Some(hold) = hold
-                    && hold.is_of_session
-                    && self.connections[number].protocol == SimulatedProtocol::Resp
+                if let &Some(hold) = hold
                     && is_allowed
                 {
-                    let policy = self.policy_of(*key, sent);
-                    let holds = &mut self.connections[number].holds;
-                    holds.entry((*key, hold.id)).or_insert(policy);
+                    self.session_holds.opened((*key, hold.id), (now, hold.ttl));
+                } else {
+                    self.session_hold_is_denied(number, sent);
                 }
             }
+        }
+    }
+
+    fn session_hold_is_denied(&mut self, number: usize, sent: &Sent) {
+        if sent.waiting.as_ref().is_some_and(|it| it.adds_session_hold)
+            && let &Command::Wait { key, hold: Some(hold), .. } = &sent.command
+        {
+            self.session_holds.denied(number, (key, hold.id));
         }
     }
 
@@ -316,13 +325,7 @@ impl Ledger {
         sent.waiting.as_ref().map_or_else(of_key, |it| it.policy.clone())
     }
 
-    fn check_one(
-        &mut self,
-        (number, key): (usize, usize),
-        request: Request,
-        received: &Received,
-        now: Timestamp,
-    ) {
+    fn check_one(&mut self, key: usize, request: Request, received: &Received, now: Timestamp) {
         let reply = &received.reply;
         let id = request.hold_id();
         let Key { policy, state, .. } = &mut self.keys[key];
@@ -341,10 +344,15 @@ impl Ledger {
                 expected.map(|it| it.to_integers())
             ));
         }
-        if let Request::Settle(id, _) = request
-            && !reply.is_error()
-        {
-            self.connections[number].holds.remove(&(key, id));
+        match request {
+            Request::Settle(id, _) if !reply.is_error() => self.session_holds.settled((key, id)),
+            Request::Hold(id, 1.., ttl) if reply.is_allowed() => {
+                self.session_holds.opened((key, id), (now, ttl));
+            }
+            Request::Renew(id, ttl) if reply.is_allowed() => {
+                self.session_holds.renewed((key, id), (now, ttl));
+            }
+            _ => {}
         }
     }
 
@@ -476,8 +484,8 @@ impl Observer for Ledger {
         connection.has_ended = true;
         let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
         replied.lost += connection.begun();
-        let holds = mem::take(&mut connection.holds);
+        let holds = self.session_holds.of(number);
         self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        self.settle_all(holds, now);
+        self.settle_all(number, holds, now);
     }
 }

@@ -1,12 +1,12 @@
-//! Holds of connections that have ended: the server settles some of them, and others go first before it goes on.
+//! Holds that end with a connection. When it has ended, the server settles some of them, and others go first before it goes on.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
 
 use super::{
     command::hold_id,
-    ledger::{Key, Ledger, Unsettled},
+    ledger::{Key, Ledger},
 };
 use crate::{
     oracle::decide,
@@ -16,30 +16,112 @@ use crate::{
 /// Holds of a connection that the server settles before others go first, as its `session_holds` says.
 const SETTLES: usize = 16;
 
+/// The key and the id of a hold.
+type Name = (usize, u64);
+
+/// The holds that end with a connection, each with the last one that asked for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SessionHolds(BTreeMap<Name, SessionHold>);
+
+#[derive(Clone, Debug)]
+struct SessionHold {
+    connection: usize,
+    policy: PreparedPolicy,
+    /// `None` while its request waits.
+    expires: Option<Timestamp>,
+}
+
+impl SessionHolds {
+    /// A request for a hold begins to wait. Returns whether the hold did not end with this connection before.
+    pub(super) fn add(
+        &mut self,
+        connection: usize,
+        name: Name,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+    ) -> bool {
+        let before = self.0.get(&name);
+        let is_new = before.is_none_or(|it| it.connection != connection || !it.is_unexpired(now));
+        if is_new {
+            let policy = policy.clone();
+            self.0.insert(name, SessionHold { connection, policy, expires: None });
+        }
+        is_new
+    }
+
+    /// A hold was allowed, for `ttl` milliseconds if it is new.
+    pub(super) fn opened(&mut self, name: Name, (now, ttl): (Timestamp, u64)) {
+        self.drop_expired(name, now);
+        if let Some(hold) = self.0.get_mut(&name) {
+            hold.expires.get_or_insert(now + Duration::from_millis(ttl));
+        }
+    }
+
+    /// A hold was renewed, for `ttl` milliseconds.
+    pub(super) fn renewed(&mut self, name: Name, (now, ttl): (Timestamp, u64)) {
+        self.drop_expired(name, now);
+        if let Some(SessionHold { expires: Some(expires), .. }) = self.0.get_mut(&name) {
+            *expires = now + Duration::from_millis(ttl);
+        }
+    }
+
+    /// A hold with the name of an expired one is another one, which does not end with the connection.
+    fn drop_expired(&mut self, name: Name, now: Timestamp) {
+        self.0.extract_if(name..=name, |_, it| !it.is_unexpired(now)).for_each(drop);
+    }
+
+    /// A hold was settled: not the one that waits.
+    pub(super) fn settled(&mut self, name: Name) {
+        self.0.extract_if(name..=name, |_, it| it.expires.is_some()).for_each(drop);
+    }
+
+    /// A request that waited for a new hold was denied.
+    pub(super) fn denied(&mut self, connection: usize, name: Name) {
+        self.0.extract_if(name..=name, |_, it| it.connection == connection).for_each(drop);
+    }
+
+    /// The names of the holds of a connection.
+    pub(super) fn of(&self, connection: usize) -> Vec<Name> {
+        let own = self.0.iter().filter(|(_, it)| it.connection == connection);
+        own.map(|(name, _)| *name).collect()
+    }
+}
+
+impl SessionHold {
+    fn is_unexpired(&self, now: Timestamp) -> bool {
+        self.expires.is_none_or(|expires| expires > now)
+    }
+}
+
+/// A hold whose connection has ended.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    name: Name,
+    connection: usize,
+    now: Timestamp,
+}
+
 impl Ledger {
     /// Settles the holds of a connection that ends now: some at once.
-    pub(super) fn settle_all(
-        &mut self,
-        holds: BTreeMap<(usize, u64), PreparedPolicy>,
-        now: Timestamp,
-    ) {
-        let mut holds: Vec<_> = holds
-            .into_iter()
-            .map(|((key, id), policy)| Unsettled { key, id: hold_id(id), policy, now })
-            .collect();
-        holds.sort_unstable_by(|one, other| (one.key, &one.id).cmp(&(other.key, &other.id)));
+    pub(super) fn settle_all(&mut self, connection: usize, holds: Vec<Name>, now: Timestamp) {
+        let hold = |name| Unsettled { name, connection, now };
+        let mut holds: Vec<_> = holds.into_iter().map(hold).collect();
+        holds.sort_unstable_by_key(|it| (it.name.0, hold_id(it.name.1)));
         let at_once = holds.len().min(SETTLES - 1);
         holds.drain(..at_once).for_each(|it| self.settle(&it));
         self.unsettled.extend(holds);
     }
 
-    fn settle(&mut self, hold: &Unsettled) {
-        let Key { state, .. } = &mut self.keys[hold.key];
-        let settle = HoldOperation::Settle { id: &hold.id, used: Some(0) };
-        let call =
-            ScriptCall { policy: hold.policy.policy(), operation: ScriptOperation::OnHold(settle) };
-        // It may have expired.
-        let _ = decide(state, call, hold.now);
+    /// Settles a hold that is open and ends with no other connection by now.
+    fn settle(&mut self, &Unsettled { name, connection, now }: &Unsettled) {
+        let holds = &mut self.session_holds.0;
+        let own = holds.extract_if(name..=name, |_, it| it.connection == connection).next();
+        let Some((_, hold)) = own.filter(|(_, hold)| hold.is_unexpired(now)) else { return };
+        let (Key { state, .. }, id) = (&mut self.keys[name.0], hold_id(name.1));
+        let settle = HoldOperation::Settle { id: &id, used: Some(0) };
+        let operation = ScriptOperation::OnHold(settle);
+        // Its request may have waited.
+        let _ = decide(state, ScriptCall { policy: hold.policy.policy(), operation }, now);
     }
 
     /// The server settles holds until others go first.

@@ -28,6 +28,7 @@ use super::{
     metrics::Metrics,
     plan::{Bounds, ServerPlan},
     rules::Rules,
+    session_holds::SessionHolds,
 };
 use crate::{
     event_log::{EventLog, Output},
@@ -119,6 +120,7 @@ impl World {
             keys,
             connections: Vec::new(),
             log,
+            session_holds: SessionHolds::default(),
             unsettled: VecDeque::new(),
             replied: BTreeMap::new(),
             arrivals: 0,

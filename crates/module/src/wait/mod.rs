@@ -38,7 +38,7 @@ use crate::{
     context::{Context, Name},
     edge, options,
     policy_cache::CachedPolicy,
-    state, stats,
+    session_holds, state, stats,
     time::Moment,
 };
 
@@ -53,6 +53,17 @@ pub(crate) enum WaitStart {
     Waits,
     /// Too many clients wait already. Holds the error.
     Refused(String),
+}
+
+impl WaitStart {
+    /// Whether the request is allowed, or may be later.
+    pub(crate) fn may_be_allowed(&self) -> bool {
+        match self {
+            Self::Answered(decision) => decision.allowed(),
+            Self::Waits => true,
+            Self::Refused(_) => false,
+        }
+    }
 }
 
 /// Takes `cost`, or lets the client wait for it, at most for `timeout`.
@@ -155,6 +166,7 @@ fn due(context: Context<'_>, ticket: Ticket) {
     // The state on this node is obsolete then, and must not be written. A request that has a departure is
     // charged already, and passes.
     if is_queued && !context.serves(name) {
+        key.denied();
         return answer(context, ticket, Err(MOVED.to_owned()));
     }
     if let Some((waiting, at)) = all {
@@ -164,12 +176,18 @@ fn due(context: Context<'_>, ticket: Ticket) {
         Ok(Progress::Sleeps(then)) => arm(context, ticket, then.since(now)),
         Ok(Progress::Done(decision)) => {
             stats::decided(&decision);
-            if !decision.allowed() && options::NOTIFY_DENIALS.get() {
-                context.notify_denial(name);
+            if !decision.allowed() {
+                key.denied();
+                if options::NOTIFY_DENIALS.get() {
+                    context.notify_denial(name);
+                }
             }
             answer(context, ticket, Ok(WaitReply::One(decision)));
         }
-        Err(error) => answer(context, ticket, Err(error.to_string())),
+        Err(error) => {
+            key.denied();
+            answer(context, ticket, Err(error.to_string()));
+        }
     }
 }
 
@@ -204,9 +222,16 @@ impl KeyInCall<'_> {
         }
     }
 
+    /// The hold was not opened: it does not end with the connection of the client.
+    fn denied(self) {
+        if let Some(HoldRequest { id, session: Some(client), .. }) = self.hold {
+            session_holds::denied(self.context, *client, self.name, id);
+        }
+    }
+
     fn apply(self, operation: Operation) -> Result<Decision, CommandError> {
         let moment = Moment::new(self.now, None);
-        if let (Some(HoldRequest { id, ttl }), Operation::Take(cost)) = (self.hold, operation) {
+        if let (Some(HoldRequest { id, ttl, .. }), Operation::Take(cost)) = (self.hold, operation) {
             let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
             return state::decide_hold(self.context, self.name, &self.cached.policy, hold, moment);
         }

@@ -155,7 +155,9 @@ impl WaitingTakes {
             WaitingTake { key, cached, cost }
         };
         let hold = match operation {
-            MultiKeyOperation::Hold { id, ttl } => Some(HoldRequest { id: id.into(), ttl }),
+            MultiKeyOperation::Hold { id, ttl } => {
+                Some(HoldRequest { id: id.into(), ttl, session: None })
+            }
             MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
         };
         Self { takes: takes.map(take).collect(), hold, deadline: context.now() + timeout }
@@ -258,7 +260,7 @@ impl WaitingTakes {
     fn operation(&self) -> MultiKeyOperation<'_> {
         match &self.hold {
             None => MultiKeyOperation::Take,
-            Some(HoldRequest { id, ttl }) => MultiKeyOperation::Hold { id, ttl: *ttl },
+            Some(HoldRequest { id, ttl, .. }) => MultiKeyOperation::Hold { id, ttl: *ttl },
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct QueueKey {
 pub(crate) struct HoldRequest {
     pub(crate) id: Box<[u8]>,
     pub(crate) ttl: Option<Duration>,
+    /// The number of the client with whose connection the hold is to end.
+    pub(crate) session: Option<u64>,
 }
 
 /// A request for units of several keys that waits.

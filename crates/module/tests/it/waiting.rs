@@ -227,6 +227,71 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     assert_eq!(next.read_reply()[0], 1);
 }
 
+/// A client that has lost its connection repeats its hold before the server has noticed that.
+fn session_hold_ends_with_the_last_connection_that_asked_for_it(engine: Engine) {
+    let server = serve(engine);
+    let policy = "concurrency:9/1h";
+    let hold = |id: &str| format!("SG.HOLD k {policy} {id} SESSION");
+    let (mut first, mut second) = (server.raw_client(), server.raw_client());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.integers(&hold("a"))[0], 1);
+    }
+    // Settled after `a`.
+    assert_eq!(first.integers(&hold("b"))[2], 7);
+    let mut peer = server.raw_client();
+    let mut until_free = |room| {
+        let peek = format!("SG.PEEK k {policy}");
+        peer.until(|it| it.integers(&peek)[2] == room);
+    };
+    drop(first);
+    until_free(8);
+    assert_eq!(server.raw_client().integers(&format!("SG.RENEW k {policy} a"))[0], 1, "it is open");
+    drop(second);
+    until_free(9);
+}
+
+fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should(engine: Engine) {
+    let server = serve(engine);
+    let policy = "concurrency:9/1h";
+    let (mut client, mut peer) = (server.raw_client(), server.raw_client());
+    let session = |id: &str, more: &str| format!("SG.HOLD k {policy} {id} {more} SESSION");
+    for (id, more) in [
+        ("renewed", "TTL 500000"),
+        ("expired", "TTL 500000"),
+        ("settled", "TTL 3600000000"),
+        ("waited", "TTL 500000 TIMEOUT 3000000000"),
+        ("z", "TTL 3600000000"),
+    ] {
+        assert_eq!(client.integers(&session(id, more))[0], 1, "{id}");
+    }
+    assert_eq!(peer.integers(&format!("SG.RENEW k {policy} renewed TTL 3000000000"))[0], 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} settled"))[0], 1);
+    let peek = format!("SG.PEEK k {policy}");
+    // Left: `renewed` and `z`.
+    peer.until(|it| it.integers(&peek)[2] == 7);
+    // Holds of other clients with the same ids.
+    for id in ["expired", "settled", "waited"] {
+        assert_eq!(peer.integers(&format!("SG.HOLD k {policy} {id}"))[0], 1, "{id}");
+    }
+    drop(client);
+    peer.until(|it| it.integers(&peek)[2] == 6);
+    for (id, is_open) in [("expired", 1), ("renewed", 0), ("settled", 1), ("waited", 1), ("z", 0)] {
+        assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0], is_open, "{id}");
+    }
+}
+
+/// Denied requests for holds that waited do not count among the holds of their connection.
+fn session_holds_denied_after_a_wait_do_not_count(engine: Engine) {
+    let server = serve(engine);
+    let (mut peer, mut client) = (server.raw_client(), server.raw_client());
+    let policy = "concurrency:1/1h";
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
+    for id in 0..1030 {
+        let wait = format!("SG.HOLD k {policy} {id} TIMEOUT 1 SESSION");
+        assert_eq!(client.integers(&wait)[0], 0, "{id}");
+    }
+}
+
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -290,6 +355,9 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
 
 on_both! {
     session_holds_are_settled_with_0_when_the_client_disconnects
+    session_hold_ends_with_the_last_connection_that_asked_for_it
+    session_holds_that_are_over_or_renewed_by_others_end_when_they_should
+    session_holds_denied_after_a_wait_do_not_count
     takeall_waits_for_one_key_after_the_other
     takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does
     settle_lets_the_next_hold_go_at_once

@@ -4,6 +4,7 @@
 
 pub(crate) mod blocks;
 mod evaluate;
+pub(crate) mod session_holds;
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::{
         turn::{TURN, Turn, Turns},
     },
     clock::ServerClock,
-    decide::blocks::Blocks,
+    decide::{blocks::Blocks, session_holds::SharedSessionHolds},
     policies::rule_store::RuleStore,
     store::{
         ServerStore,
@@ -46,6 +47,8 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
+    /// Holds that end with their connection.
+    pub(crate) session_holds: SharedSessionHolds,
     /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
     /// The fallback while the store is unavailable, unless a rule sets its own.
@@ -61,8 +64,20 @@ impl Decider {
         on_error: OnError,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
+        let session_holds = SharedSessionHolds::default();
         let runtime = Handle::try_current().ok();
-        Self { store, local, runtime, rules, clock, blocks, queues, buffers, on_error }
+        Self {
+            store,
+            local,
+            runtime,
+            rules,
+            clock,
+            blocks,
+            queues,
+            session_holds,
+            buffers,
+            on_error,
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -153,6 +168,9 @@ impl Decider {
             }
             // A settle frees units for those that wait.
             _ => self.queues.changed(key),
+        }
+        if let Ok(answer) = &answer {
+            self.session_holds.applied(key, policy, operation, answer.allowed(), now);
         }
         answer
     }

@@ -218,6 +218,56 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects() {
     }
 }
 
+/// A client that has lost its connection repeats its hold before the server has noticed that.
+#[test]
+fn session_hold_ends_with_the_last_connection_that_asked_for_it() {
+    let server = Running::new();
+    let policy = "concurrency:9/1h";
+    let hold = |id: &str| format!("SG.HOLD k {policy} {id} SESSION");
+    let (mut first, mut second) = (server.connect(), server.connect());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.integers(&hold("a"))[0], 1);
+    }
+    // Settled after `a`.
+    assert_eq!(first.integers(&hold("b"))[2], 7);
+    drop(first);
+    until_free(&server, "k", policy, 8);
+    assert_eq!(server.connect().integers(&format!("SG.RENEW k {policy} a"))[0], 1, "it is open");
+    drop(second);
+    until_free(&server, "k", policy, 9);
+    server.until_exactly("buffer_bytes", 0);
+}
+
+#[test]
+fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should() {
+    let server = Running::new();
+    let policy = "concurrency:9/1h";
+    let (mut client, mut peer) = (server.connect(), server.connect());
+    let session = |id: &str, more: &str| format!("SG.HOLD k {policy} {id} {more} SESSION");
+    for (id, more) in [
+        ("renewed", "TTL 500000"),
+        ("expired", "TTL 500000"),
+        ("settled", "TTL 3600000000"),
+        ("waited", "TTL 500000 TIMEOUT 3000000000"),
+        ("z", "TTL 3600000000"),
+    ] {
+        assert_eq!(client.integers(&session(id, more))[0], 1, "{id}");
+    }
+    assert_eq!(peer.integers(&format!("SG.RENEW k {policy} renewed TTL 3000000000"))[0], 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} settled"))[0], 1);
+    // Left: `renewed` and `z`.
+    until_free(&server, "k", policy, 7);
+    // Holds of other clients with the same ids.
+    for id in ["expired", "settled", "waited"] {
+        assert_eq!(peer.integers(&format!("SG.HOLD k {policy} {id}"))[0], 1, "{id}");
+    }
+    drop(client);
+    until_free(&server, "k", policy, 6);
+    for (id, is_open) in [("expired", 1), ("renewed", 0), ("settled", 1), ("waited", 1), ("z", 0)] {
+        assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0], is_open, "{id}");
+    }
+}
+
 #[test]
 fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
     let server = Running::new();

@@ -3,13 +3,11 @@
 //! The [`CommandTable`] has the commands of `sluicegate_commands`, for which a [`Call`] is the host, and those that
 //! only the server has ([`ServerCommand`]).
 
-use std::time::Duration;
-
 use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
     PolicyText, TakeRequest, quote, unknown_command,
 };
-use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, PreparedPolicy, Timestamp};
+use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
@@ -64,7 +62,7 @@ pub(super) struct Call<'c, 's, 'a> {
 /// A call that waits.
 #[derive(Debug)]
 pub(super) enum WaitingCall {
-    /// Of one key, and whether it opens a new hold of the session.
+    /// Of one key, and whether its hold ends with the connection.
     One(Waiting, bool),
     All(WaitingTakes),
 }
@@ -266,23 +264,6 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
         }
     }
 
-    /// Adds a hold to those of the session. Returns whether it is new there. An invalid one gets its error later.
-    fn add_to_session(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: HoldOperation<'_>,
-        timeout: Duration,
-    ) -> Result<bool, String> {
-        let (HoldOperation::Hold { id, cost: 1.., .. }, Ok(ttl)) =
-            (operation, policy.policy().check_hold(&operation))
-        else {
-            return Ok(false);
-        };
-        let expires = self.session.now + timeout + Duration::from_micros(ttl);
-        self.session.holds.add(&self.session.shared.decider, (key, id), policy, expires)
-    }
-
     /// Carries out an action after the batch, at its own time.
     fn act_alone(&mut self, action: Action<'a, PolicyId>) -> Next {
         let session = |at: Option<Timestamp>| self.session.at(at.unwrap_or(self.session.now));
@@ -305,28 +286,17 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
             }
             Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
-                let is_of_session = if is_session {
-                    match self.add_to_session(key.bytes, &policy, operation, timeout) {
-                        Ok(is_new) => is_new,
-                        Err(error) => {
-                            Writer::new(self.out, self.session.version).error(error);
-                            return Next::Go;
-                        }
-                    }
-                } else {
-                    false
-                };
                 if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
                     let hold = Some(HoldRequest { id: id.into(), ttl });
                     let key = key.bytes.into();
                     let waiting = Waiting { key, rule: policy, cost, timeout, hold };
-                    return Next::Wait(Box::new(WaitingCall::One(waiting, is_of_session)));
+                    return Next::Wait(Box::new(WaitingCall::One(waiting, is_session)));
                 }
                 let (key, id) = (key.bytes.into(), operation.id().into());
                 let operation = operation.with_id(&[]);
-                let pending = PendingHold { key, policy, id, operation, is_of_session };
+                let pending = PendingHold { key, policy, id, operation, is_session };
                 session(at).apply(StoreOperation::Hold(pending), self.out);
             }
             Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {

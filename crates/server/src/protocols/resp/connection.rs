@@ -38,7 +38,7 @@ use super::{
     commands,
     pool::{CHUNK, MAX_UNREAD, Overrun},
     session::Session,
-    session_holds::SessionHolds,
+    session_holds::ConnectionHolds,
     worker::RespWorker,
 };
 use crate::{
@@ -119,7 +119,7 @@ impl<'a> Connection<'a> {
         stream: Stream,
         worker: &'a RespWorker,
         client: &'a Client,
-        holds: &'a SessionHolds,
+        holds: &'a ConnectionHolds<'a>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let buffers = &worker.shared.buffers;

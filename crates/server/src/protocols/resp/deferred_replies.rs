@@ -44,8 +44,8 @@ pub(super) struct PendingHold {
     pub(super) id: Box<[u8]>,
     /// The operation on the hold of that id.
     pub(super) operation: HoldOperation<'static>,
-    /// Whether the hold is new among those of the session.
-    pub(super) is_of_session: bool,
+    /// Whether the hold ends with the connection.
+    pub(super) is_session: bool,
 }
 
 /// An operation on several keys.

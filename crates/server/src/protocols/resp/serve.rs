@@ -4,7 +4,7 @@ use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{connection::Connection, session_holds::SessionHolds, worker::RespWorker};
+use super::{connection::Connection, session_holds::ConnectionHolds, worker::RespWorker};
 use crate::{
     net::{
         clients::{Client, ConnectionPermit},
@@ -26,14 +26,14 @@ pub(super) async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<R
     // Boxed, so that not every connection has the space for a handshake.
     let opened = Box::pin(worker.port.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
-    let holds = SessionHolds::default();
+    let holds = ConnectionHolds::new(&worker.shared.decider, client.id);
     let mut connection = Connection::new(stream, &worker, client, &holds, stopping);
     // Its own last command may have killed it: replies are sent if possible.
     if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {
         let _ = timeout(LINGER, connection.close()).await;
     }
     drop(connection);
-    holds.settle(&worker.shared.decider).await;
+    holds.settle().await;
     worker.shared.buffers.count_freed(CONNECTION);
 }
 

@@ -8,7 +8,7 @@ use sluicegate_resp::{Limits, Version};
 use super::{
     context::RespContext,
     deferred_replies::{DeferredReply, StoreOperation},
-    session_holds::SessionHolds,
+    session_holds::ConnectionHolds,
     worker::RespWorker,
 };
 use crate::{budgets::turn::Turn, net::clients::Client};
@@ -29,7 +29,7 @@ pub(super) struct Session<'a> {
     pub(super) worker: &'a RespWorker,
     pub(super) client: &'a Client,
     /// What the client holds until it disconnects.
-    pub(super) holds: &'a SessionHolds,
+    pub(super) holds: &'a ConnectionHolds<'a>,
     pub(super) version: Version,
     pub(super) authenticated: bool,
     /// Time of the batch.
@@ -40,7 +40,11 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(worker: &'a RespWorker, client: &'a Client, holds: &'a SessionHolds) -> Self {
+    pub(super) fn new(
+        worker: &'a RespWorker,
+        client: &'a Client,
+        holds: &'a ConnectionHolds<'a>,
+    ) -> Self {
         let shared = &*worker.shared;
         Self {
             shared,

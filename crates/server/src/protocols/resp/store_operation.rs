@@ -5,8 +5,6 @@
 //! everything that was read has been parsed. Deferred operations are applied one after the other, and each reply is
 //! inserted where it belongs among those of the batch.
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use sluicegate_commands::{DecisionFormat, EntryReply, write_multi_key};
 use sluicegate_core::{
@@ -113,23 +111,31 @@ async fn decide<'a>(
 }
 
 async fn hold(
-    PendingHold { key, policy, id, operation, is_of_session }: &PendingHold,
+    PendingHold { key, policy, id, operation, is_session }: &PendingHold,
     session: &Session<'_>,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
     let (decider, stats) = (&*session.shared.decider, session.worker.stats());
     let operation = operation.with_id(id);
-    let answer = decider.decide_hold(key, policy, operation, now).await?;
-    let allowed = answer.allowed();
-    match operation {
-        HoldOperation::Hold { .. } if *is_of_session && !allowed => session.holds.remove(key, id),
-        HoldOperation::Hold { .. } => {}
-        HoldOperation::Settle { .. } => session.holds.remove(key, id),
-        HoldOperation::Renew { .. } => {
-            let ttl = policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
-            session.holds.renew(key, id, now + Duration::from_micros(ttl));
+    let mut session_ttl = None;
+    if *is_session {
+        match session.holds.add(key, policy, operation, (now, false)) {
+            Ok(ttl) => session_ttl = ttl,
+            Err(error) => {
+                writer.error(error);
+                return Ok(());
+            }
         }
+    }
+    let decided = decider.decide_hold(key, policy, operation, now).await;
+    if let Some(ttl) = session_ttl {
+        let is_allowed = decided.as_ref().map(|answer| answer.allowed());
+        session.holds.requested((key, id), ttl, is_allowed.ok());
+    }
+    let answer = decided?;
+    if let HoldOperation::Settle { .. } = operation {
+        session.holds.shrink();
     }
     if let HoldOperation::Hold { .. } = operation {
         stats.decided(answer.source, &answer.decision);

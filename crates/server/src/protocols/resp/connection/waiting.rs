@@ -2,29 +2,27 @@
 
 use std::{io, sync::Arc};
 
-use sluicegate_core::Source;
+use sluicegate_core::{HoldOperation, Source};
 use sluicegate_resp::Writer;
 
 use super::Connection;
 use crate::{
     protocols::resp::{call::WaitingCall, store_operation::answer_all},
     stats::Cause,
-    wait::{self, Waiting, WaitingTakes},
+    wait::{self, HoldRequest, Waiting, WaitingTakes},
 };
 
 impl Connection<'_> {
     /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
     pub(super) async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
         match waiting {
-            WaitingCall::One(waiting, is_of_session) => {
-                self.wait_for_key(waiting, is_of_session).await
-            }
+            WaitingCall::One(waiting, is_session) => self.wait_for_key(waiting, is_session).await,
             WaitingCall::All(waiting) => self.wait_for_all(waiting).await,
         }
     }
 
-    /// `is_of_session`: whether the hold is new among those of the session.
-    async fn wait_for_key(&mut self, waiting: Waiting, is_of_session: bool) -> io::Result<bool> {
+    /// `is_session`: whether its hold ends with the connection.
+    async fn wait_for_key(&mut self, waiting: Waiting, is_session: bool) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
@@ -32,8 +30,21 @@ impl Connection<'_> {
             let policy = waiting.rule.policy().clone();
             (watch, waiting.key.clone(), policy)
         });
-        let name = waiting.hold.as_ref().filter(|_| is_of_session);
-        let name = name.map(|hold| (Arc::clone(&waiting.key), hold.id.clone()));
+        let mut session_hold = None;
+        if let Some(HoldRequest { id, ttl }) = &waiting.hold
+            && is_session
+        {
+            let Waiting { key, rule, cost, .. } = &waiting;
+            let (operation, now) =
+                (HoldOperation::Hold { id, cost: *cost, ttl: *ttl }, shared.decider.now());
+            match self.session.holds.add(key, rule, operation, (now, true)) {
+                Ok(ttl) => session_hold = ttl.map(|ttl| (Arc::clone(key), id.clone(), ttl)),
+                Err(error) => {
+                    Writer::new(&mut self.out, self.session.version).error(error);
+                    return Ok(true);
+                }
+            }
+        }
         let answer = tokio::select! {
             // Most are answered immediately, without a read.
             biased;
@@ -43,10 +54,9 @@ impl Connection<'_> {
         if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
             watch.decided(&key, decision, Cause::policy(&policy));
         }
-        if let (Some((key, id)), Ok(decision)) = (name, &answer)
-            && !decision.allowed()
-        {
-            self.session.holds.remove(&key, &id);
+        if let Some((key, id, ttl)) = session_hold {
+            let is_allowed = answer.as_ref().map(|decision| decision.allowed());
+            self.session.holds.requested((&key, &id), ttl, is_allowed.ok());
         }
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {
