@@ -185,6 +185,18 @@ pub(crate) fn stored(context: Context<'_>, name: Name<'_>) -> Result<Option<Entr
     decode(&key, bytes).map(Some)
 }
 
+/// Whether a hold of that id is open.
+pub(crate) fn has_open_hold(
+    context: Context<'_>,
+    name: Name<'_>,
+    policy: &Policy,
+    id: &[u8],
+    now: Timestamp,
+) -> Result<bool, CommandError> {
+    let entry = load(&Key::to_read(context, name), policy, now)?.entry;
+    Ok(entry.is_some_and(|entry| entry.has_open_hold(id, now)))
+}
+
 /// The entry of a key, for a projection of the wait queue; `None` if it has more than `most` bytes.
 pub(crate) fn entry(
     context: Context<'_>,

@@ -41,6 +41,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        if hold.expires < Timestamp::EPOCH {\n            self.remove(name);\n        } else {",
     ),
     mutant(
+        "a repeated hold waits behind others",
+        WAIT,
+        "&& decider.queues.has_queue(&key)",
+        "&& false",
+    ),
+    mutant(
         "a settle wakes no request",
         DECIDE,
         "            _ => self.queues.changed(key),\n",

@@ -130,6 +130,16 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         Ok(self.last)
     }
 
+    /// Whether a request waits in the queue of a key.
+    #[must_use]
+    pub fn has_queue<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.queues.get(key).is_some_and(|queue| !queue.queued.is_empty())
+    }
+
     /// The data of a waiter; `None` if it was removed.
     pub fn data(&mut self, ticket: Ticket) -> Option<&mut W> {
         self.waiters.get_mut(&ticket).map(|entry| &mut entry.data)

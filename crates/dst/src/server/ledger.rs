@@ -67,6 +67,8 @@ pub(super) struct Waiting {
     pub(super) policy: PreparedPolicy,
     /// Since when all keys of a request for several allow it, in milliseconds.
     pub(super) could_pass_since: Option<u64>,
+    /// Since when it waits for a hold that is open already, in milliseconds.
+    pub(super) repeats_since: Option<u64>,
     /// Whether it asks for a hold that did not end with its connection before.
     adds_session_hold: bool,
 }
@@ -201,6 +203,7 @@ impl Ledger {
                 deadline: clock::now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
+                repeats_since: None,
                 adds_session_hold: false,
             });
             if connection.protocol == SimulatedProtocol::Resp
@@ -211,6 +214,7 @@ impl Ledger {
                 waiting.adds_session_hold =
                     self.session_holds.add(number, (key, hold.id), policy, clock::now());
             }
+            self.note_repeated(number);
         }
     }
 

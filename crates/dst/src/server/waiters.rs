@@ -112,6 +112,24 @@ impl Ledger {
         decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
     }
 
+    /// Notes whether a request that begins to wait asks for a hold that is open already.
+    pub(super) fn note_repeated(&mut self, number: usize) {
+        let sent = self.connections[number].sent.front();
+        let Some(Sent { command: Command::Wait { key, cost, hold, .. }, waiting, .. }) = sent
+        else {
+            return;
+        };
+        let repeats = waiting.as_ref().is_some_and(|it| {
+            self.unsettled.is_empty()
+                && self.is_open(&it.policy, (*key, *cost, *hold), clock::now())
+        });
+        let since = repeats.then(|| (self.millis)());
+        let sent = self.connections[number].sent.front_mut();
+        if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
+            waiting.repeats_since = since;
+        }
+    }
+
     /// The requests that wait for a key, and what they want.
     pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&Waiting, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
@@ -168,6 +186,11 @@ impl Ledger {
                 .find(|it| now.since(it.0.deadline) > Duration::from_millis(TOLERANCE));
             if let Some(late) = late.map(|it| format!("{it:?}")) {
                 self.violate(format_args!("waiting: {late} still waits at {now}"));
+            }
+            let is_late = |since| millis - since > TOLERANCE;
+            let repeated = self.waiters(key).find(|it| it.0.repeats_since.is_some_and(is_late));
+            if let Some(repeated) = repeated.map(|it| format!("{it:?}")) {
+                self.violate(format_args!("waiting: {repeated} waits for a hold that is open"));
             }
             let ready =
                 self.waiters(key).min_by_key(|it| it.0.arrival).filter(|(waiting, wanted)| {

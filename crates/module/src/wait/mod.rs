@@ -20,7 +20,7 @@ use std::{ffi::c_void, sync::Arc, time::Duration};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Decision, HoldOperation, Operation, Timestamp,
-    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
+    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 
 use self::{
@@ -84,6 +84,13 @@ pub(crate) fn begin(
     let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
     let request = new_request(cached.policy.clone(), cost, now + timeout);
     let queue_key = Arc::new(QueueKey { database: context.database(), name: name.bytes().into() });
+    // A repeated hold is answered before those that may wait for its units, and no peek denies it.
+    if let Some(HoldRequest { id, .. }) = hold
+        && (peeks_first(&cached.policy) || queues(|queues| queues.has_queue(&queue_key)))
+        && state::has_open_hold(context, name, &cached.policy, id, now)?
+    {
+        return key.apply(Operation::Take(cost)).map(WaitStart::Answered);
+    }
     let client = WaitingClient {
         key: Arc::clone(&queue_key),
         cached: Arc::clone(cached),

@@ -214,11 +214,23 @@ impl WaitingTakes {
     ) -> Result<MultiKeyDecision, CommandError> {
         if self.peeks_first() {
             let peek = self.apply(context, MultiKeyOperation::Peek, now)?;
-            if !peek.decision.allowed() {
+            if !peek.decision.allowed() && !self.is_repeated(context, now)? {
                 return Ok(peek);
             }
         }
         self.apply(context, self.operation(), now)
+    }
+
+    /// Whether a hold under its id is open on each key.
+    fn is_repeated(&self, context: Context<'_>, now: Timestamp) -> Result<bool, CommandError> {
+        let Some(HoldRequest { id, .. }) = &self.hold else { return Ok(false) };
+        for take in &self.takes {
+            let name = context.name(&take.key.name);
+            if !state::has_open_hold(context, name.as_name(), &take.cached.policy, id, now)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The answer, with a denial recorded where that counts.

@@ -196,6 +196,27 @@ fn settle_lets_the_next_hold_go_at_once(engine: Engine) {
     assert_eq!(peer.integers("SG.HOLD k concurrency:1/1h d TIMEOUT 50000")[0], 0);
 }
 
+/// A client that has lost its connection repeats its hold: it does not wait behind those that wait for its units.
+fn repeated_hold_is_answered_before_those_that_wait(engine: Engine) {
+    let server = serve(engine);
+    let mut peer = server.raw_client();
+    let policy = "concurrency:1/1h";
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
+    let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
+    let next = wait_in_queue(&server, &line("b"), 1);
+    assert_eq!(peer.integers(&line("a"))[..3], [1, 1, 0]);
+    until_waiting(&mut peer, 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
+    assert_eq!(next.read_reply()[0], 1);
+    // Here a peek, which denies, comes before each attempt.
+    let policy = "concurrency:1/1h,fixed-window:9/1h:count=all";
+    let hold = format!("SG.HOLD l {policy} a");
+    assert_eq!(peer.integers(&hold)[0], 1);
+    assert_eq!(peer.integers(&format!("{hold} TIMEOUT 1800000000"))[0], 1);
+    let all = format!("SG.TAKEALL 1 l {policy} 1 ID a TIMEOUT 1800000000");
+    assert_eq!(of_all(&peer.call(&all).unwrap()).0, 1);
+}
+
 fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) {
     let server = serve(engine);
     let both = "concurrency:9/1h,fixed-window:9/1h";
@@ -361,6 +382,7 @@ on_both! {
     takeall_waits_for_one_key_after_the_other
     takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does
     settle_lets_the_next_hold_go_at_once
+    repeated_hold_is_answered_before_those_that_wait
     wait_leaky_queue_passes_one_each_interval
     kill_client_with_reservation_releases_it
     wait_many_clients_pass_in_order_of_arrival

@@ -38,8 +38,8 @@ impl Decider {
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies the operation of a rule that holds. An id that is not 1 to 64 bytes, and a full ledger, are denials. A settle always allows: a request that was denied has nothing to
-    /// settle, and a repeated settle changes nothing.
+    /// Applies the operation of a rule that holds. An id that is not 1 to 64 bytes, and a full ledger, are denials. A
+    /// settle always allows: a request that was denied has nothing to settle, and a repeated settle changes nothing.
     async fn hold_or_settle(
         &self,
         key: &[u8],

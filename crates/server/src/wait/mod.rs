@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
     Answer, Entry, HoldOperation, Operation, PreparedPolicy, StoreError, Timestamp,
-    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
+    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 use tokio::{
     sync::{Notify, watch},
@@ -82,6 +82,17 @@ pub(crate) async fn wait(
         let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };
         return Ok(decider.decide(&key, &rule, operation, now).await?);
     }
+    // A repeated hold is answered before those that may wait for its units, and no peek denies it.
+    if let Some(HoldRequest { id, ttl }) = &hold
+        && (decider.queues.has_queue(&key) || peeks_first(rule.policy()))
+        && has_open_hold(decider, &key, id, now).await?
+    {
+        let repeated = HoldOperation::Hold { id, cost, ttl: *ttl };
+        let answer = decider.decide_hold(&key, &rule, repeated, now).await?;
+        if answer.allowed() {
+            return Ok(answer);
+        }
+    }
     let is_local = decider.is_local();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
     let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
@@ -136,6 +147,16 @@ impl Drop for TicketGuard<'_> {
             decider.queues.changed(key);
         }
     }
+}
+
+async fn has_open_hold(
+    decider: &Decider,
+    key: &[u8],
+    id: &[u8],
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let is_open = |entry: &Entry, now| entry.has_open_hold(id, now);
+    Ok(decider.read(key, now, is_open).await?.unwrap_or_default())
 }
 
 /// The state of a key; `None` if it is too large to be copied for each request that waits.

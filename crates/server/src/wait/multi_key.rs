@@ -14,7 +14,9 @@ use tokio::{
     time::sleep,
 };
 
-use super::{FREE_KEY, Failure, HoldRequest, MAX_SLEEP, MAX_SLEEP_SHARED, TicketGuard};
+use super::{
+    FREE_KEY, Failure, HoldRequest, MAX_SLEEP, MAX_SLEEP_SHARED, TicketGuard, has_open_hold,
+};
 use crate::{decide::Decider, stopping::stopped};
 
 /// A request for units of several keys that may wait.
@@ -103,11 +105,22 @@ impl WaitingTakes {
     async fn attempt(&self, decider: &Decider, now: Timestamp) -> Result<MultiKeyAnswer, Failure> {
         if self.takes.iter().any(|(_, rule, _)| peeks_first(rule.policy())) {
             let peek = self.apply(decider, MultiKeyOperation::Peek, now).await?;
-            if !peek.decision.allowed() {
+            if !peek.decision.allowed() && !self.is_repeated(decider, now).await? {
                 return Ok(peek);
             }
         }
         self.apply(decider, self.operation(), now).await
+    }
+
+    /// Whether a hold under its id is open on each key.
+    async fn is_repeated(&self, decider: &Decider, now: Timestamp) -> Result<bool, Failure> {
+        let Some(HoldRequest { id, .. }) = &self.hold else { return Ok(false) };
+        for (key, ..) in &self.takes {
+            if !has_open_hold(decider, key, id, now).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The last attempt: it passes now, or is denied for good. A denial by a peek is then recorded.

@@ -28,6 +28,11 @@ impl WaitQueues {
         self.waiting.load(Ordering::SeqCst)
     }
 
+    /// Whether a request waits in the queue of `key`.
+    pub(super) fn has_queue(&self, key: &[u8]) -> bool {
+        self.waiting() > 0 && self.queues.lock().has_queue(key)
+    }
+
     /// Adds a request, which `woken` wakes.
     pub(super) fn enter(
         &self,

@@ -165,6 +165,28 @@ fn settle_lets_the_next_hold_go_at_once() {
     assert_eq!(peer.integers(&format!("SG.PEEK k {policy}"))[2], 0, "the last one is open");
 }
 
+/// A client that has lost its connection repeats its hold: it does not wait behind those that wait for its units.
+#[test]
+fn repeated_hold_is_answered_before_those_that_wait() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let policy = "concurrency:1/1h";
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
+    let line = |id| format!("SG.HOLD k {policy} {id} TIMEOUT 1800000000");
+    let mut next = wait_in_queue(&server, &line("b"), 1);
+    assert_eq!(peer.integers(&line("a"))[..3], [1, 1, 0]);
+    server.until_exactly("blocked_clients", 1);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1);
+    assert_eq!(integers(&next.read_reply())[0], 1);
+    // Here a peek, which denies, comes before each attempt.
+    let policy = "concurrency:1/1h,fixed-window:9/1h:count=all";
+    let hold = format!("SG.HOLD l {policy} a");
+    assert_eq!(peer.integers(&hold)[0], 1);
+    assert_eq!(peer.integers(&format!("{hold} TIMEOUT 1800000000"))[0], 1);
+    let all = format!("SG.TAKEALL 1 l {policy} 1 ID a TIMEOUT 1800000000");
+    assert_eq!(of_all(&peer.call(&all)).0, 1);
+}
+
 #[test]
 fn hold_is_denied_when_its_timeout_is_over() {
     let server = Running::new();
