@@ -43,13 +43,15 @@ pub struct SessionHolds<P> {
 struct SessionHold<P> {
     connection: u64,
     policy: P,
+    /// Whether its request waits.
+    waits: bool,
+    /// When the hold with this name expires that is open or was at last.
     expires: Timestamp,
 }
 
 impl<P> SessionHold<P> {
-    /// Whether its request waits.
-    fn waits(&self) -> bool {
-        self.expires == Timestamp::MAX
+    fn is_over(&self, now: Timestamp) -> bool {
+        !self.waits && self.expires <= now
     }
 }
 
@@ -99,9 +101,14 @@ impl<P> Default for SessionHolds<P> {
 }
 
 impl<P> SessionHolds<P> {
-    /// Adds a hold that is about to be opened until `expires`, and ends with `connection`. Returns whether it did not
-    /// before. [`Timestamp::MAX`] stands for a hold that waits until it is [`opened`](Self::opened) or
-    /// [`denied`](Self::denied).
+    /// Whether no hold ends with a connection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    /// Adds a hold that ends with `connection` and is about to be opened until `expires`, or waits (`None`) until it is
+    /// [`opened`](Self::opened) or [`denied`](Self::denied). Returns whether it did not end with it before.
     ///
     /// # Errors
     /// [`TooManyHolds`] if 1024 open holds end with the connection.
@@ -110,22 +117,27 @@ impl<P> SessionHolds<P> {
         connection: u64,
         name: HoldName,
         policy: P,
-        (now, expires): (Timestamp, Timestamp),
+        (now, expires): (Timestamp, Option<Timestamp>),
     ) -> Result<bool, TooManyHolds> {
-        let before = self.holds.get(&name).map(|hold| (hold.connection, hold.expires > now));
+        let before = self.holds.get(&name).map(|hold| (hold.connection, !hold.is_over(now)));
         if before == Some((connection, true)) {
             return Ok(false);
         }
         if before.is_none_or(|(other, _)| other != connection) {
             self.make_space(connection, now)?;
         }
+        // It may be open already, for longer than it would be now.
+        let expires_at_least = self.holds.get(&name).map_or(Timestamp::EPOCH, |it| it.expires);
         self.remove(&name);
-        let name = Arc::new(name);
+        let (waits, name) = (expires.is_none(), Arc::new(name));
+        let expires = expires.unwrap_or(Timestamp::EPOCH).max(expires_at_least);
         let own = self.connections.entry(connection).or_default();
         own.names.insert(Arc::clone(&name));
         own.bytes += name.len();
-        own.unexpired_until = own.unexpired_until.min(expires);
-        self.holds.insert(name, SessionHold { connection, policy, expires });
+        if !waits {
+            own.unexpired_until = own.unexpired_until.min(expires);
+        }
+        self.holds.insert(name, SessionHold { connection, policy, waits, expires });
         Ok(true)
     }
 
@@ -141,9 +153,10 @@ impl<P> SessionHolds<P> {
         own.unexpired_until = Timestamp::MAX;
         let ConnectionHolds { names, bytes, unexpired_until } = own;
         names.retain(|name| {
-            let expires = self.holds.get(name).map_or(Timestamp::EPOCH, |hold| hold.expires);
-            if expires > now {
-                *unexpired_until = expires.min(*unexpired_until);
+            if let Some(hold) = self.holds.get(name).filter(|hold| !hold.is_over(now)) {
+                if !hold.waits {
+                    *unexpired_until = hold.expires.min(*unexpired_until);
+                }
                 return true;
             }
             self.holds.remove(name);
@@ -173,26 +186,26 @@ impl<P> SessionHolds<P> {
     /// A hold was allowed at `now`: a new one is open until `expires`. One that had expired was another one.
     pub fn opened(&mut self, name: &HoldName, (now, expires): (Timestamp, Timestamp)) {
         let Some(hold) = self.holds.get(name) else { return };
-        if hold.expires <= now {
+        if hold.is_over(now) {
             self.remove(name);
-        } else if hold.waits() {
-            self.expires(name, expires);
+        } else if hold.waits {
+            self.expires(name, expires.max(hold.expires));
         }
     }
 
     /// An open hold was renewed: it is open until `expires`.
     fn renewed(&mut self, name: &HoldName, (now, expires): (Timestamp, Timestamp)) {
-        let Some(hold) = self.holds.get(name) else { return };
-        if hold.expires <= now {
-            self.remove(name);
-        } else if !hold.waits() {
-            self.expires(name, expires);
+        match self.holds.get_mut(name) {
+            Some(hold) if hold.is_over(now) => self.remove(name),
+            Some(hold) if hold.waits => hold.expires = expires,
+            Some(_) => self.expires(name, expires),
+            None => {}
         }
     }
 
     fn expires(&mut self, name: &HoldName, expires: Timestamp) {
         let Some(hold) = self.holds.get_mut(name) else { return };
-        hold.expires = expires;
+        (hold.waits, hold.expires) = (false, expires);
         if let Some(own) = self.connections.get_mut(&hold.connection) {
             own.unexpired_until = own.unexpired_until.min(expires);
         }
@@ -200,8 +213,9 @@ impl<P> SessionHolds<P> {
 
     /// The hold is not open any longer. One that waits under the same name is another one.
     fn settled(&mut self, name: &HoldName) {
-        if self.holds.get(name).is_some_and(|hold| !hold.waits()) {
-            self.remove(name);
+        match self.holds.get_mut(name) {
+            Some(hold) if hold.waits => hold.expires = Timestamp::EPOCH,
+            _ => self.remove(name),
         }
     }
 
@@ -235,7 +249,7 @@ impl<P> SessionHolds<P> {
     /// connection by now.
     pub fn take(&mut self, connection: u64, name: &HoldName, now: Timestamp) -> Option<P> {
         let hold = if self.is_of(connection, name) { self.holds.remove(name) } else { None };
-        hold.filter(|it| it.expires > now).map(|it| it.policy)
+        hold.filter(|it| !it.is_over(now)).map(|it| it.policy)
     }
 
     /// The number of holds that are kept for a connection, and the bytes of their keys and ids.
@@ -272,40 +286,48 @@ mod tests {
     fn hold_ends_with_the_last_connection_that_asked_for_it() {
         let mut holds = SessionHolds::default();
         for (connection, id) in [(1, "b"), (1, "a"), (2, "b"), (3, "c")] {
-            assert_eq!(holds.add(connection, name(id), (), (at(0), at(9))), Ok(true));
+            assert_eq!(holds.add(connection, name(id), (), (at(0), Some(at(9)))), Ok(true));
         }
-        assert_eq!(holds.add(2, name("b"), (), (at(1), at(10))), Ok(false), "it does already");
+        assert_eq!(
+            holds.add(2, name("b"), (), (at(1), Some(at(10)))),
+            Ok(false),
+            "it does already"
+        );
         assert_eq!(end(&mut holds, 1, at(1)), ["a"]);
         assert_eq!(end(&mut holds, 2, at(1)), ["b"]);
         // Another connection asks for it while those of the first are settled.
         let ended = holds.end(3);
-        assert_eq!(holds.add(4, name("c"), (), (at(1), at(10))), Ok(true));
+        assert_eq!(holds.add(4, name("c"), (), (at(1), Some(at(10)))), Ok(true));
         assert_eq!(holds.take(3, &ended[0], at(1)), None);
         assert_eq!(end(&mut holds, 4, at(1)), ["c"]);
-        assert!(holds.holds.is_empty() && holds.connections.is_empty());
+        assert!(holds.is_empty() && holds.connections.is_empty());
     }
 
     #[test]
     fn hold_that_was_settled_or_denied_or_has_expired_ends_with_none() {
         let mut holds = SessionHolds::default();
         for id in ["again", "denied", "expired", "late", "settled", "waited"] {
-            assert_eq!(holds.add(1, name(id), (), (at(0), at(5))), Ok(true));
+            assert_eq!(holds.add(1, name(id), (), (at(0), Some(at(5)))), Ok(true));
         }
         holds.settled(&name("settled"));
         holds.denied(1, &name("denied"));
         holds.renewed(&name("late"), (at(4), at(9)));
         holds.opened(&name("again"), (at(5), at(20)));
-        assert_eq!(holds.add(1, name("late"), (), (at(8), at(20))), Ok(false));
-        assert_eq!(holds.add(1, name("waited"), (), (at(8), at(20))), Ok(true), "it had expired");
+        assert_eq!(holds.add(1, name("late"), (), (at(8), Some(at(20)))), Ok(false));
+        assert_eq!(
+            holds.add(1, name("waited"), (), (at(8), Some(at(20)))),
+            Ok(true),
+            "it had expired"
+        );
         assert_eq!(end(&mut holds, 1, at(8)), ["late", "waited"]);
-        assert!(holds.holds.is_empty() && holds.connections.is_empty());
+        assert!(holds.is_empty() && holds.connections.is_empty());
     }
 
     #[test]
     fn hold_that_waits_is_none_that_was_settled_or_expires() {
         let mut holds = SessionHolds::default();
         for id in ["denied", "open", "waits"] {
-            assert_eq!(holds.add(1, name(id), (), (at(0), Timestamp::MAX)), Ok(true));
+            assert_eq!(holds.add(1, name(id), (), (at(0), None)), Ok(true));
             holds.settled(&name(id));
             holds.renewed(&name(id), (at(1), at(2)));
         }
@@ -317,32 +339,47 @@ mod tests {
     }
 
     #[test]
+    fn repeated_hold_stays_open_as_long_as_it_would_without() {
+        for repeated in [Some(at(5)), None] {
+            let mut holds = SessionHolds::default();
+            assert_eq!(holds.add(1, name("a"), (), (at(0), Some(at(9)))), Ok(true));
+            assert_eq!(holds.add(2, name("a"), (), (at(1), repeated)), Ok(true));
+            holds.opened(&name("a"), (at(1), at(5)));
+            assert_eq!(end(&mut holds, 2, at(8)), ["a"]);
+        }
+    }
+
+    #[test]
     fn denial_of_one_connection_leaves_the_hold_to_the_other() {
         let mut holds = SessionHolds::default();
         for connection in [1, 2] {
-            assert_eq!(holds.add(connection, name("a"), (), (at(0), at(5))), Ok(true));
+            assert_eq!(holds.add(connection, name("a"), (), (at(0), Some(at(5)))), Ok(true));
         }
         holds.denied(1, &name("a"));
         assert_eq!(end(&mut holds, 2, at(1)), ["a"]);
-        assert!(holds.holds.is_empty() && holds.connections.is_empty());
+        assert!(holds.is_empty() && holds.connections.is_empty());
     }
 
     #[test]
     fn open_holds_of_a_connection_are_bounded() {
         let mut holds = SessionHolds::default();
         for id in 0..MAX_HOLDS {
-            assert_eq!(holds.add(1, name(&id.to_string()), (), (at(0), at(5))), Ok(true));
+            assert_eq!(holds.add(1, name(&id.to_string()), (), (at(0), Some(at(5)))), Ok(true));
         }
-        assert_eq!(holds.add(1, name("x"), (), (at(0), at(5))), Err(TooManyHolds));
-        assert_eq!(holds.add(1, name("0"), (), (at(0), at(5))), Ok(false));
+        assert_eq!(holds.add(1, name("x"), (), (at(0), Some(at(5)))), Err(TooManyHolds));
+        assert_eq!(holds.add(1, name("0"), (), (at(0), Some(at(5)))), Ok(false));
         let bytes = holds.size(1).1;
-        assert_eq!(holds.add(2, name("1"), (), (at(0), at(5))), Ok(true));
-        assert_eq!(holds.add(1, name("x"), (), (at(0), at(5))), Ok(true), "one is of another");
+        assert_eq!(holds.add(2, name("1"), (), (at(0), Some(at(5)))), Ok(true));
+        assert_eq!(
+            holds.add(1, name("x"), (), (at(0), Some(at(5)))),
+            Ok(true),
+            "one is of another"
+        );
         assert_eq!((holds.size(1), holds.size(2)), ((MAX_HOLDS, bytes), (1, 2)));
-        assert_eq!(holds.add(1, name("y"), (), (at(4), at(9))), Err(TooManyHolds));
+        assert_eq!(holds.add(1, name("y"), (), (at(4), Some(at(9)))), Err(TooManyHolds));
         holds.renewed(&name("7"), (at(1), at(3)));
-        assert_eq!(holds.add(1, name("y"), (), (at(4), at(9))), Ok(true), "one has expired");
-        assert_eq!(holds.add(1, name("z"), (), (at(5), at(9))), Ok(true), "all others have");
+        assert_eq!(holds.add(1, name("y"), (), (at(4), Some(at(9)))), Ok(true), "one has expired");
+        assert_eq!(holds.add(1, name("z"), (), (at(5), Some(at(9)))), Ok(true), "all others have");
         assert_eq!(holds.size(1), (2, 4));
         assert_eq!(end(&mut holds, 1, at(5)), ["y", "z"]);
         assert_eq!(end(&mut holds, 2, at(1)), ["1"]);

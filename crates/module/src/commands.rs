@@ -6,7 +6,7 @@ use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
     Keys, Options, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
 };
-use sluicegate_core::{Decision, HoldOperation, Operation, Timestamp};
+use sluicegate_core::{Decision, HoldOperation, Operation};
 
 use crate::{
     api::{self, Ctx, Run, Text},
@@ -144,8 +144,7 @@ impl<'a> Call<'a> {
                 if let HoldOperation::Hold { id, cost: 1.., .. } = operation
                     && is_session
                 {
-                    // When one that waits is opened is not known yet.
-                    let expires = if timeout.is_zero() { moment.now + ttl } else { Timestamp::MAX };
+                    let expires = timeout.is_zero().then(|| moment.now + ttl);
                     match session::add(context, name, id, &policy, expires) {
                         Ok(is_new) => session = is_new.then(|| context.client_id()),
                         Err(error) => {

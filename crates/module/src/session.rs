@@ -46,14 +46,14 @@ pub(crate) fn clear() {
     IS_SUBSCRIBED.store(false, Ordering::Relaxed);
 }
 
-/// Adds a hold of the client that called, which is about to be opened until `expires`. Returns whether it is new, or the
-/// error reply.
+/// Adds a hold of the client that called, which is about to be opened until `expires`, or waits. Returns whether it is new,
+/// or the error reply.
 pub(crate) fn add(
     context: Context<'_>,
     name: Name<'_>,
     id: &[u8],
     cached: &Arc<CachedPolicy>,
-    expires: Timestamp,
+    expires: Option<Timestamp>,
 ) -> Result<bool, String> {
     if context.flags() & api::FLAG_LUA != 0 {
         return Err(

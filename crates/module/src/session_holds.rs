@@ -14,13 +14,16 @@ use crate::{
 };
 
 static HOLDS: Mutex<Option<SessionHolds<Arc<CachedPolicy>>>> = Mutex::new(None);
-/// Whether there may be any, to check without a lock that there are none.
+/// Whether there are any, to check without a lock.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `body` on the holds. It must not call the server, because the server may call back.
 fn holds<T>(body: impl FnOnce(&mut SessionHolds<Arc<CachedPolicy>>) -> T) -> T {
     let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
-    body(holds.get_or_insert_default())
+    let holds = holds.get_or_insert_default();
+    let result = body(holds);
+    IS_USED.store(!holds.is_empty(), Ordering::Relaxed);
+    result
 }
 
 fn hold_name(context: Context<'_>, name: Name<'_>, id: &[u8]) -> HoldName {
@@ -30,19 +33,17 @@ fn hold_name(context: Context<'_>, name: Name<'_>, id: &[u8]) -> HoldName {
 /// Forgets all holds, which then expire.
 pub(crate) fn clear() {
     holds(|holds| *holds = SessionHolds::default());
-    IS_USED.store(false, Ordering::Relaxed);
 }
 
-/// Adds a hold of the client that called, which is about to be opened until `expires`. Returns whether it is new, or the
-/// error reply.
+/// Adds a hold of the client that called, which is about to be opened until `expires`, or waits. Returns whether it is new,
+/// or the error reply.
 pub(crate) fn add(
     context: Context<'_>,
     name: Name<'_>,
     id: &[u8],
     cached: &Arc<CachedPolicy>,
-    expires: Timestamp,
+    expires: Option<Timestamp>,
 ) -> Result<bool, String> {
-    IS_USED.store(true, Ordering::Relaxed);
     let (client, name) = (context.client_id(), hold_name(context, name, id));
     let (cached, times) = (Arc::clone(cached), (context.now(), expires));
     holds(|holds| holds.add(client, name, cached, times)).map_err(|error| format!("ERR {error}"))

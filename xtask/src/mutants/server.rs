@@ -37,13 +37,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a hold ends with a connection whose own hold of that id has expired",
         SESSION_TABLE,
-        "        if hold.expires <= now {\n            self.remove(name);\n        } else if hold.waits() {",
-        "        if hold.expires < Timestamp::EPOCH {\n            self.remove(name);\n        } else {",
+        "        if hold.is_over(now) {\n            self.remove(name);\n        } else if hold.waits {",
+        "        if false {\n            self.remove(name);\n        } else {",
     ),
     mutant(
         "a repeated hold waits behind others",
         WAIT,
-        "&& decider.queues.has_queue(&key)",
+        "&& (decider.queues.has_queue(&key) || peeks_first(rule.policy()))",
         "&& false",
     ),
     mutant(
@@ -127,8 +127,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a session forgets a hold that was waited for",
         "crates/server/src/protocols/resp/connection/waiting.rs",
-        "&& !decision.allowed()",
-        "&& decision.allowed()",
+        "requested((&key, &id), ttl, is_allowed.ok());",
+        "requested((&key, &id), ttl, is_allowed.ok().map(|it| !it));",
     ),
     mutant(
         "a recorded denial of a request that waits wakes no other",

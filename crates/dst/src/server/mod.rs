@@ -21,6 +21,7 @@ mod reply;
 mod rules;
 mod server_end;
 mod session_holds;
+mod settles;
 mod steps;
 mod turn;
 mod waiters;

@@ -12,7 +12,7 @@ use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
 /// The holds that end with a connection.
 #[derive(Debug, Default)]
 pub(crate) struct SharedSessionHolds {
-    /// Whether there may be any: otherwise an operation on a hold pays one relaxed load.
+    /// Whether there are any: otherwise an operation on a hold pays one relaxed load.
     is_used: AtomicBool,
     holds: Mutex<SessionHolds<PreparedPolicy>>,
 }
@@ -23,27 +23,34 @@ fn name(key: &[u8], id: &[u8]) -> HoldName {
 }
 
 impl SharedSessionHolds {
+    fn locked<T>(&self, body: impl FnOnce(&mut SessionHolds<PreparedPolicy>) -> T) -> T {
+        let mut holds = self.holds.lock();
+        let result = body(&mut holds);
+        self.is_used.store(!holds.is_empty(), Ordering::Relaxed);
+        result
+    }
+
     /// Adds a hold that is about to be opened; see [`SessionHolds::add`]. The error is a whole reply.
     pub(crate) fn add(
         &self,
         connection: u64,
         (key, id): (&[u8], &[u8]),
         policy: &PreparedPolicy,
-        times: (Timestamp, Timestamp),
+        times: (Timestamp, Option<Timestamp>),
     ) -> Result<bool, String> {
-        self.is_used.store(true, Ordering::Relaxed);
-        let added = self.holds.lock().add(connection, name(key, id), policy.clone(), times);
+        let added =
+            self.locked(|holds| holds.add(connection, name(key, id), policy.clone(), times));
         added.map_err(|error| format!("ERR {error}"))
     }
 
     /// The hold was not opened for this connection.
     pub(crate) fn denied(&self, connection: u64, (key, id): (&[u8], &[u8])) {
-        self.holds.lock().denied(connection, &name(key, id));
+        self.locked(|holds| holds.denied(connection, &name(key, id)));
     }
 
     /// The hold may have been opened; see [`SessionHolds::opened`].
     pub(crate) fn opened(&self, (key, id): (&[u8], &[u8]), times: (Timestamp, Timestamp)) {
-        self.holds.lock().opened(&name(key, id), times);
+        self.locked(|holds| holds.opened(&name(key, id), times));
     }
 
     /// An operation of any client was applied to a hold of `key`.
@@ -60,13 +67,13 @@ impl SharedSessionHolds {
         }
         let name = name(key, operation.id());
         let ttl = policy.policy().check_hold(&operation).unwrap_or_default();
-        self.holds.lock().applied(&name, operation, is_allowed, (now, ttl));
+        self.locked(|holds| holds.applied(&name, operation, is_allowed, (now, ttl)));
     }
 
     /// The names of the holds of a connection that has ended, in order.
     pub(crate) fn end(&self, connection: u64) -> Vec<Arc<HoldName>> {
         if self.is_used.load(Ordering::Relaxed) {
-            self.holds.lock().end(connection)
+            self.locked(|holds| holds.end(connection))
         } else {
             Vec::new()
         }
@@ -79,7 +86,7 @@ impl SharedSessionHolds {
         name: &HoldName,
         now: Timestamp,
     ) -> Option<PreparedPolicy> {
-        self.holds.lock().take(connection, name, now)
+        self.locked(|holds| holds.take(connection, name, now))
     }
 
     /// The number of holds that are kept for a connection, and the bytes of their keys and ids.

@@ -85,7 +85,7 @@ pub(crate) async fn wait(
     // A repeated hold is answered before those that may wait for its units, and no peek denies it.
     if let Some(HoldRequest { id, ttl }) = &hold
         && (decider.queues.has_queue(&key) || peeks_first(rule.policy()))
-        && has_open_hold(decider, &key, id, now).await?
+        && has_open_hold(decider, &key, id, now).await
     {
         let repeated = HoldOperation::Hold { id, cost, ttl: *ttl };
         let answer = decider.decide_hold(&key, &rule, repeated, now).await?;
@@ -149,14 +149,10 @@ impl Drop for TicketGuard<'_> {
     }
 }
 
-async fn has_open_hold(
-    decider: &Decider,
-    key: &[u8],
-    id: &[u8],
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+/// Whether a hold is known to be open. If the store cannot be read, the request is decided as a new one.
+async fn has_open_hold(decider: &Decider, key: &[u8], id: &[u8], now: Timestamp) -> bool {
     let is_open = |entry: &Entry, now| entry.has_open_hold(id, now);
-    Ok(decider.read(key, now, is_open).await?.unwrap_or_default())
+    matches!(decider.read(key, now, is_open).await, Ok(Some(true)))
 }
 
 /// The state of a key; `None` if it is too large to be copied for each request that waits.

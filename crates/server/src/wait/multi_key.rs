@@ -105,7 +105,7 @@ impl WaitingTakes {
     async fn attempt(&self, decider: &Decider, now: Timestamp) -> Result<MultiKeyAnswer, Failure> {
         if self.takes.iter().any(|(_, rule, _)| peeks_first(rule.policy())) {
             let peek = self.apply(decider, MultiKeyOperation::Peek, now).await?;
-            if !peek.decision.allowed() && !self.is_repeated(decider, now).await? {
+            if !peek.decision.allowed() && !self.is_repeated(decider, now).await {
                 return Ok(peek);
             }
         }
@@ -113,14 +113,14 @@ impl WaitingTakes {
     }
 
     /// Whether a hold under its id is open on each key.
-    async fn is_repeated(&self, decider: &Decider, now: Timestamp) -> Result<bool, Failure> {
-        let Some(HoldRequest { id, .. }) = &self.hold else { return Ok(false) };
+    async fn is_repeated(&self, decider: &Decider, now: Timestamp) -> bool {
+        let Some(HoldRequest { id, .. }) = &self.hold else { return false };
         for (key, ..) in &self.takes {
-            if !has_open_hold(decider, key, id, now).await? {
-                return Ok(false);
+            if !has_open_hold(decider, key, id, now).await {
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     /// The last attempt: it passes now, or is denied for good. A denial by a peek is then recorded.

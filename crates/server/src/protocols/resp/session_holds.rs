@@ -47,7 +47,7 @@ impl<'a> ConnectionHolds<'a> {
         let Self { decider, connection, reserved } = self;
         reserved.borrow_mut().get_or_insert_with(|| decider.buffers.reserve_nothing());
         let (hold, ttl) = ((key, id), Duration::from_micros(ttl));
-        let expires = if waits { Timestamp::MAX } else { now + ttl };
+        let expires = (!waits).then(|| now + ttl);
         let is_new = decider.session_holds.add(*connection, hold, policy, (now, expires))?;
         if is_new && !self.reserve() {
             self.denied(hold);
