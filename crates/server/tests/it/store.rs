@@ -11,7 +11,7 @@ use sluicegate_testing::{Engine, Server, until};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Running, now, simple},
+    harness::{Running, integers, now, simple},
 };
 
 /// The number of histories; the tests of the scripts have more.
@@ -367,4 +367,20 @@ fn redis_store_session_holds_are_settled_when_the_client_disconnects_or_the_serv
     until_room(1);
     server.begin_to_stop();
     until_room(2);
+}
+
+/// One batch opens a hold, settles it and opens another one under the same id.
+#[test]
+fn redis_store_session_hold_after_a_settle_in_one_batch_ends_with_its_connection() {
+    let store = Server::start(Engine::Redis70);
+    let (policy, server) = ("concurrency:3/1h", plain(&store));
+    let mut client = server.connect();
+    let hold = format!("SG.HOLD k {policy} a SESSION\r\n");
+    client.send(format!("{hold}SG.SETTLE k {policy} a\r\n{hold}"));
+    for room in [2, 3, 2] {
+        assert_eq!(integers(&client.read_reply())[..3], [1, 3, room]);
+    }
+    drop(client);
+    let mut peer = server.connect();
+    until("the unit is free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == 3);
 }
