@@ -384,3 +384,38 @@ fn redis_store_session_hold_after_a_settle_in_one_batch_ends_with_its_connection
     let mut peer = server.connect();
     until("the unit is free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == 3);
 }
+
+/// The store opens the hold, but the server does not know it.
+#[test]
+fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
+    let store = Server::start(Engine::Redis70);
+    let (policy, peers) = ("concurrency:3/1h", plain(&store));
+    for (on_error, more) in
+        [(OnError::Deny, ""), (OnError::Fail, ""), (OnError::Deny, " TIMEOUT 1000")]
+    {
+        let server = on(&store, |_, at| {
+            at.options.deadline = Duration::from_millis(100);
+            at.on_error = on_error;
+        });
+        let mut client = server.connect();
+        until("the store knows the script", || {
+            matches!(client.call(&format!("SG.HOLD other {policy} a")), Value::Array(_))
+        });
+        store.signal("-STOP");
+        let reply = client.call(&format!("SG.HOLD k {policy} a{more} SESSION"));
+        store.signal("-CONT");
+        match on_error {
+            OnError::Deny => assert_eq!(integers(&reply)[0], 0),
+            _ => assert!(matches!(reply, Value::Error(_)), "{reply:?}"),
+        }
+        let mut peer = peers.connect();
+        let mut until_room = |room| {
+            until("the units are free", || {
+                peer.integers(&format!("SG.PEEK k {policy}"))[2] == room
+            });
+        };
+        until_room(2);
+        drop(client);
+        until_room(3);
+    }
+}

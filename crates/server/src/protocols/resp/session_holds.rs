@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
+use sluicegate_core::{Answer, HoldOperation, PreparedPolicy, Source, Timestamp};
 use tokio::task::yield_now;
 
 use crate::{
@@ -56,16 +56,18 @@ impl<'a> ConnectionHolds<'a> {
         Ok(is_new.then_some(ttl))
     }
 
-    /// A new hold was requested: `is_allowed` is the answer, `None` an error, after which a store elsewhere may have opened
-    /// the hold.
-    pub(super) fn requested(&self, hold: (&[u8], &[u8]), ttl: Duration, is_allowed: Option<bool>) {
-        match is_allowed {
-            Some(true) => {}
-            None if !self.decider.is_local() => {
-                let now = self.decider.now();
-                self.decider.session_holds.opened(hold, (now, now + ttl));
-            }
-            Some(false) | None => self.denied(hold),
+    /// A new hold was requested. If the answer is an error (`None`) or a fallback, a store elsewhere may have opened the
+    /// hold.
+    pub(super) fn requested(&self, hold: (&[u8], &[u8]), ttl: Duration, answer: Option<&Answer>) {
+        let is_known =
+            self.decider.is_local() || answer.is_some_and(|it| it.source == Source::Store);
+        if answer.is_some_and(|it| it.allowed()) {
+            // The table has it already.
+        } else if is_known {
+            self.denied(hold);
+        } else {
+            let now = self.decider.now();
+            self.decider.session_holds.opened(hold, (now, now + ttl));
         }
     }
 

@@ -130,8 +130,7 @@ async fn hold(
     }
     let decided = decider.decide_hold(key, policy, operation, now).await;
     if let Some(ttl) = session_ttl {
-        let is_allowed = decided.as_ref().map(|answer| answer.allowed());
-        session.holds.requested((key, id), ttl, is_allowed.ok());
+        session.holds.requested((key, id), ttl, decided.as_ref().ok());
     }
     let answer = decided?;
     if let HoldOperation::Settle { .. } = operation {

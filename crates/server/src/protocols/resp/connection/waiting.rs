@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use sluicegate_core::{HoldOperation, Source};
+use sluicegate_core::{Answer, HoldOperation};
 use sluicegate_resp::Writer;
 
 use super::Connection;
@@ -48,20 +48,19 @@ impl Connection<'_> {
         let answer = tokio::select! {
             // Most are answered immediately, without a read.
             biased;
-            answer = wait::wait(&shared.decider, waiting, stopping) => answer.map(|it| it.decision),
+            answer = wait::wait(&shared.decider, waiting, stopping) => answer,
             left = self.left() => return left.map(|()| false),
         };
-        if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
-            watch.decided(&key, decision, Cause::policy(&policy));
+        if let (Some((watch, key, policy)), Ok(answer)) = (watched, &answer) {
+            watch.decided(&key, answer, Cause::policy(&policy));
         }
         if let Some((key, id, ttl)) = session_hold {
-            let is_allowed = answer.as_ref().map(|decision| decision.allowed());
-            self.session.holds.requested((&key, &id), ttl, is_allowed.ok());
+            self.session.holds.requested((&key, &id), ttl, answer.as_ref().ok());
         }
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {
-            Ok(decision) => {
-                self.worker.stats().decided(Source::Store, &decision);
+            Ok(Answer { decision, source }) => {
+                self.worker.stats().decided(source, &decision);
                 writer.integers(&decision.to_integers());
             }
             Err(failure) => {
