@@ -169,8 +169,16 @@ impl Decider {
             // A settle frees units for those that wait.
             _ => self.queues.changed(key),
         }
-        if let Ok(answer) = &answer {
-            self.session_holds.applied(key, policy, operation, answer.allowed(), now);
+        let is_allowed = match &answer {
+            Ok(answer) => Some(answer.allowed()),
+            // The store may have renewed it.
+            Err(error) if error.is_unavailable() => {
+                matches!(operation, HoldOperation::Renew { .. }).then_some(true)
+            }
+            Err(_) => None,
+        };
+        if let Some(is_allowed) = is_allowed {
+            self.session_holds.applied(key, policy, operation, is_allowed, now);
         }
         answer
     }

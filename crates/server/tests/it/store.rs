@@ -419,3 +419,30 @@ fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
         until_room(3);
     }
 }
+
+/// The store renews the hold, but the server does not know it.
+#[test]
+fn redis_store_session_hold_whose_renewal_is_lost_ends_with_its_connection() {
+    let store = Server::start(Engine::Redis70);
+    let (policy, peers) = ("concurrency:3/1h", plain(&store));
+    let server = on(&store, |_, at| at.options.deadline = Duration::from_millis(100));
+    let (mut client, mut peer) = (server.connect(), peers.connect());
+    for (id, session) in [("a", " SESSION"), ("b", "")] {
+        let hold = format!("SG.HOLD k {policy} {id} TTL 2000000{session}");
+        until(
+            "the hold is open",
+            || matches!(client.call(&hold), Value::Array(reply) if reply[0] == Value::Integer(1)),
+        );
+    }
+    store.signal("-STOP");
+    let lost = client.error(&format!("SG.RENEW k {policy} a TTL 3600000000"));
+    store.signal("-CONT");
+    assert!(lost.starts_with("SGSTORE "), "{lost}");
+    // The other hold expires, and so does the first one as far as the server knows.
+    let mut until_room = |room| {
+        until("the units are free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+    };
+    until_room(2);
+    drop(client);
+    until_room(3);
+}
