@@ -217,7 +217,15 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
     assert_eq!(servers.each_ref().map(counted), [0, 6, 1]);
     for server in &servers {
         let mut peer = server.connect();
-        for line in ["SG.REFUND k gcra:1/1h:burst=8", "SG.RESET k", "SG.INFO k", "EXISTS k"] {
+        for line in [
+            "SG.REFUND k gcra:1/1h:burst=8",
+            "SG.CHARGE k gcra:1/1h:burst=8",
+            "SG.SETTLE k concurrency:2/1h a",
+            "SG.RENEW k concurrency:2/1h a",
+            "SG.RESET k",
+            "SG.INFO k",
+            "EXISTS k",
+        ] {
             let error = peer.error(line);
             assert!(error.starts_with("SGSTORE the store "), "{line}: {error}");
         }
@@ -230,6 +238,21 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
             text.contains("store:redis\r\n") && text.contains("store_connected:0\r\n"),
             "{text}"
         );
+    }
+    let mut peer = servers[0].connect();
+    for line in [
+        "SG.PEEK k gcra:1/1h",
+        "SG.RESERVE k gcra:1/1h MAXWAIT 1000",
+        "SG.WAIT k gcra:1/1h TIMEOUT 1000",
+        "SG.HOLD k concurrency:2/1h a",
+    ] {
+        let denied = peer.integers(line);
+        assert_eq!((denied[0], denied[3]), (0, 100_000), "{line}");
+    }
+    for line in ["SG.MTAKE 1 k gcra:1/1h 1", "SG.TAKEALL 1 k gcra:1/1h 1"] {
+        let Value::Array(replies) = peer.call(line) else { panic!("{line}") };
+        let denied = replies.iter().map(integers).all(|it| (it[0], it[3]) == (0, 100_000));
+        assert!(denied, "{line}: {replies:?}");
     }
     store.restart();
     let start = now();
