@@ -165,4 +165,40 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "Some(state) if state.start + self.period == start =>",
         "Some(state) if state.start + self.period <= start =>",
     ),
+    mutant(
+        "the interval of a rate is rounded to microseconds",
+        GCRA,
+        "        let scale = units(u64::from(limit) / divisor);\n        let interval = period / divisor;\n",
+        "        let scale = units(divisor / divisor);\n        let interval = (period / u64::from(limit)).max(1);\n",
+    ),
+    mutant(
+        "a retry time ignores the burst",
+        GCRA,
+        "Retry::after_micros(self.micros_of(needed - self.narrow_depth))",
+        "Retry::after_micros(self.micros_of(needed - self.interval))",
+    ),
+    mutant(
+        "a change of the rate drops parts of a unit",
+        GCRA,
+        "let debt = (used * u128::from(self.interval)).div_ceil(1_000_000);",
+        "let debt = used / 1_000_000 * u128::from(self.interval);",
+    ),
+    mutant(
+        "the rest of a window wraps at 32 bits",
+        WINDOW,
+        "Outcome::Deny { retry: Retry::after_micros(left) }",
+        "Outcome::Deny { retry: Retry::after_micros(u64::from(left as u32)) }",
+    ),
+    mutant(
+        "the remaining units of a window wrap below zero",
+        WINDOW,
+        "let remaining = units(u64::from(self.limit).saturating_sub(used));",
+        "let remaining = units(u64::from(self.limit).wrapping_sub(used));",
+    ),
+    mutant(
+        "a month has 31 days",
+        "crates/core/src/calendar.rs",
+        "Self::Month => Span::new().months(1),",
+        "Self::Month => Span::new().days(31),",
+    ),
 ];

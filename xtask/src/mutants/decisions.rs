@@ -118,4 +118,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "    if let Some(holds @ State::Holds(_)) = old.states.pop() {\n        states.push(holds);\n    }\n",
         "    let _ = old.states.pop();\n",
     ),
+    mutant(
+        "keys are kept for whole seconds",
+        ENTRY,
+        "Duration::from_micros(micros.max(holds.all_expired(now)))",
+        "Duration::from_secs(micros.max(holds.all_expired(now)) / 1_000_000)",
+    ),
 ];

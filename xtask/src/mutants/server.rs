@@ -126,9 +126,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a session forgets a hold that was waited for",
-        "crates/server/src/protocols/resp/connection/waiting.rs",
-        "requested((&key, &id), ttl, is_allowed.ok());",
-        "requested((&key, &id), ttl, is_allowed.ok().map(|it| !it));",
+        SESSION_HOLDS,
+        "if answer.is_some_and(|it| it.allowed()) {",
+        "if answer.is_none() {",
     ),
     mutant(
         "a recorded denial of a request that waits wakes no other",
@@ -207,5 +207,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/server/src/protocols/resp/connection/transfer.rs",
         "self.stalled_since.get_or_insert_with(Instant::now);",
         "self.stalled_since.insert(Instant::now());",
+    ),
+    mutant(
+        "Retry-After is rounded down",
+        "crates/headers/src/lib.rs",
+        "Some(seconds(wait).max(1))",
+        "Some(wait.as_secs().max(1))",
     ),
 ];

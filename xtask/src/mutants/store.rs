@@ -201,4 +201,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "Ok(decision) if decision.allowed() => {",
         "Ok(decision) if decision.allowed() || chunk > 2 => {",
     ),
+    mutant(
+        "chunks grow however few units remain, and their units are lost",
+        LEASE,
+        "        lease.left = lease.left.saturating_add(chunk - cost);\n        lease.next =\n            chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);\n",
+        "        lease.next = chunk.saturating_mul(2).clamp(1, policy.settings.lease);\n",
+    ),
 ];

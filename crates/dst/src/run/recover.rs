@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{Gcra, Operation, Outcome, Retry, Source};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::world::{Key, World};
 use crate::{
@@ -31,10 +31,12 @@ const MIN_USED_PERCENT: u64 = 95;
 const PARTS: u64 = 20;
 /// No key is measured for longer than this.
 const MAX_MEASURED: Duration = Duration::from_secs(20);
-/// Time between two requests of a process.
+/// The most time between two rounds of requests. Several units come in it, which leases take at once.
+const ROUND: Duration = Duration::from_millis(250);
+/// The least time in which a burst but for its first unit comes back: rounds that come less often than that lose units.
+const MIN_BURST_TIME: Duration = Duration::from_millis(300);
+/// Time between two looks at what ends by itself.
 const POLL: Duration = Duration::from_millis(10);
-/// The least time in which a burst comes back. Requests that come less often than that lose units.
-const MIN_BURST_TIME: Duration = Duration::from_millis(200);
 
 impl World<'_> {
     /// After the last fault everything works again, and a client that comes back when its denial says so is allowed.
@@ -219,7 +221,8 @@ impl World<'_> {
         let held = processes * u64::from(key.policies[0].settings().lease.min(limit.burst()));
         let units = held * PARTS;
         let span = time_of(limit, units);
-        let suits = span <= MAX_MEASURED && time_of(limit, limit.burst().into()) >= MIN_BURST_TIME;
+        let suits =
+            span <= MAX_MEASURED && time_of(limit, u64::from(limit.burst()) - 1) >= MIN_BURST_TIME;
         if !suits
             || !self.plan.seed.is_multiple_of(UTILISATION_SEEDS)
             || self.checks.is_held(&key.name)
@@ -227,9 +230,15 @@ impl World<'_> {
             return;
         }
         // First, what is there.
-        let most = u64::from(limit.burst()) + 2 * held;
-        self.take_all(key, Duration::from_millis(most), Duration::from_millis(1)).await;
-        let admitted = self.take_all(key, span, POLL).await;
+        self.take_in_turn(key, 0, u64::from(limit.burst()) + 2 * held).await;
+        let rounds = u32::try_from(span.as_micros() / ROUND.as_micros()).unwrap_or(u32::MAX) + 1;
+        // All together twice what there is.
+        let most = 2 * units / u64::from(rounds) / processes + 1;
+        let (mut admitted, begin) = (0, Instant::now());
+        for round in 1..=rounds {
+            sleep_until(begin + span * round / rounds).await;
+            admitted += self.take_in_turn(key, round as usize, most).await;
+        }
         if admitted * 100 < units * MIN_USED_PERCENT {
             self.checks.violation(format_args!(
                 "liveness: of {units} units of {} {admitted} are used; leases hold {held} at most",
@@ -238,19 +247,21 @@ impl World<'_> {
         }
     }
 
-    /// Takes by all processes for a while. Returns how many units were admitted.
-    async fn take_all(&self, key: &Key, span: Duration, every: Duration) -> u64 {
-        let begin = tokio::time::Instant::now();
-        let mut admitted = 0;
-        while begin.elapsed() < span {
-            for index in 0..self.processes.len() {
-                let take = key.request(index, Request::Take(1));
-                let answer = self.processes[index].operate(&take).await;
-                admitted += u64::from(answer.is_ok_and(|answer| answer.allowed()));
+    /// Takes by one process after the other, until it is denied or has taken `most` units. Returns how many all have taken.
+    async fn take_in_turn(&self, key: &Key, first: usize, most: u64) -> u64 {
+        let mut taken = 0;
+        for turn in 0..self.processes.len() {
+            let index = (first + turn) % self.processes.len();
+            for _ in 0..most {
+                let answer =
+                    self.processes[index].operate(&key.request(index, Request::Take(1))).await;
+                if !answer.is_ok_and(|answer| answer.allowed()) {
+                    break;
+                }
+                taken += 1;
             }
-            sleep(every).await;
         }
-        admitted
+        taken
     }
 }
 
