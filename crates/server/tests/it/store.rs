@@ -249,6 +249,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
         let denied = peer.integers(line);
         assert_eq!((denied[0], denied[3]), (0, 100_000), "{line}");
     }
+    assert_eq!(peer.integers("CL.THROTTLE k 7 1 3600")[0], 1, "it is limited");
     for line in ["SG.MTAKE 1 k gcra:1/1h 1", "SG.TAKEALL 1 k gcra:1/1h 1"] {
         let Value::Array(replies) = peer.call(line) else { panic!("{line}") };
         let denied = replies.iter().map(integers).all(|it| (it[0], it[3]) == (0, 100_000));
@@ -451,7 +452,7 @@ fn redis_store_session_hold_whose_renewal_is_lost_ends_with_its_connection() {
     let server = on(&store, |_, at| at.options.deadline = Duration::from_millis(100));
     let (mut client, mut peer) = (server.connect(), peers.connect());
     for (id, session) in [("a", " SESSION"), ("b", "")] {
-        let hold = format!("SG.HOLD k {policy} {id} TTL 2000000{session}");
+        let hold = format!("SG.HOLD k {policy} {id} TTL 5000000{session}");
         until(
             "the hold is open",
             || matches!(client.call(&hold), Value::Array(reply) if reply[0] == Value::Integer(1)),

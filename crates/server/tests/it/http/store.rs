@@ -118,10 +118,15 @@ fn store_unavailable_applies_the_fallback() {
         let reply = client.post(path, hold);
         assert_eq!((reply.status, reply.field("retry-after")), (503, "1"), "{path}");
     }
+    let waited = running.connect().integers("SG.WAIT k gcra:1/1h TIMEOUT 1000");
+    assert_eq!(waited[0], 0);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
-    let line =
-        r#"sluicegate_decisions_total{protocol="http",outcome="denied",source="fallback"} 1"#;
-    assert!(text.contains(line), "`{line}` is not in:\n{text}");
+    for protocol in ["http", "resp"] {
+        let line = format!(
+            r#"sluicegate_decisions_total{{protocol="{protocol}",outcome="denied",source="fallback"}} 1"#
+        );
+        assert!(text.contains(&line), "`{line}` is not in:\n{text}");
+    }
 }
 
 const RULES: &str = "rules: [{name: all, key: client, policy: 'fixed-window:2/1h'}]";
