@@ -11,6 +11,7 @@
 
 mod descriptor;
 mod events;
+mod hold;
 
 use sluicegate_core::{
     Answer, Decision, HoldOperation, OnError, Operation, Outcome, Retry, Source,
@@ -20,6 +21,7 @@ use smallvec::SmallVec;
 pub use self::{
     descriptor::{DescriptorLimit, EnvoyMode, is_over_limit},
     events::RuleEvent,
+    hold::{HoldDenial, hold_answer},
 };
 use crate::rule::{Charge, Match, Treatment};
 

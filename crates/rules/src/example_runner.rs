@@ -3,15 +3,16 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, EntryTake, MultiKeyOperation, Operation, Retry, Timestamp, apply_multi_key,
+    Answer, Entry, EntryTake, MultiKeyOperation, Operation, Retry, Timestamp, apply, apply_hold,
+    apply_multi_key,
 };
 use smallvec::SmallVec;
 
 use crate::{
     envoy::Descriptor,
     evaluation::{
-        ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, KeyTooLong, RuleOperation, RuleOutcome,
-        is_over_limit,
+        ChargeMode, ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial,
+        KeyTooLong, RuleOperation, RuleOutcome, hold_answer, is_over_limit,
     },
     example::{Example, ExampleRequest, Expect},
     rule::{Match, Treatment},
@@ -187,29 +188,50 @@ impl<'s> ExampleRunner<'s> {
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies a take or a peek. A decision on several keys is the same as on one if there is only one.
+    /// Applies the requests of a set, as the server does.
     fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
-        let requests: Vec<_> = set.requests().collect();
-        let keys = requests.iter().map(|request| &request.charge.key);
+        let operation = match set.mode() {
+            ChargeMode::Independent => {
+                return set.requests().map(|it| self.apply_one(&set, &it, now)).collect();
+            }
+            ChargeMode::MultiKeyTake => MultiKeyOperation::Take,
+            ChargeMode::MultiKeyPeek => MultiKeyOperation::Peek,
+        };
+        let keys = set.requests().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| EntryTake {
+        let parts = set.requests().zip(&mut entries).map(|(request, entry)| EntryTake {
             policy: &request.charge.policy,
             entry,
             cost: request.cost,
         });
-        let mut parts: Vec<_> = parts.collect();
-        let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
-        // A rule that holds is alone in its set.
-        let operation = match requests.iter().find_map(|it| it.hold_id) {
-            Some(id) if is_take => MultiKeyOperation::Hold { id, ttl: None },
-            None if is_take => MultiKeyOperation::Take,
-            _ => MultiKeyOperation::Peek,
-        };
-        let decisions =
-            apply_multi_key(operation, &mut parts, now).map(|taken| taken.each).unwrap_or_default();
+        let taken = apply_multi_key(operation, &mut parts.collect::<Vec<_>>(), now);
         self.entries.extend(keys.cloned().zip(entries));
+        let decisions = taken.expect("several keys without `concurrency`").each;
         decisions.into_iter().map(Answer::from).collect()
+    }
+
+    /// Applies one request. A policy has `concurrency` only if its rule holds.
+    fn apply_one(
+        &mut self,
+        set: &ChargeSet<'_, '_, '_>,
+        request: &ChargeRequest<'_, '_>,
+        now: Timestamp,
+    ) -> Answer {
+        let policy = &request.charge.policy;
+        let entry = self.entries.entry(request.charge.key.clone()).or_default();
+        let Some(operation) = set.hold_operation(request) else {
+            let decision = apply(policy, entry, now, set.operation(request));
+            return decision.expect("a take or a peek that the policy supports").into();
+        };
+        match apply_hold(policy, entry, now, operation) {
+            Ok(decision) => hold_answer(&operation, decision.into()),
+            Err(error) => {
+                let denial = HoldDenial::of(&error).expect("a lifetime that the policy sets");
+                let peek = apply(policy, entry, now, Operation::Peek(0));
+                denial.answer(peek.expect("every policy supports a peek").into())
+            }
+        }
     }
 
     /// Whether the result is as expected.

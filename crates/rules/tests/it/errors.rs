@@ -93,6 +93,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "2:45: invalid policy `gcra:1/1s` of a rule with `hold_id`: expected one with `concurrency`, such as `concurrency:20/30s`",
         ),
         (
+            "rules:\n- {name: a, hold_id: descriptor.id, policy: 'concurrency:2/1s,leaky-queue:5/1s'}",
+            "2:45: invalid policy `concurrency:2/1s,leaky-queue:5/1s` of a rule with `hold_id`: expected one without `leaky-queue`",
+        ),
+        (
             "rules:\n- {name: a, hold_id: descriptor.id, levels: [{name: b, policy: 'concurrency:2/1s'}]}",
             "2:45: invalid `levels` beside `hold_id`: expected one `policy`",
         ),

@@ -44,6 +44,24 @@ fn run_example_that_holds_returns_no_faults() {
     }
 }
 
+/// As in the server: a client must not pass because its id is invalid.
+#[test]
+fn run_example_hold_with_an_invalid_id_is_denied() {
+    let text = "
+rules: [{name: flight, hold_id: descriptor.id, policy: 'concurrency:2/1m'}]
+tests:
+  - {name: x, domain: web, descriptors: [{id: r1}], expect: allow, remaining: 1}
+  - {name: x, domain: web, descriptors: [{id: ''}], expect: deny, rule: flight, remaining: 2}
+  - {name: x, domain: web, descriptors: [{id: LONG}], expect: deny, rule: flight, remaining: 2}
+  - {name: x, domain: web, descriptors: [{id: r1}], steps: [{times: 2, expect: allow, remaining: 1}]}
+  - {name: x, domain: web, descriptors: [{id: r1}], hits: 3, expect: deny, rule: flight, remaining: 2}
+";
+    let rules = rules(&text.replace("LONG", &"x".repeat(65)));
+    for example in rules.examples() {
+        assert_eq!(rules.run_example(example), [""; 0], "line {}", example.line);
+    }
+}
+
 #[test]
 fn run_example_that_fails_returns_what_was_found() {
     for (example, expected) in [

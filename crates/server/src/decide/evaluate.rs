@@ -1,13 +1,12 @@
 //! Evaluates rules with the state of this server's store.
 
-use std::time::Duration;
-
 use sluicegate_core::{
-    Answer, HoldError, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
-    Outcome, PreparedPolicy, Retry, StoreError, Timestamp,
+    Answer, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, PreparedPolicy,
+    StoreError, Timestamp,
 };
 use sluicegate_rules::{
-    ChargeMode, ChargeSet, Evaluation, KeyTooLong, Match, RuleOperation, RuleOutcome,
+    ChargeMode, ChargeSet, Evaluation, HoldDenial, KeyTooLong, Match, RuleOperation, RuleOutcome,
+    hold_answer,
 };
 use smallvec::SmallVec;
 
@@ -38,8 +37,7 @@ impl Decider {
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies the operation of a rule that holds. An id that is not 1 to 64 bytes, and a full ledger, are denials. A
-    /// settle always allows: a request that was denied has nothing to settle, and a repeated settle changes nothing.
+    /// Applies the operation of a rule that holds.
     async fn hold_or_settle(
         &self,
         key: &[u8],
@@ -47,22 +45,16 @@ impl Decider {
         operation: HoldOperation<'_>,
         now: Timestamp,
     ) -> Result<Answer, StoreError> {
-        let mut answer = match self.decide_hold(key, policy, operation, now).await {
-            // A client that chooses its id must not pass all rules because of an error.
-            Err(StoreError::Hold(error @ (HoldError::Id(_) | HoldError::Full))) => {
-                let mut answer = self.decide(key, policy, Operation::Peek(0), now).await?;
-                let reset = answer.decision.reset_after;
-                let is_full = error == HoldError::Full;
-                let retry = if is_full { Retry::After(reset) } else { Retry::Never };
-                answer.decision.outcome = Outcome::Deny { retry };
-                answer
-            }
-            decided => decided?,
+        let error = match self.decide_hold(key, policy, operation, now).await {
+            Ok(answer) => return Ok(hold_answer(&operation, answer)),
+            Err(error) => error,
         };
-        if let HoldOperation::Settle { .. } = operation {
-            answer.decision.outcome = Outcome::Allow { delay: Duration::ZERO };
-        }
-        Ok(answer)
+        let denial = match &error {
+            StoreError::Hold(error) => HoldDenial::of(error),
+            _ => None,
+        };
+        let Some(denial) = denial else { return Err(error) };
+        Ok(denial.answer(self.decide(key, policy, Operation::Peek(0), now).await?))
     }
 
     async fn apply_charges(
@@ -86,7 +78,6 @@ impl Decider {
                         continue;
                     }
                     answers.push(self.decide(key, &policy, operation, now).await?);
-                    self.queues.applied(key, policy.policy(), operation);
                 }
                 return Ok(answers);
             }
