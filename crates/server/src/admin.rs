@@ -154,7 +154,6 @@ impl Admin {
         match action {
             Action::Reset => {
                 let existed = decider.reset(&key, now).await?;
-                decider.queues.changed(&key);
                 tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
                 Ok(http::reset(existed))
             }

@@ -11,21 +11,22 @@
 //! | `dashboard`, `metrics`, `admin` | routes that `server` mounts in HTTP |
 //! | `protocols` | RESP, HTTP with JSON, gRPC for Envoy: decode, decide, encode |
 //! | `net` | listeners, TLS, permits of clients, workers, connections that speak HTTP |
-//! | `decide` | one request in, one decision out: blocks, rules, the store |
 //! | `wait` | requests that wait for their key |
+//! | `decide` | one request in, one decision out: blocks, rules, the store, whom it wakes |
 //! | `policies` | policies by text or name, the rules in force and their reload |
 //! | `store` | where state is kept, snapshots, the state file |
+//! | `settings` | what can be configured |
+//! | `telemetry` | spans for OpenTelemetry, sent to a collector |
 //! | `stats` | counters of each protocol and worker, samples of keys |
 //! | `budgets` | memory and time that clients may take up |
 //! | `clock` | the system clock, or the virtual time of a simulation |
-//! | `telemetry` | spans for OpenTelemetry, sent to a collector |
-//! | `settings` | what can be configured |
+//! | `stopping` | whether the server stops |
 //!
 //! One thread accepts clients and hands them to the workers, one per core. For a request, a worker writes no
 //! memory that another worker writes, except in the store.
 //!
 //! Invariants:
-//! - time is read once per batch of pipelined requests, and a batch is answered with one write;
+//! - requests that are decided as one batch have one time, and are answered with one write;
 //! - a client that does not read its replies is not read from either: what is pending for it, and
 //!   what it has sent unasked, is bounded; and it is closed when that lasts;
 //! - a panic in one connection ends that connection and nothing else;

@@ -10,7 +10,6 @@ const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
 const SESSION_TABLE: &str = "crates/commands/src/session_holds.rs";
 const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
-const BATCH: &str = "crates/server/src/protocols/resp/batch.rs";
 const BUFFERS: &str = "crates/server/src/budgets/buffers.rs";
 const HTTP: &str = "crates/server/src/protocols/http/decide.rs";
 const WEB: &str = "crates/server/src/net/web/mod.rs";
@@ -59,22 +58,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let may_begin = false && is_recorded &&",
     ),
     mutant(
-        "a refund wakes no request",
-        BATCH,
-        "if shared.decider.queues.waiting() > 0 {",
-        "if false {",
+        "a refund in a batch wakes no request",
+        DECIDE,
+        "see them.\n        if self.queues.waiting() > 0 {",
+        "see them.\n        if false {",
     ),
     mutant(
-        "a reset over HTTP wakes no request",
-        HTTP,
-        "    let existed = context.decider.reset(&key, now).await?;\n    context.decider.queues.changed(&key);\n",
-        "    let existed = context.decider.reset(&key, now).await?;\n",
+        "a reset wakes no request",
+        DECIDE,
+        "        self.queues.changed(key);\n        existed\n",
+        "        existed\n",
     ),
     mutant(
-        "a refund over HTTP wakes no request",
-        HTTP,
-        "if answer.is_ok() && decider.queues.waiting() > 0 {",
-        "if false {",
+        "a refund of one request wakes no other",
+        DECIDE,
+        "if self.queues.waiting() > 0\n",
+        "if self.queues.waiting() > usize::MAX - 1\n",
     ),
     mutant(
         "the last request of a queue passes first",

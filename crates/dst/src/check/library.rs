@@ -142,7 +142,7 @@ impl Checks {
 
     /// What shapers released is at most the rate, and one item that each process had been given a time for. Each time that the
     /// server lost writes or its clock was set, those items do not count any more, and one item is released at once.
-    pub(super) fn check_released(&self) {
+    pub(crate) fn check_released(&self) {
         let state = &mut *self.state.lock();
         let excess = state.keys.iter().find_map(|(name, key)| {
             let limit = key.policies.first()?.policy().as_gcra()?;

@@ -66,6 +66,7 @@ fn run_processes(plan: &Plan, output: Output) -> Result<RunOutcome> {
         for process in world.closing.iter().chain(&world.processes) {
             process.end();
         }
+        world.checks.check_released();
         world.checks.finish();
         if PANICKED.replace(false) {
             world.checks.violation(format_args!("panic: see above"));

@@ -4,6 +4,7 @@
 
 pub(crate) mod blocks;
 mod evaluate;
+mod queues;
 pub(crate) mod session_holds;
 
 use std::sync::Arc;
@@ -21,14 +22,13 @@ use crate::{
         turn::{TURN, Turn, Turns},
     },
     clock::ServerClock,
-    decide::{blocks::Blocks, session_holds::SharedSessionHolds},
+    decide::{blocks::Blocks, queues::WaitQueues, session_holds::SharedSessionHolds},
     policies::rule_store::RuleStore,
     store::{
         ServerStore,
         open::{LocalStore, OpenStore},
         request_clock::{self, at},
     },
-    wait::WaitQueues,
 };
 
 /// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
@@ -133,9 +133,32 @@ impl Decider {
         if self.is_local() { Source::Store } else { Source::Cache }
     }
 
-    /// Applies `operation` to `key`.
+    /// Applies `operation` to `key`, and wakes the request that may pass now.
     #[inline]
     pub(crate) fn decide<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        let future = match self.decide_queued(key, policy, operation, now) {
+            Applied::Now(answer) => {
+                self.wake(key, policy, operation, &answer);
+                return Applied::Now(answer);
+            }
+            Applied::Later(future) => future,
+        };
+        Applied::later(async move {
+            let answer = future.await;
+            self.wake(key, policy, operation, &answer);
+            answer
+        })
+    }
+
+    /// Applies `operation` of a request in the queue of `key`, which reads the answer itself.
+    #[inline]
+    pub(crate) fn decide_queued<'a>(
         &'a self,
         key: &'a [u8],
         policy: &'a PreparedPolicy,
@@ -145,6 +168,22 @@ impl Decider {
         match self.blocked(key, policy, operation, now) {
             Some(answer) => Applied::Now(Ok(answer)),
             None => at(now, || self.store.apply(key, policy, operation)),
+        }
+    }
+
+    /// Wakes the request that may pass after an operation on `key`. A store whose reply is lost may have applied it.
+    #[inline]
+    fn wake(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: Operation,
+        answer: &Result<Answer, StoreError>,
+    ) {
+        if self.queues.waiting() > 0
+            && answer.as_ref().map_or_else(StoreError::is_unavailable, |_| true)
+        {
+            self.queues.applied(key, policy.policy(), operation);
         }
     }
 
@@ -183,7 +222,8 @@ impl Decider {
         answer
     }
 
-    /// Applies independent operations at one time, and passes each with its result to `answer`, if the store is local.
+    /// Applies independent operations at one time, passes each with its result to `answer`, and wakes the requests that
+    /// may pass now. The store must be local.
     #[inline]
     pub(crate) fn decide_batch<'a>(
         &self,
@@ -193,12 +233,20 @@ impl Decider {
     ) {
         let Some(local) = &self.local else { return };
         request_clock::set(now);
-        if !self.blocks.is_used() {
-            return local.apply_each(operations, answer);
+        if self.blocks.is_used() {
+            for it in operations {
+                let denial = self.blocks.denial(it.key, it.policy.policy(), it.operation, now);
+                let decide = || local.decide(it.key, it.policy, it.operation);
+                answer(it, denial.map_or_else(decide, Ok));
+            }
+        } else {
+            local.apply_each(operations, answer);
         }
-        for it in operations {
-            let denial = self.blocks.denial(it.key, it.policy.policy(), it.operation, now);
-            answer(it, denial.map_or_else(|| local.decide(it.key, it.policy, it.operation), Ok));
+        // After the decisions, because requests that begin to wait from now on see them.
+        if self.queues.waiting() > 0 {
+            for it in operations {
+                self.queues.applied(it.key, it.policy.policy(), it.operation);
+            }
         }
     }
 
@@ -213,6 +261,18 @@ impl Decider {
         if self.is_local() {
             return self.decide_in_turns(turns, operations, now).await;
         }
+        let answers = self.decide_many_remote(operations, now).await;
+        for (it, answer) in operations.iter().zip(&answers) {
+            self.wake(it.key, it.policy, it.operation, answer);
+        }
+        answers
+    }
+
+    async fn decide_many_remote(
+        &self,
+        operations: &[KeyedOperation<'_>],
+        now: Timestamp,
+    ) -> Vec<Result<Answer, StoreError>> {
         if !self.blocks.is_used() {
             return at(now, || self.store.apply_many(operations)).await;
         }
@@ -301,13 +361,12 @@ impl Decider {
         at(now, || self.store.apply(key, policy, Operation::Peek(cost)))
     }
 
-    /// Resets `key`. Whether it had state that had not recovered.
-    pub(crate) fn reset<'a>(
-        &'a self,
-        key: &'a [u8],
-        now: Timestamp,
-    ) -> Applied<'a, Result<bool, StoreError>> {
-        at(now, || self.store.reset(key))
+    /// Resets `key`, and wakes the request that may pass now. Whether the key had state that had not recovered.
+    pub(crate) async fn reset(&self, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+        let existed = at(now, || self.store.reset(key)).await;
+        // A store whose reply is lost may have reset it.
+        self.queues.changed(key);
+        existed
     }
 
     /// Brings the state of `key` near, for an operation that follows soon.
@@ -340,44 +399,4 @@ impl Decider {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        pin::pin,
-        task::{Context, Poll, Waker},
-    };
-
-    use sluicegate_memory::MemoryStore;
-    use sluicegate_rules::RuleSet;
-
-    use super::*;
-
-    /// Other requests go first whenever a turn is over, and no decision is lost.
-    #[test]
-    fn decide_many_slow_decisions_are_made_in_turns() {
-        let store = OpenStore::from(MemoryStore::new());
-        let rules = Arc::new(RuleStore::of(RuleSet::default()));
-        let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
-        let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);
-        let now = decider.clock.now();
-        let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
-        let policy = decider.prepare(&logs);
-        let take = KeyedOperation { key: b"k", policy: &policy, operation: Operation::Take(1) };
-        let operations = vec![take; 50_000];
-        let lane = Turns::default();
-        let mut deciding = pin!(decider.decide_many(&lane, &operations, now));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut turns = 1;
-        let answers = loop {
-            match deciding.as_mut().poll(&mut context) {
-                Poll::Ready(answers) => break answers,
-                Poll::Pending => turns += 1,
-            }
-        };
-        let left = |answer: &Result<Answer, StoreError>| {
-            answer.as_ref().ok().map(|it| it.decision.remaining)
-        };
-        assert!(answers.iter().map(left).eq((1..=50_000).map(|taken| Some(10_000_000 - taken))));
-        println!("figure: 50000 decisions on eight logs are made in {turns} turns");
-        assert!(turns > 20, "{turns}");
-    }
-}
+mod tests;

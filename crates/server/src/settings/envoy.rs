@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::TlsConfig;
+use super::tls::TlsConfig;
 
 /// How the rate limit service of Envoy answers. Part of a [`Config`](crate::Config).
 ///

@@ -1,6 +1,7 @@
 //! The settings of a server: one struct for each module.
 
 mod envoy;
+mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -9,7 +10,10 @@ use sluicegate_core::OnError;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::Options;
 
-pub use self::envoy::{EnvoyConfig, EnvoyHeaders};
+pub use self::{
+    envoy::{EnvoyConfig, EnvoyHeaders},
+    tls::TlsConfig,
+};
 use crate::telemetry::Telemetry;
 
 /// The settings of a server. Start from the default and change what differs.
@@ -201,28 +205,6 @@ pub enum DashboardMode {
     NoKeys,
     /// Nothing: there is no dashboard.
     Off,
-}
-
-/// The files of TLS, in PEM.
-///
-/// ```
-/// use sluicegate_server::TlsConfig;
-///
-/// let tls = TlsConfig {
-///     cert: "/etc/sluicegate/server.crt".into(),
-///     key: "/etc/sluicegate/server.key".into(),
-///     client_ca: None,
-/// };
-/// # let _ = tls;
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// The certificate of the server, and its intermediate certificates.
-    pub cert: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The authorities of client certificates; `None`: clients need no certificate.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// A store in Redis or Valkey.

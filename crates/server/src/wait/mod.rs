@@ -5,7 +5,6 @@
 //! reservation is released.
 
 mod multi_key;
-mod queues;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +18,7 @@ use tokio::{
     time::sleep,
 };
 
-pub(crate) use self::{
-    multi_key::{WaitingTakes, wait_all},
-    queues::WaitQueues,
-};
+pub(crate) use self::multi_key::{WaitingTakes, wait_all};
 use crate::{budgets::buffers::NO_MEMORY, decide::Decider, stopping::stopped, store::error_reply};
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
@@ -80,7 +76,7 @@ pub(crate) async fn wait(
     }
     if cost == 0 {
         let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };
-        return Ok(decider.decide(&key, &rule, operation, now).await?);
+        return Ok(decider.decide_queued(&key, &rule, operation, now).await?);
     }
     // A repeated hold is answered before those that may wait for its units, and no peek denies it.
     if let Some(HoldRequest { id, ttl }) = &hold
@@ -109,7 +105,7 @@ pub(crate) async fn wait(
                         let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
                         decider.decide_hold(&key, &rule, hold, now).await?
                     }
-                    _ => decider.decide(&key, &rule, operation, now).await?,
+                    _ => decider.decide_queued(&key, &rule, operation, now).await?,
                 };
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if is_local { now } else { decider.now() };

@@ -66,11 +66,7 @@ pub(super) async fn one(
     // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
         match timeout {
-            None => {
-                let answer = context.decider.decide(&key, &held, operation, now).await?;
-                context.decider.queues.applied(&key, held.policy(), operation);
-                Ok(answer)
-            }
+            None => Ok(context.decider.decide(&key, &held, operation, now).await?),
             Some(timeout) => {
                 // A client that leaves withdraws its request.
                 let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
@@ -163,11 +159,6 @@ pub(super) async fn many(
             .into_iter()
             .zip(&questions)
         {
-            worker.context.decider.queues.applied(
-                question.key,
-                question.policy.policy(),
-                question.operation,
-            );
             let answer = answer?;
             let cause = Cause::policy(question.policy.policy());
             worker.stats().sampler.note(question.key, &answer.decision, cause);
@@ -193,9 +184,7 @@ pub(super) async fn reset(
     let key = request.key()?;
     let context = &worker.context;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
-    let existed = context.decider.reset(&key, now).await?;
-    context.decider.queues.changed(&key);
-    Ok(reply::reset(existed))
+    Ok(reply::reset(context.decider.reset(&key, now).await?))
 }
 
 /// The policy of a text or a name (`@name`), from the cache of the worker.
@@ -222,8 +211,5 @@ fn decide_local(
     let policies = worker.policies.borrow();
     let policy = policies.get(known);
     let answer = decider.decide(key, policy, operation, now).now()?;
-    if answer.is_ok() && decider.queues.waiting() > 0 {
-        decider.queues.applied(key, policy.policy(), operation);
-    }
     Some(answer.map_err(Problem::from))
 }

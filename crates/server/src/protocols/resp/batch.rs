@@ -135,16 +135,6 @@ impl<'a> Batch<'a> {
                 }
             });
         }
-        // After the decisions, because requests that begin to wait from now on see them.
-        if shared.decider.queues.waiting() > 0 {
-            for entry in &entries[..decided] {
-                shared.decider.queues.applied(
-                    entry.key,
-                    policies.get(entry.policy).policy(),
-                    entry.operation,
-                );
-            }
-        }
         if decided < entries.len() {
             defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();

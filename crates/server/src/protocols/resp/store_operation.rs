@@ -100,7 +100,6 @@ async fn decide<'a>(
                     record_decision(answer.source, &answer.decision, Cause::policy(policy));
                 }
                 pending.reply(&answer.decision, writer);
-                decider.queues.applied(&pending.key, policy, pending.operation);
             }
             Err(error) => {
                 stats.errors.add();
@@ -182,7 +181,6 @@ async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<
     let mut count = 0;
     for key in keys {
         count += i64::from(decider.reset(key, now).await?);
-        decider.queues.changed(key);
     }
     Ok(count)
 }

@@ -29,12 +29,12 @@ impl WaitQueues {
     }
 
     /// Whether a request waits in the queue of `key`.
-    pub(super) fn has_queue(&self, key: &[u8]) -> bool {
+    pub(crate) fn has_queue(&self, key: &[u8]) -> bool {
         self.waiting() > 0 && self.queues.lock().has_queue(key)
     }
 
     /// Adds a request, which `woken` wakes.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &self,
         key: &Arc<[u8]>,
         request: WaitRequest,
@@ -47,7 +47,7 @@ impl WaitQueues {
     }
 
     /// The next step of a request.
-    pub(super) fn poll(&self, ticket: Ticket, now: Timestamp, event: Event) -> Step {
+    pub(crate) fn poll(&self, ticket: Ticket, now: Timestamp, event: Event) -> Step {
         let mut queues = self.queues.lock();
         let polled = queues.poll(ticket, now, event);
         wake(&mut queues, polled.wake);
@@ -55,7 +55,7 @@ impl WaitQueues {
     }
 
     /// Removes a request. Returns the refund that is to be applied.
-    pub(super) fn remove(&self, ticket: Ticket) -> Option<Operation> {
+    pub(crate) fn remove(&self, ticket: Ticket) -> Option<Operation> {
         let mut queues = self.queues.lock();
         let (_, refund, head) = queues.remove(ticket)?;
         wake(&mut queues, head);

@@ -1,0 +1,67 @@
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use sluicegate_memory::MemoryStore;
+use sluicegate_rules::RuleSet;
+use tokio::sync::watch;
+
+use super::*;
+use crate::wait::{self, Waiting};
+
+fn decider() -> Decider {
+    let store = OpenStore::from(MemoryStore::new());
+    let rules = Arc::new(RuleStore::of(RuleSet::default()));
+    let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
+    Decider::new(store, rules, clock, buffers, OnError::Deny)
+}
+
+/// Whichever protocol decides.
+#[tokio::test]
+async fn decide_refund_wakes_the_request_that_waits() {
+    let decider = decider();
+    let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
+    let first = decider.decide(b"k", &policy, Operation::Take(1), decider.now()).await;
+    assert!(first.unwrap().allowed());
+    let (_stop, stopping) = watch::channel(false);
+    let (key, rule, timeout) = (b"k"[..].into(), policy.clone(), Duration::from_secs(7200));
+    let waiting = Waiting { key, rule, cost: 1, timeout, hold: None };
+    let mut waiting = pin!(wait::wait(&decider, waiting, stopping));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+
+    let refund = decider.decide(b"k", &policy, Operation::Refund(1), decider.now()).await;
+    assert!(refund.unwrap().allowed());
+    let Poll::Ready(waited) = waiting.as_mut().poll(&mut context) else {
+        panic!("it was not woken");
+    };
+    assert!(waited.unwrap().allowed());
+}
+
+/// Other requests go first whenever a turn is over, and no decision is lost.
+#[test]
+fn decide_many_slow_decisions_are_made_in_turns() {
+    let decider = decider();
+    let now = decider.clock.now();
+    let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
+    let policy = decider.prepare(&logs);
+    let take = KeyedOperation { key: b"k", policy: &policy, operation: Operation::Take(1) };
+    let operations = vec![take; 50_000];
+    let lane = Turns::default();
+    let mut deciding = pin!(decider.decide_many(&lane, &operations, now));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut turns = 1;
+    let answers = loop {
+        match deciding.as_mut().poll(&mut context) {
+            Poll::Ready(answers) => break answers,
+            Poll::Pending => turns += 1,
+        }
+    };
+    let left =
+        |answer: &Result<Answer, StoreError>| answer.as_ref().ok().map(|it| it.decision.remaining);
+    assert!(answers.iter().map(left).eq((1..=50_000).map(|taken| Some(10_000_000 - taken))));
+    println!("figure: 50000 decisions on eight logs are made in {turns} turns");
+    assert!(turns > 20, "{turns}");
+}
