@@ -21,6 +21,8 @@ pub struct Usage {
     pub remaining: u32,
     /// The time until nothing is in use.
     pub reset_after: Duration,
+    /// Of a `sliding-counter`: the units counted in the window before the current one, and in that.
+    pub window_counts: Option<(u64, u64)>,
 }
 
 /// States of limits. Most policies have one, which needs no memory of its own.
@@ -69,6 +71,7 @@ impl Entry {
                 used: limit.used(state, now) + holds.held(limit),
                 remaining: holds.remaining(limit, state, now),
                 reset_after: Duration::from_micros(reset_after),
+                window_counts: limit.window_counts(state, now),
             }
         });
         let usage: SmallVec<[Usage; 1]> = usage.collect();

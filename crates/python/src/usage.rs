@@ -2,13 +2,13 @@
 
 use pyo3::prelude::*;
 use sluicegate::{Applied, Store as _};
-use sluicegate_core::StoreStatus;
+use sluicegate_core::{StoreStatus, Usage};
 
 use crate::{arguments::bytes, errors, limiter::Limiter, runtime};
 
 /// Usage of the first limit of a key: units in use, requests that pass, the time until nothing is in use and the time
 /// of the store, in microseconds; and, for a sliding counter, the units in the window before and in the current one.
-type Usage = (u64, u32, u64, u64, Option<(u64, u64)>);
+type PyUsage = (u64, u32, u64, u64, Option<(u64, u64)>);
 
 /// The usage of `key`; `None` if it is unused.
 #[pyfunction]
@@ -16,15 +16,15 @@ pub(crate) fn usage(
     py: Python<'_>,
     limiter: &Bound<'_, Limiter>,
     key: &Bound<'_, PyAny>,
-) -> PyResult<Option<Usage>> {
+) -> PyResult<Option<PyUsage>> {
     let (store, key) = (limiter.get().store(py)?, bytes("key", key)?);
-    let mut found: Option<Usage> = None;
+    let mut found: Option<PyUsage> = None;
     let mut read = |entry: Option<&sluicegate_core::Entry>, now: sluicegate::Timestamp| {
         found = entry.and_then(|entry| {
             let (_, usage) = entry.usage(now).next()?;
             let reset_after = u64::try_from(usage.reset_after.as_micros()).unwrap_or(u64::MAX);
-            let counts = entry.counts(now);
-            Some((usage.used, usage.remaining, reset_after, now.as_micros(), counts))
+            let Usage { used, remaining, window_counts, .. } = usage;
+            Some((used, remaining, reset_after, now.as_micros(), window_counts))
         });
     };
     let result = match store.read(key, &mut read) {

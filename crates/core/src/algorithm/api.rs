@@ -163,6 +163,11 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// Units in use at `now`, rounded up.
     fn used(&self, state: Option<&Self::State>, now: Timestamp) -> u64;
 
+    /// Units counted in the window before that of `now`, and in that of `now`, if it estimates by two windows.
+    fn window_counts(&self, _state: Option<&Self::State>, _now: Timestamp) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Takes `cost` units, whether or not they fit.
     fn charge(&self, state: &mut Option<Self::State>, now: Timestamp, cost: u32);
 

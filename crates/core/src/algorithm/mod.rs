@@ -401,6 +401,10 @@ impl Limit {
         dispatch!(self, state, |limit, own| limit.used(own, now))
     }
 
+    pub(crate) fn window_counts(&self, state: &State, now: Timestamp) -> Option<(u64, u64)> {
+        dispatch!(self, state, |limit, own| limit.window_counts(own, now))
+    }
+
     pub(crate) fn charge(&self, state: &mut State, now: Timestamp, cost: u32) {
         change!(self, state, |limit, own| limit.charge(own, now, cost));
     }

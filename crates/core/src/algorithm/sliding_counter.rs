@@ -9,15 +9,11 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Limit, State as KeyState,
-    api::{Algorithm, Parameters, narrow, units},
-};
+use super::api::{Algorithm, Parameters, narrow, units};
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{Description, counting_denied},
-    entry::Entry,
     human,
     parameters::{LimitError, check_period, check_units},
     share::Share,
@@ -77,21 +73,6 @@ impl SlidingCounter {
     /// The estimate, times the period.
     fn estimate(&self, state: &State, now: Timestamp) -> u128 {
         product(state.prev, self.left(now)) + product(state.cur, self.period)
-    }
-}
-
-impl Entry {
-    /// The units counted in the window before that of `now`, and in that of `now`, under a policy of one sliding counter and
-    /// without open holds.
-    #[must_use]
-    pub fn counts(&self, now: Timestamp) -> Option<(u64, u64)> {
-        match (self.policy.limits(), &self.states[..]) {
-            ([Limit::SlidingCounter(limit)], [KeyState::SlidingCounter(state)]) => {
-                let State { prev, cur, .. } = limit.current(Some(state), now);
-                Some((prev, cur))
-            }
-            _ => None,
-        }
     }
 }
 
@@ -180,6 +161,11 @@ impl Algorithm for SlidingCounter {
     fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
         let estimate = self.estimate(&self.current(state, now), now);
         narrow(estimate.div_ceil(u128::from(self.period))).min(MAX_COUNT)
+    }
+
+    fn window_counts(&self, state: Option<&State>, now: Timestamp) -> Option<(u64, u64)> {
+        let State { prev, cur, .. } = self.current(state, now);
+        Some((prev, cur))
     }
 
     fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
