@@ -12,6 +12,8 @@ use super::lane::Lane;
 
 /// Maximum time for one event, because no request waits for it.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Maximum number of policies of a trace that are kept parsed.
+const MAX_POLICIES: usize = 1024;
 
 pub(super) struct Redis {
     runtime: Runtime,
@@ -68,6 +70,9 @@ impl Redis {
         let text = String::from_utf8_lossy(event.policy);
         let policy: PreparedPolicy =
             text.parse().map_err(|error| anyhow::anyhow!("line {}: {error}", event.line))?;
+        if self.policies.len() == MAX_POLICIES {
+            self.policies.clear();
+        }
         self.policies.insert(event.policy.to_vec(), policy.clone());
         Ok(policy)
     }
