@@ -7,7 +7,7 @@ use super::findings::Findings;
 
 /// Each role with the roles that it may use. Test crates are only in the list of `bench`: elsewhere they are
 /// dev-dependencies, of any crate.
-const ARROWS: &[(&str, &[&str])] = &[
+pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("resp", &[]),
     ("proto", &[]),

@@ -1,15 +1,17 @@
 //! Modules of one crate form layers: no two files use each other, not even by way of others.
 //!
-//! An arrow goes from a file to the one that defines what it uses. It is read from `use` items and from paths in
-//! code; re-exports are followed. Tests are left out.
+//! An arrow goes from a file to the one that defines what it uses. It is read from `use` items, from paths in code and
+//! in the arguments of macros, and from calls of methods of `self` that another file implements; re-exports are followed.
+//! Tests are left out.
 
 mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::{Item, ItemUse, UseTree, Visibility, visit::Visit};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::{ImplItem, Item, ItemImpl, ItemUse, UseTree, Visibility, visit::Visit};
 
-use self::known::{ALLOWED, OLD};
+use self::known::ALLOWED;
 use super::{files::RepoFile, findings::Findings};
 
 /// Module path from the crate's root.
@@ -24,6 +26,17 @@ struct Crate {
     imports: BTreeMap<Module, Vec<Import>>,
     /// Each path that code uses, with the module where it does.
     uses: Vec<(Module, Module)>,
+    /// Each method outside of traits, with its type, and the module that implements it.
+    methods: Vec<(Method, Module)>,
+    /// Each method of `self` that is called, with its type, and the module where it is.
+    calls: Vec<(Method, Module)>,
+}
+
+/// A method of a type, which has a path from the crate's root.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Method {
+    self_type: Module,
+    name: String,
 }
 
 /// One name of a `use` item.
@@ -33,19 +46,19 @@ struct Import {
     path: Module,
 }
 
-pub(super) fn check(files: &[RepoFile], findings: &mut Findings) {
-    let reasoned = ALLOWED.iter().map(|(files, _)| *files);
-    let known: Vec<_> = reasoned.chain(OLD.iter().copied()).collect();
+/// `arrows` are those of each crate, by its source folder.
+pub(super) fn check(arrows: &[(String, Arrows)], findings: &mut Findings) {
+    let known: Vec<_> = ALLOWED.iter().map(|(files, _)| *files).collect();
     let mut gone: BTreeSet<usize> = (0..known.len()).collect();
-    for (root, arrows) in arrows_by_crate(files, findings) {
-        for circle in circles(&arrows) {
+    for (root, arrows) in arrows {
+        for circle in circles(arrows) {
             let is_among = |files: &&[&str]| circle.iter().all(|file| files.contains(&&**file));
             let found = known.iter().position(is_among);
             match found {
                 Some(index) => {
                     gone.remove(&index);
                 }
-                None => findings.error(report(&root, &circle, &arrows)),
+                None => findings.error(report(root, &circle, arrows)),
             }
         }
     }
@@ -67,9 +80,13 @@ fn report(root: &str, circle: &[String], arrows: &Arrows) -> String {
 }
 
 /// From each file to those that it uses.
-type Arrows = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-fn arrows_by_crate(files: &[RepoFile], findings: &mut Findings) -> Vec<(String, Arrows)> {
+/// The source folder of each crate, with its arrows.
+pub(super) fn arrows_by_crate(
+    files: &[RepoFile],
+    findings: &mut Findings,
+) -> Vec<(String, Arrows)> {
     let mut crates: BTreeMap<String, Crate> = BTreeMap::new();
     for source in files {
         let Some((root, module)) = module_of(&source.path) else { continue };
@@ -113,7 +130,10 @@ impl Crate {
                 item => {
                     let mut paths = Paths::default();
                     paths.visit_item(item);
-                    let paths = paths.0.into_iter().filter_map(|path| absolute(module, &path));
+                    if let Item::Impl(item) = item {
+                        self.add_methods(module, item, &paths.self_calls);
+                    }
+                    let paths = paths.all.into_iter().filter_map(|path| absolute(module, &path));
                     let uses: Vec<_> = paths.map(|path| (module.clone(), path)).collect();
                     self.uses.extend(uses);
                 }
@@ -126,7 +146,8 @@ impl Crate {
         flatten(&item.tree, &mut Vec::new(), &mut names);
         for (name, path) in names {
             let Some(path) = absolute(module, &path) else { continue };
-            // A re-export is a line in a table of contents: what is behind it need not be known here.
+            // A re-export is a line in a table of contents: what is behind it need not be known here. If code of the file
+            // uses the name, its path is an arrow (`Paths`).
             if matches!(item.vis, Visibility::Inherited) {
                 self.uses.push((module.clone(), path.clone()));
             }
@@ -134,18 +155,47 @@ impl Crate {
         }
     }
 
+    /// Adds the methods of an `impl` without a trait, and the calls of methods of `self` in any.
+    fn add_methods(&mut self, module: &Module, item: &ItemImpl, self_calls: &BTreeSet<String>) {
+        let syn::Type::Path(it) = &*item.self_ty else { return };
+        let path: Module = it.path.segments.iter().map(|it| it.ident.to_string()).collect();
+        let Some(self_type) = absolute(module, &path) else { return };
+        let method = |name: String| (Method { self_type: self_type.clone(), name }, module.clone());
+        if item.trait_.is_none() {
+            let functions = item.items.iter().filter_map(|item| match item {
+                ImplItem::Fn(function) => Some(function.sig.ident.to_string()),
+                _ => None,
+            });
+            self.methods.extend(functions.map(method));
+        }
+        self.calls.extend(self_calls.iter().cloned().map(method));
+    }
+
     fn arrows(mut self) -> Arrows {
-        // A path may begin with a module beside it.
-        let all = self.imports.values_mut().flatten().map(|import| &mut import.path);
-        for path in all.chain(self.uses.iter_mut().map(|(_, path)| path)) {
-            let marked = path.iter().position(|name| name == BESIDE);
-            if let Some(at) = marked {
+        // A path may begin with a module beside it, or with a name that the module imports or defines.
+        let known: BTreeSet<(Module, String)> = self
+            .imports
+            .iter()
+            .flat_map(|(module, all)| all.iter().map(|it| (module.clone(), it.name.clone())))
+            .collect();
+        let is_known = |path: &[String], at: usize| {
+            self.files.contains_key(&path[..=at])
+                || known.contains(&(path[..at].to_vec(), path[at].clone()))
+        };
+        let mut all: Vec<&mut Module> =
+            self.imports.values_mut().flatten().map(|it| &mut it.path).collect();
+        all.extend(self.uses.iter_mut().map(|(_, path)| path));
+        for path in all {
+            if let Some(at) = path.iter().position(|name| name == BESIDE) {
                 path.remove(at);
-                if !self.files.contains_key(&path[..=at]) {
+                if !is_known(path, at) {
                     path.clear();
                     path.push(BESIDE.to_owned());
                 }
             }
+        }
+        for (method, _) in self.methods.iter_mut().chain(&mut self.calls) {
+            method.self_type.retain(|name| name != BESIDE);
         }
         let mut arrows = Arrows::new();
         for (from, path) in self.uses.iter().filter(|(_, path)| path[..] != [BESIDE]) {
@@ -156,11 +206,26 @@ impl Crate {
                 arrows.entry(from.clone()).or_default().insert(to.clone());
             }
         }
+        let resolved = |(method, module): &(Method, Module)| {
+            let name = method.self_type.last().cloned().unwrap_or_default();
+            let self_type = (self.resolve(&method.self_type, 0).cloned(), name);
+            let file = self.files.get(module)?;
+            Some(((self_type, method.name.clone()), file.clone()))
+        };
+        let methods: BTreeMap<_, String> = self.methods.iter().filter_map(resolved).collect();
+        for (method, from) in self.calls.iter().filter_map(resolved) {
+            if let Some(to) = methods.get(&method).filter(|to| **to != from) {
+                arrows.entry(from).or_default().insert(to.clone());
+            }
+        }
         arrows
     }
 
     /// The file that defines what `path` names.
     fn resolve(&self, path: &[String], depth: usize) -> Option<&String> {
+        if path.first().is_some_and(|name| name == BESIDE) {
+            return None;
+        }
         let mut module = Module::new();
         for (at, name) in path.iter().enumerate() {
             let mut inner = module.clone();
@@ -187,6 +252,9 @@ const BESIDE: &str = "?";
 /// `path` from the crate's root; `None` if it leaves the crate.
 fn absolute(module: &[String], path: &[String]) -> Option<Module> {
     let (first, mut rest) = path.split_first()?;
+    if rest.is_empty() && matches!(first.as_str(), "crate" | "self" | "super") {
+        return None; // A visibility, or a value.
+    }
     let mut base = match first.as_str() {
         "crate" => Module::new(),
         "self" => module.to_vec(),
@@ -228,17 +296,66 @@ fn flatten(tree: &UseTree, path: &mut Module, names: &mut Vec<(String, Module)>)
     }
 }
 
-/// The paths of several names in an item.
+/// The paths in an item, and the methods of `self` that it calls.
 #[derive(Default)]
-struct Paths(Vec<Module>);
+struct Paths {
+    all: Vec<Module>,
+    self_calls: BTreeSet<String>,
+}
+
+impl Paths {
+    /// The paths in the arguments of a macro.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut colons) = (Module::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        self.all.push(std::mem::take(&mut path));
+                    }
+                    path.push(name.to_string());
+                    colons = 0;
+                }
+                TokenTree::Punct(it) if it.as_char() == ':' => colons += 1,
+                other => {
+                    self.all.push(std::mem::take(&mut path));
+                    colons = 0;
+                    if let TokenTree::Group(group) = other {
+                        self.add_tokens(group.stream());
+                    }
+                }
+            }
+        }
+        self.all.push(path);
+    }
+}
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Module = path.segments.iter().map(|it| it.ident.to_string()).collect();
-        if names.len() > 1 {
-            self.0.push(names);
-        }
+        self.all.push(path.segments.iter().map(|it| it.ident.to_string()).collect());
         syn::visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast syn::Macro) {
+        self.add_tokens(item.tokens.clone());
+        syn::visit::visit_macro(self, item);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if matches!(&*call.receiver, syn::Expr::Path(it) if it.path.is_ident("self")) {
+            self.self_calls.insert(call.method.to_string());
+        }
+        syn::visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let syn::Expr::Path(it) = &*call.func
+            && it.path.segments.len() == 2
+            && it.path.segments[0].ident == "Self"
+        {
+            self.self_calls.insert(it.path.segments[1].ident.to_string());
+        }
+        syn::visit::visit_expr_call(self, call);
     }
 
     fn visit_item(&mut self, item: &'ast Item) {
@@ -301,41 +418,4 @@ fn reach(arrows: &Arrows, from: &str) -> BTreeSet<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let files: Vec<_> = files
-            .iter()
-            .map(|(path, text)| RepoFile {
-                path: (*path).to_owned(),
-                bytes: text.len(),
-                text: Some((*text).to_owned()),
-            })
-            .collect();
-        let all = arrows_by_crate(&files, &mut Findings::default());
-        all.iter().flat_map(|(_, arrows)| circles(arrows)).collect()
-    }
-
-    #[test]
-    fn circles_through_re_exports_are_found() {
-        let files = [
-            ("crates/x/src/lib.rs", "mod a; mod b; pub use b::B;"),
-            ("crates/x/src/a.rs", "use crate::B; pub struct A(B);"),
-            ("crates/x/src/b/mod.rs", "mod c; pub use self::c::B;"),
-            ("crates/x/src/b/c.rs", "pub struct B; fn f() { crate::a::f::<u8>() }"),
-        ];
-        assert_eq!(found(&files), [["crates/x/src/a.rs", "crates/x/src/b/c.rs"]]);
-    }
-
-    #[test]
-    fn tests_and_layers_are_no_circles() {
-        let files = [
-            ("crates/x/src/lib.rs", "mod a; mod b;"),
-            ("crates/x/src/a.rs", "use super::b::B; #[cfg(test)] mod tests { use super::*; }"),
-            ("crates/x/src/b.rs", "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"),
-            ("crates/x/src/b/tests.rs", "use crate::a::A;"),
-        ];
-        assert_eq!(found(&files), Vec::<Vec<String>>::new());
-    }
-}
+mod tests;

@@ -53,6 +53,9 @@ fn faults(manifest: &str) -> Vec<String> {
     if !lines.windows(2).any(|pair| pair == ["[lints]", "workspace=true"]) {
         faults.push("has no `[lints]` with `workspace = true`".to_owned());
     }
+    if lines.iter().any(|line| line == "[features]") {
+        faults.push("has `[features]`: backends and protocols are crates and files".to_owned());
+    }
     faults
 }
 
@@ -78,5 +81,7 @@ mod tests {
         assert_eq!(faults(&own), ["has no line `edition.workspace = true`"]);
         let lax = good.replace("[lints]\nworkspace = true\n", "");
         assert_eq!(faults(&lax), ["has no `[lints]` with `workspace = true`"]);
+        let flags = format!("{good}[features]\nfast = []\n");
+        assert_eq!(faults(&flags).len(), 1);
     }
 }

@@ -1,10 +1,13 @@
 //! `cargo xtask tidy`: checks of this repository that no compiler makes. One rule per file.
 
+mod absences;
+mod architecture;
 mod arrows;
 mod circles;
 pub(crate) mod code;
 pub(crate) mod files;
 pub(crate) mod findings;
+mod layers;
 mod licences;
 pub(crate) mod links;
 mod machine_paths;
@@ -29,7 +32,11 @@ pub(crate) fn run() -> Result<()> {
 
     manifests::check(&metadata, &root, &mut findings)?;
     arrows::check(&metadata, &mut findings);
-    circles::check(&files, &mut findings);
+    let module_arrows = circles::arrows_by_crate(&files, &mut findings);
+    circles::check(&module_arrows, &mut findings);
+    layers::check(&files, &module_arrows, &mut findings);
+    absences::check(&files, &mut findings);
+    architecture::check(&files, &mut findings);
     packages::check(&root, &mut findings)?;
     versions::check(&metadata, &mut findings);
     release::check(&metadata, &root, &mut findings)?;
