@@ -157,7 +157,7 @@ fn panic_ends_one_command_only(engine: Engine) {
     let mut panics = 0;
     let mut panicked = |peer: &mut sluicegate_testing::RawClient| {
         panics += 1;
-        peer.until(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
+        peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
     };
     let failed = "ERR sluicegate failed on this command";
     for command in table::<&CommandSpec>() {
@@ -186,7 +186,7 @@ fn panic_ends_one_command_only(engine: Engine) {
         let mut waiter = server.raw_client();
         let thread =
             std::thread::spawn(move || waiter.call("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
-        peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
+        peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
         peer.call(&format!("SG.PANIC {armed}")).unwrap();
         peer.call("SG.RESET w").unwrap();
         let error = thread.join().unwrap().unwrap_err();

@@ -7,7 +7,7 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, pause, size};
 
 use crate::{
-    elsewhere::{Process, process_with},
+    child_process::{Process, process_with},
     harness::{RawClient, Running, TEST_TIMEOUT},
 };
 

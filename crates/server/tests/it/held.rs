@@ -12,7 +12,7 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Engine, Server, eventually, eventually_within};
 
 use crate::{
-    elsewhere::{Process, most_files, process, process_with},
+    child_process::{Process, most_files, process, process_with},
     harness::{TEST_TIMEOUT, TempDir, simple, size},
 };
 

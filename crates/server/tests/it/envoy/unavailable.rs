@@ -106,5 +106,7 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
 
     store.restart();
-    sluicegate_testing::until("the store answers again", || passes(&denies, &["user"]) == Ok(true));
+    sluicegate_testing::eventually_true("the store answers again", || {
+        passes(&denies, &["user"]) == Ok(true)
+    });
 }
