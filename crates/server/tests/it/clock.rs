@@ -153,7 +153,7 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
     let store = Server::within(Engine::Valkey91, folder, &[], &environment).unwrap();
     let serve = || {
         Running::with(|config| {
-            let mut at = StoreConfig::at(store.url());
+            let mut at = StoreConfig::new(store.url());
             // A deadline that a busy machine meets: otherwise a fallback denial could pass for one of the store.
             (at.options.deadline, at.options.connect_timeout) = (TEST_TIMEOUT, TEST_TIMEOUT);
             config.store = Some(at);

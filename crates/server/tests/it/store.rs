@@ -20,7 +20,7 @@ const HISTORIES: u64 = 100;
 /// A server on the store, which has time to spare.
 pub(crate) fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
     Running::with(|config| {
-        let mut at = StoreConfig::at(store.url());
+        let mut at = StoreConfig::new(store.url());
         at.options = patient();
         configure(config, &mut at);
         config.store = Some(at);
@@ -351,7 +351,7 @@ fn settings_that_exclude_a_store_are_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
         let mut config = crate::harness::config();
-        let mut at = StoreConfig::at("redis://127.0.0.1:1/");
+        let mut at = StoreConfig::new("redis://127.0.0.1:1/");
         configure(&mut config, &mut at);
         config.store = Some(at);
         let bound = runtime.block_on(sluicegate_server::Server::bind(config));

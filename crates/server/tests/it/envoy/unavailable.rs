@@ -41,7 +41,7 @@ fn with(store: &Server, folder: &TempDir, on_error: OnError, denial: FallbackDen
     let file = folder.file("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
-        let mut at = StoreConfig::at(store.url());
+        let mut at = StoreConfig::new(store.url());
         at.options = Options::default();
         at.options.deadline = Duration::from_secs(5);
         at.options.connect_timeout = Duration::from_secs(5);
