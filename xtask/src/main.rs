@@ -34,7 +34,7 @@ cargo xtask COMMAND
                                    python, image, sbom, crates, with checksums; other targets than x86-64
                                    Linux have fewer parts; --try installs each one and makes a
                                    first decision with it
-  codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
+  codegen                          regenerates crates/proto/src/generated from the protos
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   docs [--no-tests]                checks of what users read: links, words, and the tests that run

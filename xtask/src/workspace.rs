@@ -1,4 +1,4 @@
-//! What Cargo knows of the workspace.
+//! The workspace, by `cargo metadata`.
 
 use std::path::{Path, PathBuf};
 

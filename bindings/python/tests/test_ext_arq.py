@@ -66,7 +66,7 @@ async def test_job_that_never_passes_fails(redis_url):
     assert (result.success, type(result.result).__name__) == (False, "Denied")
 
 
-async def test_jobs_of_a_policy_that_cannot_reserve_ask_again(redis_url):
+async def test_jobs_of_a_policy_that_cannot_reserve_retry(redis_url):
     ran = []
 
     @limited(aio.Limiter.in_memory(), "sliding-log:2/200ms", key="all")

@@ -85,7 +85,7 @@ async def test_nested_middleware_writes_each_header_once():
     is_allowed(await client(aio.Limiter.in_memory(), app=inner).get("/"), 1)
 
 
-async def test_store_that_is_down_answers_as_the_policy_says():
+async def test_store_unavailable_answers_as_the_policy_says():
     limiter = aio.Limiter.connect(DOWN)
     is_undecided(await client(limiter).get("/"))
     is_undecided(await client(limiter, Policy(POLICY, on_error="fail")).get("/"))

@@ -82,7 +82,7 @@ def test_retries_of_a_task_take_units_of_their_own(app):
     assert limiter.peek("send", QUEUE).reset_after == timedelta(seconds=4 / 20)
 
 
-def test_tasks_of_a_policy_that_cannot_reserve_ask_again(app):
+def test_tasks_of_a_policy_that_cannot_reserve_retry(app):
     limiter, ran = Limiter.in_memory(), Ran()
 
     @app.task(shared=False, base=limited(limiter, "sliding-log:2/200ms"), name="send")
@@ -93,7 +93,7 @@ def test_tasks_of_a_policy_that_cannot_reserve_ask_again(app):
     assert sorted(ran.all) == [0, 1, 2, 3, 4]
 
 
-def test_task_beyond_max_wait_asks_again(app):
+def test_task_beyond_max_wait_retries(app):
     limiter, ran = Limiter.in_memory(), Ran()
 
     @app.task(shared=False, base=limited(limiter, "leaky-queue:10/1s", key="all", max_wait=0.1))

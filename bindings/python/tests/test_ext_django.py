@@ -150,7 +150,7 @@ def test_asynchronous_class_is_limited_without_an_event_loop():
 
 
 @override_settings(SLUICEGATE={"URL": DOWN, "POLICY": POLICY})
-def test_store_that_is_down_is_503():
+def test_store_unavailable_is_503():
     is_undecided(get("/"))
 
 
@@ -164,7 +164,7 @@ async def test_projects_share_a_store(redis_url):
 
 
 @override_settings(SLUICEGATE={"URL": DOWN, "POLICY": "test_ext_django.lenient"})
-def test_store_that_is_down_allows_if_the_policy_says_so():
+def test_store_unavailable_allows_if_the_policy_says_so():
     assert get("/").status_code == 200
 
 

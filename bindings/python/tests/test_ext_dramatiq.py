@@ -73,7 +73,7 @@ def test_retries_take_units_of_their_own(start):
     assert limiter.peek("send", QUEUE).reset_after == timedelta(seconds=4 / 20)
 
 
-def test_messages_of_a_policy_that_cannot_reserve_ask_again(start):
+def test_messages_of_a_policy_that_cannot_reserve_retry(start):
     running = start(Limiter.in_memory())
     send = running.actor(lambda number: running.add(number), actor_name="send", limit_policy="sliding-log:2/200ms")
     running.run(5, *(send.message(number) for number in range(5)))

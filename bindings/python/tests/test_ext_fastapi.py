@@ -81,7 +81,7 @@ def test_limiter_is_shared_by_two_applications(redis_url):
     is_denied(one.get("/limited"), "fastapi")
 
 
-def test_store_that_is_down_is_503():
+def test_store_unavailable_is_503():
     allowed = client(RateLimit(aio.Limiter.connect(DOWN), Policy(POLICY, on_error="allow")))
     assert allowed.get("/limited").status_code == 200
     is_undecided(client(RateLimit(aio.Limiter.connect(DOWN), POLICY)).get("/limited"))

@@ -106,6 +106,6 @@ def test_decorators_around_a_limited_view_keep_its_limit():
     assert [requests.get("/").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
-def test_store_that_is_down_is_503():
+def test_store_unavailable_is_503():
     is_undecided(client({"SLUICEGATE_URL": DOWN}, policy=POLICY).get("/"))
     assert client({"SLUICEGATE_URL": DOWN}, policy=lambda _: None).get("/").status_code == 200

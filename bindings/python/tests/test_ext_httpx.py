@@ -91,7 +91,7 @@ def test_pauses_of_several_do_not_add_up():
     assert clock.slept == [5.0, 8.0]
 
 
-def test_request_lines_up_again_if_a_pause_began_while_it_waited():
+def test_request_queues_again_if_a_pause_began_while_it_waited():
     clock = Time()
     limiter = Limiter.in_memory(clock=clock.clock)
     transport = clock.replace(PacedTransport(limiter, POLICY, transport=answers()[0]))
@@ -175,7 +175,7 @@ async def test_coroutines_are_paced_and_paused():
     assert (clock.slept, len(received)) == ([7.0, 2.0], 3)
 
 
-def test_store_that_is_down_is_an_error_of_the_library():
+def test_store_unavailable_is_an_error_of_the_library():
     policy = Policy(POLICY, on_error="fail")
     down = Limiter.connect("redis://127.0.0.1:1/")
     with pytest.raises(httpx.ConnectError):

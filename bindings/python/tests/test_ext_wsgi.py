@@ -69,7 +69,7 @@ def test_policy_key_and_cost_may_be_functions():
     is_allowed(requests.get("/"), 1)
 
 
-def test_response_of_the_application_is_closed_and_may_begin_anew():
+def test_response_started_again_after_an_error_is_sent_and_closed():
     closed = []
 
     class Body:
@@ -99,7 +99,7 @@ def test_response_of_the_application_is_closed_and_may_begin_anew():
     assert closed == [True]
 
 
-def test_store_that_is_down_answers_as_the_policy_says():
+def test_store_unavailable_answers_as_the_policy_says():
     limiter = Limiter.connect(DOWN)
     is_undecided(client(limiter).get("/"))
     is_undecided(client(limiter, Policy(POLICY, on_error="fail")).get("/"))

@@ -70,7 +70,7 @@ async def test_coroutines_wait_for_their_units():
     assert await asyncio.gather(*(call() for _ in range(5))) == ["called"] * 5
 
 
-def test_limiter_of_the_other_kind_is_refused():
+def test_limiter_of_the_other_kind_is_rejected():
     with pytest.raises(TypeError, match=r"invalid limiter of type `Limiter` for `call`: expected sluicegate.aio.Limiter"):
 
         @limited(Limiter.in_memory(), "gcra:1/1s", key="all")

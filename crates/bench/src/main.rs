@@ -42,18 +42,18 @@ use std::{env, io, process::ExitCode};
 const HELP: &str = "\
 sluicegate-bench WHAT [--quick]
 
-  memory   the store in this process, beside governor, throttlecrab and a plain map
-  resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a baseline
+  memory   the store in this process, compared with governor, throttlecrab and a plain map
+  resp     the server over TCP, compared with Redis with redis-cell, throttlecrab-server and a baseline
            server without limits
-  http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
+  http     the server over HTTP/1.1, compared with a hyper server that only echoes, and throttlecrab-server;
            also runs `grpc` and `tower`
-  grpc     the rate limit service of Envoy, beside one of tonic that only echoes
-  dashboard  the server with 64 viewers of its dashboard, beside no viewers
-  redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
-  module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
-  holds    holds and settles, beside takes
-  tower    the layer of tower in memory, beside tower_governor
-  replay   an access log through `sluicegate simulate`, beside GoAccess
+  grpc     the rate limit service of Envoy, compared with one of tonic that only echoes
+  dashboard  the server with 64 viewers of its dashboard, compared with no viewers
+  redis    the store on Redis and Valkey, compared with the scripts of throttled-py and limits
+  module   the module in Redis and Valkey, compared with redis-cell, SET and our scripts
+  holds    holds and settles, compared with takes
+  tower    the Tower middleware in memory, compared with tower_governor
+  replay   an access log through `sluicegate simulate`, compared with GoAccess
   all      all of them
 
 With --quick all sizes are tiny and the servers run in this process. This checks that the benchmarks

@@ -116,7 +116,8 @@ fn refusal(address: &Address, text: &[u8]) -> anyhow::Error {
 
 /// The seven integers of a decision, back from the wire.
 pub(crate) fn decision(value: &Value) -> anyhow::Result<Decision> {
-    decode_decision(value).ok_or_else(|| anyhow!("the server's reply is not a decision: {value:?}"))
+    decode_decision(value)
+        .ok_or_else(|| anyhow!("invalid reply of the server: expected a decision"))
 }
 
 fn decode_decision(value: &Value) -> Option<Decision> {

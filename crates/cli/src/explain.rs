@@ -45,12 +45,12 @@ pub(crate) fn in_words(policy: &Policy) -> String {
                 &format!("until it is settled, or for {longest} unless renewed"),
             );
         } else {
-            let most = most(&spans, |span| Some(limit.max_admitted(span)));
+            let most = max_text(&spans, |span| Some(limit.max_admitted(span)));
             let more = if borrows { ", and what the last request borrows" } else { "" };
             line(&mut out, "at most", &format!("{most}{more}"));
         }
         if limit.is_queue() {
-            let most = self::most(&spans, |span| limit.max_sent(span));
+            let most = max_text(&spans, |span| limit.max_sent(span));
             line(&mut out, "sent", &format!("at most {most}"));
         }
         line(&mut out, "denied", &described.denied);
@@ -64,7 +64,7 @@ pub(crate) fn in_words(policy: &Policy) -> String {
         let least = limits.iter().map(Limit::capacity).min().unwrap_or(0);
         line(&mut out, "at once", &units(least.into()));
         let rates = || limits.iter().filter(|limit| !limit.counts_holds());
-        let most = most(&spans, |span| rates().map(|limit| limit.max_admitted(span)).min());
+        let most = max_text(&spans, |span| rates().map(|limit| limit.max_admitted(span)).min());
         if !most.is_empty() {
             line(&mut out, "at most", &most);
         }
@@ -88,10 +88,10 @@ fn spans(policy: &Policy) -> Vec<(u64, String)> {
 }
 
 /// `16 units in any second, 46 in any 1m, ...`.
-fn most(spans: &[(u64, String)], most: impl Fn(u64) -> Option<u128>) -> String {
+fn max_text(spans: &[(u64, String)], max: impl Fn(u64) -> Option<u128>) -> String {
     let mut parts = Vec::new();
     for (micros, name) in spans {
-        if let Some(count) = most(*micros) {
+        if let Some(count) = max(*micros) {
             let unit = match (parts.is_empty(), count) {
                 (true, 1) => " unit",
                 (true, _) => " units",

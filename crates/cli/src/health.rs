@@ -13,7 +13,7 @@ use crate::{exit_status::NOT_READY, values::ListenAddress};
 
 /// Time limit of the whole check.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of a response that are read.
+/// Maximum number of bytes of a response that are read.
 const MAX_RESPONSE: usize = 16 * 1024;
 
 pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {

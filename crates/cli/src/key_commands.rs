@@ -16,7 +16,7 @@ use crate::{
     arguments::{Key, KeyArguments},
     client::{Client, decision},
     exit_status::DENIED,
-    table::words,
+    table::duration_text,
 };
 
 pub(crate) fn take(arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
@@ -61,9 +61,9 @@ pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
 fn sentence(decision: &Decision, cost: u32) -> String {
     let outcome = match decision.outcome {
         Outcome::Allow { delay } if delay.is_zero() => "allowed".to_owned(),
-        Outcome::Allow { delay } => format!("allowed after a delay of {}", words(delay)),
+        Outcome::Allow { delay } => format!("allowed after a delay of {}", duration_text(delay)),
         Outcome::Deny { retry: Retry::After(wait) } => {
-            format!("denied; retry after {}", words(wait))
+            format!("denied; retry after {}", duration_text(wait))
         }
         Outcome::Deny { retry: Retry::Never } => {
             format!("denied: {} can never pass a limit of {}", units(cost.into()), decision.limit)
@@ -73,7 +73,7 @@ fn sentence(decision: &Decision, cost: u32) -> String {
     if decision.reset_after.is_zero() {
         format!("{outcome}; {left}")
     } else {
-        format!("{outcome}; {left}; fully recovered after {}", words(decision.reset_after))
+        format!("{outcome}; {left}; fully recovered after {}", duration_text(decision.reset_after))
     }
 }
 
@@ -82,7 +82,7 @@ fn show(reply: &Value, depth: usize, out: &mut String) -> anyhow::Result<()> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
         Value::Array(values) => values.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
-        _ => bail!("the server's reply does not describe a key: {reply:?}"),
+        _ => bail!("invalid reply of the server: expected a description of a key"),
     };
     let indent = "  ".repeat(depth);
     for (name, value) in pairs {

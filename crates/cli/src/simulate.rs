@@ -110,7 +110,7 @@ fn check_followed(options: &Simulate, lanes: &Lanes) -> anyhow::Result<()> {
         return Ok(());
     }
     let busiest = lane.and_then(|lane| lane.report().keys()).map(|keys| keys.busiest(100).0);
-    let names: Vec<_> = busiest.iter().flatten().map(|busy| table::shown(busy.key)).collect();
+    let names: Vec<_> = busiest.iter().flatten().map(|busy| table::key_cell(busy.key)).collect();
     let near = closest(&key, names.iter().map(String::as_str));
     match (near, names.first()) {
         (Some(near), _) => bail!("unknown --key-plot `{key}`: did you mean `{near}`?"),

@@ -12,7 +12,7 @@ pub(crate) const BUSIEST: usize = 10;
 const MAX_KEY_CHARS: usize = 40;
 
 /// A duration, rounded up to a readable precision.
-pub(crate) fn words(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     span(as_micros(duration))
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
 }
 
 /// A key on a line, cut where it is long.
-pub(crate) fn shown(key: &[u8]) -> String {
+pub(crate) fn key_cell(key: &[u8]) -> String {
     let whole = match str::from_utf8(key) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
         _ => key.escape_ascii().to_string(),
@@ -42,9 +42,9 @@ mod tests {
 
     #[test]
     fn shown_key_stays_on_its_line() {
-        assert_eq!(shown("Zoë".as_bytes()), "Zoë");
-        assert_eq!(shown(b"a\nb\xff"), "a\\nb\\xff");
-        assert_eq!(shown("é".repeat(41).as_bytes()), "é".repeat(39) + "…");
-        assert_eq!(shown("é".repeat(40).as_bytes()), "é".repeat(40));
+        assert_eq!(key_cell("Zoë".as_bytes()), "Zoë");
+        assert_eq!(key_cell(b"a\nb\xff"), "a\\nb\\xff");
+        assert_eq!(key_cell("é".repeat(41).as_bytes()), "é".repeat(39) + "…");
+        assert_eq!(key_cell("é".repeat(40).as_bytes()), "é".repeat(40));
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Origin {
 
 impl Origins<'_> {
     /// Where the value of the setting `name` comes from, if it is given.
-    pub(crate) fn of(&self, name: &str) -> Option<Origin> {
+    pub(crate) fn origin(&self, name: &str) -> Option<Origin> {
         let flag = format!("--{name}");
         let is_flag = |argument: &OsString| {
             let argument = argument.as_encoded_bytes();
@@ -68,7 +68,7 @@ impl Origins<'_> {
 
     /// The name of the setting in a message, and the prefix of the message.
     pub(crate) fn call(&self, name: &str) -> (String, String) {
-        match self.of(name) {
+        match self.origin(name) {
             Some(Origin::Environment(variable)) => (String::new(), variable),
             Some(Origin::File(path, line)) => (format!("{path}: line {line}: "), name.to_owned()),
             Some(Origin::Flag) | None => (String::new(), format!("--{name}")),

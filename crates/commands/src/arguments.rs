@@ -14,7 +14,7 @@ use crate::{
 
 /// Arguments that a host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct HostOptions {
     /// Whether a command may set its time (`AT us`). Only for tests and simulations.
     pub test_clock: bool,
 }
@@ -56,31 +56,31 @@ fn any_key(bytes: &[u8]) -> Result<&[u8], CommandError> {
     if bytes.len() <= MAX_KEY { Ok(bytes) } else { Err(CommandError::Key(bytes.len())) }
 }
 
-/// A whole number of `least..=most`, in plain decimal digits.
+/// A whole number of `min..=max`, in plain decimal digits.
 pub(crate) fn number(
     argument: &'static str,
     text: &[u8],
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
 ) -> Result<u64, CommandError> {
-    span(argument, text, "", least, most)
+    span(argument, text, "", min, max)
 }
 
-/// A whole number of `least..=most`; `unit` names what it counts, such as ` of seconds`.
+/// A whole number of `min..=max`; `unit` names what it counts, such as ` of seconds`.
 pub(crate) fn span(
     argument: &'static str,
     text: &[u8],
     unit: &'static str,
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
 ) -> Result<u64, CommandError> {
-    let error = || CommandError::Number { argument, value: quote(text), unit, least, most };
-    decimal(text).filter(|number| (least..=most).contains(number)).ok_or_else(error)
+    let error = || CommandError::Number { argument, value: quote(text), unit, min, max };
+    decimal(text).filter(|number| (min..=max).contains(number)).ok_or_else(error)
 }
 
-/// A whole number of `least..=u32::MAX`.
-pub(crate) fn units(argument: &'static str, text: &[u8], least: u32) -> Result<u32, CommandError> {
-    let units = number(argument, text, least.into(), u32::MAX.into())?;
+/// A whole number of `min..=u32::MAX`.
+pub(crate) fn units(argument: &'static str, text: &[u8], min: u32) -> Result<u32, CommandError> {
+    let units = number(argument, text, min.into(), u32::MAX.into())?;
     Ok(u32::try_from(units).expect("`number` checks the bounds"))
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct GivenOptions<'a> {
 struct OptionReader {
     command: &'static str,
     known: &'static [OptionName],
-    allowed: Options,
+    allowed: HostOptions,
 }
 
 impl GivenOptions<'_> {
@@ -154,7 +154,7 @@ impl GivenOptions<'_> {
 pub(crate) fn parse_options<'a>(
     spec: &'static CommandSpec,
     known: &'static [OptionName],
-    allowed: Options,
+    allowed: HostOptions,
     mut rest: &[&'a [u8]],
 ) -> Result<GivenOptions<'a>, CommandError> {
     let reader = OptionReader { command: spec.name, known, allowed };
@@ -193,7 +193,7 @@ pub(crate) fn parse_options<'a>(
 pub(crate) fn is_unknown_option(
     spec: &'static CommandSpec,
     known: &'static [OptionName],
-    allowed: Options,
+    allowed: HostOptions,
     name: &[u8],
 ) -> bool {
     OptionReader { command: spec.name, known, allowed }.name(name).is_err()

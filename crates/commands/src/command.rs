@@ -6,7 +6,7 @@ use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy
 
 use crate::{
     CommandError, DecisionFormat, PolicyText,
-    arguments::{GivenOptions, KeyArgument, OptionName, Options, parse_options},
+    arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
     spec::CommandSpec,
 };
 
@@ -39,8 +39,8 @@ pub trait Host<'a> {
     /// A policy that was looked up.
     type Policy;
 
-    /// What arguments may contain.
-    fn options(&self) -> Options;
+    /// Options of the program that change what arguments may contain.
+    fn options(&self) -> HostOptions;
 
     /// Looks up a policy by its text.
     ///
@@ -50,10 +50,10 @@ pub trait Host<'a> {
 }
 
 /// Parses policies without a cache.
-impl<'a> Host<'a> for Options {
+impl<'a> Host<'a> for HostOptions {
     type Policy = Policy;
 
-    fn options(&self) -> Options {
+    fn options(&self) -> HostOptions {
         *self
     }
 

@@ -7,7 +7,7 @@ use sluicegate_core::{Entry, Timestamp};
 /// The state of a key. Spans are whole microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Description {
+pub struct KeyDescription {
     /// The policy of its last write, in canonical form.
     pub policy: String,
     /// Time until the key is fully recovered.
@@ -36,7 +36,7 @@ pub struct LimitDescription {
     pub reset_after_us: i64,
 }
 
-impl Description {
+impl KeyDescription {
     /// The state of `entry` at `now`; `None` if it has recovered, which equals no entry.
     #[must_use]
     pub fn of(entry: &Entry, now: Timestamp) -> Option<Self> {
@@ -80,7 +80,7 @@ mod tests {
             apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(3)).unwrap().allowed()
         );
         let entry = entry.unwrap();
-        let description = Description::of(&entry, Timestamp::EPOCH).unwrap();
+        let description = KeyDescription::of(&entry, Timestamp::EPOCH).unwrap();
         assert_eq!(description.policy, policy.to_string());
         assert_eq!(description.reset_after_us, 60_000_000);
         assert_eq!(description.lifetime_us, 120_000_000);
@@ -95,6 +95,6 @@ mod tests {
                 ("sliding-log:9/1m:keep=2m", 9, 3, 6, 60_000_000),
             ]
         );
-        assert_eq!(Description::of(&entry, Timestamp::from_micros(120_000_000).unwrap()), None);
+        assert_eq!(KeyDescription::of(&entry, Timestamp::from_micros(120_000_000).unwrap()), None);
     }
 }

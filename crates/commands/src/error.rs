@@ -45,9 +45,7 @@ pub enum CommandError {
         incomplete: bool,
     },
     /// A number that is invalid or out of bounds.
-    #[error(
-        "ERR invalid {argument} `{value}`: expected a whole number{unit} from {least} to {most}"
-    )]
+    #[error("ERR invalid {argument} `{value}`: expected a whole number{unit} from {min} to {max}")]
     Number {
         /// Name of the argument.
         argument: &'static str,
@@ -56,9 +54,9 @@ pub enum CommandError {
         /// What it counts, as ` of microseconds`; empty for units.
         unit: &'static str,
         /// Lower bound.
-        least: u64,
+        min: u64,
         /// Upper bound.
-        most: u64,
+        max: u64,
     },
     /// A key that is too long, or empty. Holds its length in bytes.
     #[error("ERR invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]

@@ -29,12 +29,12 @@ mod session_holds;
 mod spec;
 mod table;
 
-pub use arguments::{KeyArgument, Options, key};
+pub use arguments::{HostOptions, KeyArgument, key};
 pub use command::{
     Action, Command, EntryReply, FromCommand, Host, Parsed, ReplyWriter, TakeRequest,
 };
 pub use decision_format::{DecisionFormat, IntegersWriter};
-pub use description::{Description, LimitDescription};
+pub use description::{KeyDescription, LimitDescription};
 pub use error::CommandError;
 pub use limits::{DEFAULT_TIMEOUT, MAX_KEY, MAX_MANY, MAX_SPAN};
 pub use multi_key_reply::write_multi_key;

@@ -13,7 +13,7 @@ use std::{
 
 use sluicegate_core::{HoldOperation, Timestamp};
 
-/// The most holds of one connection.
+/// Maximum number of holds of one connection.
 const MAX_HOLDS: usize = 1024;
 
 /// A hold of a key of one database.

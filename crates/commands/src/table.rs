@@ -4,7 +4,7 @@ use sluicegate_core::closest;
 
 use crate::{
     CommandError,
-    arguments::Options,
+    arguments::HostOptions,
     command::{Command, FromCommand, Parsed},
     commands::{
         cl_throttle, sg_charge, sg_hold, sg_info, sg_mtake, sg_peek, sg_refund, sg_renew,
@@ -45,12 +45,12 @@ pub fn table<T: FromCommand>() -> Vec<T> {
 /// Parses `arguments`, which start with the name of a command of the [`table`], in any case.
 ///
 /// ```
-/// use sluicegate_commands::{Action, Options, parse};
+/// use sluicegate_commands::{Action, HostOptions, parse};
 ///
-/// let action = parse(&[b"sg.take", b"user7", b"gcra:30/1m", b"COST", b"2"], Options::default())?;
+/// let action = parse(&[b"sg.take", b"user7", b"gcra:30/1m", b"COST", b"2"], HostOptions::default())?;
 /// assert!(matches!(action, Action::Apply { .. }));
 ///
-/// let error = parse(&[b"SG.TAKE", b"user7", b"gcra:30/1m", b"COST", b"-2"], Options::default());
+/// let error = parse(&[b"SG.TAKE", b"user7", b"gcra:30/1m", b"COST", b"-2"], HostOptions::default());
 /// assert_eq!(
 ///     error.unwrap_err().to_string(),
 ///     "ERR invalid COST `-2`: expected a whole number from 0 to 4294967295",
@@ -60,7 +60,7 @@ pub fn table<T: FromCommand>() -> Vec<T> {
 ///
 /// # Errors
 /// [`CommandError`], whose text is the whole error reply.
-pub fn parse<'a>(arguments: &[&'a [u8]], mut options: Options) -> Parsed<'a, Options> {
+pub fn parse<'a>(arguments: &[&'a [u8]], mut options: HostOptions) -> Parsed<'a, HostOptions> {
     let name = arguments.first().copied().unwrap_or_default();
     let parsers: Vec<CommandParser> = table();
     let found = parsers.iter().find(|it| name.eq_ignore_ascii_case(it.spec.name.as_bytes()));
@@ -72,7 +72,7 @@ pub fn parse<'a>(arguments: &[&'a [u8]], mut options: Options) -> Parsed<'a, Opt
 /// A command that is parsed without a cache of policies.
 struct CommandParser {
     spec: &'static CommandSpec,
-    parse: for<'a> fn(&mut Options, &[&'a [u8]]) -> Parsed<'a, Options>,
+    parse: for<'a> fn(&mut HostOptions, &[&'a [u8]]) -> Parsed<'a, HostOptions>,
 }
 
 impl FromCommand for CommandParser {
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn parse_any_case_finds_the_command() {
-        assert!(parse(&[b"sg.Take", b"k", b"gcra:1/s"], Options::default()).is_ok());
+        assert!(parse(&[b"sg.Take", b"k", b"gcra:1/s"], HostOptions::default()).is_ok());
         for name in ["SG.TAK", ""] {
-            let error = parse(&[name.as_bytes()], Options::default()).unwrap_err().to_string();
+            let error = parse(&[name.as_bytes()], HostOptions::default()).unwrap_err().to_string();
             assert!(error.starts_with("ERR unknown command"), "{error}");
         }
     }
@@ -176,7 +176,7 @@ mod tests {
             for count in 1..least {
                 let mut arguments = vec![spec.name.as_bytes()];
                 arguments.resize(count, b"1");
-                let error = parse(&arguments, Options::default()).unwrap_err();
+                let error = parse(&arguments, HostOptions::default()).unwrap_err();
                 assert_eq!(error, CommandError::Arity(spec), "{} {count}", spec.name);
             }
         }

@@ -6,16 +6,16 @@ use sluicegate_core::{Decision, Retry};
 
 use crate::{RateLimitHeaders, retry_after};
 
-/// Reason of a denial.
+/// Type of a problem document: the reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum ProblemType {
     /// The quota is exhausted.
     QuotaExceeded,
     /// No decision was possible: the store is unavailable.
     ReducedCapacity,
 }
 
-impl Problem {
+impl ProblemType {
     /// The media type.
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -87,7 +87,7 @@ impl Problem {
 /// ```
 #[must_use]
 pub fn problem(headers: &RateLimitHeaders, denied: &Decision) -> String {
-    let members = Problem::QuotaExceeded.members();
+    let members = ProblemType::QuotaExceeded.members();
     let (detail, name) = (Detail::of(denied), headers.quoted_name(denied));
     format!(r#"{{{members},"detail":"{detail}","violated-policies":[{name}]}}"#)
 }

@@ -207,7 +207,7 @@ pub(crate) unsafe fn load(ctx: *mut Ctx) -> Result<(), &'static CStr> {
 /// The functions of the server.
 #[inline]
 pub(crate) fn api() -> &'static Api {
-    API.get().expect("the server calls nothing of ours before it has loaded us")
+    API.get().expect("the server calls the module only after loading it")
 }
 
 /// A kind of event of the server.

@@ -3,8 +3,8 @@
 use std::{ffi::c_int, sync::Arc, time::Duration};
 
 use sluicegate_commands::{
-    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
-    Keys, Options, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
+    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, HostOptions,
+    KeyArgument, Keys, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
 };
 use sluicegate_core::{Decision, HoldOperation, Operation};
 
@@ -15,7 +15,7 @@ use crate::{
     policy_cache::{self, CachedPolicy},
     session, session_holds, state, stats,
     time::Moment,
-    wait::{self, HoldRequest, WaitAllStart, WaitStart, WaitingTakes},
+    wait::{self, WaitAllStart, WaitStart, WaitingHold, WaitingTakes},
 };
 
 /// A command of the shared table, and the function that the server calls for it.
@@ -95,8 +95,8 @@ impl<'a> Host<'a> for Parsing {
     type Policy = Arc<CachedPolicy>;
 
     #[inline]
-    fn options(&self) -> Options {
-        Options { test_clock: options::TEST_CLOCK.get() }
+    fn options(&self) -> HostOptions {
+        HostOptions { test_clock: options::TEST_CLOCK.get() }
     }
 
     #[inline]
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
                 let held = if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
-                    let hold = HoldRequest { id: id.into(), ttl, session };
+                    let hold = WaitingHold { id: id.into(), ttl, session };
                     wait::begin(context, name, &policy, cost, timeout, Some(&hold))
                 } else {
                     state::decide_hold(context, name, &policy.policy, operation, moment)

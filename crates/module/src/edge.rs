@@ -17,8 +17,7 @@ static ARMED: Mutex<Option<String>> = Mutex::new(None);
 static IS_ARMED: AtomicBool = AtomicBool::new(false);
 
 /// The reply to a command that panicked.
-pub(crate) const PANICKED: &str = "ERR sluicegate failed on this command, which is a mistake of \
-                                   its own; the server's log has more";
+pub(crate) const PANICKED: &str = "ERR internal error in sluicegate: see the server's log";
 
 /// Returns the result of `body`, or `otherwise` if it panics.
 #[inline]

@@ -86,7 +86,7 @@ fn describe(context: Context<'_>, spec: &CommandSpec, name: &str, category: bool
     let key_specs = key_specs(spec);
     let info = CommandInfo {
         version: &raw const VERSION,
-        summary: strings.keep(spec.summary),
+        summary: strings.store_string(spec.summary),
         complexity: COMPLEXITY.as_ptr(),
         since: SINCE.as_ptr(),
         history: null(),
@@ -163,7 +163,7 @@ struct Strings {
 }
 
 impl Strings {
-    fn keep(&mut self, string: &str) -> *const c_char {
+    fn store_string(&mut self, string: &str) -> *const c_char {
         let string = text(string);
         // The bytes do not move when the list grows.
         let start = string.as_ptr();
@@ -190,10 +190,10 @@ impl Strings {
         };
         let flag = |set: bool, flag| if set { flag } else { 0 };
         CommandArgument {
-            name: self.keep(argument.name),
+            name: self.store_string(argument.name),
             kind,
             key_spec,
-            token: argument.token.map_or(null(), |token| self.keep(token)),
+            token: argument.token.map_or(null(), |token| self.store_string(token)),
             flags: flag(argument.optional, api::ARGUMENT_OPTIONAL)
                 | flag(argument.multiple, api::ARGUMENT_MULTIPLE),
             parts: if argument.parts.is_empty() { null() } else { self.arguments(argument.parts) },

@@ -2,7 +2,7 @@
 //!
 //! Without consumers, the server still builds the command to replicate, looks it up, and discards it: a quarter
 //! of the time of a decision. Then a command only reports a change, which save points count
-//! (`docs/adr/0022-audience.md`).
+//! (`docs/adr/0022-replication-consumers.md`).
 //!
 //! Every new consumer causes an event of the server: a new replica gets what a child of the server writes, and
 //! what was replicated since that child started; so does a new append-only file; a replica that resumes needs a

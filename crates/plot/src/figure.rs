@@ -213,8 +213,8 @@ impl Figure {
 }
 
 impl Plot {
-    /// The greatest value, bars on top of each other.
-    pub(crate) fn most(&self) -> u64 {
+    /// The maximum value, with bars on top of each other.
+    pub(crate) fn max_value(&self) -> u64 {
         let bars = |series: &&Series| series.shape == Shape::Bars;
         let others = self.series.iter().filter(|series| !bars(series));
         let most = others.flat_map(|series| &series.values).copied().max().unwrap_or(0);
@@ -234,7 +234,7 @@ impl Plot {
     /// is one.
     pub(crate) fn top(&self) -> u64 {
         let bound = self.bounds.iter().map(|bound| bound.value).max().unwrap_or(0);
-        let most = self.most().max(bound);
+        let most = self.max_value().max(bound);
         let space = if self.size == Size::Tall { (most / 4).max(1) } else { 0 };
         most.saturating_add(space).max(1)
     }

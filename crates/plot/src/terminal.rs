@@ -188,8 +188,8 @@ fn values(plot: &Plot, bounds: &[(u64, usize)], rows: usize) -> Vec<String> {
     }
     if plot.size != Size::Strip {
         let height = 4 * rows;
-        let most = dot(plot.most(), plot.top(), height).min(height - 1);
-        values[(height - 1 - most) / 4] = count(plot.most());
+        let most = dot(plot.max_value(), plot.top(), height).min(height - 1);
+        values[(height - 1 - most) / 4] = count(plot.max_value());
         values[rows - 1] = "0".to_owned();
     }
     if let Some((value, row)) = bounds.last() {

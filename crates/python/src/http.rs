@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use pyo3::prelude::*;
-use sluicegate_headers::{AddressList, Network, Problem};
+use sluicegate_headers::{AddressList, Network, ProblemType};
 
 /// The network of the client behind `trusted_hops` proxies, from all `lines` of `X-Forwarded-For`, or of `Forwarded`;
 /// without an address there, that of the peer. `None` if that is not an address either, such as a Unix socket.
@@ -30,5 +30,5 @@ pub(crate) fn client_network(
 /// The problem document (RFC 9457) of a request without a decision, as JSON: the body of a response with status 503.
 #[pyfunction]
 pub(crate) fn unavailable_problem() -> String {
-    Problem::ReducedCapacity.json()
+    ProblemType::ReducedCapacity.json()
 }

@@ -11,7 +11,7 @@ use sluicegate::{OnError, PreparedPolicy};
 
 use crate::errors;
 
-/// The most policies that are kept by their text.
+/// Maximum number of policies that are kept by their text.
 const MAX_TEXTS: usize = 1024;
 
 /// Policies by their text.
@@ -78,7 +78,7 @@ impl Policy {
         self.on_error.clone()
     }
 
-    /// The most units that are taken from the store at once.
+    /// Maximum number of units that are taken from the store at once.
     #[getter]
     fn lease(&self) -> u32 {
         self.lease

@@ -82,12 +82,12 @@ impl Calls {
         let (begun, kept) = (AtomicU64::new(0), AtomicBool::new(false));
         let (wanted, soon) = (Notify::new(), AtomicBool::new(false));
         let calls: &'static Self = Box::leak(Box::new(Self { runtime, begun, kept, wanted, soon }));
-        thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.keep())?;
+        thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.drive())?;
         Ok(calls)
     }
 
     /// Drives the runtime while no call does.
-    fn keep(&self) {
+    fn drive(&self) {
         loop {
             self.kept.store(true, Ordering::SeqCst);
             self.runtime.block_on(self.wanted.notified());

@@ -17,7 +17,7 @@ pub const MAX_DEPTH: usize = 32;
 
 /// Longest bulk a reply may hold: what Redis allows by default.
 const MAX_BULK: usize = 512 * 1024 * 1024;
-/// Most elements an aggregate may hold: what Redis allows.
+/// Maximum number of elements of an aggregate: the limit of Redis.
 const MAX_ELEMENTS: usize = 0x7fff_ffff;
 /// The shortest element is `_\r\n`.
 const MIN_ELEMENT: usize = 3;

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_numbers_are_read() {
+    fn number_canonical_is_read() {
         for value in [0, 1, 9, 10, 99, 100, 1024, -1, -10, i64::MAX, i64::MIN] {
             let text = format!("{value}\r\n");
             assert_eq!(read(&text), Ok(Some((value, text.len()))));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_spelling_is_malformed() {
+    fn number_other_spelling_is_malformed() {
         let beyond = ["9223372036854775808", "-9223372036854775809"];
         let odd = ["", "+1", " 1", "1 ", "01", "00", "-0", "-01", "-", "--1", "1a", "0x1", "1\n"];
         for text in odd.into_iter().chain(beyond) {

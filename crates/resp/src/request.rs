@@ -26,7 +26,7 @@ pub type Arguments<'a> = SmallVec<[&'a [u8]; 8]>;
 /// The caller bounds the size of a whole command, by the size of its read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most arguments, the command's name among them.
+    /// Maximum number of arguments, including the name of the command.
     pub max_arguments: usize,
     /// Longest argument, in bytes.
     pub max_bulk: usize,

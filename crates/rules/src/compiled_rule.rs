@@ -39,7 +39,7 @@ struct CompiledRule {
     policy: u16,
     /// Index of the part of its keys; [`NONE`] if there is none.
     part: u16,
-    /// Index of the condition that must hold besides the indexed one: [`NONE`] for none, [`SEVERAL`] if the rule has
+    /// Index of the condition that must match besides the indexed one: [`NONE`] for none, [`SEVERAL`] if the rule has
     /// more than one.
     condition: u16,
     stop: bool,
@@ -135,17 +135,17 @@ impl<'s> MatchedRule<'s> {
         self.compiled.stop
     }
 
-    /// Whether all conditions hold. The one at index `known` holds because the index found the rule.
-    pub(crate) fn holds(
+    /// Whether all conditions match the request. The one at index `known` matches because the index found the rule.
+    pub(crate) fn matches(
         &self,
         request: &Request<'_>,
         known: impl FnOnce() -> Option<usize>,
     ) -> bool {
         match self.compiled.condition {
             NONE => true,
-            SEVERAL => self.rule.conditions.hold(request, known()),
+            SEVERAL => self.rule.conditions.matches_all(request, known()),
             number => {
-                self.all.conditions.get(usize::from(number)).is_some_and(|it| it.holds(request))
+                self.all.conditions.get(usize::from(number)).is_some_and(|it| it.matches(request))
             }
         }
     }
@@ -257,8 +257,8 @@ rules:
                     let matched = rules.compiled.get(at, &rules.rules).expect("a rule");
                     let known = |at: u32| rules.index.known(at as usize);
                     assert_eq!(
-                        matched.holds(&request, || known(at)),
-                        matched.rule.conditions.hold(&request, known(at)),
+                        matched.matches(&request, || known(at)),
+                        matched.rule.conditions.matches_all(&request, known(at)),
                     );
                     let found = format!("{:?}", matched.match_request(&request, &rules.policies));
                     let expected =

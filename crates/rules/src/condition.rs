@@ -16,7 +16,7 @@ use crate::{
     request::Request,
 };
 
-/// Conditions that must all hold. Rules share equal conditions, because a condition in use is in the CPU's cache.
+/// Conditions that must all match. Rules share equal conditions, because a condition in use is in the CPU's cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(pub(crate) SmallVec<[Arc<Condition>; 2]>);
 
@@ -41,10 +41,10 @@ pub(crate) enum Test {
 }
 
 impl Conditions {
-    /// Whether all hold. The one at index `known` is known to hold.
-    pub(crate) fn hold(&self, request: &Request<'_>, known: Option<usize>) -> bool {
+    /// Whether all conditions match the request. The one at index `known` is known to match.
+    pub(crate) fn matches_all(&self, request: &Request<'_>, known: Option<usize>) -> bool {
         let mut all = self.0.iter().enumerate();
-        all.all(|(at, condition)| Some(at) == known || condition.holds(request))
+        all.all(|(at, condition)| Some(at) == known || condition.matches(request))
     }
 
     /// The segment of `path` that `{name}` captures. [`path_options`](Self::path_options) are already applied to `path`.
@@ -69,7 +69,8 @@ impl Conditions {
 }
 
 impl Condition {
-    pub(crate) fn holds(&self, request: &Request<'_>) -> bool {
+    /// Whether the request meets the condition.
+    pub(crate) fn matches(&self, request: &Request<'_>) -> bool {
         self.passes(request) != self.not
     }
 
@@ -78,7 +79,7 @@ impl Condition {
             let Some(address) = request.client else { return false };
             let bits = bits(address);
             return self.tests.iter().any(|test| match test {
-                Test::Network(network) => network.holds(bits),
+                Test::Network(network) => network.contains(bits),
                 Test::Present => true,
                 Test::Glob(_) | Test::Path(_) => false,
             });

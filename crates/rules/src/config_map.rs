@@ -1,4 +1,4 @@
-//! ConfigMap manifests of Kubernetes, whose `data` holds rules files.
+//! ConfigMap manifests of Kubernetes, whose `data` contains rules files.
 
 use crate::{
     error::{Fault, Position},

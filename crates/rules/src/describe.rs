@@ -210,7 +210,7 @@ fn in_words(treatment: Treatment) -> Option<&'static str> {
     }
 }
 
-/// The attribute that clients set and that alone decides whether conditions hold, apart from the path
+/// The attribute that clients set and that alone decides whether conditions match, apart from the path
 /// and the method; `None` where another, such as the address, has to fit as well.
 fn only_settable(
     conditions: &Conditions,

@@ -1,4 +1,4 @@
-//! Index of conditions: finds those that may hold for a request without testing all.
+//! Index of conditions: finds those that may match a request without testing all.
 //!
 //! Each rule is indexed by one of its conditions, the one whose keys the fewest others share: an exact value, the
 //! literal beginning or end of a pattern, a network, a pattern of paths. A request needs one lookup per indexed
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Positions of the rules that may apply to a request.
-pub(crate) type Found = SmallVec<[u32; 8]>;
+pub(crate) type FoundRules = SmallVec<[u32; 8]>;
 
 /// Positions of rules by the keys of their conditions.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Index {
     loose_paths: Vec<(PathOptions, Paths)>,
     /// Rules that must always be tested.
     always: Vec<u32>,
-    /// For each rule, the index of the condition that holds if the rule is found; [`UNKNOWN`] if none is sure to.
+    /// For each rule, the index of the condition that matches if the rule is found; [`UNKNOWN`] if none is sure to.
     known: Vec<u8>,
 }
 
@@ -89,14 +89,14 @@ impl Index {
         builder.build()
     }
 
-    /// The index of the condition that holds because the rule was found.
+    /// The index of the condition that matches because the rule was found.
     pub(crate) fn known(&self, at: usize) -> Option<usize> {
         self.known.get(at).filter(|known| **known != UNKNOWN).map(|known| usize::from(*known))
     }
 
-    /// The positions of all rules whose conditions may hold, in order.
-    pub(crate) fn find(&self, request: &Request<'_>) -> Found {
-        let mut found = Found::from_slice(&self.always);
+    /// The positions of all rules whose conditions may match, in order.
+    pub(crate) fn find(&self, request: &Request<'_>) -> FoundRules {
+        let mut found = FoundRules::from_slice(&self.always);
         for (attribute, index_of) in &self.attributes {
             if let Some(value) = request.value(attribute) {
                 index_of.find(&value, &mut found);
@@ -125,7 +125,7 @@ impl Index {
     }
 }
 
-/// Whether a lookup by the condition finds only requests for which it holds.
+/// Whether a lookup by the condition finds only requests that it matches.
 fn is_implied_by_lookup(condition: &Condition) -> bool {
     condition.tests.iter().all(|test| match test {
         Test::Present => condition.attribute != Attribute::Client,
@@ -242,7 +242,7 @@ fn entry<'a, K: PartialEq + Clone, V: Default>(all: &'a mut Vec<(K, V)>, key: &K
 }
 
 impl AttributeIndex {
-    fn find(&self, value: &[u8], found: &mut Found) {
+    fn find(&self, value: &[u8], found: &mut FoundRules) {
         if let Some(items) = self.exact.get(value) {
             found.extend_from_slice(items);
         }
@@ -288,7 +288,7 @@ impl Paths {
         node.ends.push(item);
     }
 
-    fn find(&self, mut path: std::str::Split<'_, char>, found: &mut Found) {
+    fn find(&self, mut path: std::str::Split<'_, char>, found: &mut FoundRules) {
         found.extend_from_slice(&self.any);
         let Some(segment) = path.next() else {
             return found.extend_from_slice(&self.ends);

@@ -50,7 +50,7 @@ pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Match, Rule, Treatment};
 pub use set::{Matches, RuleSet};
 pub use sluicegate_headers::PathOptions;
-pub use source::{Format, Source};
+pub use source::{Format, RulesSource};
 
 /// Maximum length of a name in metrics, in bytes; longer names are truncated.
 pub const MAX_METRIC_NAME: usize = 128;

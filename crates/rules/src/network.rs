@@ -64,7 +64,8 @@ impl Network {
         Self { ipv6, bits: bits & mask(length), length }
     }
 
-    pub(crate) fn holds(&self, (ipv6, bits): Bits) -> bool {
+    /// Whether the network contains an address, given as its bits.
+    pub(crate) fn contains(&self, (ipv6, bits): Bits) -> bool {
         self.ipv6 == ipv6 && bits & mask(self.length) == self.bits
     }
 }
@@ -96,11 +97,11 @@ impl Prefix for Network {
     }
 
     fn contains(&self, value: &Bits) -> bool {
-        self.holds(*value)
+        self.contains(*value)
     }
 
     fn covers(&self, other: &Self) -> bool {
-        self.length <= other.length && self.holds((other.ipv6, other.bits))
+        self.length <= other.length && self.contains((other.ipv6, other.bits))
     }
 }
 
@@ -146,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn holds_other_family_is_false() {
+    fn contains_other_family_is_false() {
         let all = Network::new("::/0").unwrap();
-        assert!(!all.holds(bits("10.0.0.1".parse().unwrap())));
-        assert!(!all.holds(bits("::ffff:10.0.0.1".parse().unwrap())));
-        assert!(all.holds(bits("2001:db8::1".parse().unwrap())));
+        assert!(!all.contains(bits("10.0.0.1".parse().unwrap())));
+        assert!(!all.contains(bits("::ffff:10.0.0.1".parse().unwrap())));
+        assert!(all.contains(bits("2001:db8::1".parse().unwrap())));
     }
 
     proptest! {
@@ -168,7 +169,7 @@ mod tests {
             index.find(&value, |items| found.extend(items));
             found.sort_unstable();
             let expected: Vec<u32> =
-                networks.iter().zip(0..).filter(|(it, _)| it.holds(value)).map(|it| it.1).collect();
+                networks.iter().zip(0..).filter(|(it, _)| it.contains(value)).map(|it| it.1).collect();
             prop_assert_eq!(found, expected);
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     error::{Fault, Position, RulesError},
     example, native,
     set::RuleSet,
-    source::{Format, Source},
+    source::{Format, RulesSource},
     toml_text,
     tree::{Fields, Kind, MAX_BYTES, Node},
     yaml,
@@ -18,7 +18,7 @@ impl RuleSet {
     /// # Errors
     /// [`RulesError`], with the position and what is expected there.
     pub fn parse(text: &str, format: Format) -> Result<Self, RulesError> {
-        Self::check(&[Source { name: "", text, format }])
+        Self::check(&[RulesSource { name: "", text, format }])
             .map_err(|mut errors| errors.swap_remove(0).1)
     }
 
@@ -28,7 +28,7 @@ impl RuleSet {
     /// # Errors
     /// At least one [`RulesError`], each with the index of its source, in the order of their
     /// positions. At most 100 are collected.
-    pub fn check(sources: &[Source<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
+    pub fn check(sources: &[RulesSource<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
         let names = sources.iter().map(|source| source.name.to_owned());
         let mut builder = RuleSetBuilder::new(names.collect());
         let mut trees = Vec::with_capacity(sources.len());

@@ -76,7 +76,7 @@ impl Overrides {
     fn find(&self, request: &Request<'_>) -> Option<&Settings> {
         let found = self.index.find(request).into_iter().filter_map(|at| usize::try_from(at).ok());
         let mut matching =
-            found.filter(|at| self.conditions[*at].hold(request, self.index.known(*at)));
+            found.filter(|at| self.conditions[*at].matches_all(request, self.index.known(*at)));
         matching.next().map(|at| &self.settings[at])
     }
 }
@@ -168,7 +168,7 @@ impl Rule {
         self.settings.treatment.unwrap_or_default()
     }
 
-    /// The match with `request`, for which its conditions hold. `None` if the request lacks a part of a key.
+    /// The match with `request`, which its conditions match. `None` if the request lacks a part of a key.
     pub(crate) fn match_request<'s>(
         &'s self,
         request: &Request<'_>,
@@ -180,7 +180,9 @@ impl Rule {
         let mut found = Match {
             rule: self,
             treatment,
-            cost: settings().find_map(|it| it.cost.as_ref()).map_or(1, |cost| cost.of(request)),
+            cost: settings()
+                .find_map(|it| it.cost.as_ref())
+                .map_or(1, |cost| cost.cost_for(request)),
             shadow: settings().find_map(|it| it.shadow).unwrap_or(false),
             on_error: settings().find_map(|it| it.on_error),
             hold_id: None,
@@ -223,7 +225,7 @@ impl Rule {
 }
 
 impl Cost {
-    fn of(&self, request: &Request<'_>) -> u32 {
+    fn cost_for(&self, request: &Request<'_>) -> u32 {
         match self {
             Self::Units(units) => *units,
             Self::Of { attribute, min, default } => {

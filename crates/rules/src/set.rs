@@ -173,7 +173,7 @@ impl RuleSet {
         for at in self.index.find(request) {
             let Some(rule) = self.compiled.get(at, &self.rules) else { continue };
             let known = || self.index.known(usize::try_from(at).ok()?);
-            if (only_descriptors && !rule.uses_descriptors()) || !rule.holds(request, known) {
+            if (only_descriptors && !rule.uses_descriptors()) || !rule.matches(request, known) {
                 continue;
             }
             let Some(found) = rule.match_request(request, &self.policies) else { continue };

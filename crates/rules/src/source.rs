@@ -20,7 +20,7 @@ impl Format {
 
 /// Content of a rules file, with the name of the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'t> {
+pub struct RulesSource<'t> {
     /// Name of the file, for errors in other files that refer to it; may be empty.
     pub name: &'t str,
     /// The content.

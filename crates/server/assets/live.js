@@ -141,8 +141,8 @@ function storeFacts(store, frame) {
       ["State file", file ? (file.failing ? "write failed" : file.at_us ? `written ${span(Math.max(0, frame.at_us - file.at_us))} ago` : "not written yet") : "none", file?.failing],
     ];
   }
-  const servers = store.servers.map(({ place, connected, breaker_open }) => [
-    place,
+  const servers = store.servers.map(({ node, connected, breaker_open }) => [
+    node,
     breaker_open ? "circuit breaker open" : connected ? "connected" : "not connected",
     breaker_open || !connected,
   ]);

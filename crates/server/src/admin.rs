@@ -12,14 +12,14 @@ use sluicegate_core::as_micros;
 use crate::{
     decide::{Decider, blocks::BlockedKey},
     policies::rule_store::ReloadReport,
-    protocols::http::{self, Access, Call, Handler, Mount, Problem, Reply},
+    protocols::http::{self, Access, Handler, Mount, MountedRequest, Problem, Reply},
     stats::KeyDisplay,
 };
 
 /// Bounds of the duration of a block.
 const MIN_BLOCK: Duration = Duration::from_secs(1);
 const MAX_BLOCK: Duration = Duration::from_secs(366 * 86_400);
-/// Most blocks in one response.
+/// Maximum number of blocks in one response.
 const MAX_LISTED: usize = 1000;
 
 /// The body of an action on a key.
@@ -71,19 +71,20 @@ struct Admin {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum AdminAction {
     Reset,
     Block,
     Unblock,
 }
 
 /// Answers the requests of a route.
-type Answer = for<'a> fn(Arc<Admin>, Call<'a>) -> LocalBoxFuture<'a, Result<Reply, Problem>>;
+type AdminHandler =
+    for<'a> fn(Arc<Admin>, MountedRequest<'a>) -> LocalBoxFuture<'a, Result<Reply, Problem>>;
 
 /// The routes of operators.
 pub(crate) fn mounts(decider: &Arc<Decider>, display: &Arc<KeyDisplay>) -> Vec<Mount> {
     let admin = Arc::new(Admin { decider: Arc::clone(decider), display: Arc::clone(display) });
-    let route = |path, method, access, answer: Answer| {
+    let route = |path, method, access, answer: AdminHandler| {
         let admin = Arc::clone(&admin);
         let handler: Handler = Box::new(move |call| {
             let reply = answer(Arc::clone(&admin), call);
@@ -97,13 +98,13 @@ pub(crate) fn mounts(decider: &Arc<Decider>, display: &Arc<KeyDisplay>) -> Vec<M
             Box::pin(async move { admin.reload(&call).await })
         }),
         route("/admin/reset", post.clone(), holders, |admin, call| {
-            Box::pin(async move { admin.act(Action::Reset, call).await })
+            Box::pin(async move { admin.act(AdminAction::Reset, call).await })
         }),
         route("/admin/block", post.clone(), holders, |admin, call| {
-            Box::pin(async move { admin.act(Action::Block, call).await })
+            Box::pin(async move { admin.act(AdminAction::Block, call).await })
         }),
         route("/admin/unblock", post, holders, |admin, call| {
-            Box::pin(async move { admin.act(Action::Unblock, call).await })
+            Box::pin(async move { admin.act(AdminAction::Unblock, call).await })
         }),
         route("/admin/blocks", get, holders, |admin, _| {
             Box::pin(async move { Ok(admin.blocks()) })
@@ -113,7 +114,7 @@ pub(crate) fn mounts(decider: &Arc<Decider>, display: &Arc<KeyDisplay>) -> Vec<M
 
 impl Admin {
     /// Reads the rules again.
-    async fn reload(&self, call: &Call<'_>) -> Result<Reply, Problem> {
+    async fn reload(&self, call: &MountedRequest<'_>) -> Result<Reply, Problem> {
         call.check_json_type()?;
         let report = self.decider.rules.reload().await.map_err(Problem::unprocessable)?;
         let ReloadReport { version, rules, changed, .. } = report;
@@ -129,14 +130,18 @@ impl Admin {
     }
 
     /// Carries out an action on a key, and logs it.
-    async fn act(&self, action: Action, mut call: Call<'_>) -> Result<Reply, Problem> {
+    async fn act(
+        &self,
+        action: AdminAction,
+        mut call: MountedRequest<'_>,
+    ) -> Result<Reply, Problem> {
         let decider = &*self.decider;
         let order: Order = call.read_json().await?;
         let now = decider.now();
-        if action != Action::Block && order.duration_us.is_some() {
+        if action != AdminAction::Block && order.duration_us.is_some() {
             return Err(Problem::unprocessable("`duration_us` is for /admin/block: remove it"));
         }
-        if action != Action::Unblock && order.id.is_some() {
+        if action != AdminAction::Unblock && order.id.is_some() {
             return Err(Problem::unprocessable("`id` is for /admin/unblock: remove it"));
         }
         let key = match order.id {
@@ -152,12 +157,12 @@ impl Admin {
         let shown = self.display.show(&key);
         let from = call.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
         match action {
-            Action::Reset => {
+            AdminAction::Reset => {
                 let existed = decider.reset(&key, now).await?;
                 tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
                 Ok(http::reset(existed))
             }
-            Action::Block => {
+            AdminAction::Block => {
                 let duration = order.duration()?;
                 let id = decider.blocks.block(&key, duration, now);
                 let id = id.map_err(|error| Problem::unprocessable(error.to_string()))?;
@@ -165,7 +170,7 @@ impl Admin {
                 tracing::warn!(key = shown, client = from, seconds, "key blocked by an operator");
                 Ok(http::value(&serde_json::json!({ "id": id })))
             }
-            Action::Unblock => {
+            AdminAction::Unblock => {
                 let existed = decider.blocks.unblock(&key, now);
                 decider.queues.changed(&key);
                 tracing::warn!(key = shown, client = from, existed, "key unblocked by an operator");

@@ -12,13 +12,13 @@ pub(crate) const MAX_EVENTS: usize = 64;
 /// Events that are adjacent in memory, in order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    pub(crate) events: &'a [Stored],
+    pub(crate) events: &'a [StoredEvent],
     pub(crate) bytes: &'a [u8],
 }
 
 /// An event, with its texts as ranges of the bytes.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredEvent {
     pub(crate) line: u64,
     pub(crate) time: Timestamp,
     pub(crate) cost: Option<u32>,
@@ -66,7 +66,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Stored {
+impl StoredEvent {
     pub(crate) fn event<'a>(&self, bytes: &'a [u8]) -> Event<'a> {
         let &Self { line, time, cost, kind, key, policy, id, ttl } = self;
         let [key, policy, id] = [key, policy, id].map(|(from, to)| &bytes[from..to]);

@@ -45,7 +45,9 @@ pub use event::{Event, EventOperation};
 pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
 pub use kind::Kind;
 pub use limits::MAX_LINE;
-pub use log::{Broken, DurationField, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};
+pub use log::{
+    Broken, DurationField, KeyTemplate, LateLines, LogError, LogFault, LogFormat, LogReader,
+};
 pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;

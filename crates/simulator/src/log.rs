@@ -19,5 +19,5 @@ mod time;
 
 pub use error::{LogError, LogFault};
 pub use fields::KeyTemplate;
-pub use reader::{Broken, Late, LogReader};
+pub use reader::{Broken, LateLines, LogReader};
 pub use shape::{DurationField, LogFormat};

@@ -135,12 +135,12 @@ impl Report {
 
     /// The most requests that arrived in any interval of each length, and passed.
     pub fn peak_admitted(&self) -> impl Iterator<Item = WindowPeak> {
-        self.admitted.most()
+        self.admitted.peaks()
     }
 
     /// The most requests that were sent in any interval of each length: at their time and delay.
     pub fn peak_sent(&self) -> impl Iterator<Item = WindowPeak> {
-        self.departed.as_ref().unwrap_or(&self.admitted).most()
+        self.departed.as_ref().unwrap_or(&self.admitted).peaks()
     }
 
     /// The keys with the most requests, where they are counted.

@@ -16,7 +16,7 @@ use crate::{
 
 /// Fewest keys at which a search for recovered ones is worth its time: this many take up 4 MB.
 const MIN_SWEEP: usize = 65_536;
-/// Most policies of a trace that are kept parsed.
+/// Maximum number of policies of a trace that are kept parsed.
 const MAX_POLICIES: usize = 1024;
 
 /// A store in virtual time: its clock is the time of each event.

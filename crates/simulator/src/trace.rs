@@ -5,7 +5,7 @@ use std::{io::Read, time::Duration};
 use sluicegate_core::Timestamp;
 
 use crate::{
-    batch::{self, Batch, Stored},
+    batch::{self, Batch, StoredEvent},
     error::{Fault, TraceError},
     event::Event,
     kind::Kind,
@@ -27,7 +27,7 @@ pub struct TraceReader<R> {
     columns: Columns,
     last: Timestamp,
     /// Events that were read together, and the number of them that were returned.
-    batch: Vec<Stored>,
+    batch: Vec<StoredEvent>,
     returned: usize,
     /// The error of the line after them.
     error: Option<TraceError>,
@@ -129,7 +129,7 @@ impl<R: Read> TraceReader<R> {
     }
 
     /// The event on the next line, if that is a simple one in order of time.
-    fn simple_event(&mut self) -> Option<Stored> {
+    fn simple_event(&mut self) -> Option<StoredEvent> {
         if self.columns != Columns::SIMPLE {
             return None;
         }
@@ -140,11 +140,11 @@ impl<R: Read> TraceReader<R> {
         self.last = time;
         let key = (start + key.0, start + key.1);
         let (cost, kind, policy) = (Some(cost), Kind::Take, (0, 0));
-        Some(Stored { line, time, cost, kind, key, policy, id: (0, 0), ttl: None })
+        Some(StoredEvent { line, time, cost, kind, key, policy, id: (0, 0), ttl: None })
     }
 
     /// The event of the record; `None` if it is invalid.
-    fn event(&mut self) -> Option<Stored> {
+    fn event(&mut self) -> Option<StoredEvent> {
         let (columns, records) = (&self.columns, &self.records);
         if records.count() != columns.count {
             return None;
@@ -160,7 +160,7 @@ impl<R: Read> TraceReader<R> {
         let [policy, id] =
             [columns.policy, columns.id].map(|it| it.map_or((0, 0), |it| records.range(it)));
         self.last = time;
-        Some(Stored { line: records.line(), time, cost, kind, key, policy, id, ttl })
+        Some(StoredEvent { line: records.line(), time, cost, kind, key, policy, id, ttl })
     }
 
     fn field(&self, index: usize) -> &[u8] {

@@ -10,7 +10,7 @@ use sluicegate_core::{Timestamp, as_micros};
 use self::random::Random;
 pub use self::spec::{KeySpec, Steady, TrafficError, TrafficSpec};
 use crate::{
-    batch::{Batch, Stored},
+    batch::{Batch, StoredEvent},
     kind::Kind,
 };
 
@@ -22,19 +22,19 @@ const MAX_EVENTS: usize = 4096;
 pub struct Traffic {
     start: u64,
     end: u64,
-    sources: Vec<Running>,
+    sources: Vec<TrafficSource>,
     /// The next time of each source that has one, by its index.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     keys: Keys,
     random: Random,
     line: u64,
-    events: Vec<Stored>,
+    events: Vec<StoredEvent>,
     bytes: Vec<u8>,
 }
 
 /// A source of events, with its progress.
 #[derive(Debug)]
-struct Running {
+struct TrafficSource {
     spec: TrafficSpec,
     random: Random,
     made: u64,
@@ -62,7 +62,7 @@ impl Traffic {
         length: Duration,
     ) -> Self {
         let start = start.as_micros();
-        let running = (1_u64..).zip(specs).map(|(index, spec)| Running {
+        let running = (1_u64..).zip(specs).map(|(index, spec)| TrafficSource {
             spec: *spec,
             random: Random::new(seed.wrapping_add(index << 32)),
             made: 0,
@@ -96,7 +96,7 @@ impl Traffic {
             let start = self.bytes.len();
             let number = self.keys.draw(&mut self.random);
             self.bytes.extend_from_slice(format!("key-{number}").as_bytes());
-            self.events.push(Stored {
+            self.events.push(StoredEvent {
                 line: self.line,
                 time: Timestamp::saturating_from_micros(time),
                 cost: Some(1),
@@ -122,7 +122,7 @@ impl Traffic {
     }
 }
 
-impl Running {
+impl TrafficSource {
     /// Microseconds from the start to the next event.
     fn next(&mut self) -> Option<u64> {
         let made = self.made;

@@ -80,8 +80,8 @@ impl Windows {
         }
     }
 
-    /// The most of each window, the shortest first.
-    pub(crate) fn most(&self) -> impl Iterator<Item = WindowPeak> {
+    /// The peak of each window, the shortest first.
+    pub(crate) fn peaks(&self) -> impl Iterator<Item = WindowPeak> {
         self.windows.iter().map(|window| WindowPeak {
             span: Duration::from_micros(window.span),
             count: window.most,
@@ -98,18 +98,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn most(times: &[u64], spans: &[u64]) -> Vec<u64> {
+    fn peaks(times: &[u64], spans: &[u64]) -> Vec<u64> {
         let spans: Vec<_> = spans.iter().copied().map(Duration::from_micros).collect();
         let mut windows = Windows::new(&spans);
         times.iter().for_each(|time| windows.count(*time));
-        windows.most().map(|most| most.count).collect()
+        windows.peaks().map(|peak| peak.count).collect()
     }
 
     #[test]
     fn events_a_window_apart_are_not_in_the_same() {
-        assert_eq!(most(&[0, 10, 20], &[10, 11]), [1, 2]);
-        assert_eq!(most(&[], &[10]), [0]);
-        assert_eq!(most(&[3, 3, 3], &[1]), [3]);
+        assert_eq!(peaks(&[0, 10, 20], &[10, 11]), [1, 2]);
+        assert_eq!(peaks(&[], &[10]), [0]);
+        assert_eq!(peaks(&[3, 3, 3], &[1]), [3]);
     }
 
     proptest! {
@@ -126,7 +126,7 @@ mod tests {
                 };
                 u64::try_from(times.iter().map(within).max().unwrap_or(0)).unwrap()
             });
-            prop_assert_eq!(most(&times, &spans), naive.collect::<Vec<_>>());
+            prop_assert_eq!(peaks(&times, &spans), naive.collect::<Vec<_>>());
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Engine, Server, TempDir, free_port, pause, until};
+use crate::{Engine, Server, TempDir, eventually_true, free_port, pause};
 
 /// A cluster of three primaries, each with a replica: node `n + 3` is the replica of node `n` until
 /// a failover.
@@ -28,7 +28,7 @@ impl Cluster {
         }
         let ids: Vec<String> = nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
         for (replica, id) in nodes[3..].iter().zip(&ids) {
-            until("a node accepts its primary", || {
+            eventually_true("a node accepts its primary", || {
                 replica.try_query::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
             });
         }
@@ -60,7 +60,7 @@ impl Cluster {
 
     /// Waits until every running node reports a healthy cluster, and every replica is connected.
     pub fn settled(&self) {
-        until("the cluster is up", || {
+        eventually_true("the cluster is up", || {
             pause(Duration::from_millis(20));
             self.nodes.iter().all(|node| {
                 let Ok(info) = node.try_query::<String>("CLUSTER INFO") else { return true };
@@ -82,9 +82,9 @@ impl Cluster {
 
     /// The node with the slot of `key`, and the slot, in a cluster without moved slots and failovers.
     #[must_use]
-    pub fn home(&self, key: &str) -> (usize, usize) {
+    pub fn node_of_key(&self, key: &str) -> (usize, usize) {
         let slot: usize = self.nodes[0].query(&format!("CLUSTER KEYSLOT {key}"));
-        let home = (0..3).find(|node| slot < (node + 1) * SLOTS / 3);
-        (home.expect("one of the three"), slot)
+        let node = (0..3).find(|node| slot < (node + 1) * SLOTS / 3);
+        (node.expect("one of the three"), slot)
     }
 }

@@ -8,7 +8,7 @@
 //! - [`FakeClock`]: a wall clock that a test sets;
 //! - [`corpus()`], [`check_mutations`]: the fuzzing corpora, for ordinary tests;
 //! - [`cargo()`], [`module()`]: Cargo, and the module that tests load;
-//! - [`eventually`], [`until`], [`now`], [`size`]: waiting with a deadline, and sizes of tests.
+//! - [`eventually`], [`eventually_true`], [`now`], [`size`]: waiting with a deadline, and sizes of tests.
 //!
 //! Every failure here panics, and thereby fails the test.
 
@@ -37,5 +37,5 @@ pub use raw_client::{RawClient, integers};
 pub use server::{Server, free_port};
 pub use temp_dir::TempDir;
 pub use timeout::{
-    SetOnDrop, TEST_TIMEOUT, eventually, eventually_within, now, pause, size, until,
+    SetOnDrop, TEST_TIMEOUT, eventually, eventually_true, eventually_within, now, pause, size,
 };

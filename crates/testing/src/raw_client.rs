@@ -1,6 +1,6 @@
 use redis::{Connection, Value};
 
-use crate::until;
+use crate::eventually_true;
 
 /// A connection that sends commands given as text.
 pub struct RawClient(
@@ -64,8 +64,8 @@ impl RawClient {
     }
 
     /// Repeats `is_so` until it is true.
-    pub fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
-        until("the condition on the server", || is_so(self));
+    pub fn eventually_true(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
+        eventually_true("the condition on the server", || is_so(self));
     }
 }
 

@@ -60,7 +60,7 @@ pub fn eventually_within<T, S: Debug>(
 ///
 /// # Panics
 /// If it is not true within [`TEST_TIMEOUT`].
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+pub fn eventually_true(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let start = now();
     eventually(what, || if condition() { Ok(()) } else { Err("false") });
     start.elapsed()
@@ -81,7 +81,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// Pauses the thread: between requests, or while the time passes that a test is about. To wait for a condition, use
-/// [`until`].
+/// [`eventually_true`].
 pub fn pause(span: Duration) {
     std::thread::park_timeout(span);
 }

@@ -7,7 +7,7 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use sluicegate_core::{Decision, Retry};
-use sluicegate_headers::{Problem, problem};
+use sluicegate_headers::{ProblemType, problem};
 
 use crate::{Head, NamedPolicy};
 
@@ -50,7 +50,7 @@ impl Rejection<'_> {
     pub fn problem(&self) -> String {
         match self.denied {
             Some(denied) => problem(&self.policy.inner().fields, denied),
-            None => Problem::ReducedCapacity.json(),
+            None => ProblemType::ReducedCapacity.json(),
         }
     }
 }
@@ -67,7 +67,7 @@ impl<B: From<String>> RejectionHandler<B> for ProblemJson {
         let mut response = Response::new(B::from(rejection.problem()));
         *response.status_mut() = rejection.status();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::MEDIA_TYPE));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(ProblemType::MEDIA_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
@@ -96,8 +96,8 @@ fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     let (status, message, retry) = match rejection.denied.map(Decision::retry) {
-        None => (UNAVAILABLE, Problem::ReducedCapacity.title(), None),
-        Some(retry) => (RESOURCE_EXHAUSTED, Problem::QuotaExceeded.title(), retry),
+        None => (UNAVAILABLE, ProblemType::ReducedCapacity.title(), None),
+        Some(retry) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded.title(), retry),
     };
     headers.insert(GRPC_STATUS, status.into());
     headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));

@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a repeated hold waits behind others",
         WAIT,
-        "&& (decider.queues.has_queue(&key) || peeks_first(rule.policy()))",
+        "&& (decider.queues.has_queue(&key) || peeks_first(policy.policy()))",
         "&& false",
     ),
     mutant(
@@ -84,14 +84,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a request waits for twice its timeout",
         WAIT,
-        "new_request(rule.policy().clone(), cost, now + timeout)",
-        "new_request(rule.policy().clone(), cost, now + timeout * 2)",
+        "new_request(policy.policy().clone(), cost, now + timeout)",
+        "new_request(policy.policy().clone(), cost, now + timeout * 2)",
     ),
     mutant(
         "a request gives up a little early",
         WAIT,
-        "new_request(rule.policy().clone(), cost, now + timeout)",
-        "new_request(rule.policy().clone(), cost, now + timeout * 9 / 10)",
+        "new_request(policy.policy().clone(), cost, now + timeout)",
+        "new_request(policy.policy().clone(), cost, now + timeout * 9 / 10)",
     ),
     mutant(
         "a request that waits behind another ignores it",
@@ -114,8 +114,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a denial over HTTP has the status of a query",
         HTTP,
-        "data.is_query = verb == Verb::Peek;",
-        "data.is_query = verb != Verb::Take;",
+        "data.is_query = kind == KeyOperationKind::Peek;",
+        "data.is_query = kind != KeyOperationKind::Take;",
     ),
     mutant(
         "bytes that are read ahead lose their order",
@@ -168,8 +168,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "HTTP opens a hold that was waited for without its lifetime",
         "crates/server/src/protocols/http/holds.rs",
-        "let hold = Some(wait::HoldRequest { id: id.into(), ttl });",
-        "let hold = Some(wait::HoldRequest { id: id.into(), ttl: ttl.and(None) });",
+        "let hold = Some(wait::WaitingHold { id: id.into(), ttl });",
+        "let hold = Some(wait::WaitingHold { id: id.into(), ttl: ttl.and(None) });",
     ),
     mutant(
         "one client more than the limit is accepted",
@@ -202,7 +202,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "            return self.turn > usize::MAX / 2;",
     ),
     mutant(
-        "the time for which a client is not read from begins anew with each command that waits",
+        "the time for which a client is not read from starts again with each command that waits",
         "crates/server/src/protocols/resp/connection/transfer.rs",
         "self.stalled_since.get_or_insert_with(Instant::now);",
         "self.stalled_since.insert(Instant::now());",

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::run::{MUTANT_TIMEOUT, output_of};
 
-/// Most lines of a script that is short, comments aside.
+/// Maximum number of lines of a script that is short, comments aside.
 const FEW_LINES: usize = 20;
 
 /// Time limit for a kept script.

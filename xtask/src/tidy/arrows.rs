@@ -101,8 +101,11 @@ fn fault(from: &str, to: &str, kind: DependencyKind) -> Option<String> {
     let in_tests = kind == DependencyKind::Development
         && IN_TESTS.iter().any(|(role, uses)| *role == from && uses.contains(&to));
     (!in_tests && !allowed.contains(&to)).then(|| {
-        let allowed =
-            if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") };
+        let allowed = if allowed.is_empty() {
+            "no crate of this workspace".to_owned()
+        } else {
+            allowed.join(", ")
+        };
         format!("`{from}` uses `{to}`; it may use: {allowed}")
     })
 }

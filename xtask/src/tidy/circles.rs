@@ -4,14 +4,14 @@
 //! in the arguments of macros, and from calls of methods of `self` that another file implements; re-exports are followed.
 //! Tests are left out.
 
-mod known;
+mod allowed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{ImplItem, Item, ItemImpl, ItemUse, UseTree, Visibility, visit::Visit};
 
-use self::known::ALLOWED;
+use self::allowed::ALLOWED;
 use super::{files::RepoFile, findings::Findings};
 
 /// Module path from the crate's root.
@@ -64,8 +64,9 @@ pub(super) fn check(arrows: &[(String, Arrows)], findings: &mut Findings) {
     }
     for index in gone {
         let files = known[index].join(", ");
-        findings
-            .error(format!("a circle that xtask/src/tidy/circles/known.rs lists is gone: {files}"));
+        findings.error(format!(
+            "a circle that xtask/src/tidy/circles/allowed.rs lists is gone: {files}"
+        ));
     }
 }
 

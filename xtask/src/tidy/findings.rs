@@ -1,4 +1,4 @@
-//! What the checks found.
+//! Errors and notes of the checks.
 
 use anyhow::{Result, bail};
 

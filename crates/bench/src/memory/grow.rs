@@ -24,7 +24,7 @@ const BURST: u32 = 100;
 const RULES: usize = 10_000;
 
 const OURS: &str = "ours";
-const OURS_MANY: &str = "ours-10000-rules";
+const OURS_MANY: &str = "ours-10000-policies";
 const GOVERNOR: &str = "governor-bytes";
 const SUBJECTS: [&str; 6] =
     [OURS, OURS_MANY, GOVERNOR, "governor-string", "hashbrown-mutex", "throttlecrab-mutex"];
@@ -52,8 +52,8 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) -> io::Result<Table> {
     let peer = |figure: String| ("governor, [u8; 16]", figure);
     let bytes = |figure: f64| format!("{figure:.1}");
     for (work, ours, bar) in [
-        ("bytes per key, 1 rule", our_bytes, Bar::AtMost(32.0)),
-        ("bytes per key, 10000 rules", grown(OURS_MANY)[4], Bar::AtMost(40.0)),
+        ("bytes per key, 1 policy", our_bytes, Bar::AtMost(32.0)),
+        ("bytes per key, 10000 policies", grown(OURS_MANY)[4], Bar::AtMost(40.0)),
     ] {
         table.compare(work, bytes(ours), peer(bytes(governor_bytes)), ours, "bytes", bar);
     }
@@ -157,9 +157,9 @@ struct Key {
     text: String,
 }
 
-fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
+fn ours(clock: &TscClock, policies: usize) -> impl FnMut(&mut Key) -> bool {
     let store = MemoryStore::new();
-    let rules: Vec<NumberedPolicy> = (0..rules)
+    let policies: Vec<NumberedPolicy> = (0..policies)
         .map(|index| {
             // From one unit per hour to one in eight days.
             let text = format!("gcra:{}/{}h:burst={BURST}", 1 + index % 100, 100 + index / 100);
@@ -167,11 +167,11 @@ fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
             store.prepare(&policy, clock.now())
         })
         .collect();
-    let mut turn = rules.len() - 1;
+    let mut turn = policies.len() - 1;
     move |key| {
-        turn = if turn == 0 { rules.len() - 1 } else { turn - 1 };
-        let (key, rule) = (key.text.as_bytes(), &rules[turn]);
-        let decision = store.apply_numbered(key, rule, clock.now(), Operation::Take(1));
+        turn = if turn == 0 { policies.len() - 1 } else { turn - 1 };
+        let (key, policy) = (key.text.as_bytes(), &policies[turn]);
+        let decision = store.apply_numbered(key, policy, clock.now(), Operation::Take(1));
         let decision = decision.expect("a take is always answered");
         // A full table would answer without storing the key.
         decision.allowed() && decision.remaining == BURST - 1

@@ -29,18 +29,19 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
     let mut options = Options::default();
     options.deadline = Duration::from_secs(5);
     let store = RedisStore::connect_with(&url, options).await.map_err(io::Error::other)?;
-    let rule = |policy: &str| policy.parse::<PreparedPolicy>().map_err(io::Error::other);
+    let prepare = |policy: &str| policy.parse::<PreparedPolicy>().map_err(io::Error::other);
 
-    let plain = rule("gcra:1000000/1s")?;
+    let plain = prepare("gcra:1000000/1s")?;
     let subject = Subject::ours(server, "gcra:1000000/1s", "load")?;
     let hot = plain.lease(100).map_err(io::Error::other)?;
-    let three = rule("gcra:1000000/1s,fixed-window:1000000000/1h,sliding-counter:1000000000/1h")?;
+    let three =
+        prepare("gcra:1000000/1s,fixed-window:1000000000/1h,sliding-counter:1000000000/1h")?;
     let single = [
-        rule("gcra:1000000/1s")?,
-        rule("fixed-window:1000000000/1h")?,
-        rule("sliding-counter:1000000000/1h")?,
+        prepare("gcra:1000000/1s")?,
+        prepare("fixed-window:1000000000/1h")?,
+        prepare("sliding-counter:1000000000/1h")?,
     ];
-    let full = rule("gcra:1/1h")?;
+    let full = prepare("gcra:1/1h")?;
     let _ = store.take(b"full", &full, 1).await.map_err(io::Error::other)?;
 
     let mut figures = [const { Vec::new() }; 8];
@@ -74,8 +75,8 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
         figures[6].push(each(sizes, async || store.take(b"three", &three, 1).await.is_ok()).await?);
         figures[7].push(
             each(sizes, async || {
-                for (rule, key) in single.iter().zip([b"one-1", b"one-2", b"one-3"]) {
-                    if store.take(key, rule, 1).await.is_err() {
+                for (prepared, key) in single.iter().zip([b"one-1", b"one-2", b"one-3"]) {
+                    if store.take(key, prepared, 1).await.is_err() {
                         return false;
                     }
                 }
@@ -107,11 +108,11 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
 }
 
 /// Decisions per second of many tasks.
-async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 {
+async fn tasks(store: &RedisStore, prepared: &PreparedPolicy, sizes: &Sizes) -> f64 {
     let start = instant();
     let (span, keys) = (sizes.measured, sizes.keys);
     let tasks = (0..TASKS).map(|task| {
-        let (store, rule) = (store.clone(), rule.clone());
+        let (store, prepared) = (store.clone(), prepared.clone());
         tokio::spawn(async move {
             let mut random = Random::new(task as u64 + 1);
             let mut key = *b"load______000000";
@@ -123,7 +124,7 @@ async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 
                     number /= 10;
                 }
                 count += u64::from(
-                    store.take(&key, &rule, 1).await.is_ok_and(|it| it.source == Source::Store),
+                    store.take(&key, &prepared, 1).await.is_ok_and(|it| it.source == Source::Store),
                 );
             }
             count

@@ -17,7 +17,7 @@ pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origi
         String::from("# All settings in force, as `sluicegate serve --config FILE` reads them.\n");
     for setting in settings {
         let Setting { name, id, is_flag, is_list } = setting;
-        let source = match origins.of(name) {
+        let source = match origins.origin(name) {
             Some(Origin::Flag) => "command line".to_owned(),
             Some(Origin::Environment(variable)) => variable,
             Some(Origin::File(path, line)) => format!("{path}: line {line}"),
@@ -35,7 +35,7 @@ pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origi
                 let items = values.iter().cloned().map(Value::String).collect();
                 Some(Value::Array(items).to_string())
             }
-            ([value, ..], ..) => Some(shown(name, value)),
+            ([value, ..], ..) => Some(masked_value(name, value)),
         };
         // Writing to a string cannot fail.
         let unused = unused(name, |name| is_given(serve, name));
@@ -55,7 +55,7 @@ fn cores() -> usize {
 }
 
 /// A value in TOML, without secrets.
-fn shown(name: &str, value: &str) -> String {
+fn masked_value(name: &str, value: &str) -> String {
     if SECRETS.contains(&name) {
         return Value::String(MASKED.to_owned()).to_string();
     }
@@ -90,7 +90,7 @@ mod tests {
             ("unix-permissions", "0700", "\"0700\""),
             ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ] {
-            assert_eq!(shown(name, value), expected, "{name} {value}");
+            assert_eq!(masked_value(name, value), expected, "{name} {value}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Store {
 impl Store {
     /// The store, if there is one.
     pub(super) fn config(self) -> Option<(StoreConfig, FallbackDenial)> {
-        let mut config = StoreConfig::at(self.store?);
+        let mut config = StoreConfig::new(self.store?);
         let options = &mut config.options;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
         options.deadline = self.store_deadline;

@@ -6,7 +6,7 @@ use sluicegate_plot::Table;
 use sluicegate_simulator::{BusyKey, MAX_BUSY_KEYS};
 
 use super::lane::Lane;
-use crate::table::{BUSIEST, share, shown, words};
+use crate::table::{BUSIEST, duration_text, key_cell, share};
 
 /// The results of each policy, the most in windows, and for a single policy the busiest keys.
 pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
@@ -39,7 +39,7 @@ fn outcomes(lanes: &[Lane]) -> Table {
             share(totals.denied()),
         ];
         if delays {
-            row.extend([totals.delayed.to_string(), words(totals.longest_delay)]);
+            row.extend([totals.delayed.to_string(), duration_text(totals.longest_delay)]);
         }
         if flights {
             row.push(totals.max_in_flight.to_string());
@@ -55,7 +55,7 @@ fn outcomes(lanes: &[Lane]) -> Table {
 
 fn most_sent(lanes: &[Lane]) -> Table {
     let spans = lanes.first().map_or_else(Vec::new, |lane| {
-        lane.report().peak_admitted().map(|most| words(most.span)).collect()
+        lane.report().peak_admitted().map(|most| duration_text(most.span)).collect()
     });
     let row = |lane: &Lane| {
         let most = lane.report().peak_sent().map(|most| most.count.to_string());
@@ -74,7 +74,7 @@ fn busiest(lane: &Lane) -> Option<Table> {
     let row = |busy: &BusyKey<'_>| {
         let denied = busy.denied.to_string();
         let share = share(busy.denied, busy.requests).trim_start().to_owned();
-        vec![shown(busy.key), busy.requests.to_string(), denied, share]
+        vec![key_cell(busy.key), busy.requests.to_string(), denied, share]
     };
     (!keys.is_empty()).then(|| Table {
         caption: "Busiest keys".to_owned(),
@@ -121,7 +121,7 @@ fn notes(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
     for lane in lanes.iter().filter(|lane| !lane.changes().is_empty()) {
         writeln!(out, "\n{}", lane.name())?;
         for change in lane.changes() {
-            writeln!(out, "  after {}: {}", words(change.after), change.policy)?;
+            writeln!(out, "  after {}: {}", duration_text(change.after), change.policy)?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use sluicegate_simulator::{Bin, CountedWindow, Spans, TimeSeries};
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
     format::moment,
-    table::{shown, words},
+    table::{duration_text, key_cell},
 };
 
 /// Maximum number of spans in a chart.
@@ -42,7 +42,7 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
     }
     let mut axis = format!("Bars: requests per {}. ", exact(width));
     if let Some(key) = key.filter(|_| tracks().any(TimeSeries::has_other_keys)) {
-        let key = shown(key);
+        let key = key_cell(key);
         axis = format!("Line: key {key}\nBars: requests of all keys per {}. ", exact(width));
     }
     axis += &format!("Time 0 is {}.", moment(first));
@@ -91,12 +91,12 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
         let peak = track.peaks()[limit_to_draw(track)].units;
         note += &match bound.counts_holds {
             true => format!(", at most {peak} units in flight"),
-            false => format!(", at most {peak} units in any {}", words(bound.period)),
+            false => format!(", at most {peak} units in any {}", duration_text(bound.period)),
         };
     }
     let mut notes = vec![note];
     if totals.delayed > 0 {
-        let longest = words(totals.longest_delay);
+        let longest = duration_text(totals.longest_delay);
         notes.push(format!("{} requests delayed by up to {longest}", totals.delayed));
     }
     if totals.expired > 0 {
@@ -104,7 +104,7 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
     }
     let mut joined = String::new();
     for change in lane.changes() {
-        let change = format!("after {}: {}", words(change.after), change.policy);
+        let change = format!("after {}: {}", duration_text(change.after), change.policy);
         if !joined.is_empty() && joined.len() + change.len() > MAX_NOTE {
             notes.push(std::mem::take(&mut joined));
         }

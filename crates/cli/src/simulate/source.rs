@@ -20,7 +20,7 @@ use super::{
     progress::Watched,
     unzip::{Damage, Unzip},
 };
-use crate::table::words;
+use crate::table::duration_text;
 
 /// Bytes of standard input that are read before the replay.
 const STDIN_BYTES: u64 = 16 << 20;
@@ -183,7 +183,7 @@ impl Source {
             eprintln!(
                 "warning: {} lines were too late to be sorted, and were moved by up to {}; increase --disorder",
                 late.count,
-                words(late.most)
+                duration_text(late.most)
             );
         }
         Ok(())

@@ -52,7 +52,7 @@ mod tests {
     use sluicegate_core::{Entry, Timestamp, apply};
 
     use super::*;
-    use crate::{IntegersWriter, Options, parse};
+    use crate::{HostOptions, IntegersWriter, parse};
 
     #[derive(Default)]
     struct Integers(Vec<i64>);
@@ -67,7 +67,7 @@ mod tests {
         let line = format!("CL.THROTTLE user123 {arguments}");
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let Ok(Action::Apply { policy, operation, format, .. }) =
-            parse(&arguments, Options::default())
+            parse(&arguments, HostOptions::default())
         else {
             panic!("{line}");
         };

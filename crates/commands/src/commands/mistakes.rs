@@ -2,7 +2,7 @@
 //!
 //! The list comes from a review of 33 mistakes of new users, with some more.
 
-use crate::{Options, parse};
+use crate::{HostOptions, parse};
 
 const COUNT: &str = "ERR wrong number of arguments for";
 const MTAKE: &str = "SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...]";
@@ -190,7 +190,7 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
         ("SG.MTAKE a gcra:1/s 1 k", "ERR invalid n `a`: expected a whole number from 1 to 256"),
         ("SG.MTAKE 1 k gcra:1/s x", "ERR invalid cost `x`: UNITS"),
     ];
-    check(&table, Options { test_clock: false });
+    check(&table, HostOptions { test_clock: false });
     check(
         &[
             ("SG.TAKE k gcra:1/s x 1", "ERR unknown option `x` for SG.TAKE: expected COST or AT"),
@@ -199,11 +199,11 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
             ("SG.INFO k AT now", "ERR invalid AT `now`: TIME"),
             ("SG.INFO k AT 5 at 5", "ERR duplicate option AT: expected it once"),
         ],
-        Options { test_clock: true },
+        HostOptions { test_clock: true },
     );
 }
 
-fn check(table: &[(&str, &str)], options: Options) {
+fn check(table: &[(&str, &str)], options: HostOptions) {
     let mut wrong = Vec::new();
     for (line, expected) in table {
         let words: Vec<&[u8]> =
@@ -230,7 +230,7 @@ fn check(table: &[(&str, &str)], options: Options) {
 
 #[test]
 fn parse_policy_not_utf_8_is_an_error_with_offset() {
-    let error = parse(&[b"SG.TAKE", b"k", b"gcra:\xff"], Options::default()).unwrap_err();
+    let error = parse(&[b"SG.TAKE", b"k", b"gcra:\xff"], HostOptions::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "SGPOLICY invalid policy: byte 5 is not UTF-8; expected ASCII such as `gcra:30/1m`"
@@ -239,7 +239,7 @@ fn parse_policy_not_utf_8_is_an_error_with_offset() {
 
 #[test]
 fn parse_no_arguments_is_an_unknown_command() {
-    let error = parse(&[], Options::default()).unwrap_err().to_string();
+    let error = parse(&[], HostOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with("ERR unknown"), "{error}");
 }
 
@@ -247,7 +247,7 @@ fn parse_no_arguments_is_an_unknown_command() {
 fn long_value_is_cut() {
     let cost = "9".repeat(500);
     let error =
-        parse(&[b"SG.TAKE", b"k", b"gcra:1/s", b"COST", cost.as_bytes()], Options::default());
+        parse(&[b"SG.TAKE", b"k", b"gcra:1/s", b"COST", cost.as_bytes()], HostOptions::default());
     let expected = format!("ERR invalid COST `{}...`: {UNITS}", "9".repeat(40));
     assert_eq!(error.unwrap_err().to_string(), expected);
 }

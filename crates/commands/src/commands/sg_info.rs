@@ -6,7 +6,7 @@ use crate::{
     CommandError,
     arguments::{KeyArgument, OptionName::At, parse_options},
     command::{Action, Command, Host, Parsed, ReplyWriter},
-    description::Description,
+    description::KeyDescription,
     spec::{CommandSpec, FAST_READ, ONE_KEY},
 };
 
@@ -30,7 +30,7 @@ impl Command for SgInfo {
 
 /// Writes the description of an entry; null if it has recovered.
 fn reply(entry: Option<&Entry>, now: Timestamp, writer: &mut dyn ReplyWriter) {
-    let Some(description) = entry.and_then(|entry| Description::of(entry, now)) else {
+    let Some(description) = entry.and_then(|entry| KeyDescription::of(entry, now)) else {
         return writer.null();
     };
     writer.map(5);

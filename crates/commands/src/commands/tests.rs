@@ -6,11 +6,12 @@ use proptest::prelude::*;
 use sluicegate_core::{Operation, Policy, Timestamp};
 
 use crate::{
-    Action, CommandSpec, DecisionFormat, KeyArgument, MAX_SPAN, Options, TakeRequest, parse, table,
+    Action, CommandSpec, DecisionFormat, HostOptions, KeyArgument, MAX_SPAN, TakeRequest, parse,
+    table,
 };
 
-const CLOCK: Options = Options { test_clock: true };
-const NO_CLOCK: Options = Options { test_clock: false };
+const CLOCK: HostOptions = HostOptions { test_clock: true };
+const NO_CLOCK: HostOptions = HostOptions { test_clock: false };
 
 fn words(line: &str) -> Vec<&[u8]> {
     line.split(' ').map(str::as_bytes).collect()
@@ -168,7 +169,7 @@ proptest! {
     #[test]
     fn parse_any_arguments_returns_action_or_one_line_error(arguments in arguments(), test_clock: bool) {
         let slices: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        if let Err(error) = parse(&slices, Options { test_clock }) {
+        if let Err(error) = parse(&slices, HostOptions { test_clock }) {
             let text = error.to_string();
             let class = ["ERR ", "SGPOLICY "].iter().any(|class| text.starts_with(class));
             prop_assert!(class && text.len() <= 512, "{text}");

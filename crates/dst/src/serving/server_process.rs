@@ -53,7 +53,7 @@ impl ServerProcess {
         let answers = Arc::default();
         let store = CheckedStore::new(process, Arc::clone(&answers));
         let mut config = Config::default();
-        let mut settings = StoreConfig::at(process.servers().url());
+        let mut settings = StoreConfig::new(process.servers().url());
         settings.on_error = on_error;
         config.store = Some(settings);
         let server = SimulatedServer::start_on(config, clock::now, Arc::new(store));

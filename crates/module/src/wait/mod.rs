@@ -30,7 +30,7 @@ use self::{
 };
 pub(crate) use self::{
     multi_key::WaitAllStart,
-    queues::{HoldRequest, WaitingTakes, waiting},
+    queues::{WaitingHold, WaitingTakes, waiting},
     timers::{applied, changed, held},
 };
 use crate::{
@@ -73,7 +73,7 @@ pub(crate) fn begin(
     cached: &Arc<CachedPolicy>,
     cost: u32,
     timeout: Duration,
-    hold: Option<&HoldRequest>,
+    hold: Option<&WaitingHold>,
 ) -> Result<WaitStart, CommandError> {
     let now = context.now();
     let key = KeyInCall { context, name, cached, hold, now };
@@ -85,7 +85,7 @@ pub(crate) fn begin(
     let request = new_request(cached.policy.clone(), cost, now + timeout);
     let queue_key = Arc::new(QueueKey { database: context.database(), name: name.bytes().into() });
     // A repeated hold is answered before those that may wait for its units, and no peek denies it.
-    if let Some(HoldRequest { id, .. }) = hold
+    if let Some(WaitingHold { id, .. }) = hold
         && (peeks_first(&cached.policy) || queues(|queues| queues.has_queue(&queue_key)))
         && state::has_open_hold(context, name, &cached.policy, id, now)?
     {
@@ -204,7 +204,7 @@ struct KeyInCall<'a> {
     context: Context<'a>,
     name: Name<'a>,
     cached: &'a CachedPolicy,
-    hold: Option<&'a HoldRequest>,
+    hold: Option<&'a WaitingHold>,
     now: Timestamp,
 }
 
@@ -231,14 +231,14 @@ impl KeyInCall<'_> {
 
     /// The hold was not opened: it does not end with the connection of the client.
     fn denied(self) {
-        if let Some(HoldRequest { id, session: Some(client), .. }) = self.hold {
+        if let Some(WaitingHold { id, session: Some(client), .. }) = self.hold {
             session_holds::denied(self.context, *client, self.name, id);
         }
     }
 
     fn apply(self, operation: Operation) -> Result<Decision, CommandError> {
         let moment = Moment::new(self.now, None);
-        if let (Some(HoldRequest { id, ttl, .. }), Operation::Take(cost)) = (self.hold, operation) {
+        if let (Some(WaitingHold { id, ttl, .. }), Operation::Take(cost)) = (self.hold, operation) {
             let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
             return state::decide_hold(self.context, self.name, &self.cached.policy, hold, moment);
         }

@@ -13,7 +13,7 @@ use sluicegate_core::{
 
 use super::{
     client::{Client, WaitReply},
-    queues::{HoldRequest, QueueKey, WaitingClient, WaitingTake, WaitingTakes, queues},
+    queues::{QueueKey, WaitingClient, WaitingHold, WaitingTake, WaitingTakes, queues},
     timers::{TicketGuard, answer, arm, changed, disconnected, remove, subscribe, wake},
 };
 use crate::{
@@ -119,7 +119,7 @@ pub(super) fn due_all(
     }
 }
 
-/// Enters the line of the key at `at`.
+/// Enters the queue of the key at `at`.
 fn enter(
     waiting: &Arc<WaitingTakes>,
     at: usize,
@@ -156,7 +156,7 @@ impl WaitingTakes {
         };
         let hold = match operation {
             MultiKeyOperation::Hold { id, ttl } => {
-                Some(HoldRequest { id: id.into(), ttl, session: None })
+                Some(WaitingHold { id: id.into(), ttl, session: None })
             }
             MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
         };
@@ -223,7 +223,7 @@ impl WaitingTakes {
 
     /// Whether a hold under its id is open on each key.
     fn is_repeated(&self, context: Context<'_>, now: Timestamp) -> Result<bool, CommandError> {
-        let Some(HoldRequest { id, .. }) = &self.hold else { return Ok(false) };
+        let Some(WaitingHold { id, .. }) = &self.hold else { return Ok(false) };
         for take in &self.takes {
             let name = context.name(&take.key.name);
             if !state::has_open_hold(context, name.as_name(), &take.cached.policy, id, now)? {
@@ -272,7 +272,7 @@ impl WaitingTakes {
     fn operation(&self) -> MultiKeyOperation<'_> {
         match &self.hold {
             None => MultiKeyOperation::Take,
-            Some(HoldRequest { id, ttl, .. }) => MultiKeyOperation::Hold { id, ttl: *ttl },
+            Some(WaitingHold { id, ttl, .. }) => MultiKeyOperation::Hold { id, ttl: *ttl },
         }
     }
 

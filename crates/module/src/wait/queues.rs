@@ -20,7 +20,7 @@ pub(crate) struct QueueKey {
 
 /// A hold to be opened once it fits.
 #[derive(Clone, Debug)]
-pub(crate) struct HoldRequest {
+pub(crate) struct WaitingHold {
     pub(crate) id: Box<[u8]>,
     pub(crate) ttl: Option<Duration>,
     /// The number of the client with whose connection the hold is to end.
@@ -32,7 +32,7 @@ pub(crate) struct HoldRequest {
 pub(crate) struct WaitingTakes {
     pub(crate) takes: Vec<WaitingTake>,
     /// The hold that is to be opened, if units are held; else they are taken.
-    pub(crate) hold: Option<HoldRequest>,
+    pub(crate) hold: Option<WaitingHold>,
     pub(crate) deadline: Timestamp,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct WaitingClient {
     pub(super) key: Arc<QueueKey>,
     pub(super) cached: Arc<CachedPolicy>,
     /// The hold that it waits for; `None` for a take.
-    pub(super) hold: Option<HoldRequest>,
+    pub(super) hold: Option<WaitingHold>,
     /// The request for several keys, and the index of this queue's key; `None` for one key.
     pub(super) all: Option<(Arc<WaitingTakes>, usize)>,
     /// `None` before it is blocked, and after it has disconnected.

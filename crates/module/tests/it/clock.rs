@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use sluicegate_testing::{Engine, FakeClock, RawClient, Server, TempDir, now, pause, size, until};
+use sluicegate_testing::{
+    Engine, FakeClock, RawClient, Server, TempDir, eventually_true, now, pause, size,
+};
 
 use crate::server::module;
 
@@ -33,7 +35,7 @@ impl Clocked {
     fn jump(&self, peer: &mut RawClient, seconds: i64) {
         self.clock.set(seconds);
         let (actual, at) = self.began;
-        until("the clock has jumped", || {
+        eventually_true("the clock has jumped", || {
             let elapsed = i64::try_from(at.elapsed().as_secs()).unwrap();
             (time(peer) - actual - elapsed).abs_diff(seconds) <= 2
         });
@@ -108,7 +110,7 @@ fn clock_flapping_admits_at_most_its_refill() {
     let bound = 10 + 50 * i64::try_from(begin.elapsed().as_millis()).unwrap() / 1000 + 10 * jumps;
     clocked.clock.set(-1);
     let ending = now();
-    until("it passes again", || take(&mut peer, policy)[0] == 1);
+    eventually_true("it passes again", || take(&mut peer, policy)[0] == 1);
     println!(
         "figure: {admitted} admitted by a clock that flaps by 2 s, {jumps} times forward (bound \
          {bound}); then held for {} ms",

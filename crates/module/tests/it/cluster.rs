@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Cluster, Engine, RawClient, now, pause, size, until};
+use sluicegate_testing::{Cluster, Engine, RawClient, eventually_true, now, pause, size};
 
 use crate::{on_both, server::module};
 
@@ -23,7 +23,7 @@ fn start(engine: Engine) -> Cluster {
 
 fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
     let mut cluster = start(engine);
-    let (home, slot) = cluster.home("{user7}");
+    let (home, slot) = cluster.node_of_key("{user7}");
     let other = (home + 1) % 3;
     let (mut here, mut elsewhere) =
         (cluster.nodes[home].raw_client(), cluster.nodes[other].raw_client());
@@ -52,7 +52,7 @@ fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
 
 /// Waiting clients get an error that names the new node, and nothing is decided on state that has moved.
 fn move_slot_with_waiting_clients(cluster: &Cluster) {
-    let (from, slot) = cluster.home("{wait}");
+    let (from, slot) = cluster.node_of_key("{wait}");
     let to = (from + 1) % 3;
     let (node, target) = (&cluster.nodes[from], &cluster.nodes[to]);
     let policy = "gcra:1/10m";
@@ -62,8 +62,9 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
             let mut peer = node.raw_client();
             let line = format!("SG.WAIT {{wait}} {policy} TIMEOUT {}", 10_000_000_000_u64);
             let thread = std::thread::spawn(move || peer.call(&line));
-            node.raw_client()
-                .until(|it| it.info_value("sluicegate", "sluicegate_waiting") == place + 1);
+            node.raw_client().eventually_true(|it| {
+                it.info_value("sluicegate", "sluicegate_waiting") == place + 1
+            });
             thread
         })
         .collect();
@@ -89,7 +90,7 @@ fn move_slot_with_waiting_clients(cluster: &Cluster) {
 /// At most `b + r*T + F*b` with `F` failovers, the last of them by a kill.
 fn fail_over_under_load(cluster: &mut Cluster) {
     let key = "{hot}";
-    let (home, _) = cluster.home(key);
+    let (home, _) = cluster.node_of_key(key);
     let stop = Arc::new(AtomicBool::new(false));
     let ports = [home, home + 3].map(|node| cluster.nodes[node].url());
     let begin = now();
@@ -105,7 +106,7 @@ fn fail_over_under_load(cluster: &mut Cluster) {
         let heir = (primary + 3) % 6;
         pause(BETWEEN);
         let mut actual = None;
-        until("the replica takes over", || {
+        eventually_true("the replica takes over", || {
             // An attempt ends after five seconds, and is then repeated.
             if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
                 let _ = cluster.nodes[heir].try_query::<()>("CLUSTER FAILOVER");
@@ -122,12 +123,12 @@ fn fail_over_under_load(cluster: &mut Cluster) {
     pause(BETWEEN);
     cluster.nodes[primary].kill();
     failovers += 1;
-    until("the replica takes over", || {
+    eventually_true("the replica takes over", || {
         pause(Duration::from_millis(10));
         cluster.is_primary(heir)
     });
     let mut peer = cluster.nodes[heir].raw_client();
-    peer.until(|it| it.call(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
+    peer.eventually_true(|it| it.call(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
     pause(BETWEEN);
     stop.store(true, Ordering::Relaxed);
     let admitted: u64 = takers.into_iter().map(|it| it.join().unwrap()).sum();

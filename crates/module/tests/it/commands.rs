@@ -176,9 +176,9 @@ fn expired_keys_leave_no_memory(engine: Engine) {
     for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
     }
-    peer.until(|it| it.call("DBSIZE") == Ok(Value::Int(0)));
+    peer.eventually_true(|it| it.call("DBSIZE") == Ok(Value::Int(0)));
     let mut after = 0;
-    peer.until(|it| {
+    peer.eventually_true(|it| {
         after = it.info_value("memory", "used_memory");
         after < before + 600_000
     });

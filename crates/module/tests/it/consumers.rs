@@ -6,7 +6,7 @@ use std::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Engine, RawClient, Server, SetOnDrop, until};
+use sluicegate_testing::{Engine, RawClient, Server, SetOnDrop, eventually_true};
 
 use crate::{
     on_both,
@@ -51,7 +51,7 @@ fn during_requests(server: &Server, body: impl FnOnce()) {
                 }
             });
         }
-        until("500 takes", || requests.load(Ordering::Relaxed) >= 500);
+        eventually_true("500 takes", || requests.load(Ordering::Relaxed) >= 500);
         body();
         requests.store(0, Ordering::Relaxed);
         drop(ended);
@@ -59,7 +59,9 @@ fn during_requests(server: &Server, body: impl FnOnce()) {
 }
 
 fn link_is_up(replica: &Server) {
-    replica.raw_client().until(|it| it.text("INFO replication").contains("master_link_status:up"));
+    replica
+        .raw_client()
+        .eventually_true(|it| it.text("INFO replication").contains("master_link_status:up"));
 }
 
 fn agree(primary: &Server, replica: &Server) {
@@ -75,7 +77,7 @@ fn agree(primary: &Server, replica: &Server) {
 fn late_replica_gets_all_changes(engine: Engine) {
     let primary = serve(engine);
     let mut peer = primary.raw_client();
-    peer.until(is_replication_idle);
+    peer.eventually_true(is_replication_idle);
     let before = peer.info_value("persistence", "rdb_changes_since_last_save");
     assert_eq!(peer.integers("SG.TAKE k gcra:9/1d")[0], 1);
     assert_eq!(
@@ -103,11 +105,11 @@ fn late_replica_gets_all_changes(engine: Engine) {
 fn late_append_only_file_gets_all_changes(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.raw_client();
-    peer.until(is_replication_idle);
+    peer.eventually_true(is_replication_idle);
     during_requests(&server, || {
         peer.call("CONFIG SET appendonly yes").unwrap();
         assert!(!is_replication_idle(&mut peer));
-        peer.until(|it| {
+        peer.eventually_true(|it| {
             it.info_value("persistence", "aof_rewrite_in_progress") == 0
                 && it.info_value("persistence", "aof_rewrite_scheduled") == 0
         });
@@ -116,7 +118,7 @@ fn late_append_only_file_gets_all_changes(engine: Engine) {
     peer.call("DEBUG LOADAOF").unwrap();
     assert_eq!(digest(&mut peer), expected);
     peer.call("CONFIG SET appendonly no").unwrap();
-    peer.until(is_replication_idle);
+    peer.eventually_true(is_replication_idle);
 }
 
 /// A former replica has a backlog, with which another replica of the same primary may continue.

@@ -1,7 +1,7 @@
 //! The reply to any arguments is a result or an error with the text of all protocols. No panic crosses into the server.
 
 use redis::Value;
-use sluicegate_commands::{CommandSpec, Options, parse, table};
+use sluicegate_commands::{CommandSpec, HostOptions, parse, table};
 use sluicegate_testing::Engine;
 
 use crate::{
@@ -59,7 +59,7 @@ fn command_invalid_arguments_return_errors(engine: Engine) {
     let mut check = |arguments: &[&[u8]]| {
         let found = peer.call_bytes(arguments);
         calls += 1;
-        match (parse(arguments, Options::default()), found) {
+        match (parse(arguments, HostOptions::default()), found) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
                 let error = error.to_string().replace(['\r', '\n'], " ");
@@ -157,9 +157,9 @@ fn panic_ends_one_command_only(engine: Engine) {
     let mut panics = 0;
     let mut panicked = |peer: &mut sluicegate_testing::RawClient| {
         panics += 1;
-        peer.until(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
+        peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_panics") == panics);
     };
-    let failed = "ERR sluicegate failed on this command";
+    let failed = "ERR internal error in sluicegate";
     for command in table::<&CommandSpec>() {
         peer.call("SG.PANIC command").unwrap();
         let mut arguments = right(command.name);
@@ -186,7 +186,7 @@ fn panic_ends_one_command_only(engine: Engine) {
         let mut waiter = server.raw_client();
         let thread =
             std::thread::spawn(move || waiter.call("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
-        peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
+        peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
         peer.call(&format!("SG.PANIC {armed}")).unwrap();
         peer.call("SG.RESET w").unwrap();
         let error = thread.join().unwrap().unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Engine, Server, size, until};
+use sluicegate_testing::{Engine, Server, eventually_true, size};
 
 use crate::{
     on_both,
@@ -42,7 +42,7 @@ fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
                 .collect();
             if round < kills {
                 let some = before + LIMIT / (2 * (kills + 1));
-                until("some are admitted", || admitted.load(Ordering::Relaxed) >= some);
+                eventually_true("some are admitted", || admitted.load(Ordering::Relaxed) >= some);
                 server.kill();
                 takers.into_iter().for_each(|it| it.join().unwrap());
                 server.restart();
@@ -78,7 +78,7 @@ fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
             let count = u64::try_from(place).unwrap() + 1;
             server
                 .raw_client()
-                .until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
+                .eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
             thread
         })
         .collect();

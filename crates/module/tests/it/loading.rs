@@ -69,11 +69,11 @@ fn unload_with_waiting_client_is_rejected(engine: Engine) {
     peer.integers("SG.TAKE k gcra:1/1h");
     let mut waiter = server.raw_client();
     let thread = std::thread::spawn(move || waiter.call("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
-    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
+    peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == 1);
     assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
     peer.call("SG.RESET k").unwrap();
     assert!(thread.join().unwrap().is_ok());
-    peer.until(|it| it.call("MODULE UNLOAD sluicegate").is_ok());
+    peer.eventually_true(|it| it.call("MODULE UNLOAD sluicegate").is_ok());
 }
 
 /// The log would name a missing function of the module API.

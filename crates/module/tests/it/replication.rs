@@ -152,7 +152,7 @@ fn random_calls_primary_replica_and_files_agree(engine: Engine) {
     // The replica needs no module, because it gets commands of the server.
     let replica = Server::with(engine, &["--replicaof", &replica_of]);
     let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
-    copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+    copy.eventually_true(|it| it.text("INFO replication").contains("master_link_status:up"));
 
     call_at_random(&mut peer, calls());
     assert_eq!(peer.call("WAIT 1 30000"), Ok(Value::Int(1)));
@@ -246,7 +246,7 @@ fn failover_keeps_usage(engine: Engine) {
     let replica_of = format!("127.0.0.1 {}", primary.port());
     let replica = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
     let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
-    copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+    copy.eventually_true(|it| it.text("INFO replication").contains("master_link_status:up"));
     let take = |peer: &mut RawClient| peer.integers("SG.TAKE f gcra:1000/300d")[0];
     assert_eq!((0..600).map(|_| take(&mut peer)).sum::<i64>(), 600);
     assert_eq!(peer.call("WAIT 1 30000"), Ok(Value::Int(1)));

@@ -127,7 +127,7 @@ fn key_without_expiry_gets_one(engine: Engine) {
         assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
         assert_eq!(peer.call(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
         // After a denial, the expiry is only checked sometimes.
-        peer.until(|it| {
+        peer.eventually_true(|it| {
             assert_eq!(it.integers(&format!("SG.TAKE {policy} {policy}"))[0], 0);
             it.call(&format!("PTTL {policy}")) != Ok(Value::Int(-1))
         });

@@ -31,7 +31,7 @@ fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
 }
 
 fn until_waiting(peer: &mut RawClient, count: u64) {
-    peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
+    peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 
 fn leave(peer: &mut RawClient, waiting: WaitingPeer) {
@@ -235,7 +235,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) 
     assert!(error.contains("option SESSION is unavailable in a script"), "{error}");
     drop(client);
     // Left: `c`, `e` and the unit that `b` used.
-    peer.until(|it| it.integers(&format!("SG.PEEK k {both}"))[2] == 5);
+    peer.eventually_true(|it| it.integers(&format!("SG.PEEK k {both}"))[2] == 5);
     for (id, is_open) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 1)] {
         assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
     }
@@ -262,7 +262,7 @@ fn session_hold_ends_with_the_last_connection_that_asked_for_it(engine: Engine) 
     let mut peer = server.raw_client();
     let mut until_free = |room| {
         let peek = format!("SG.PEEK k {policy}");
-        peer.until(|it| it.integers(&peek)[2] == room);
+        peer.eventually_true(|it| it.integers(&peek)[2] == room);
     };
     drop(first);
     until_free(8);
@@ -289,13 +289,13 @@ fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should(engine:
     assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} settled"))[0], 1);
     let peek = format!("SG.PEEK k {policy}");
     // Left: `renewed` and `z`.
-    peer.until(|it| it.integers(&peek)[2] == 7);
+    peer.eventually_true(|it| it.integers(&peek)[2] == 7);
     // Holds of other clients with the same ids.
     for id in ["expired", "settled", "waited"] {
         assert_eq!(peer.integers(&format!("SG.HOLD k {policy} {id}"))[0], 1, "{id}");
     }
     drop(client);
-    peer.until(|it| it.integers(&peek)[2] == 6);
+    peer.eventually_true(|it| it.integers(&peek)[2] == 6);
     for (id, is_open) in [("expired", 1), ("renewed", 0), ("settled", 1), ("waited", 1), ("z", 0)] {
         assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0], is_open, "{id}");
     }

@@ -131,7 +131,7 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
     assert!(!other.take(b"k", &rule, 1).await.unwrap().allowed());
     let _ = store.apply(b"k", &rule, Operation::Reset).await.unwrap();
-    let late = crate::servers::until("the bound", async || {
+    let late = crate::servers::eventually_true("the bound", async || {
         other.take(b"k", &rule, 1).await.unwrap().allowed()
     });
     let late = late.await;

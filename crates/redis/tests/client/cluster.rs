@@ -7,7 +7,7 @@ use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Cluster, Engine, now, size};
 
-use crate::servers::{pass, patient, until};
+use crate::servers::{eventually_true, pass, patient};
 
 pub(crate) fn url(cluster: &Cluster) -> String {
     let hosts: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
@@ -35,7 +35,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     assert_eq!(store.counters().redirects, 0, "the map was right");
 
     // A hot slot moves while requests for it arrive.
-    let (from, slot) = cluster.home("{hot}1");
+    let (from, slot) = cluster.node_of_key("{hot}1");
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
     for key in 0..20 {
@@ -105,7 +105,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
             let old = *primary;
             *primary = (old + 3) % 6;
             let mut actual = None;
-            until("the replica takes over", async || {
+            eventually_true("the replica takes over", async || {
                 // The failover gives up after five seconds, and must then be requested again.
                 if actual.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6))
                 {
@@ -122,11 +122,11 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let heir = (primaries[0] + 3) % 6;
     cluster.nodes[primaries[0]].kill();
     failovers += 1;
-    until("the replica takes over", async || cluster.is_primary(heir)).await;
+    eventually_true("the replica takes over", async || cluster.is_primary(heir)).await;
     let taken_over = now();
     for key in &keys[..6] {
         let key = [b"hot:", &key[..]].concat();
-        until("every key is decided on", async || {
+        eventually_true("every key is decided on", async || {
             store.take(&key, &hot, 0).await.unwrap().source == Source::Store
         })
         .await;
@@ -159,7 +159,7 @@ async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     let node = Cluster::node(Engine::Redis70, &[]);
     node.query::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
     let url = format!("redis+cluster://127.0.0.1:{}", node.port());
-    until("the node is up", async || {
+    eventually_true("the node is up", async || {
         node.query::<String>("CLUSTER INFO").contains("cluster_state:ok")
     })
     .await;

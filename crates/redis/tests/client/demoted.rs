@@ -13,7 +13,7 @@ use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, free_port, now, size};
 
 use crate::{
-    servers::{patient, store_of, until},
+    servers::{eventually_true, patient, store_of},
     tls,
 };
 
@@ -50,12 +50,12 @@ async fn demote(what: &str, server: &Server, url: &str, options: Options) {
         }));
     }
     for store in &stores {
-        until("takes are decided", async || store.counters().store > 50).await;
+        eventually_true("takes are decided", async || store.counters().store > 50).await;
     }
     let before = Accepted::of(server).0;
     server.query::<()>("REPLICAOF 127.0.0.1 1");
     let start = now();
-    until("every breaker opens", async || {
+    eventually_true("every breaker opens", async || {
         stores.iter().all(|store| store.health().iter().any(|it| it.breaker_open))
     })
     .await;
@@ -68,7 +68,7 @@ async fn demote(what: &str, server: &Server, url: &str, options: Options) {
     server.query::<()>("REPLICAOF NO ONE");
     let mut slowest = Duration::ZERO;
     for store in &stores {
-        let took = until("the store decides again", async || {
+        let took = eventually_true("the store decides again", async || {
             let before = store.counters().store;
             crate::servers::pass(Duration::from_millis(1)).await;
             store.counters().store > before
@@ -145,7 +145,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
             }
         }
         server.query::<()>("REPLICAOF NO ONE");
-        until("the store decides again", async || {
+        eventually_true("the store decides again", async || {
             store.take(b"k", &rule, 1).await.unwrap().source == Source::Store
         })
         .await;
@@ -167,9 +167,10 @@ async fn breaker_refused_connections_open_it() {
     let store = store_of(&server).await;
     server.kill();
     let is_open = async || store.health().iter().any(|it| it.breaker_open && !it.connected);
-    let opened = until("the breaker opens", is_open).await;
+    let opened = eventually_true("the breaker opens", is_open).await;
     server.restart();
-    let closed = until("the breaker closes", async || store.unavailable().is_none()).await;
+    let closed =
+        eventually_true("the breaker closes", async || store.unavailable().is_none()).await;
     println!(
         "figure: a server that is killed while it is idle: the breaker opens after {} ms, and closes {} \
          ms after the server is back",
@@ -181,5 +182,5 @@ async fn breaker_refused_connections_open_it() {
         RedisStore::new(&format!("redis://127.0.0.1:{}/", free_port()), Options::default());
     let nowhere = nowhere.unwrap();
     let _ = nowhere.take(b"k", &"gcra:1/1s".parse().unwrap(), 1).await.unwrap();
-    until("the breaker opens", async || nowhere.unavailable().is_some()).await;
+    eventually_true("the breaker opens", async || nowhere.unavailable().is_some()).await;
 }

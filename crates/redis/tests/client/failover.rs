@@ -18,7 +18,7 @@ use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::{
     sentinel::{follows, sentinels, settled, url},
-    servers::{pass, store_of, until},
+    servers::{eventually_true, pass, store_of},
 };
 
 /// Pseudo-random numbers, the same each time.
@@ -227,10 +227,10 @@ async fn sentinel_failover_keeps_replicated_holds() {
             })
         })
         .collect();
-    until("holds are granted", async || granted.load(Ordering::Relaxed) > 60).await;
+    eventually_true("holds are granted", async || granted.load(Ordering::Relaxed) > 60).await;
     primary.kill();
     let killed = now();
-    until("a sentinel names the replica", async || {
+    eventually_true("a sentinel names the replica", async || {
         sentinels.iter().any(|sentinel| {
             let command = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
             let named = sentinel.try_query::<(String, u16)>(command);
@@ -239,7 +239,10 @@ async fn sentinel_failover_keeps_replicated_holds() {
     })
     .await;
     let before = granted.load(Ordering::Relaxed);
-    until("the replica grants holds", async || granted.load(Ordering::Relaxed) > before + 30).await;
+    eventually_true("the replica grants holds", async || {
+        granted.load(Ordering::Relaxed) > before + 30
+    })
+    .await;
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.unwrap();

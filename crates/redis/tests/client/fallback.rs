@@ -12,7 +12,7 @@ use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{patient, store_of, until},
+    servers::{eventually_true, patient, store_of},
 };
 
 /// Every algorithm, 100 units in a time in which next to nothing recovers.
@@ -137,7 +137,7 @@ async fn flap(outage: Outage) {
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     let probe = PreparedPolicy::new(&"gcra:1000000/1h".parse().unwrap());
     let back = async || {
-        until("the store answers", async || {
+        eventually_true("the store answers", async || {
             store.take(b"probe", &probe, 1).await.unwrap().source == Source::Store
         })
         .await;
@@ -152,7 +152,7 @@ async fn flap(outage: Outage) {
             answered += u64::from(subject.send(&store).await.1 == Source::Store);
         }
         outage.begin(&server, &proxy);
-        until("the store is unavailable", async || {
+        eventually_true("the store is unavailable", async || {
             store.take(b"probe", &probe, 1).await.unwrap().source == Source::Fallback
         })
         .await;
@@ -261,7 +261,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     assert_eq!(decide(&new).await, 80);
     server.restart();
     let back = async || {
-        until("the store answers", async || {
+        eventually_true("the store answers", async || {
             store.take(b"j", &old, 1).await.unwrap().source == Source::Store
         })
         .await;

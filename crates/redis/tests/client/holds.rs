@@ -15,7 +15,7 @@ use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{pass, store_of, until},
+    servers::{eventually_true, pass, store_of},
 };
 
 const FAULTS: [Fault; 5] = [Fault::Delay, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset];
@@ -46,7 +46,7 @@ impl Faulty {
     async fn hold(&self, fault: Fault, operation: HoldOperation<'_>) -> (Option<Retry>, usize) {
         self.proxy.set(fault);
         let (mut retry, mut attempts) = (None, 0);
-        until("a hold is answered by the store", async || {
+        eventually_true("a hold is answered by the store", async || {
             attempts += 1;
             let answer = self.store.apply_hold(b"k", &self.policy, operation).await;
             if attempts == 1 && answer.is_err() {
@@ -145,7 +145,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             HoldOperation::Renew { id, ttl: TTL },
             HoldOperation::Settle { id, used: Some(7) },
         ] {
-            until("the store answers", async || {
+            eventually_true("the store answers", async || {
                 store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
             })
             .await;
@@ -160,7 +160,7 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             let is_settle = matches!(operation, HoldOperation::Settle { .. });
             assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
             repeated += usize::from(answer.is_some_and(|it| !it.allowed()));
-            until("the hold is answered by the store", async || {
+            eventually_true("the hold is answered by the store", async || {
                 let answer = store.apply_hold(b"k", &policy, operation).await;
                 answer.is_ok_and(|answer| answer.source == Source::Store)
             })
@@ -197,7 +197,7 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
             .map(|side| KeyedTake { key: keys[side], policy: policies[side], cost: costs[side] })
             .collect();
         faulty.proxy.set(fault);
-        until("the hold is answered by the store", async || {
+        eventually_true("the hold is answered by the store", async || {
             let operation = MultiKeyOperation::Hold { id: &id, ttl: TTL };
             let answer = faulty.store.apply_multi_key(operation, &takes).await;
             faulty.proxy.set(Fault::None);
@@ -211,7 +211,7 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
             let settle =
                 HoldOperation::Settle { id: &id, used: Some(if held == 1 { 1 } else { 2310 }) };
             faulty.proxy.set(fault);
-            until("the settle is answered by the store", async || {
+            eventually_true("the settle is answered by the store", async || {
                 let answer = faulty.store.apply_hold(key, policy, settle).await;
                 faulty.proxy.set(Fault::None);
                 answer.is_ok_and(|it| it.source == Source::Store)

@@ -7,7 +7,7 @@ use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Source, Store};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
-use crate::servers::{pass, until};
+use crate::servers::{eventually_true, pass};
 
 const PIPELINE: usize = 30;
 
@@ -53,7 +53,7 @@ async fn stopped_server_executes_little_late() {
         let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
         let (mut late, mut admitted) = (Vec::new(), 0);
         for _ in 0..outages {
-            until("the store answers", async || {
+            eventually_true("the store answers", async || {
                 store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
             })
             .await;
@@ -71,7 +71,7 @@ async fn stopped_server_executes_little_late() {
             pass(span).await;
             server.signal("-CONT");
             admitted += load.await.unwrap();
-            until("the store answers again", async || {
+            eventually_true("the store answers again", async || {
                 store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
             })
             .await;

@@ -8,7 +8,7 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{patient, store_of, until},
+    servers::{eventually_true, patient, store_of},
 };
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
     for _ in 0..10 {
         let _ = store.take(b"k", &rule, 1).await.unwrap();
     }
-    until("leases end", async || used().await == 110).await;
+    eventually_true("leases end", async || used().await == 110).await;
 }
 
 #[tokio::test]

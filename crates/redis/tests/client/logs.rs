@@ -15,7 +15,7 @@ use tracing::{
     span,
 };
 
-use crate::servers::{pass, until};
+use crate::servers::{eventually_true, pass};
 
 /// Lines of the level INFO and above, of all tests.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -98,7 +98,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
                 _ => server.query("REPLICAOF 127.0.0.1 1"),
             }
             outages += 1;
-            until("it is logged", async || lines(port, "WARN").len() >= outages).await;
+            eventually_true("it is logged", async || lines(port, "WARN").len() >= outages).await;
             // Other events of the same outage.
             pass(Duration::from_millis(300)).await;
             match outage {
@@ -109,7 +109,8 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
                 "keys" => server.query("ACL SETUSER default allkeys"),
                 _ => server.query("REPLICAOF NO ONE"),
             }
-            until("it is logged", async || lines(port, "answers again").len() >= outages).await;
+            eventually_true("it is logged", async || lines(port, "answers again").len() >= outages)
+                .await;
             pass(Duration::from_millis(100)).await;
             let warnings = lines(port, "WARN");
             assert_eq!(warnings.len(), outages, "{outage}: {warnings:#?}");

@@ -10,7 +10,7 @@ use sluicegate_core::{Entry, KeyedOperation, Operation, PreparedPolicy, Retry, S
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, module, size};
 
-use crate::servers::{patient, until};
+use crate::servers::{eventually_true, patient};
 
 const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 
@@ -161,10 +161,11 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
             for _ in 0..rounds {
                 let before = store.counters().module;
                 let _: () = server.query(&format!("MODULE LOAD {module}"));
-                until("it is used", async || store.counters().module > before + 50).await;
+                eventually_true("it is used", async || store.counters().module > before + 50).await;
                 let _: () = server.query("MODULE UNLOAD sluicegate");
                 let (store_before, before) = (store.counters().store, store.counters().module);
-                until("scripts are", async || store.counters().store > store_before + 50).await;
+                eventually_true("scripts are", async || store.counters().store > store_before + 50)
+                    .await;
                 // One may have been under way.
                 assert!(store.counters().module < before + 50);
             }

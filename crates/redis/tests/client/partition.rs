@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     sentinel::{sentinels, settled, url},
-    servers::{pass, until},
+    servers::{eventually_true, pass},
 };
 
 const RATE: u64 = 200;
@@ -118,7 +118,7 @@ async fn partition(needs_replica: bool) {
     let wire = Wire::to(primary.port()).await;
     let replica =
         Server::with(Engine::Redis70, &["--replicaof", "127.0.0.1", &wire.port.to_string()]);
-    until("the replica follows", async || {
+    eventually_true("the replica follows", async || {
         replica.query::<String>("INFO replication").contains("master_link_status:up")
     })
     .await;
@@ -136,10 +136,10 @@ async fn partition(needs_replica: bool) {
         near.load(minority.clone(), Arc::clone(&stop)),
         far.load(majority.clone(), Arc::clone(&stop)),
     ];
-    until("both are admitted", async || near.get().0 > 20 && far.get().0 > 20).await;
+    eventually_true("both are admitted", async || near.get().0 > 20 && far.get().0 > 20).await;
     let cut = now();
     wire.open.send_replace(false);
-    let promoted = until("the replica takes over", async || {
+    let promoted = eventually_true("the replica takes over", async || {
         let info = replica.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:master"))
             && far.get().1.is_some_and(|at| at > cut + Duration::from_millis(500))
@@ -151,15 +151,15 @@ async fn partition(needs_replica: bool) {
         // The commands of sentinels ten seconds after the partition has healed.
         primary.query::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     }
-    until("the old primary is demoted", async || {
+    eventually_true("the old primary is demoted", async || {
         // Sentinels close its connections then.
         let info = primary.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:slave"))
     })
     .await;
-    until("its clients see that", async || minority.unavailable().is_some()).await;
+    eventually_true("its clients see that", async || minority.unavailable().is_some()).await;
     let healed = far.get().0;
-    until("the other side is admitted", async || far.get().0 > healed + 5).await;
+    eventually_true("the other side is admitted", async || far.get().0 > healed + 5).await;
     stop.store(true, Ordering::Relaxed);
     for task in load {
         task.await.unwrap();

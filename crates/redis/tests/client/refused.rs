@@ -8,7 +8,7 @@ use sluicegate_testing::{Cluster, Engine, Server, module};
 
 use crate::{
     cluster,
-    servers::{pass, patient, store_of, until},
+    servers::{eventually_true, pass, patient, store_of},
 };
 
 const ENGINES: [Engine; 3] = [Engine::Redis62, Engine::Redis70, Engine::Valkey91];
@@ -19,7 +19,7 @@ fn rule() -> PreparedPolicy {
 
 async fn decides(store: &RedisStore) {
     let source = async || store.take(b"k", &rule(), 1).await.unwrap().source;
-    until("the store decides again", async || source().await == Source::Store).await;
+    eventually_true("the store decides again", async || source().await == Source::Store).await;
 }
 
 /// Keys that the server holds.
@@ -36,7 +36,8 @@ async fn breaker_server_without_memory_opens_it() {
         decides(&store).await;
         let before = keys(&server);
         server.query::<()>("CONFIG SET maxmemory 1");
-        let opened = until("the breaker opens", async || store.unavailable().is_some()).await;
+        let opened =
+            eventually_true("the breaker opens", async || store.unavailable().is_some()).await;
         let why = store.unavailable().unwrap();
         assert!(why.contains("OOM"), "{why}");
         let mut probes = 0;
@@ -47,7 +48,8 @@ async fn breaker_server_without_memory_opens_it() {
             probes += 1;
         }
         server.query::<()>("CONFIG SET maxmemory 0");
-        let closed = until("the breaker closes", async || store.unavailable().is_none()).await;
+        let closed =
+            eventually_true("the breaker closes", async || store.unavailable().is_none()).await;
         decides(&store).await;
         let counters = store.counters();
         println!(
@@ -94,7 +96,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
             assert_eq!(take(b"k").await, Source::Fallback);
             store.unavailable().is_some()
         };
-        until("the store is unavailable", is_away).await;
+        eventually_true("the store is unavailable", is_away).await;
         let why = store.unavailable().unwrap();
         assert!(why.contains("NOPERM") || why.contains("ACL"), "{why}");
         assert!(why.contains("sg:test:probe"), "{why}");
@@ -102,10 +104,10 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         for _ in 0..3 {
             assert_eq!(take(b"limits:k").await, Source::Store);
             assert_eq!(store.unavailable(), None, "{engine:?}");
-            until("the store is unavailable again", is_away).await;
+            eventually_true("the store is unavailable again", is_away).await;
         }
         server.query::<()>("ACL SETUSER default allkeys");
-        let closed = until("it is noticed", async || store.unavailable().is_none()).await;
+        let closed = eventually_true("it is noticed", async || store.unavailable().is_none()).await;
         println!("figure: {engine:?}: permission for keys noticed after {} ms", closed.as_millis());
         assert_eq!(take(b"k").await, Source::Store);
         assert_eq!(store.counters().breaker_opened, 0, "{engine:?}");
@@ -132,9 +134,9 @@ async fn breaker_module_without_scripts_leaves_it_closed() {
     assert_eq!(store.counters().breaker_opened, 0);
     assert_eq!(keys(&server), before, "a probe leaves no key");
     server.query::<()>("CONFIG SET maxmemory 1");
-    until("the breaker opens", async || store.unavailable().is_some()).await;
+    eventually_true("the breaker opens", async || store.unavailable().is_some()).await;
     server.query::<()>("CONFIG SET maxmemory 0");
-    until("the breaker closes", async || store.unavailable().is_none()).await;
+    eventually_true("the breaker closes", async || store.unavailable().is_none()).await;
 }
 
 /// Each node of a cluster is probed, whatever the slot of the probe's key.
@@ -152,10 +154,10 @@ async fn cluster_without_memory_is_unavailable() {
         });
     };
     limit(1);
-    until("every breaker opens", async || store.unavailable().is_some()).await;
+    eventually_true("every breaker opens", async || store.unavailable().is_some()).await;
     limit(0);
     let is_closed = async || store.health().iter().all(|it| !it.breaker_open);
-    until("every breaker closes", is_closed).await;
+    eventually_true("every breaker closes", is_closed).await;
     for key in &keys {
         assert_eq!(store.take(key, &rule(), 1).await.unwrap().source, Source::Store);
     }

@@ -12,7 +12,7 @@ use std::{
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
-use crate::servers::{pass, until};
+use crate::servers::{eventually_true, pass};
 
 /// Three sentinels that watch the primary at this port, and agree by two.
 pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
@@ -25,7 +25,7 @@ pub(crate) fn sentinels(port: u16, down_after_ms: u64) -> Vec<Server> {
 
 /// Waits until each sentinel has found the others and the replica.
 pub(crate) async fn settled(sentinels: &[Server]) {
-    until("the sentinels have found each other and the replica", async || {
+    eventually_true("the sentinels have found each other and the replica", async || {
         sentinels.iter().all(|sentinel| {
             let info: String = sentinel.query("INFO sentinel");
             info.contains("status=ok") && info.contains("slaves=1") && info.contains("sentinels=3")
@@ -40,7 +40,7 @@ pub(crate) fn url(sentinels: &[Server]) -> String {
 }
 
 pub(crate) async fn follows(replica: &Server) {
-    until("the replica follows", async || {
+    eventually_true("the replica follows", async || {
         replica.query::<String>("INFO replication").contains("master_link_status:up")
     })
     .await;
@@ -88,12 +88,15 @@ async fn sentinel_failovers_cost_a_burst_each() {
     let (mut outages, mut slowest) = (Vec::new(), Duration::ZERO);
     for round in 0..rounds {
         let before = decided.load(Ordering::Relaxed);
-        until("takes are decided", async || decided.load(Ordering::Relaxed) > before + 200).await;
+        eventually_true("takes are decided", async || {
+            decided.load(Ordering::Relaxed) > before + 200
+        })
+        .await;
         primary.kill();
         let before = decided.load(Ordering::Relaxed);
         let killed = now();
         // A sentinel may need a second to see that the replica has followed its command.
-        until("a sentinel names the replica", async || {
+        eventually_true("a sentinel names the replica", async || {
             sentinels.iter().any(|sentinel| {
                 let command = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
                 let named = sentinel.try_query::<(String, u16)>(command);
@@ -101,7 +104,7 @@ async fn sentinel_failovers_cost_a_burst_each() {
             })
         })
         .await;
-        let found = until("the replica decides", async || {
+        let found = eventually_true("the replica decides", async || {
             decided.load(Ordering::Relaxed) > before && store.unavailable().is_none()
         });
         slowest = slowest.max(found.await);

@@ -18,9 +18,9 @@ pub(crate) fn patient() -> Options {
     options
 }
 
-/// Repeats `is_so` until it is true, and returns how long that took: `sluicegate_testing::until`
+/// Repeats `is_so` until it is true, and returns how long that took: `sluicegate_testing::eventually_true`
 /// without holding a thread.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
+pub(crate) async fn eventually_true(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let start = now();
     while !is_so().await {
         assert!(start.elapsed() < TEST_TIMEOUT, "not within {TEST_TIMEOUT:?}: {what}");
@@ -30,7 +30,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> D
 }
 
 /// Lets time pass that is the subject of a test: between requests, in a proxy, until a limit admits again. To wait
-/// for a condition, use [`until`].
+/// for a condition, use [`eventually_true`].
 pub(crate) async fn pass(span: Duration) {
     let mut interval = tokio::time::interval(span.max(Duration::from_nanos(1)));
     interval.tick().await;

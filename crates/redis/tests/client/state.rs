@@ -76,7 +76,7 @@ async fn script_killed_makes_the_store_unavailable() {
     let busy = std::thread::spawn(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection).unwrap_err()
     });
-    crate::servers::until("the server is busy", async || {
+    crate::servers::eventually_true("the server is busy", async || {
         server.try_query::<String>("PING").is_err_and(|error| error.code() == Some("BUSY"))
     })
     .await;
@@ -84,7 +84,7 @@ async fn script_killed_makes_the_store_unavailable() {
     assert_eq!((answer.allowed(), answer.source), (true, Source::Fallback));
     server.query::<()>("SCRIPT KILL");
     assert!(busy.join().unwrap().to_string().contains("killed"));
-    crate::servers::until("the store answers", async || {
+    crate::servers::eventually_true("the store answers", async || {
         store.take(b"k", &rule, 1).await.unwrap().source == Source::Store
     })
     .await;

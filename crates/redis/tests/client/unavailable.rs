@@ -10,7 +10,7 @@ use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
-use crate::servers::{store_of, until};
+use crate::servers::{eventually_true, store_of};
 
 /// RELIABILITY 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn store_stopped_server_delays_no_request() {
         server.query::<()>("FLUSHALL");
         let rule = rule(on_error);
         let store = RedisStore::connect(&server.url()).await.unwrap();
-        until("it answers", async || {
+        eventually_true("it answers", async || {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;
@@ -57,7 +57,7 @@ async fn store_stopped_server_delays_no_request() {
         let timeouts = store.counters().timeouts;
         let opened = store.counters().breaker_opened;
         server.signal("-CONT");
-        let back = until("it answers again", async || {
+        let back = eventually_true("it answers again", async || {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;
@@ -143,12 +143,13 @@ async fn store_killed_server_costs_at_most_a_burst() {
     let mut slowest = Duration::ZERO;
     for _ in 0..kills {
         let before = store.counters().store;
-        until("it decides", async || store.counters().store > before + 200).await;
+        eventually_true("it decides", async || store.counters().store > before + 200).await;
         server.kill();
         tokio::task::block_in_place(|| server.restart());
         let again = store.counters().store;
-        slowest =
-            slowest.max(until("it decides again", async || store.counters().store > again).await);
+        slowest = slowest.max(
+            eventually_true("it decides again", async || store.counters().store > again).await,
+        );
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut admitted = 0;
@@ -187,7 +188,8 @@ async fn store_full_server_is_unavailable() {
         counters.fallback_allow
     );
     assert_eq!((counters.fallback_allow, counters.unavailable), (20, 20));
-    crate::servers::until("the breaker opens", async || store.unavailable().is_some()).await;
+    crate::servers::eventually_true("the breaker opens", async || store.unavailable().is_some())
+        .await;
     assert_eq!(
         store.counters().breaker_opened,
         1,

@@ -8,8 +8,8 @@ use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
     proxy::{Fault, Proxy},
+    servers::eventually_true,
     servers::store_of,
-    servers::until,
 };
 
 /// Every key has a limit of its own, so that an answer to another request is detected.
@@ -29,7 +29,7 @@ async fn wire_faults_never_swap_answers() {
     {
         let (mut answered, mut fallen) = (0_u64, 0_u64);
         for _ in 0..times {
-            until("the store answers", async || {
+            eventually_true("the store answers", async || {
                 store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
             })
             .await;
@@ -50,7 +50,7 @@ async fn wire_faults_never_swap_answers() {
             proxy.set(Fault::None);
         }
         // Any fault has ended by now.
-        let took = until("the store answers again", async || {
+        let took = eventually_true("the store answers again", async || {
             store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
         })
         .await;
@@ -62,8 +62,10 @@ async fn wire_faults_never_swap_answers() {
         assert_eq!(answered + fallen, times * 32);
         assert!(fallen == 0 || fault != Fault::Slices, "bytes that come one by one are no fault");
     }
-    until("connections that broke are closed", async || proxy.open.load(Ordering::SeqCst) <= 1)
-        .await;
+    eventually_true("connections that broke are closed", async || {
+        proxy.open.load(Ordering::SeqCst) <= 1
+    })
+    .await;
 }
 
 /// A refund whose answer is lost has been applied; a second one would admit units that were never returned.
@@ -83,7 +85,7 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
         let _ = direct.apply(b"k", &rule, Operation::Charge(100)).await.unwrap();
         expected += 100;
-        until("the store answers", async || {
+        eventually_true("the store answers", async || {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;
@@ -92,9 +94,9 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
         assert!(matches!(error, StoreError::Timeout(_) | StoreError::Unavailable(_)), "{error}");
         proxy.set(Fault::None);
         expected -= 10;
-        until("the refund is done", async || used().await == expected).await;
+        eventually_true("the refund is done", async || used().await == expected).await;
         // And once: whatever comes after it is done after it.
-        until("the store answers again", async || {
+        eventually_true("the store answers again", async || {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{Connection, Value};
-use sluicegate_commands::{Description, Options, parse};
+use sluicegate_commands::{HostOptions, KeyDescription, parse};
 use sluicegate_conformance::{
     Answer, HoldInvocation, Invocation, MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, Shape,
     Subject, check_histories, check_keys, check_multi_key, check_multi_key_holds, check_traces,
@@ -305,7 +305,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
         let actual = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
         let name = format!("SG.{}", verb.to_uppercase());
         let words = [&[name.as_bytes(), key], rest].concat();
-        let expected = match parse(&words, Options::default()) {
+        let expected = match parse(&words, HostOptions::default()) {
             Err(error) => error.to_string(),
             Ok(_) => {
                 let policy: Policy = "sliding-log:1/1s".parse().unwrap();
@@ -374,7 +374,7 @@ fn functions_info_describes_state_as_the_server_does() {
             let _ = sluicegate_core::apply(&policy, &mut entry, now, charge).unwrap();
         }
         let now = Timestamp::from_micros(1_700_000_000_000_200).unwrap();
-        let expected = Description::of(entry.as_ref().unwrap(), now).unwrap();
+        let expected = KeyDescription::of(entry.as_ref().unwrap(), now).unwrap();
         let at = now.as_micros().to_string();
         let actual = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
         let Value::Array(actual) = actual else { panic!("no array: {actual:?}") };

@@ -156,7 +156,7 @@ fn holds_effects_are_replicated_and_stored() {
         let replica_of = format!("127.0.0.1 {}", primary.port());
         let replica = Server::with(engine, &["--replicaof", &replica_of]);
         let (mut peer, mut copy) = (primary.raw_client(), replica.raw_client());
-        copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+        copy.eventually_true(|it| it.text("INFO replication").contains("master_link_status:up"));
         let digest = |peer: &mut RawClient| peer.text("DEBUG DIGEST");
         let (mut scripts, mut functions) =
             (Store::new(primary.connect()), Functions::new(&primary));

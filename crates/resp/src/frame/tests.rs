@@ -77,7 +77,7 @@ fn decode_each_type_returns_its_value() {
 }
 
 #[test]
-fn attributes_are_dropped() {
+fn decode_attribute_is_dropped() {
     check("|1\r\n+ttl\r\n:3600\r\n$1\r\nx\r\n", &bulk("x"));
     check("|0\r\n|1\r\n+a\r\n*1\r\n:1\r\n:2\r\n", &Value::Integer(2));
     check(
@@ -87,7 +87,7 @@ fn attributes_are_dropped() {
 }
 
 #[test]
-fn malformed_replies() {
+fn decode_malformed_reply_returns_its_error() {
     fails("x", "unknown reply type 'x'");
     fails("\r\n", "unknown reply type '\\r'");
     fails("*1\r\n@\r\n", "unknown reply type '@'");
@@ -120,7 +120,7 @@ fn malformed_replies() {
 }
 
 #[test]
-fn nesting_is_bounded() {
+fn decode_nesting_above_the_limit_is_an_error() {
     for header in ["*1\r\n", "~1\r\n", ">1\r\n", "%1\r\n:0\r\n", "|1\r\n:0\r\n"] {
         let nested = |depth| header.repeat(depth) + ":1\r\n" + &":2\r\n".repeat(depth);
         assert!(decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap().is_some());
@@ -133,7 +133,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn declared_sizes_cost_nothing() {
+fn decode_declared_size_allocates_nothing() {
     assert_eq!(decode(format!("${MAX_BULK}\r\n").as_bytes()), Ok(None));
     assert_eq!(decode(format!("*{MAX_ELEMENTS}\r\n").as_bytes()), Ok(None));
     fails(format!("${}\r\n", MAX_BULK + 1), "invalid bulk length");
@@ -147,7 +147,7 @@ fn declared_sizes_cost_nothing() {
 }
 
 #[test]
-fn commands_are_arrays_of_bulks() {
+fn encode_command_appends_an_array_of_bulks() {
     let mut out = b"before".to_vec();
     encode_command(&[b"GET", b"", b"\r\n\xff"], &mut out);
     assert_eq!(out, b"before*3\r\n$3\r\nGET\r\n$0\r\n\r\n$3\r\n\r\n\xff\r\n");
@@ -181,7 +181,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn encode_then_decode_returns_the_same_value(values in vec(values(), 1..4)) {
+    fn decode_encoded_value_returns_it(values in vec(values(), 1..4)) {
         let mut bytes = Vec::new();
         values.iter().for_each(|value| encode(value, &mut bytes));
         prop_assert_eq!(&replies(&bytes, 0..=bytes.len()), &(values.clone(), Ok(bytes.len())));
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_the_same_in_any_pieces(
+    fn decode_any_bytes_in_any_pieces_returns_the_same(
         bytes in vec(prop_oneof![4 => prop::sample::select(b"*%~>|$!=:,(#_+-t0123\r\n".to_vec()), 1 => any::<u8>()], 0..80),
     ) {
         crate::check::check(&bytes);

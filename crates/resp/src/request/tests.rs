@@ -53,7 +53,7 @@ fn bulk(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn arrays_of_bulks() {
+fn parse_array_of_bulks_returns_its_arguments() {
     known("", "");
     known("*1\r\n$4\r\nPING\r\n", "<PING>");
     known("*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", "<ECHO> <>");
@@ -64,12 +64,12 @@ fn arrays_of_bulks() {
 }
 
 #[test]
-fn empty_commands_are_consumed() {
+fn parse_empty_command_is_consumed() {
     known("*0\r\n*-1\r\n*-7\r\n\r\n\n  \r\n*1\r\n$1\r\na\r\n", " |  |  |  |  |  | <a>");
 }
 
 #[test]
-fn inline_commands() {
+fn parse_inline_command_returns_its_words() {
     known("PING\r\n", "<PING>");
     known("PING\n", "<PING>");
     known("  GET\t k  \r\n", "<GET> <k>");
@@ -79,7 +79,7 @@ fn inline_commands() {
 }
 
 #[test]
-fn quotes_and_escapes() {
+fn parse_inline_quotes_and_escapes_are_resolved() {
     known(r#"SET "a b" 'c d'"#.to_owned() + "\n", "<SET> <a b> <c d>");
     known(r#"A "" '' b"#.to_owned() + "\n", "<A> <> <> <b>");
     known(r#""\n\r\t\b\a""#.to_owned() + "\n", r"<\n\r\t\x08\x07>");
@@ -95,7 +95,7 @@ fn quotes_and_escapes() {
 }
 
 #[test]
-fn malformed_commands() {
+fn parse_malformed_command_returns_the_error_of_redis() {
     for count in ["", "x", "+1", " 1", "1 ", "01", "-0", "99999999999999999999", "1\rx"] {
         known(format!("*{count}\r\n"), "! invalid multibulk length");
         known(format!("*1\r\n${count}\r\n"), "! invalid bulk length");
@@ -113,7 +113,7 @@ fn malformed_commands() {
 }
 
 #[test]
-fn limits_are_exact() {
+fn parse_command_above_a_limit_is_an_error() {
     let whole = |count: usize| vec!["<x>"; count].join(" ");
     for limits in [Limits::default(), Limits::UNAUTHENTICATED] {
         let Limits { max_arguments, max_bulk, max_inline, authenticated } = limits;
@@ -149,7 +149,7 @@ fn limits_are_exact() {
 }
 
 #[test]
-fn declared_sizes_cost_nothing() {
+fn parse_declared_size_allocates_nothing() {
     known("*1000000000\r\n", "! invalid multibulk length");
     known("*1\r\n$536870912\r\n", "! invalid bulk length");
 
@@ -235,7 +235,7 @@ fn commands() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 
 proptest! {
     #[test]
-    fn encode_command_is_parsed_at_any_cut(commands in commands(), form in 0..3) {
+    fn parse_encoded_commands_at_any_cut_returns_them(commands in commands(), form in 0..3) {
         let mut bytes = Vec::new();
         let mut ends = vec![0];
         for command in &commands {
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_the_same_in_any_pieces(
+    fn parse_any_bytes_in_any_pieces_returns_the_same(
         bytes in vec(prop_oneof![3 => prop::sample::select(b"*$01259-\r\n\"'\\x ".to_vec()), 1 => any::<u8>()], 0..80),
     ) {
         crate::check::check(&bytes);

@@ -2,7 +2,7 @@
 //!
 //! It includes the 29 mistakes that a review of new users' files found.
 
-use sluicegate_rules::{Format, RuleSet, Source};
+use sluicegate_rules::{Format, RuleSet, RulesSource};
 
 #[test]
 fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
@@ -357,8 +357,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
 }
 
 fn check(sources: &[(&str, &str)]) -> Vec<String> {
-    let sources: Vec<_> =
-        sources.iter().map(|&(name, text)| Source { name, text, format: Format::Yaml }).collect();
+    let sources: Vec<_> = sources
+        .iter()
+        .map(|&(name, text)| RulesSource { name, text, format: Format::Yaml })
+        .collect();
     let errors = RuleSet::check(&sources).map(|_| ()).unwrap_err();
     errors.iter().map(|(at, error)| format!("{} {error}", sources[*at].name)).collect()
 }

@@ -1,7 +1,7 @@
 //! Sluicegate's own format.
 
 use sluicegate_core::OnError;
-use sluicegate_rules::{Format, Request, RuleSet, Source};
+use sluicegate_rules::{Format, Request, RuleSet, RulesSource};
 
 use super::{charges, descriptors, get, rules};
 
@@ -253,7 +253,7 @@ fn check_several_files_are_one_set() {
             Format::Yaml,
         ),
     ]
-    .map(|(text, format)| Source { name: "", text, format });
+    .map(|(text, format)| RulesSource { name: "", text, format });
     let rules = RuleSet::check(&sources).unwrap();
     assert_eq!(rules.policy("gold").unwrap().to_string(), "gcra:7/1s");
     assert_eq!(rules.policy_names(), ["gold"]);

@@ -14,7 +14,7 @@ use std::sync::{
 
 /// The error reply of RESP when the budget is used up.
 pub(crate) const NO_MEMORY: &str = "ERR max buffer memory reached";
-/// Most buffered bytes of one connection of any protocol.
+/// Maximum number of buffered bytes of one connection of any protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
 /// Released bytes after which freed memory is returned to the system.
 const RELEASE_STEP: usize = 8 * 1024 * 1024;
@@ -26,7 +26,7 @@ const RELEASE_UNIT: usize = 12 * 1024;
 /// The bytes that all connections together may buffer, and the bytes that they do.
 #[derive(Debug, Default)]
 pub(crate) struct BufferBudget {
-    /// Most bytes that may be reserved.
+    /// Maximum number of bytes that may be reserved.
     pub(crate) max: usize,
     used: AtomicUsize,
     /// Bytes released since memory was last returned to the system, now and at the last check.
@@ -37,7 +37,7 @@ pub(crate) struct BufferBudget {
 
 /// Bytes that are reserved for one purpose, until dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct BufferReservation {
     budget: Arc<BufferBudget>,
     bytes: usize,
 }
@@ -49,8 +49,8 @@ impl BufferBudget {
     }
 
     /// A reservation of no bytes, to be resized.
-    pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reservation {
-        Reservation { budget: Arc::clone(self), bytes: 0 }
+    pub(crate) fn reserve_nothing(self: &Arc<Self>) -> BufferReservation {
+        BufferReservation { budget: Arc::clone(self), bytes: 0 }
     }
 
     /// The bytes that are reserved now.
@@ -93,7 +93,7 @@ impl BufferBudget {
     }
 }
 
-impl Reservation {
+impl BufferReservation {
     /// The bytes that are reserved.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
@@ -146,7 +146,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for BufferReservation {
     fn drop(&mut self) {
         self.release();
     }

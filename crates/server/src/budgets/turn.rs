@@ -14,9 +14,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Longest turn, unless a single command takes longer.
 pub(crate) const TURN: Duration = Duration::from_micros(500);
 /// Connections that have a turn in the lane between two polls of the sockets.
-const LANE: usize = 8;
+const LANE_TURNS: usize = 8;
 /// Connections that may wait for the lane before the others read less at once and have shorter turns.
-const MANY: u32 = 64;
+const BUSY_LANE: u32 = 64;
 
 /// The turns of one worker.
 #[derive(Debug)]
@@ -41,15 +41,15 @@ struct WaitGuard<'a>(&'a Cell<u32>);
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { lane: Semaphore::new(LANE), waiting: Cell::new(0) }
+        Self { lane: Semaphore::new(LANE_TURNS), waiting: Cell::new(0) }
     }
 }
 
 impl Turns {
-    /// Whether more than [`MANY`] connections wait for the lane: each may then hold only little memory.
+    /// Whether more than [`BUSY_LANE`] connections wait for the lane: each may then use only little memory.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
-        self.waiting.get() > MANY
+        self.waiting.get() > BUSY_LANE
     }
 }
 
@@ -101,7 +101,7 @@ impl<'a> Turn<'a> {
     /// between two polls of the sockets.
     fn length(&self) -> Duration {
         let waiting = self.turns.waiting.get();
-        if self.is_in_lane() || waiting <= MANY { TURN } else { TURN * MANY / waiting }
+        if self.is_in_lane() || waiting <= BUSY_LANE { TURN } else { TURN * BUSY_LANE / waiting }
     }
 }
 
@@ -135,9 +135,9 @@ mod tests {
     fn turns_outside_the_lane_are_shorter_while_many_wait() {
         let turns = Turns::default();
         let start = Timestamp::from_micros(1_000_000).unwrap();
-        let mut first: Vec<_> = (0..LANE).map(|_| Turn::new(&turns)).collect();
+        let mut first: Vec<_> = (0..LANE_TURNS).map(|_| Turn::new(&turns)).collect();
         assert!(first.iter_mut().all(Turn::try_lane));
-        let mut late: Vec<_> = (0..MANY * 10).map(|_| Turn::new(&turns)).collect();
+        let mut late: Vec<_> = (0..BUSY_LANE * 10).map(|_| Turn::new(&turns)).collect();
         assert!(!late[0].try_lane());
         let mut waits: Vec<_> = late.iter_mut().map(|turn| Box::pin(turn.lane())).collect();
         let mut context = Context::from_waker(Waker::noop());

@@ -21,18 +21,18 @@ pub(crate) struct Asset {
     pub(super) path: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
-    packed: OnceLock<Packed>,
+    compressed: OnceLock<CompressedFile>,
 }
 
 /// The compressed form of a file, made at its first request.
-struct Packed {
+struct CompressedFile {
     zipped: Bytes,
     /// Entity tags of both forms.
     tags: [String; 2],
 }
 
 const fn asset(path: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset {
-    Asset { path, kind, bytes, packed: OnceLock::new() }
+    Asset { path, kind, bytes, compressed: OnceLock::new() }
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -83,16 +83,18 @@ pub(super) fn harden(fields: &mut HeaderMap) {
 impl Asset {
     /// The file, compressed if the client accepts that, or 304 if the client has it.
     pub(super) async fn reply(&'static self, request_headers: &HeaderMap) -> Response<Full<Bytes>> {
-        let packed = match self.packed.get() {
-            Some(packed) => packed,
+        let compressed = match self.compressed.get() {
+            Some(compressed) => compressed,
             // Compression takes milliseconds, too long for the thread of a worker.
-            None => match spawn_blocking(|| self.packed.get_or_init(|| self.pack())).await {
-                Ok(packed) => packed,
-                Err(_) => self.packed.get_or_init(|| self.pack()),
-            },
+            None => {
+                match spawn_blocking(|| self.compressed.get_or_init(|| self.compress())).await {
+                    Ok(compressed) => compressed,
+                    Err(_) => self.compressed.get_or_init(|| self.compress()),
+                }
+            }
         };
         let zipped = accepts_gzip(request_headers);
-        let tag = &packed.tags[usize::from(zipped)];
+        let tag = &compressed.tags[usize::from(zipped)];
         let mut reply = Response::default();
         let fields = reply.headers_mut();
         harden(fields);
@@ -107,17 +109,17 @@ impl Asset {
         if zipped {
             fields.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        let body = if zipped { packed.zipped.clone() } else { Bytes::from_static(self.bytes) };
+        let body = if zipped { compressed.zipped.clone() } else { Bytes::from_static(self.bytes) };
         *reply.body_mut() = body.into();
         reply
     }
 
-    fn pack(&self) -> Packed {
+    fn compress(&self) -> CompressedFile {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let written = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
         let digest = Sha256::digest(self.bytes);
         let tag: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        Packed {
+        CompressedFile {
             zipped: written.expect("memory takes all that is written").into(),
             tags: [format!("\"{tag}\""), format!("\"{tag}-gzip\"")],
         }
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn assets_first_view_is_under_100_kb() {
         let sizes: Vec<_> =
-            ASSETS.iter().map(|asset| (asset.path, asset.pack().zipped.len())).collect();
+            ASSETS.iter().map(|asset| (asset.path, asset.compress().zipped.len())).collect();
         let sum: usize = sizes.iter().map(|it| it.1).sum();
         println!("figure: the first view is {sum} bytes on the wire: {sizes:?}");
         assert!(sum < 100_000);

@@ -9,9 +9,9 @@ use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp, as_micros};
 
 use super::{
     hot::{Hot, hot},
-    rules::{self, Rules},
+    rules::{RulesFrame, RulesReader},
     sources::Sources,
-    store::{Store, store},
+    store::{StoreFrame, store},
 };
 use crate::{
     admin::ShownBlock,
@@ -35,10 +35,10 @@ struct Frame {
     clients: usize,
     max_clients: usize,
     waiting: usize,
-    latency: Option<Latency>,
-    store: Store,
+    latency: Option<LatencyFrame>,
+    store: StoreFrame,
     /// The rules in force; `None` without rules files.
-    rules: Option<Rules>,
+    rules: Option<RulesFrame>,
     hot: Hot,
     /// Whether viewers may reset and block keys.
     actions: bool,
@@ -55,7 +55,7 @@ struct Decisions {
 
 /// Latency since the previous frame, from reading a request to its reply being ready.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Latency {
+pub(super) struct LatencyFrame {
     pub(super) p50_us: u64,
     pub(super) p99_us: u64,
     p999_us: u64,
@@ -69,7 +69,7 @@ struct BlockedKeys {
     shown: Vec<ShownBlock>,
 }
 
-/// Most blocked keys in a frame.
+/// Maximum number of blocked keys in a frame.
 const MAX_BLOCKS_SHOWN: usize = 20;
 
 fn blocked_keys(sources: &Sources) -> BlockedKeys {
@@ -83,17 +83,17 @@ fn blocked_keys(sources: &Sources) -> BlockedKeys {
 }
 
 /// Makes frames, one after the other.
-pub(super) struct Reader {
+pub(super) struct FrameReader {
     number: u64,
     at: Timestamp,
     /// The decisions of each counter at the previous frame.
     decisions: Vec<u64>,
     histogram: LatencyHistogram,
     round_trips: RoundTrips,
-    rules: rules::Reader,
+    rules: RulesReader,
 }
 
-impl Reader {
+impl FrameReader {
     pub(super) fn new(sources: &Sources) -> Self {
         Self {
             number: 0,
@@ -104,7 +104,7 @@ impl Reader {
                 StoreStatus::Remote(status) => status.round_trips,
                 StoreStatus::Local(_) => RoundTrips::default(),
             },
-            rules: rules::Reader::new(sources),
+            rules: RulesReader::new(sources),
         }
     }
 
@@ -123,14 +123,14 @@ impl Reader {
         let now = sources.decider.now();
         let micros = now.as_micros().saturating_sub(self.at.as_micros());
         (self.at, self.number) = (now, self.number + 1);
-        let mut sketches = Vec::with_capacity(self.decisions.len());
+        let mut samples = Vec::with_capacity(self.decisions.len());
         for (stats, before) in sources.stats.all().zip(&mut self.decisions) {
             let decisions = stats.decisions();
-            sketches.push(stats.sampler.read(micros, decisions - *before));
+            samples.push(stats.sampler.read(micros, decisions - *before));
             *before = decisions;
         }
         let histogram = sources.latency();
-        let latency = Latency::of(&histogram.since(&self.histogram));
+        let latency = LatencyFrame::of(&histogram.since(&self.histogram));
         self.histogram = histogram;
         let stats = &*sources.stats;
         let protocols = stats.protocols().map(|name| of_protocol(stats, name));
@@ -151,7 +151,7 @@ impl Reader {
             latency,
             store: store(sources, &mut self.round_trips),
             rules: self.rules.rules(sources),
-            hot: hot(sources, sketches),
+            hot: hot(sources, samples),
             actions: sources.has_actions,
             blocks: blocked_keys(sources),
         }
@@ -166,11 +166,11 @@ fn of_protocol(stats: &ServerStats, name: &'static str) -> Decisions {
 }
 
 fn of_source(stats: &ServerStats, source: Source) -> Decisions {
-    let sum = |count: fn(&Outcomes) -> &Counter| stats.sum(|it| count(it.of(source)).count());
+    let sum = |count: fn(&Outcomes) -> &Counter| stats.sum(|it| count(it.outcomes(source)).count());
     Decisions { name: source.word(), allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
 }
 
-impl Latency {
+impl LatencyFrame {
     pub(super) fn of(histogram: &LatencyHistogram) -> Option<Self> {
         Some(Self {
             p50_us: histogram.quantile(500)?,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{frame::Latency, sources::Sources};
+use super::{frame::LatencyFrame, sources::Sources};
 use crate::stats::{LatencyHistogram, Stats};
 
 /// Samples that a history holds: those of 15 minutes.
@@ -41,7 +41,7 @@ impl History {
     pub(super) fn sample(&self, sources: &Sources) {
         let mut samples = self.0.lock();
         let histogram = sources.latency();
-        let latency = Latency::of(&histogram.since(&samples.histogram));
+        let latency = LatencyFrame::of(&histogram.since(&samples.histogram));
         samples.histogram = histogram;
         let micros = |micros| u32::try_from(micros).unwrap_or(u32::MAX);
         samples.push((

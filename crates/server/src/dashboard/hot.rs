@@ -7,14 +7,14 @@ use super::sources::Sources;
 use crate::{
     DashboardMode,
     stats::{
-        Busiest, Count, DeniedBy, Denier, KeyFilter, MAX_SAMPLED_KEY, Scale, Sketch, Sketches,
-        Span, UNIT,
+        Busiest, DeniedBy, Denier, FadedTime, HeavyHitter, HeavyHitters, KeyFilter, KeySamples,
+        MAX_SAMPLED_KEY, Scale, UNIT,
     },
 };
 
-/// Keys of each kind in a frame.
+/// Maximum number of keys of each kind in a frame.
 const MAX_HOT_KEYS: usize = 10;
-/// Most keys in one list.
+/// Maximum number of keys in one list.
 const MAX_LISTED_KEYS: usize = 200;
 
 /// The hot keys of a frame.
@@ -41,7 +41,7 @@ struct HotKey {
     partly: bool,
     /// Upper bound on its requests per second.
     rate: f64,
-    /// Subtracted from `rate`, it gives the lower bound of the sketch.
+    /// Subtracted from `rate`, it gives the lower bound.
     over: f64,
     /// Twice the standard deviation of sampling.
     noise: f64,
@@ -53,23 +53,24 @@ struct HotKey {
     blocked: bool,
 }
 
-/// The hot keys by the `sketches` of all workers.
-pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
+/// The hot keys by the `samples` of all workers.
+pub(super) fn hot(sources: &Sources, samples: Vec<KeySamples>) -> Hot {
     let keys = match sources.display.mode {
         DashboardMode::On => "shown",
         DashboardMode::Masked => "masked",
         DashboardMode::NoKeys | DashboardMode::Off => "off",
     };
     let every = sources.stats.all().map(|stats| stats.sampler.sample_rate()).max().unwrap_or(1);
-    let span = sketches.first().map(|it| it.span).unwrap_or_default();
+    let span = samples.first().map(|it| it.span).unwrap_or_default();
     let (all_keys, denied): (Vec<_>, Vec<_>) =
-        sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
-    let (all, denied) = (Sketch::top(&all_keys, usize::MAX), Sketch::top(&denied, usize::MAX));
-    let first = |counts: &[Count]| {
+        samples.into_iter().map(|it| (it.all, it.denied)).unzip();
+    let (all, denied) =
+        (HeavyHitters::top(&all_keys, usize::MAX), HeavyHitters::top(&denied, usize::MAX));
+    let first = |counts: &[HeavyHitter]| {
         counts.iter().take(MAX_HOT_KEYS).map(|count| hot_key(sources, count, span, every)).collect()
     };
     let hot = Hot { keys, every, requested: first(&all), denied: first(&denied) };
-    sources.known.replace(all, denied, Scale { span, every });
+    sources.sampled.replace(all, denied, Scale { span, every });
     hot
 }
 
@@ -106,7 +107,7 @@ pub(super) fn listed(sources: &Sources, request: &ListRequest) -> KeyList {
     let prefix = if masked { "" } else { &*request.prefix };
     let filter = KeyFilter { prefix: prefix.as_bytes(), denied: request.denied };
     let Busiest { count, keys, scale: Scale { span, every } } =
-        sources.known.busiest(MAX_LISTED_KEYS, filter);
+        sources.sampled.busiest(MAX_LISTED_KEYS, filter);
     let keys = keys.into_iter().map(|mut it| {
         it.count.denier = it.denied.as_mut().and_then(|denied| denied.denier.take());
         let denied = it.denied.map_or(0.0, |it| round(span.rate(it.count)));
@@ -119,9 +120,9 @@ fn round(rate: f64) -> f64 {
     (rate * 1000.0).round() / 1000.0
 }
 
-fn hot_key(sources: &Sources, count: &Count, span: Span, every: u64) -> HotKey {
+fn hot_key(sources: &Sources, count: &HeavyHitter, span: FadedTime, every: u64) -> HotKey {
     let display = &sources.display;
-    let Count { key, count, error, denier } = count;
+    let HeavyHitter { key, count, error, denier } = count;
     let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };
     let masked = display.mode == DashboardMode::Masked;
     let text = std::str::from_utf8(key).ok().filter(|text| !text.contains(char::is_control));
@@ -137,6 +138,6 @@ fn hot_key(sources: &Sources, count: &Count, span: Span, every: u64) -> HotKey {
         over: round(span.rate(*error)),
         noise: round(span.rate(noise)),
         blocked: sources.decider.blocks.remaining(key, sources.decider.now()).is_some(),
-        denied_by: denier.as_ref().map(Denier::shown),
+        denied_by: denier.as_ref().map(Denier::to_denied_by),
     }
 }

@@ -2,7 +2,7 @@
 //! recovered.
 
 use serde::Serialize;
-use sluicegate_commands::{Description, PolicyText};
+use sluicegate_commands::{KeyDescription, PolicyText};
 use sluicegate_core::{Entry, Policy, PreparedPolicy, Retry, StoreError, Timestamp, as_micros};
 
 use super::{playground::Level, sources::Sources};
@@ -76,7 +76,7 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, St
     let display = &sources.display;
     let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
     let read = |entry: &Entry, now| {
-        Description::of(entry, now).map(|it| (it, Holds::of(entry, now, display)))
+        KeyDescription::of(entry, now).map(|it| (it, Holds::of(entry, now, display)))
     };
     let described = sources.decider.read(key, sources.decider.now(), read).await?.flatten();
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());

@@ -1,6 +1,6 @@
 //! The dashboard, for browsers.
 //!
-//! A page of a few files ([`assets`]) shows one frame a second ([`hub`], [`frame`]), describes the [`rules`],
+//! A page of a few files ([`assets`]) shows one frame a second ([`broadcaster`], [`frame`]), describes the [`rules`],
 //! looks up keys ([`key`]) and has a playground ([`playground`]). Its routes are read-only: they read state of the server, or decide
 //! on state in the request.
 //!
@@ -10,10 +10,10 @@
 //! - a browser loads nothing from other origins, and runs only these files.
 
 mod assets;
+mod broadcaster;
 mod frame;
 mod history;
 mod hot;
-mod hub;
 mod key;
 mod playground;
 mod rules;
@@ -32,18 +32,18 @@ use serde::Serialize;
 
 use self::{
     assets::{ASSETS, Asset, harden},
-    hub::MAX_VIEWERS,
+    broadcaster::MAX_VIEWERS,
 };
-pub(crate) use self::{hub::Broadcaster, sources::Sources};
+pub(crate) use self::{broadcaster::Broadcaster, sources::Sources};
 use crate::{
     DashboardMode,
-    protocols::http::{Access, Call, Handler, Mount, Problem, ReplyBody},
+    protocols::http::{Access, Handler, Mount, MountedRequest, Problem, ReplyBody},
 };
 
-type Answer = Result<Response<ReplyBody>, Problem>;
+type PageResult = Result<Response<ReplyBody>, Problem>;
 
 /// Answers the requests of a page.
-type Page = for<'a> fn(Arc<Broadcaster>, Call<'a>) -> LocalBoxFuture<'a, Answer>;
+type Page = for<'a> fn(Arc<Broadcaster>, MountedRequest<'a>) -> LocalBoxFuture<'a, PageResult>;
 
 /// The routes of the dashboard; none where it is off.
 pub(crate) fn mounts(dashboard: &Arc<Broadcaster>) -> Vec<Mount> {
@@ -100,7 +100,7 @@ fn file(asset: &'static Asset) -> Mount {
 }
 
 /// A stream of frames.
-fn events(dashboard: &Arc<Broadcaster>, call: &Call<'_>) -> Answer {
+fn events(dashboard: &Arc<Broadcaster>, call: &MountedRequest<'_>) -> PageResult {
     let Some(events) = dashboard.subscribe(call.stop.subscribe()) else {
         let text = format!("too many dashboard viewers (limit {MAX_VIEWERS})");
         return Err(Problem::unavailable(text));
@@ -108,7 +108,7 @@ fn events(dashboard: &Arc<Broadcaster>, call: &Call<'_>) -> Answer {
     Ok(reply("text/event-stream", Either::Right(StreamBody::new(events))))
 }
 
-fn json(value: &impl Serialize) -> Answer {
+fn json(value: &impl Serialize) -> PageResult {
     let body = serde_json::to_vec(value).map_err(|error| Problem::malformed(error.to_string()))?;
     Ok(reply("application/json", Either::Left(body.into())))
 }

@@ -5,14 +5,14 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
-use sluicegate_commands::{Description, LimitDescription, PolicyText};
+use sluicegate_commands::{KeyDescription, LimitDescription, PolicyText};
 use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply, as_micros};
 
 use crate::protocols::http::without_class;
 
-/// Most takes in one request.
+/// Maximum number of takes in one request.
 const MAX_TAKES: usize = 512;
-/// Longest state in a request or response, in bytes.
+/// Maximum length of the state in a request or response, in bytes.
 const MAX_STATE: usize = 48 * 1024;
 
 /// Takes to decide.
@@ -42,15 +42,16 @@ pub(super) struct PlayResponse {
     /// The policy in canonical form.
     policy: String,
     state: Option<String>,
-    decisions: Vec<Decided>,
+    decisions: Vec<PlayDecision>,
     /// The decision on a request of cost 1 at the current time.
-    next: Decided,
+    next: PlayDecision,
     /// The usage of each limit at the current time.
     limits: Vec<Level>,
 }
 
+/// A decision of the playground.
 #[derive(Debug, Serialize)]
-struct Decided {
+struct PlayDecision {
     at_us: u64,
     allowed: bool,
     remaining: u32,
@@ -95,7 +96,7 @@ pub(super) fn play(play: &PlayRequest) -> Result<PlayResponse, String> {
         let at = Timestamp::saturating_from_micros(at_us);
         let decision = apply(&policy, entry, at, operation).map_err(|error| error.to_string())?;
         let [.., binding] = decision.to_integers();
-        Ok::<_, String>(Decided {
+        Ok::<_, String>(PlayDecision {
             at_us,
             allowed: decision.allowed(),
             remaining: decision.remaining,
@@ -144,7 +145,7 @@ fn levels(policy: &Policy, mut entry: Option<Entry>, now: Timestamp) -> Vec<Leve
             let _ = apply(policy, &mut entry, now, operation);
         }
     }
-    if let Some(description) = entry.and_then(|entry| Description::of(&entry, now)) {
+    if let Some(description) = entry.and_then(|entry| KeyDescription::of(&entry, now)) {
         return description.limits.into_iter().map(Level::from).collect();
     }
     let unused = policy.limits().iter().map(|limit| Level {

@@ -8,14 +8,14 @@ use sluicegate_rules::RuleEvent;
 use super::sources::Sources;
 use crate::policies::rule_store::RuleCounters;
 
-/// Rules in a frame: those with most decisions since the first viewer came.
+/// Maximum number of rules in a frame: those with most decisions since the first viewer came.
 const MAX_RULES_IN_FRAME: usize = 20;
-/// Most rules, and most named policies, that are described.
+/// Maximum number of rules, and of named policies, in a listing.
 const MAX_DESCRIBED: usize = 200;
 
 /// The rules of a frame.
 #[derive(Debug, Serialize)]
-pub(super) struct Rules {
+pub(super) struct RulesFrame {
     /// 1 for the first.
     version: u64,
     count: usize,
@@ -27,14 +27,14 @@ pub(super) struct Rules {
     /// Why the files are invalid now; the version in force is then an older one.
     problem: Option<String>,
     /// Decisions since the start.
-    decisions: Vec<Decided>,
+    decisions: Vec<RuleDecisions>,
     /// The number of names with counters.
     names: usize,
 }
 
 /// The decisions of one rule, as in the metrics.
 #[derive(Debug, Serialize)]
-struct Decided {
+struct RuleDecisions {
     rule: Box<str>,
     allowed: u64,
     denied: u64,
@@ -50,73 +50,76 @@ pub(super) struct RuleListing {
     version: u64,
     /// The number of rules, and the first of them.
     count: usize,
-    rules: Vec<Rule>,
+    rules: Vec<RuleEntry>,
     /// The number of named policies, and the first of them.
     named: usize,
-    policies: Vec<Policy>,
+    policies: Vec<PolicyEntry>,
 }
 
+/// A rule: its name and line, and its description.
 #[derive(Debug, Serialize)]
-struct Rule {
+struct RuleEntry {
     title: String,
     lines: Vec<(&'static str, String)>,
 }
 
+/// A named policy.
 #[derive(Debug, Serialize)]
-struct Policy {
+struct PolicyEntry {
     name: String,
     text: String,
 }
 
 /// Finds the rules with most decisions, frame by frame.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct RulesReader {
     /// The decisions of each rule when the first viewer came.
     before: BTreeMap<Arc<str>, u64>,
 }
 
-impl Reader {
+impl RulesReader {
     pub(super) fn new(sources: &Sources) -> Self {
         let all = sources.decider.rules.counters.all();
-        let all = all.iter().map(|(name, tally)| (Arc::clone(name), tally.requests()));
+        let all = all.iter().map(|(name, counters)| (Arc::clone(name), counters.requests()));
         Self { before: all.collect() }
     }
 
     /// The rules in force; `None` without rules files.
-    pub(super) fn rules(&self, sources: &Sources) -> Option<Rules> {
+    pub(super) fn rules(&self, sources: &Sources) -> Option<RulesFrame> {
         let version = sources.decider.rules.current();
         if version.number == 0 {
             return None;
         }
         // Names are never removed, and both lists are sorted by name.
         let mut before = self.before.iter().peekable();
-        let (top, names) = sources.decider.rules.counters.top(MAX_RULES_IN_FRAME, |name, tally| {
-            let known = before.next_if(|(known, _)| ***known == *name);
-            tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
-        });
+        let (top, names) =
+            sources.decider.rules.counters.top(MAX_RULES_IN_FRAME, |name, counters| {
+                let known = before.next_if(|(known, _)| ***known == *name);
+                counters.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
+            });
         let status = sources.decider.rules.status();
-        Some(Rules {
+        Some(RulesFrame {
             version: version.number,
             count: version.rules.rules().len(),
             at_us: status.at.map(|at| at.as_micros()),
             reloads: status.reloads,
             failed: status.failed,
             problem: status.problem,
-            decisions: top.into_iter().map(|(rule, tally)| decided(&rule, &tally)).collect(),
+            decisions: top.into_iter().map(|(rule, counters)| decided(&rule, &counters)).collect(),
             names,
         })
     }
 }
 
-fn decided(rule: &str, tally: &RuleCounters) -> Decided {
-    Decided {
+fn decided(rule: &str, counters: &RuleCounters) -> RuleDecisions {
+    RuleDecisions {
         rule: rule.into(),
-        allowed: tally.count(RuleEvent::Allowed),
-        denied: tally.count(RuleEvent::Denied),
-        shadow_denied: tally.count(RuleEvent::ShadowDenied),
-        unlimited: tally.count(RuleEvent::Unlimited),
-        blocked: tally.count(RuleEvent::Blocked),
-        fallback: tally.count(RuleEvent::Fallback),
+        allowed: counters.count(RuleEvent::Allowed),
+        denied: counters.count(RuleEvent::Denied),
+        shadow_denied: counters.count(RuleEvent::ShadowDenied),
+        unlimited: counters.count(RuleEvent::Unlimited),
+        blocked: counters.count(RuleEvent::Blocked),
+        fallback: counters.count(RuleEvent::Fallback),
     }
 }
 
@@ -127,14 +130,17 @@ pub(super) fn listing(sources: &Sources) -> RuleListing {
     let names = rules.policy_names();
     let policies = names.iter().take(MAX_DESCRIBED).filter_map(|name| {
         let text = rules.policy(name)?.to_string();
-        Some(Policy { name: (*name).to_owned(), text })
+        Some(PolicyEntry { name: (*name).to_owned(), text })
     });
     let described = rules.described().take(MAX_DESCRIBED);
     RuleListing {
         version: version.number,
         count: rules.rules().len(),
         rules: described
-            .map(|it| Rule { title: format!("{} (line {})", it.name, it.line), lines: it.lines })
+            .map(|it| RuleEntry {
+                title: format!("{} (line {})", it.name, it.line),
+                lines: it.lines,
+            })
             .collect(),
         named: names.len(),
         policies: policies.collect(),

@@ -7,7 +7,7 @@ use sluicegate_memory::WhenFull;
 use crate::{
     decide::Decider,
     net::clients::Clients,
-    stats::{KeyDisplay, KnownKeys, LatencyHistogram, ServerStats},
+    stats::{KeyDisplay, LatencyHistogram, SampledKeys, ServerStats},
     store::snapshots::SnapshotLog,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Sources {
     pub(crate) snapshots: Arc<SnapshotLog>,
     pub(crate) display: Arc<KeyDisplay>,
     /// The sampled keys.
-    pub(crate) known: KnownKeys,
+    pub(crate) sampled: SampledKeys,
     /// Whether viewers may reset and block keys.
     pub(crate) has_actions: bool,
     /// The decision on new keys while the table is full.

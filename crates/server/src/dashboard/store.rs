@@ -9,7 +9,7 @@ use super::sources::Sources;
 /// The store, and its health.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub(super) enum Store {
+pub(super) enum StoreFrame {
     /// In this process.
     Memory {
         keys: usize,
@@ -26,7 +26,7 @@ pub(super) enum Store {
         unavailable: Option<String>,
         /// Round trips since the previous frame; `None` if there were none.
         latency: Option<StoreLatency>,
-        servers: Vec<Server>,
+        servers: Vec<NodeFrame>,
         /// Counters of the store client, by name.
         counts: Vec<(&'static str, u64)>,
     },
@@ -71,8 +71,8 @@ pub(super) struct Snapshots {
 
 /// A node of the store.
 #[derive(Debug, Serialize)]
-pub(super) struct Server {
-    place: String,
+pub(super) struct NodeFrame {
+    node: String,
     connected: bool,
     /// Whether its circuit breaker is open.
     breaker_open: bool,
@@ -80,9 +80,9 @@ pub(super) struct Server {
 
 /// The health of the store, by local counters. `before`: the round trips up to the previous
 /// frame.
-pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
+pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> StoreFrame {
     match sources.decider.store_status() {
-        StoreStatus::Local(usage) => Store::Memory {
+        StoreStatus::Local(usage) => StoreFrame::Memory {
             keys: usage.keys,
             bytes: usage.bytes,
             max_bytes: usage.max_bytes,
@@ -96,12 +96,12 @@ pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
         StoreStatus::Remote(status) => {
             let latency = StoreLatency::between(before, &status.round_trips);
             *before = status.round_trips;
-            let server = |NodeHealth { endpoint: place, connected, breaker_open }| Server {
-                place,
+            let server = |NodeHealth { endpoint: node, connected, breaker_open }| NodeFrame {
+                node,
                 connected,
                 breaker_open,
             };
-            Store::Redis {
+            StoreFrame::Redis {
                 on_error: sources.decider.on_error.word(),
                 unavailable: status.unavailable,
                 latency,

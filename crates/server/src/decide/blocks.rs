@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
-/// Most blocked keys at a time.
+/// Maximum number of blocked keys at a time.
 pub(crate) const MAX_BLOCKS: usize = 1000;
 /// Longest key that can be blocked, in bytes.
 pub(crate) const MAX_BLOCKED_KEY: usize = 4096;

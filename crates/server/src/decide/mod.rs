@@ -27,7 +27,7 @@ use crate::{
     store::{
         ServerStore,
         open::{LocalStore, OpenStore},
-        request_clock::{self, at},
+        request_clock::{self, call_at},
     },
 };
 
@@ -49,7 +49,7 @@ pub(crate) struct Decider {
     pub(crate) queues: WaitQueues,
     /// Holds that end with their connection.
     pub(crate) session_holds: SharedSessionHolds,
-    /// What may be buffered: keys of requests that wait are.
+    /// The memory budget of buffers: the keys of waiting requests count towards it.
     pub(crate) buffers: Arc<BufferBudget>,
     /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
@@ -167,7 +167,7 @@ impl Decider {
     ) -> Applied<'a, Result<Answer, StoreError>> {
         match self.blocked(key, policy, operation, now) {
             Some(answer) => Applied::Now(Ok(answer)),
-            None => at(now, || self.store.apply(key, policy, operation)),
+            None => call_at(now, || self.store.apply(key, policy, operation)),
         }
     }
 
@@ -200,7 +200,7 @@ impl Decider {
         {
             return Ok(answer);
         }
-        let answer = at(now, || self.store.apply_hold(key, policy, operation)).await;
+        let answer = call_at(now, || self.store.apply_hold(key, policy, operation)).await;
         match &answer {
             Ok(answer) if matches!(operation, HoldOperation::Hold { .. }) => {
                 self.queues.held(key, policy.policy(), answer.decision.allowed());
@@ -274,13 +274,13 @@ impl Decider {
         now: Timestamp,
     ) -> Vec<Result<Answer, StoreError>> {
         if !self.blocks.is_used() {
-            return at(now, || self.store.apply_many(operations)).await;
+            return call_at(now, || self.store.apply_many(operations)).await;
         }
         let denial = |it: &KeyedOperation<'_>| self.blocked(it.key, it.policy, it.operation, now);
         let denials: Vec<_> = operations.iter().map(denial).collect();
         let open = operations.iter().zip(&denials).filter(|(_, denial)| denial.is_none());
         let open: Vec<_> = open.map(|(operation, _)| *operation).collect();
-        let mut answers = at(now, || self.store.apply_many(&open)).await.into_iter();
+        let mut answers = call_at(now, || self.store.apply_many(&open)).await.into_iter();
         let none = || Err(StoreError::Settings("the store gave no answer".to_owned()));
         let merged = denials.into_iter().map(|denial| match denial {
             Some(answer) => Ok(answer),
@@ -324,7 +324,7 @@ impl Decider {
             self.blocked(key, policy, Operation::Take(cost), now).is_some()
         };
         if !self.blocks.is_used() || !takes.iter().any(is_blocked) {
-            return at(now, || self.store.apply_multi_key(operation, takes)).await;
+            return call_at(now, || self.store.apply_multi_key(operation, takes)).await;
         }
         let mut each = Vec::with_capacity(takes.len());
         for &KeyedTake { key, policy, cost } in takes {
@@ -346,7 +346,7 @@ impl Decider {
         let mut once = |entry: Option<&Entry>, now| {
             result = entry.and_then(|entry| Some(read.take()?(entry, now)));
         };
-        at(now, || self.store.read(key, &mut once)).await?;
+        call_at(now, || self.store.read(key, &mut once)).await?;
         Ok(result)
     }
 
@@ -358,12 +358,12 @@ impl Decider {
         cost: u32,
         now: Timestamp,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        at(now, || self.store.apply(key, policy, Operation::Peek(cost)))
+        call_at(now, || self.store.apply(key, policy, Operation::Peek(cost)))
     }
 
     /// Resets `key`, and wakes the request that may pass now. Whether the key had state that had not recovered.
     pub(crate) async fn reset(&self, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
-        let existed = at(now, || self.store.reset(key)).await;
+        let existed = call_at(now, || self.store.reset(key)).await;
         // A store whose reply is lost may have reset it.
         self.queues.changed(key);
         existed
@@ -384,14 +384,14 @@ impl Decider {
         now: Timestamp,
     ) {
         let refund = Operation::Refund(cost);
-        if at(now, || self.store.apply(key, policy, refund)).now().is_some() {
+        if call_at(now, || self.store.apply(key, policy, refund)).now().is_some() {
             return;
         }
         let Some(runtime) = &self.runtime else { return };
         let (store, key, policy) =
             (Arc::clone(&self.store), Box::<[u8]>::from(key), policy.clone());
         runtime.spawn(async move {
-            if let Err(error) = at(now, || store.apply(&key, &policy, refund)).await {
+            if let Err(error) = call_at(now, || store.apply(&key, &policy, refund)).await {
                 tracing::debug!(%error, "could not return unused units");
             }
         });

@@ -9,7 +9,7 @@ use sluicegate_rules::RuleSet;
 use tokio::sync::watch;
 
 use super::*;
-use crate::wait::{self, Waiting};
+use crate::wait::{self, WaitingTake};
 
 fn decider() -> Decider {
     let store = OpenStore::from(MemoryStore::new());
@@ -26,8 +26,8 @@ async fn decide_refund_wakes_the_request_that_waits() {
     let first = decider.decide(b"k", &policy, Operation::Take(1), decider.now()).await;
     assert!(first.unwrap().allowed());
     let (_stop, stopping) = watch::channel(false);
-    let (key, rule, timeout) = (b"k"[..].into(), policy.clone(), Duration::from_secs(7200));
-    let waiting = Waiting { key, rule, cost: 1, timeout, hold: None };
+    let (key, timeout) = (b"k"[..].into(), Duration::from_secs(7200));
+    let waiting = WaitingTake { key, policy: policy.clone(), cost: 1, timeout, hold: None };
     let mut waiting = pin!(wait::wait(&decider, waiting, stopping));
     let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());

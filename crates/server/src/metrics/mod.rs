@@ -27,10 +27,10 @@ use crate::{
     decide::Decider,
     net::{
         clients::Clients,
-        web::{self, Held},
+        web::{self, ConnectionBytes},
     },
     policies::rule_store::NamedCounters,
-    protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
+    protocols::http::{Access, Mount, MountedRequest, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::snapshots::SnapshotLog,
     telemetry::Telemetry,
@@ -46,7 +46,7 @@ const PAGE: usize = 4 * 1024;
 const MAX_RULE: usize = 2560;
 /// Overhead of an unsent part, in bytes.
 const FRAME: usize = 512;
-/// Most parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
+/// Maximum number of parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
 /// that was just written.
 const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
 const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
@@ -75,10 +75,10 @@ pub(crate) fn mount(sources: MetricSources) -> Mount {
 
 async fn answer(
     sources: Arc<MetricSources>,
-    call: Call<'_>,
+    call: MountedRequest<'_>,
 ) -> Result<Response<ReplyBody>, Problem> {
     let format = Format::negotiate(&call.head.headers);
-    let parts = Box::pin(render(&sources, format, call.body.held.hold_nothing())).await;
+    let parts = Box::pin(render(&sources, format, call.body.bytes.reserve_nothing())).await;
     let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
     let parts: Stream = Box::pin(futures_util::stream::iter(parts));
     let mut reply = text(format.media_type(), Bytes::new());
@@ -87,15 +87,15 @@ async fn answer(
 }
 
 /// All metrics as text, in parts: those of rules are written while the client reads, because there
-/// may be many. `None`: there is no memory for the parts that may exist at a time, which are `held` until they
+/// may be many. `None`: there is no memory for the parts that may exist at a time, whose `bytes` are counted until they
 /// are sent.
 async fn render(
     shared: &Arc<MetricSources>,
     format: Format,
-    mut held: Held,
+    mut bytes: ConnectionBytes,
 ) -> Option<impl Iterator<Item = Bytes> + use<>> {
     // Reserved before the work.
-    if !held.resize(MAX_FIRST) {
+    if !bytes.resize(MAX_FIRST) {
         return None;
     }
     let process = Process::read().await;
@@ -115,11 +115,11 @@ async fn render(
     let mut parts = Parts { shared: Arc::clone(shared), out, families: &FAMILIES, last: None };
     let first = parts.next().unwrap_or_default();
     let is_whole = parts.families.is_empty();
-    if !held.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
+    if !bytes.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
         return None;
     }
-    let held = Arc::new(held);
-    Some(once(first).chain(parts).map(move |text| Held::bytes_of(&held, text)))
+    let bytes = Arc::new(bytes);
+    Some(once(first).chain(parts).map(move |text| ConnectionBytes::bytes_of(&bytes, text)))
 }
 
 /// The remaining parts: few long ones, because each has an overhead.
@@ -204,13 +204,13 @@ impl RuleFamily {
                 0
             }
         };
-        for (rule, tally) in &all[start..] {
+        for (rule, counters) in &all[start..] {
             let mut family = out.resume(self.name, Kind::Counter);
             for &event in self.events {
-                let count = tally.count(event);
+                let count = counters.count(event);
                 let always =
                     matches!(event, RuleEvent::Allowed | RuleEvent::Denied | RuleEvent::NearLimit);
-                if always || count > 0 || tally.is_of_file() {
+                if always || count > 0 || counters.is_of_file() {
                     let labels = [("rule", &**rule), ("outcome", event.name())];
                     family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
@@ -243,7 +243,7 @@ fn decisions(shared: &MetricSources, out: &mut Exposition) {
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
             let word = if in_memory { "memory" } else { source.word() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
-                shared.stats.sum_of_protocol(protocol, |it| of(it.of(source)).count())
+                shared.stats.sum_of_protocol(protocol, |it| of(it.outcomes(source)).count())
             };
             let counts = [("allowed", sum(|it| &it.allowed)), ("denied", sum(|it| &it.denied))];
             for (outcome, count) in counts {
@@ -296,7 +296,7 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
     out.counter("sluicegate_connections", help, sum(|stats| &stats.connections));
     let help = "Client connections that the server rejected or closed, by reason";
     let mut family = out.family("sluicegate_connections_closed", Kind::Counter, help);
-    family.sample(&[("reason", "full")], accepting.refused.count());
+    family.sample(&[("reason", "full")], accepting.rejected.count());
     family.sample(&[("reason", "idle")], sum(|stats| &stats.idle));
     family.sample(&[("reason", "slow")], sum(|stats| &stats.slow));
     family.sample(&[("reason", "tls")], sum(|stats| &stats.tls_failures));

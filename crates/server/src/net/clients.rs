@@ -18,18 +18,19 @@ use crate::net::protocol::Protocol;
 /// The clients that are connected.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    /// Most clients at a time.
+    /// Maximum number of clients at a time.
     pub(crate) max: usize,
     workers: usize,
     last_id: AtomicU64,
-    connected: Mutex<Connected>,
+    connected: Mutex<ClientTable>,
 }
 
 /// Clients of HTTP that are accepted besides `--max-clients`, to check the health of the server.
 pub(crate) const RESERVED_CLIENTS: usize = 16;
 
+/// The connected clients, and the number on each worker.
 #[derive(Debug, Default)]
-struct Connected {
+struct ClientTable {
     clients: HashMap<u64, Arc<Client>>,
     /// The ones beyond `--max-clients`, oldest first.
     reserved: VecDeque<Arc<Client>>,
@@ -107,7 +108,7 @@ pub(crate) struct Details {
 impl Clients {
     /// `max`: most clients at a time. `workers`: the number of workers among which they are distributed.
     pub(crate) fn new(max: usize, workers: usize) -> Self {
-        let connected = Connected { of_worker: vec![0; workers], ..Connected::default() };
+        let connected = ClientTable { of_worker: vec![0; workers], ..ClientTable::default() };
         Self { max, workers, last_id: AtomicU64::new(0), connected: Mutex::new(connected) }
     }
 

@@ -9,15 +9,16 @@ use crate::net::clients::Client;
 
 /// The time between two lines about one client.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Most addresses that are logged separately; the rest share a line.
+/// Maximum number of addresses that are logged separately; the rest share a line.
 const MAX_ADDRESSES: usize = 1024;
 
-/// The last line of each address.
+/// The last line about each address.
 #[derive(Debug, Default)]
-pub(crate) struct Incidents(Mutex<HashMap<String, Logged>>);
+pub(crate) struct Incidents(Mutex<HashMap<String, LoggedIncident>>);
 
+/// The last line about an address.
 #[derive(Clone, Copy, Debug)]
-struct Logged {
+struct LoggedIncident {
     at: Timestamp,
     /// Incidents since then.
     since: u64,
@@ -47,7 +48,7 @@ impl Incidents {
             last.since += 1;
             return None;
         }
-        let last = logged.insert(address.to_owned(), Logged { at: now, since: 0 });
+        let last = logged.insert(address.to_owned(), LoggedIncident { at: now, since: 0 });
         Some((address, last.map_or(0, |last| last.since)))
     }
 }

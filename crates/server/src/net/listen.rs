@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::net::{protocol::Protocol, stream::Socket};
 
-/// Most clients that may be connected but not accepted, limited by the system (`net.core.somaxconn`).
+/// Maximum number of clients that are connected but not accepted, limited by the system (`net.core.somaxconn`).
 /// The system drops further ones, which then retry after a second.
 const BACKLOG: u32 = 65_535;
 
@@ -42,7 +42,7 @@ pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
 
 /// A client that has connected.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedClient {
     /// The index of its protocol in the order of registration.
     pub(crate) protocol: usize,
     pub(crate) socket: Socket,
@@ -60,7 +60,7 @@ struct Unix {
 
 impl Addresses {
     /// Where `protocol` is spoken, if it is.
-    pub(crate) fn of(&self, protocol: &Protocol) -> Option<SocketAddr> {
+    pub(crate) fn address_of(&self, protocol: &Protocol) -> Option<SocketAddr> {
         self.0.iter().find(|(name, _)| *name == protocol.name).map(|(_, address)| *address)
     }
 }
@@ -90,17 +90,17 @@ impl Listeners {
     }
 
     /// The next client. Cancel safe.
-    pub(crate) async fn accept(&mut self) -> io::Result<Accepted> {
+    pub(crate) async fn accept(&mut self) -> io::Result<AcceptedClient> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<AcceptedClient>> {
         for turn in 0..self.listeners.len() {
             let place = (self.next + turn) % self.listeners.len();
             let (protocol, listener) = &self.listeners[place];
             if let Poll::Ready(accepted) = listener.poll_accept(context) {
                 self.next = place + 1;
-                let accepted = accepted.map(|(socket, address)| Accepted {
+                let accepted = accepted.map(|(socket, address)| AcceptedClient {
                     protocol: *protocol,
                     socket,
                     address,
@@ -198,8 +198,8 @@ impl Unix {
             }));
         }
         let is_socket = found.is_some();
-        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if is_socket && UnixStream::connect(path).is_err_and(refused) {
+        let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && UnixStream::connect(path).is_err_and(is_refused) {
             // A killed server has left it.
             std::fs::remove_file(path).map_err(cannot_listen)?;
         }

@@ -13,7 +13,7 @@ impl Secret {
     }
 
     /// Whether `given` is the secret. The time that it takes does not depend on how much of it is right.
-    pub(crate) fn is(&self, given: &[u8]) -> bool {
+    pub(crate) fn matches(&self, given: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
         self.0.ct_eq(&given).into()
     }

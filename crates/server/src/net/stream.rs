@@ -43,7 +43,7 @@ pub(crate) enum Stream {
     Simulated(Box<dyn SimulatedStream>),
 }
 
-/// Most encrypted bytes that are kept for a client that does not read.
+/// Maximum number of encrypted bytes that are kept for a client that does not read.
 const MAX_SEALED: usize = 16 * 1024;
 
 /// A silent client is probed after a minute, and dropped a minute later.
@@ -60,7 +60,7 @@ impl Socket {
                 let stream = TcpStream::from_std(socket)?;
                 // Replies are written in whole batches, so that Nagle's algorithm could only delay them.
                 stream.set_nodelay(true)?;
-                // The system probes silent clients, because pings of our own would cost a clock read for each
+                // The system probes silent clients, because application-level pings would cost a clock read for each
                 // frame.
                 SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
                 match tls {

@@ -247,7 +247,7 @@ async fn run(
 ) {
     let worker = Rc::new(Worker::new());
     let services = protocols.iter().enumerate().map(|(protocol, it)| {
-        let stats = Arc::clone(stats.of(protocol, index));
+        let stats = Arc::clone(stats.stats(protocol, index));
         (it.factory)(Port { worker: Rc::clone(&worker), stats, tls: it.tls.clone() })
     });
     let services: Vec<_> = services.collect();
@@ -260,7 +260,7 @@ async fn run(
             Some(ended) = tasks.join_next() => { report(ended); }
             job = jobs.recv() => match job {
                 Some(Job::Serve(protocol, socket, permit)) => {
-                    stats.of(protocol, index).connections.add();
+                    stats.stats(protocol, index).connections.add();
                     Rc::clone(&services[protocol]).serve(socket, permit, &mut tasks);
                 }
                 Some(Job::ReleaseMemory) => release_end_of_heap(),

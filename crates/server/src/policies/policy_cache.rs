@@ -1,7 +1,7 @@
 //! Cache of policies by their text or name, so that a policy is parsed once and not with every request. Each worker has
 //! its own.
 //!
-//! Requests of a batch hold a [`PolicyId`] rather than a [`PreparedPolicy`], whose reference count all workers share.
+//! Requests of a batch store a [`PolicyId`] rather than a [`PreparedPolicy`], whose reference count all workers share.
 //! A policy that is replaced in the meantime is kept until [`PolicyCache::evict`].
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
@@ -43,7 +43,7 @@ pub(crate) struct PolicyCache {
     policies: Vec<Option<CachedPolicy>>,
     /// Free indexes of `policies`.
     free: Vec<usize>,
-    /// Indexes of policies that are no longer found, but that requests of a batch may hold.
+    /// Indexes of policies that are no longer found, but that requests of a batch may still use.
     replaced: Vec<usize>,
     /// The version of the rules that names refer to: one for all requests of a batch.
     version: Option<Guard<Arc<RuleSnapshot>>>,
@@ -51,13 +51,13 @@ pub(crate) struct PolicyCache {
     pub(crate) epoch: u64,
 }
 
-/// A policy, and the fields of HTTP responses about it, once there was one.
+/// A policy with its rate limit headers, built on first use.
 #[derive(Debug)]
 struct CachedPolicy {
     policy: PreparedPolicy,
     /// Its name in the rules, if a request used that.
     name: Option<Box<str>>,
-    fields: OnceCell<Rc<RateLimitHeaders>>,
+    headers: OnceCell<Rc<RateLimitHeaders>>,
 }
 
 impl PolicyCache {
@@ -119,7 +119,7 @@ impl PolicyCache {
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into());
         let heavy = usize::from(policy.policy().grows());
-        self.policies[index] = Some(CachedPolicy { policy, name, fields: OnceCell::new() });
+        self.policies[index] = Some(CachedPolicy { policy, name, headers: OnceCell::new() });
         PolicyId(index << 1 | heavy)
     }
 
@@ -129,12 +129,12 @@ impl PolicyCache {
         &self.cached(id).policy
     }
 
-    /// RateLimitHeaders of HTTP responses about the policy that was found.
+    /// The rate limit headers of responses under this policy.
     #[inline]
-    pub(crate) fn fields(&self, id: PolicyId) -> &Rc<RateLimitHeaders> {
+    pub(crate) fn headers(&self, id: PolicyId) -> &Rc<RateLimitHeaders> {
         let cached = self.cached(id);
         let name = cached.name.as_deref().unwrap_or(NAME);
-        cached.fields.get_or_init(|| Rc::new(RateLimitHeaders::new(name, cached.policy.policy())))
+        cached.headers.get_or_init(|| Rc::new(RateLimitHeaders::new(name, cached.policy.policy())))
     }
 
     #[inline]
@@ -142,7 +142,7 @@ impl PolicyCache {
         self.policies[id.index()].as_ref().expect("a policy that was found is kept until `evict`")
     }
 
-    /// Drops the policies that were replaced. No request holds a policy any more, unless it compares the
+    /// Drops the policies that were replaced. No request uses a policy that was found any more, unless it compares the
     /// [`epoch`](Self#structfield.epoch).
     #[inline]
     pub(crate) fn evict(&mut self) {

@@ -17,7 +17,7 @@ pub(crate) struct ExposedPort {
 /// # Errors
 /// They can.
 pub(crate) fn require_secrets(ports: &[ExposedPort]) -> io::Result<()> {
-    let exposed = shown(ports.iter().filter(|it| it.is_exposed()));
+    let exposed = port_list(ports.iter().filter(|it| it.is_exposed()));
     if exposed.is_empty() {
         return Ok(());
     }
@@ -33,14 +33,14 @@ pub(crate) fn require_secrets(ports: &[ExposedPort]) -> io::Result<()> {
 /// Warns about ports that other machines can reach without a secret, and about those that a configured
 /// password (`requirepass`) does not protect.
 pub(crate) fn warn(ports: &[ExposedPort], requirepass: bool) {
-    let exposed = shown(ports.iter().filter(|it| it.is_exposed()));
+    let exposed = port_list(ports.iter().filter(|it| it.is_exposed()));
     if !exposed.is_empty() {
         tracing::warn!(
             "listening beyond loopback without a secret: {exposed}; anyone who can reach these ports can read, charge \
              and reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1"
         );
     }
-    let open = shown(ports.iter().filter(|it| !it.has_secret));
+    let open = port_list(ports.iter().filter(|it| !it.has_secret));
     if requirepass && !open.is_empty() {
         tracing::warn!(
             "--requirepass protects only the RESP port; these need no secret: {open}; set --http-token, \
@@ -56,7 +56,7 @@ impl ExposedPort {
     }
 }
 
-fn shown<'a>(ports: impl Iterator<Item = &'a ExposedPort>) -> String {
+fn port_list<'a>(ports: impl Iterator<Item = &'a ExposedPort>) -> String {
     let ports: Vec<_> = ports.map(|it| format!("{} at {}", it.protocol, it.address)).collect();
     ports.join(", ")
 }

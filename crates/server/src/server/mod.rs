@@ -23,7 +23,7 @@ use crate::{
     budgets::buffers::BufferBudget,
     clock::ServerClock,
     net::{
-        listen::{Accepted, Listeners},
+        listen::{AcceptedClient, Listeners},
         tls,
         worker::{ServedProtocol, Workers},
     },
@@ -99,7 +99,8 @@ impl Server {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = file_descriptors::prepare(&config, workers);
-        let exposed = exposed_ports(&registrations, |it| listeners.addresses.of(it.protocol));
+        let exposed =
+            exposed_ports(&registrations, |it| listeners.addresses.address_of(it.protocol));
         exposure::warn(&exposed, config.resp.password.is_some());
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
@@ -119,19 +120,22 @@ impl Server {
     /// # Errors
     /// None at present.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.parts.addresses.of(&resp::PROTOCOL).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.parts
+            .addresses
+            .address_of(&resp::PROTOCOL)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Where it listens for HTTP, with the actual port in place of port 0; `None`: nowhere.
     #[must_use]
     pub fn http_addr(&self) -> Option<SocketAddr> {
-        self.parts.addresses.of(&http::PROTOCOL)
+        self.parts.addresses.address_of(&http::PROTOCOL)
     }
 
     /// Where it listens for gRPC, with the actual port in place of port 0; `None`: nowhere.
     #[must_use]
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
-        self.parts.addresses.of(&envoy::PROTOCOL)
+        self.parts.addresses.address_of(&envoy::PROTOCOL)
     }
 
     /// A handle that reloads the rules while the server runs, as on a signal.
@@ -214,15 +218,15 @@ impl Server {
 
 /// Hands a client to a worker. `true`: it was rejected, because there are too many. `full`: the previous one was, too.
 fn admit(
-    accepted: Accepted,
+    accepted: AcceptedClient,
     parts: &Parts,
     (protocols, workers): (&[ServedProtocol], &Workers),
     full: bool,
 ) -> bool {
-    let Accepted { protocol, socket, address } = accepted;
+    let AcceptedClient { protocol, socket, address } = accepted;
     let ServedProtocol { protocol: kind, tls, .. } = &protocols[protocol];
     let Some(permit) = parts.clients.try_admit(kind, address, parts.decider.now()) else {
-        parts.stats.accepting.refused.add();
+        parts.stats.accepting.rejected.add();
         if tls.is_none() {
             socket.write_and_close(kind.rejection);
         }

@@ -19,7 +19,7 @@ use crate::{
         http::{self, HostNames, HttpContext},
         resp::{self, RespContext},
     },
-    stats::{KeyDisplay, KnownKeys, ServerStats},
+    stats::{KeyDisplay, SampledKeys, ServerStats},
     store::{open::OpenStore, snapshots::SnapshotLog},
 };
 
@@ -91,7 +91,7 @@ impl Parts {
             stats: Arc::clone(&stats),
             snapshots: Arc::clone(&snapshots),
             display: Arc::clone(&display),
-            known: KnownKeys::default(),
+            sampled: SampledKeys::default(),
             has_actions: token.is_some(),
             when_full: config.memory.when_full,
             has_state_file: config.memory.state_file.is_some(),
@@ -129,13 +129,13 @@ impl Parts {
             when_full: self.config.memory.when_full,
             has_state_file: self.config.memory.state_file.is_some(),
             test_clock: self.config.test_clock,
-            address: self.addresses.of(&resp::PROTOCOL).unwrap_or(self.config.resp.address),
+            address: self.addresses.address_of(&resp::PROTOCOL).unwrap_or(self.config.resp.address),
             password: self.password.clone(),
         })
     }
 
     fn http(&self) -> ServiceFactory {
-        let address = self.addresses.of(&http::PROTOCOL);
+        let address = self.addresses.address_of(&http::PROTOCOL);
         let context = HttpContext {
             decider: Arc::clone(&self.decider),
             settings: self.config.http.clone(),

@@ -44,7 +44,7 @@ pub struct Config {
     /// Whether the server starts only if every port beyond loopback has a secret: a password, a token or client
     /// certificates. Default: no, it warns.
     pub require_secrets: bool,
-    /// Most clients at a time; further ones are rejected. Default: 10 000.
+    /// Maximum number of clients at a time; further ones are rejected. Default: 10 000.
     pub max_clients: usize,
     /// Bytes that the server may buffer for all clients together: unread input, request bodies and
     /// unsent replies. A client that needs more is rejected. Default: 64 MiB.
@@ -212,7 +212,7 @@ pub enum DashboardMode {
 /// ```
 /// use sluicegate_server::StoreConfig;
 ///
-/// let mut store = StoreConfig::at("redis://127.0.0.1/");
+/// let mut store = StoreConfig::new("redis://127.0.0.1/");
 /// store.options.prefix = b"limits:".to_vec();
 /// ```
 #[derive(Clone, Debug)]
@@ -229,7 +229,7 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// The store at `url`, with default options.
     #[must_use]
-    pub fn at(url: impl Into<String>) -> Self {
+    pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), options: Options::default(), on_error: OnError::default() }
     }
 }

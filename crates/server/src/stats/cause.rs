@@ -44,7 +44,7 @@ impl<'a> Cause<'a> {
 }
 
 impl Denier {
-    pub(crate) fn shown(&self) -> DeniedBy {
+    pub(crate) fn to_denied_by(&self) -> DeniedBy {
         let limit = self.policy.limits().get(self.limit);
         DeniedBy {
             rule: self.rule.clone(),

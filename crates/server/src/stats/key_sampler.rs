@@ -13,7 +13,7 @@ use sluicegate_core::{Decision, Timestamp};
 use super::{
     cause::Cause,
     counter::Counter,
-    sketch::{Sketch, Span, UNIT},
+    heavy_hitters::{FadedTime, HeavyHitters, UNIT},
 };
 
 /// Keys that are sampled per second, about.
@@ -36,16 +36,16 @@ pub(crate) struct KeySampler {
     sample_rate: AtomicU64,
     /// State of a pseudorandom generator.
     random: AtomicU64,
-    sketches: Mutex<Sketches>,
+    samples: Mutex<KeySamples>,
     latency: [Counter; BOUNDS],
 }
 
 /// The sampled keys.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sketches {
-    pub(crate) all: Sketch,
-    pub(crate) denied: Sketch,
-    pub(crate) span: Span,
+pub(crate) struct KeySamples {
+    pub(crate) all: HeavyHitters,
+    pub(crate) denied: HeavyHitters,
+    pub(crate) span: FadedTime,
 }
 
 impl Default for KeySampler {
@@ -56,7 +56,7 @@ impl Default for KeySampler {
             countdown: AtomicU64::new(0),
             sample_rate: AtomicU64::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
-            sketches: Mutex::default(),
+            samples: Mutex::default(),
             latency: std::array::from_fn(|_| Counter::default()),
         }
     }
@@ -98,11 +98,11 @@ impl KeySampler {
         let random = random.wrapping_add(1_442_695_040_888_963_407);
         self.random.store(random, Relaxed);
         self.countdown.store((random >> 33) % (2 * every - 1), Relaxed);
-        let mut sketches = self.sketches.lock();
-        sketches.all.add(key, every * UNIT, None);
+        let mut samples = self.samples.lock();
+        samples.all.add(key, every * UNIT, None);
         let denier = cause.denier(decision);
         if denier.is_some() {
-            sketches.denied.add(key, every * UNIT, denier);
+            samples.denied.add(key, every * UNIT, denier);
         }
     }
 
@@ -117,7 +117,7 @@ impl KeySampler {
     /// Starts sampling with empty samples. `keys`: whether keys are sampled.
     pub(crate) fn start(&self, keys: bool) {
         self.keys.store(keys, Relaxed);
-        *self.sketches.lock() = Sketches::default();
+        *self.samples.lock() = KeySamples::default();
         self.sample_rate.store(1, Relaxed);
         self.countdown.store(0, Relaxed);
         self.on.store(true, Relaxed);
@@ -129,15 +129,15 @@ impl KeySampler {
     }
 
     /// The samples. Since the last call `micros` have passed, in which the worker made `decisions`.
-    pub(crate) fn read(&self, micros: u64, decisions: u64) -> Sketches {
+    pub(crate) fn read(&self, micros: u64, decisions: u64) -> KeySamples {
         let every = (decisions.saturating_mul(1_000_000) / micros.max(1)) / SAMPLES_PER_SECOND;
         self.sample_rate.store(every.next_power_of_two().clamp(1, MAX_SAMPLE_RATE), Relaxed);
-        let mut sketches = self.sketches.lock();
-        sketches.span.pass(micros);
-        let read = sketches.clone();
-        sketches.all.fade();
-        sketches.denied.fade();
-        sketches.span.fade();
+        let mut samples = self.samples.lock();
+        samples.span.pass(micros);
+        let read = samples.clone();
+        samples.all.fade();
+        samples.denied.fade();
+        samples.span.fade();
         read
     }
 
@@ -256,7 +256,7 @@ mod tests {
         let policy = "gcra:1/1s".parse().unwrap();
         sampler.active().unwrap().decided(b"a", &decision(true), Cause::policy(&policy));
         let read = sampler.read(1_000_000, 1);
-        assert!(Sketch::top(&[read.all], 9).is_empty());
+        assert!(HeavyHitters::top(&[read.all], 9).is_empty());
     }
 
     #[test]
@@ -272,9 +272,9 @@ mod tests {
             sampler.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
         }
         let read = sampler.read(1_000_000, 1_000_000);
-        let upper = Sketch::top(&[read.denied], 1);
+        let upper = HeavyHitters::top(&[read.denied], 1);
         assert_eq!(&*upper[0].key, b"often");
-        let denier = upper[0].denier.as_ref().unwrap().shown();
+        let denier = upper[0].denier.as_ref().unwrap().to_denied_by();
         let denier = serde_json::to_string(&denier).unwrap();
         assert_eq!(denier, r#"{"rule":"login","limit":"gcra:1/1s"}"#);
         let share = upper[0].count / UNIT;

@@ -5,10 +5,10 @@
 
 mod cause;
 mod counter;
+mod heavy_hitters;
 mod key_display;
 mod key_sampler;
-mod known_keys;
-mod sketch;
+mod sampled_keys;
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use sluicegate_core::{Decision, Source};
 pub(crate) use self::{
     cause::{Cause, DeniedBy, Denier},
     counter::Counter,
+    heavy_hitters::{FadedTime, HeavyHitter, HeavyHitters, MAX_SAMPLED_KEY, UNIT},
     key_display::KeyDisplay,
-    key_sampler::{KeySampler, LatencyHistogram, Sketches},
-    known_keys::{Busiest, KeyFilter, KeyPage, KnownKeys, LINGER, Scale},
-    sketch::{Count, MAX_SAMPLED_KEY, Sketch, Span, UNIT},
+    key_sampler::{KeySampler, KeySamples, LatencyHistogram},
+    sampled_keys::{Busiest, KeyFilter, KeyPage, LINGER, SampledKeys, Scale},
 };
 
 /// The counters of one protocol on one worker. Each only grows.
@@ -34,7 +34,7 @@ pub(crate) struct Stats {
     /// Commands of RESP, requests of HTTP, and calls of the rate limit service.
     pub(crate) requests: Counter,
     /// How long they took.
-    pub(crate) latency: Latency,
+    pub(crate) latency: RequestLatency,
     pub(crate) errors: Counter,
     /// Clients that were served.
     pub(crate) connections: Counter,
@@ -47,7 +47,7 @@ pub(crate) struct Stats {
     /// Clients whose TLS handshake failed.
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
-    calls: Calls,
+    calls: CommandCalls,
     /// The keys that are requested, while the dashboard has viewers.
     pub(crate) sampler: KeySampler,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Stats {
 #[derive(Debug)]
 pub(crate) struct ServerStats {
     protocols: Vec<ProtocolStats>,
-    pub(crate) accepting: Accepting,
+    pub(crate) accepting: AcceptCounters,
 }
 
 /// The counters of one protocol, of each worker.
@@ -72,11 +72,14 @@ impl ServerStats {
             let workers = (0..workers).map(|_| Arc::default()).collect();
             ProtocolStats { name, workers }
         };
-        Self { protocols: protocols.map(of_protocol).collect(), accepting: Accepting::default() }
+        Self {
+            protocols: protocols.map(of_protocol).collect(),
+            accepting: AcceptCounters::default(),
+        }
     }
 
     /// The counters of a protocol, by its index in the order of registration, on a worker.
-    pub(crate) fn of(&self, protocol: usize, worker: usize) -> &Arc<Stats> {
+    pub(crate) fn stats(&self, protocol: usize, worker: usize) -> &Arc<Stats> {
         &self.protocols[protocol].workers[worker]
     }
 
@@ -138,9 +141,9 @@ pub(crate) struct Outcomes {
 
 /// Counters of clients that no worker serves.
 #[derive(Debug, Default)]
-pub(crate) struct Accepting {
+pub(crate) struct AcceptCounters {
     /// Clients rejected at `--max-clients`.
-    pub(crate) refused: Counter,
+    pub(crate) rejected: Counter,
     /// Clients that the system failed to accept.
     pub(crate) errors: Counter,
 }
@@ -149,9 +152,9 @@ pub(crate) struct Accepting {
 pub(crate) const MAX_COMMANDS: usize = 48;
 
 #[derive(Debug)]
-struct Calls([Counter; MAX_COMMANDS]);
+struct CommandCalls([Counter; MAX_COMMANDS]);
 
-impl Default for Calls {
+impl Default for CommandCalls {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Counter::default()))
     }
@@ -166,7 +169,7 @@ impl Stats {
     }
 
     /// The decisions of `source`.
-    pub(crate) const fn of(&self, source: Source) -> &Outcomes {
+    pub(crate) const fn outcomes(&self, source: Source) -> &Outcomes {
         &self.decisions[index_of(source)]
     }
 
@@ -198,7 +201,7 @@ impl Stats {
     }
 }
 
-/// Upper bounds of the buckets of [`Latency`], in microseconds; the last bucket has none.
+/// Upper bounds of the buckets of [`RequestLatency`], in microseconds; the last bucket has none.
 pub(crate) const BOUNDS: [u64; 16] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
     1_000_000, 5_000_000, 30_000_000,
@@ -206,13 +209,13 @@ pub(crate) const BOUNDS: [u64; 16] = [
 
 /// Counts of requests by latency.
 #[derive(Debug, Default)]
-pub(crate) struct Latency {
+pub(crate) struct RequestLatency {
     pub(crate) counts: [Counter; BOUNDS.len() + 1],
     /// The sum of all latencies, in microseconds.
     pub(crate) micros: Counter,
 }
 
-impl Latency {
+impl RequestLatency {
     /// Records the latency of a request, in microseconds.
     #[inline]
     pub(crate) fn record_latency(&self, micros: u64) {

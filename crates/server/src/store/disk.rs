@@ -10,10 +10,10 @@ use std::{
 
 /// The operations that a state file needs. Symbolic links are never followed.
 pub trait Disk: Debug + Send + Sync {
-    /// What is at `path`.
+    /// The kind of the entry at `path`.
     ///
     /// # Errors
-    /// There is nothing, or it cannot be seen.
+    /// There is no entry, or it cannot be read.
     fn kind(&self, path: &Path) -> io::Result<PathKind>;
 
     /// Opens the lock at `path`, and makes its file if there is none.
@@ -59,7 +59,7 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// What is at a path.
+/// The kind of an entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// A regular file.

@@ -30,7 +30,10 @@ pub(crate) fn set(now: Timestamp) {
 
 /// Calls an operation of a store at `now`.
 #[inline]
-pub(crate) fn at<'a, T>(now: Timestamp, call: impl FnOnce() -> Applied<'a, T>) -> Applied<'a, T> {
+pub(crate) fn call_at<'a, T>(
+    now: Timestamp,
+    call: impl FnOnce() -> Applied<'a, T>,
+) -> Applied<'a, T> {
     set(now);
     call()
 }

@@ -118,10 +118,11 @@ pub(crate) fn record_decision(source: Source, decision: &Decision, cause: Cause<
 
 /// The decision for the span of a request that makes several: the first denial, otherwise the last one.
 #[derive(Debug, Default)]
-pub(crate) struct SpanDecision(Mutex<Option<Noted>>);
+pub(crate) struct SpanDecision(Mutex<Option<NotedDecision>>);
 
+/// A decision to be recorded, and its cause.
 #[derive(Debug)]
-struct Noted {
+struct NotedDecision {
     source: Source,
     decision: Decision,
     policy: Policy,
@@ -137,12 +138,12 @@ impl SpanDecision {
             return;
         }
         let (policy, rule) = (cause.policy.clone(), cause.rule.map(str::to_owned));
-        *noted = Some(Noted { source, decision: *decision, policy, rule });
+        *noted = Some(NotedDecision { source, decision: *decision, policy, rule });
     }
 
     /// Adds the decision to the span of the current request.
     pub(crate) fn record(self) {
-        if let Some(Noted { source, decision, policy, rule }) = self.0.into_inner() {
+        if let Some(NotedDecision { source, decision, policy, rule }) = self.0.into_inner() {
             let cause = Cause { rule: rule.as_deref(), policy: &policy };
             record_decision(source, &decision, cause);
         }

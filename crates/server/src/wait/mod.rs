@@ -31,18 +31,18 @@ const MAX_SLEEP_SHARED: Duration = Duration::from_secs(1);
 
 /// A request that may wait.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingTake {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) rule: PreparedPolicy,
+    pub(crate) policy: PreparedPolicy,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
     /// The hold that is to be opened, if units are held; else they are taken.
-    pub(crate) hold: Option<HoldRequest>,
+    pub(crate) hold: Option<WaitingHold>,
 }
 
 /// A hold to be opened once it fits.
 #[derive(Debug)]
-pub(crate) struct HoldRequest {
+pub(crate) struct WaitingHold {
     pub(crate) id: Box<[u8]>,
     pub(crate) ttl: Option<Duration>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct HoldRequest {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("ERR {0}")]
-    Refused(#[from] QueueFull),
+    QueueFull(#[from] QueueFull),
     /// The buffer memory of the server is used up.
     #[error("{NO_MEMORY}")]
     NoMemory,
@@ -65,26 +65,26 @@ pub(crate) enum Failure {
 /// Dropping the future cancels the request: nothing stays charged.
 pub(crate) async fn wait(
     decider: &Decider,
-    waiting: Waiting,
+    waiting: WaitingTake,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<Answer, Failure> {
     let mut now = decider.now();
-    let Waiting { key, rule, cost, timeout, hold } = waiting;
+    let WaitingTake { key, policy, cost, timeout, hold } = waiting;
     let mut reservation = decider.buffers.reserve_nothing();
     if key.len() > FREE_KEY && !reservation.resize(key.len()) {
         return Err(Failure::NoMemory);
     }
     if cost == 0 {
         let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };
-        return Ok(decider.decide_queued(&key, &rule, operation, now).await?);
+        return Ok(decider.decide_queued(&key, &policy, operation, now).await?);
     }
     // A repeated hold is answered before those that may wait for its units, and no peek denies it.
-    if let Some(HoldRequest { id, ttl }) = &hold
-        && (decider.queues.has_queue(&key) || peeks_first(rule.policy()))
+    if let Some(WaitingHold { id, ttl }) = &hold
+        && (decider.queues.has_queue(&key) || peeks_first(policy.policy()))
         && has_open_hold(decider, &key, id, now).await
     {
         let repeated = HoldOperation::Hold { id, cost, ttl: *ttl };
-        let answer = decider.decide_hold(&key, &rule, repeated, now).await?;
+        let answer = decider.decide_hold(&key, &policy, repeated, now).await?;
         if answer.allowed() {
             return Ok(answer);
         }
@@ -92,20 +92,20 @@ pub(crate) async fn wait(
     let is_local = decider.is_local();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
     let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
-    let request = new_request(rule.policy().clone(), cost, now + timeout);
+    let request = new_request(policy.policy().clone(), cost, now + timeout);
     let woken = Arc::<Notify>::default();
     let ticket = decider.queues.enter(&key, request, &woken)?;
-    let _guard = TicketGuard { decider, key: &key, rule: &rule, ticket };
+    let _guard = TicketGuard { decider, key: &key, policy: &policy, ticket };
     let mut event = Event::Start;
     loop {
         event = match decider.queues.poll(ticket, now, event) {
             Step::Apply(operation) => {
                 let answer = match (&hold, operation) {
-                    (Some(HoldRequest { id, ttl }), Operation::Take(cost)) => {
+                    (Some(WaitingHold { id, ttl }), Operation::Take(cost)) => {
                         let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
-                        decider.decide_hold(&key, &rule, hold, now).await?
+                        decider.decide_hold(&key, &policy, hold, now).await?
                     }
-                    _ => decider.decide_queued(&key, &rule, operation, now).await?,
+                    _ => decider.decide_queued(&key, &policy, operation, now).await?,
                 };
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if is_local { now } else { decider.now() };
@@ -131,15 +131,15 @@ pub(crate) async fn wait(
 struct TicketGuard<'a> {
     decider: &'a Decider,
     key: &'a [u8],
-    rule: &'a PreparedPolicy,
+    policy: &'a PreparedPolicy,
     ticket: Ticket,
 }
 
 impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
-        let Self { decider, key, rule, ticket } = *self;
+        let Self { decider, key, policy, ticket } = *self;
         if let Some(Operation::Refund(cost)) = decider.queues.remove(ticket) {
-            decider.refund_unused(key, rule, cost, decider.now());
+            decider.refund_unused(key, policy, cost, decider.now());
             decider.queues.changed(key);
         }
     }

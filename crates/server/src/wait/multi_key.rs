@@ -1,7 +1,7 @@
 //! Waiting for several keys: all of them pass, or none.
 //!
-//! The request waits in the line of the key that denies it, the one that takes longest. Once that key allows it and another
-//! one denies, it goes to the end of that line.
+//! The request waits in the queue of the key with the longest wait. When another key denies it, it moves to the end of that
+//! key's queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    FREE_KEY, Failure, HoldRequest, MAX_SLEEP, MAX_SLEEP_SHARED, TicketGuard, has_open_hold,
+    FREE_KEY, Failure, MAX_SLEEP, MAX_SLEEP_SHARED, TicketGuard, WaitingHold, has_open_hold,
 };
 use crate::{decide::Decider, stopping::stopped};
 
@@ -25,7 +25,7 @@ pub(crate) struct WaitingTakes {
     /// The keys, with their policies and costs.
     pub(crate) takes: Vec<(Arc<[u8]>, PreparedPolicy, u32)>,
     /// The hold that is to be opened, if units are held; else they are taken.
-    pub(crate) hold: Option<HoldRequest>,
+    pub(crate) hold: Option<WaitingHold>,
     pub(crate) timeout: Duration,
 }
 
@@ -51,12 +51,12 @@ pub(crate) async fn wait_all(
     let mut answer = waiting.attempt(decider, now).await?;
     while !is_final(&answer) && now < deadline {
         let at = answer.key;
-        let Some((key, rule, cost)) = takes.get(at) else { break };
-        let request = WaitRequest::hold(rule.policy().clone(), *cost, deadline);
+        let Some((key, policy, cost)) = takes.get(at) else { break };
+        let request = WaitRequest::hold(policy.policy().clone(), *cost, deadline);
         let ticket = decider.queues.enter(key, request, &woken)?;
-        let _guard = TicketGuard { decider, key, rule, ticket };
+        let _guard = TicketGuard { decider, key, policy, ticket };
         let (mut event, mut is_asked) = (Event::Start, true);
-        // In the line of this key, until another one denies.
+        // In the queue of this key, until another key denies the request.
         while !is_final(&answer) && answer.key == at && now < deadline {
             event = match decider.queues.poll(ticket, now, event) {
                 Step::Apply(_) => {
@@ -95,7 +95,7 @@ impl WaitingTakes {
     ) -> Self {
         let takes = takes.iter().map(|it| (it.key.into(), it.policy.clone(), it.cost)).collect();
         let hold = match operation {
-            MultiKeyOperation::Hold { id, ttl } => Some(HoldRequest { id: id.into(), ttl }),
+            MultiKeyOperation::Hold { id, ttl } => Some(WaitingHold { id: id.into(), ttl }),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
         };
         Self { takes, hold, timeout }
@@ -103,7 +103,7 @@ impl WaitingTakes {
 
     /// Takes or holds, without recording a denial.
     async fn attempt(&self, decider: &Decider, now: Timestamp) -> Result<MultiKeyAnswer, Failure> {
-        if self.takes.iter().any(|(_, rule, _)| peeks_first(rule.policy())) {
+        if self.takes.iter().any(|(_, policy, _)| peeks_first(policy.policy())) {
             let peek = self.apply(decider, MultiKeyOperation::Peek, now).await?;
             if !peek.decision.allowed() && !self.is_repeated(decider, now).await {
                 return Ok(peek);
@@ -114,7 +114,7 @@ impl WaitingTakes {
 
     /// Whether a hold under its id is open on each key.
     async fn is_repeated(&self, decider: &Decider, now: Timestamp) -> bool {
-        let Some(HoldRequest { id, .. }) = &self.hold else { return false };
+        let Some(WaitingHold { id, .. }) = &self.hold else { return false };
         for (key, ..) in &self.takes {
             if !has_open_hold(decider, key, id, now).await {
                 return false;
@@ -154,7 +154,7 @@ impl WaitingTakes {
     fn operation(&self) -> MultiKeyOperation<'_> {
         match &self.hold {
             None => MultiKeyOperation::Take,
-            Some(HoldRequest { id, ttl }) => MultiKeyOperation::Hold { id, ttl: *ttl },
+            Some(WaitingHold { id, ttl }) => MultiKeyOperation::Hold { id, ttl: *ttl },
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> String {
 }
 
 #[test]
-fn redis_cli() {
+fn client_redis_cli_works() {
     let server = Running::new();
     let cli = |arguments: &[&str], input: &str| {
         let mut command = Command::new("redis-cli");
@@ -60,7 +60,7 @@ fn redis_cli() {
 }
 
 #[test]
-fn redis_benchmark() {
+fn client_redis_benchmark_works() {
     let server = Running::new();
     let benchmark = |arguments: &[&str]| {
         let mut command = Command::new("redis-benchmark");
@@ -96,12 +96,12 @@ fn python(package: &str) {
 }
 
 #[test]
-fn redis_py() {
+fn client_redis_py_works() {
     python("redis");
 }
 
 #[test]
-fn valkey_py() {
+fn client_valkey_py_works() {
     python("valkey");
 }
 
@@ -119,23 +119,23 @@ fn node(name: &str, library: &str, protocols: &[&str]) {
 }
 
 #[test]
-fn ioredis() {
+fn client_ioredis_works() {
     node("with_ioredis.cjs", "ioredis", &["2", "3"]);
 }
 
 /// It has RESP2 only.
 #[test]
-fn iovalkey() {
+fn client_iovalkey_works() {
     node("with_ioredis.cjs", "iovalkey", &["2"]);
 }
 
 #[test]
-fn node_redis() {
+fn client_node_redis_works() {
     node("with_node_redis.cjs", "redis", &["2", "3"]);
 }
 
 #[test]
-fn redis_rs() {
+fn client_redis_rs_works() {
     let server = Running::new();
     for protocol in [ProtocolVersion::RESP2, ProtocolVersion::RESP3] {
         let query = if protocol == ProtocolVersion::RESP3 { "?protocol=resp3" } else { "" };

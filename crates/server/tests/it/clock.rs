@@ -7,7 +7,7 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, pause, size};
 
 use crate::{
-    elsewhere::{Process, process_with},
+    child_process::{Process, process_with},
     harness::{RawClient, Running, TEST_TIMEOUT},
 };
 
@@ -153,7 +153,7 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
     let store = Server::within(Engine::Valkey91, folder, &[], &environment).unwrap();
     let serve = || {
         Running::with(|config| {
-            let mut at = StoreConfig::at(store.url());
+            let mut at = StoreConfig::new(store.url());
             // A deadline that a busy machine meets: otherwise a fallback denial could pass for one of the store.
             (at.options.deadline, at.options.connect_timeout) = (TEST_TIMEOUT, TEST_TIMEOUT);
             config.store = Some(at);

@@ -104,7 +104,7 @@ fn arguments_at_the_bounds_are_accepted() {
 }
 
 #[test]
-fn charge_saturates() {
+fn charge_repeated_at_maximum_cost_saturates() {
     let server = Running::with_test_clock();
     let mut peer = server.connect();
     for policy in [

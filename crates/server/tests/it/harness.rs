@@ -66,7 +66,7 @@ impl Running {
     }
 
     /// A server of another process, which ends by itself.
-    pub(crate) const fn elsewhere(address: SocketAddr, http: Option<SocketAddr>) -> Self {
+    pub(crate) const fn at_address(address: SocketAddr, http: Option<SocketAddr>) -> Self {
         Self { address, http, grpc: None, reloader: None, stop: None, thread: None }
     }
 

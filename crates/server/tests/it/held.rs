@@ -12,7 +12,7 @@ use sluicegate_server::StoreConfig;
 use sluicegate_testing::{Engine, Server, eventually, eventually_within};
 
 use crate::{
-    elsewhere::{Process, most_files, process, process_with},
+    child_process::{Process, most_files, process, process_with},
     harness::{TEST_TIMEOUT, TempDir, simple, size},
 };
 
@@ -185,7 +185,7 @@ fn denial_of_long_keys_holds_little_memory() {
         vec![(STORE, url)]
     };
     let process = process_with(name, 1024, start, |config, _| {
-        let mut at = StoreConfig::at(env::var(STORE).unwrap());
+        let mut at = StoreConfig::new(env::var(STORE).unwrap());
         at.options.deadline = TEST_TIMEOUT;
         config.store = Some(at);
     });
@@ -229,7 +229,7 @@ fn redis_store_pending_requests_hold_little_memory() {
             vec![(STORE, url)]
         };
         let process = process_with(name, 20_000, start, |config, _| {
-            let mut at = StoreConfig::at(env::var(STORE).unwrap());
+            let mut at = StoreConfig::new(env::var(STORE).unwrap());
             at.options.deadline = TEST_TIMEOUT;
             config.store = Some(at);
             config.max_buffer_memory = budget;

@@ -42,7 +42,7 @@ fn running(folder: &TempDir, store: Option<String>) -> Running {
             // A deadline that a busy machine keeps.
             options.deadline = std::time::Duration::from_secs(5);
             options.connect_timeout = options.deadline;
-            let mut at = StoreConfig::at(url);
+            let mut at = StoreConfig::new(url);
             at.options = options;
             at
         });

@@ -80,7 +80,7 @@ fn hold_for_ever(way: Way, address: SocketAddr, name: &str) -> ! {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
-    let mut peer = Running::elsewhere(address, None).connect();
+    let mut peer = Running::at_address(address, None).connect();
     let mut random = Random(u64::from(std::process::id()));
     println!();
     for number in 0_u64.. {
@@ -207,7 +207,7 @@ fn run(way: Way, address: SocketAddr, stored: impl Fn() -> Option<Entry>) {
     let span = Duration::from_secs(size("SLUICEGATE_HOLD_SECONDS", SECONDS) as u64);
     let start = |name: usize| Holder::start(way, address, &format!("holder-{name}"));
     let mut holders: Vec<_> = (0..HOLDERS).map(start).collect();
-    let mut peer = Running::elsewhere(address, None).connect();
+    let mut peer = Running::at_address(address, None).connect();
     let peek = way.line("peek", "COST 0");
     let in_use = |peer: &mut RawClient| {
         let actual = peer.integers(&peek);

@@ -124,7 +124,7 @@ fn hold_of_a_full_ledger_is_an_error() {
 #[test]
 fn kill_and_restart_keeps_open_holds() {
     let name = "holds::kill_and_restart_keeps_open_holds";
-    let Some(mut process) = crate::elsewhere::process(name, 1024, |config, folder| {
+    let Some(mut process) = crate::child_process::process(name, 1024, |config, folder| {
         config.memory.state_file = Some(folder.join("state"));
         config.memory.snapshot_every = Duration::from_millis(5);
     }) else {

@@ -18,10 +18,10 @@ use std::{
 use sluicegate_core::Clock;
 use sluicegate_memory::{MemoryStore, SystemClock, WhenFull};
 use sluicegate_resp::{Value, decode};
-use sluicegate_testing::until;
+use sluicegate_testing::eventually_true;
 
 use crate::{
-    elsewhere::process,
+    child_process::process,
     harness::{Random, RawClient, Running, integers, now, size},
 };
 
@@ -139,7 +139,9 @@ fn server_killed_at_any_moment_leaves_a_complete_file() {
                 scope.spawn(move || press(address, kill * 4 + client, seen));
             }
             let requested = catch_unwind(|| {
-                until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
+                eventually_true("enough is answered", || {
+                    seen.answered.load(Ordering::Relaxed) >= enough
+                });
             });
             // The clients end without a server, also if something failed.
             process.kill();

@@ -14,7 +14,7 @@ use std::{
 use sluicegate_testing::pause;
 
 use crate::{
-    elsewhere::process,
+    child_process::process,
     harness::{Running, now, size},
 };
 

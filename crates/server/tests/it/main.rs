@@ -4,6 +4,8 @@
 
 mod auth;
 mod batches;
+#[cfg(target_os = "linux")]
+mod child_process;
 mod client_commands;
 mod clients;
 #[cfg(target_os = "linux")]
@@ -12,8 +14,6 @@ mod conformance;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod decisions;
-#[cfg(target_os = "linux")]
-mod elsewhere;
 mod envoy;
 mod fairness;
 #[cfg(target_os = "linux")]

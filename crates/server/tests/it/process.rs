@@ -13,7 +13,7 @@ use sluicegate_server::Config;
 use sluicegate_testing::{eventually, eventually_within};
 
 use crate::{
-    elsewhere::process,
+    child_process::process,
     harness::{RawClient, TEST_TIMEOUT, any_port, simple, size},
 };
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use sluicegate_server::Config;
-use sluicegate_testing::{eventually_within, until};
+use sluicegate_testing::{eventually_true, eventually_within};
 
 use crate::{
-    elsewhere::{most_files, with_files},
+    child_process::{most_files, with_files},
     harness::{Running, TEST_TIMEOUT, now, simple, size},
 };
 
@@ -48,7 +48,7 @@ fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
 
 /// Waits until the server has closed.
 pub(crate) fn until_closed(stream: &mut TcpStream) {
-    until("the server closes", || is_closed(stream));
+    eventually_true("the server closes", || is_closed(stream));
 }
 
 /// Whether the server has closed.

@@ -3,7 +3,7 @@
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_testing::until;
+use sluicegate_testing::eventually_true;
 
 use crate::harness::{RawClient, Running, TempDir, config};
 
@@ -321,11 +321,11 @@ fn lock_file_removed_is_locked_again() {
         config.memory.state_file = Some(path.clone());
         config.memory.snapshot_every = Duration::from_millis(20);
     });
-    until("the first snapshot is there", || server.info_value("snapshots") > 0);
+    eventually_true("the first snapshot is there", || server.info_value("snapshots") > 0);
     fs::remove_file(&lock).unwrap();
-    until("a snapshot is not written", || server.info_value("snapshots_failed") == 1);
+    eventually_true("a snapshot is not written", || server.info_value("snapshots_failed") == 1);
     let before = server.info_value("snapshots");
-    until("the next ones are", || server.info_value("snapshots") > before);
+    eventually_true("the next ones are", || server.info_value("snapshots") > before);
     assert_eq!(server.info_value("snapshots_failed"), 1);
     let error = refused(|config| config.memory.state_file = Some(path.clone()));
     assert!(error.contains("another server uses it"), "{error}");

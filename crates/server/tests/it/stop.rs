@@ -13,7 +13,7 @@ use std::{
 use sluicegate_core::{Clock, Operation};
 use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_server::Config;
-use sluicegate_testing::{eventually, until};
+use sluicegate_testing::{eventually, eventually_true};
 
 use crate::{
     harness::{Running, TempDir, any_port, now, simple, size},
@@ -206,7 +206,7 @@ fn stops_under_load(batch: &Batch, stops: usize, configure: impl Fn(&mut Config)
                 .collect();
             // Each round stops at another moment.
             let load = batch.load.0 + batch.load.1 * round;
-            until("the load is on", || answered.load(Ordering::Relaxed) >= load);
+            eventually_true("the load is on", || answered.load(Ordering::Relaxed) >= load);
             stopping.store(true, Ordering::SeqCst);
             let start = now();
             server.begin_to_stop();

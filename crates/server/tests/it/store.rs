@@ -7,7 +7,7 @@ use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
 use sluicegate_redis::Options;
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
-use sluicegate_testing::{Engine, Server, until};
+use sluicegate_testing::{Engine, Server, eventually_true};
 
 use crate::{
     conformance::OverTheWire,
@@ -20,7 +20,7 @@ const HISTORIES: u64 = 100;
 /// A server on the store, which has time to spare.
 pub(crate) fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
     Running::with(|config| {
-        let mut at = StoreConfig::at(store.url());
+        let mut at = StoreConfig::new(store.url());
         at.options = patient();
         configure(config, &mut at);
         config.store = Some(at);
@@ -303,9 +303,9 @@ fn redis_store_waiting_client_that_leaves_releases_its_units() {
     server.until_exactly("blocked_clients", 1);
     let mut looks = server.connect();
     let mut remaining = || looks.integers(&format!("SG.PEEK q {policy}"))[2];
-    until("it has a place", || remaining() == 3);
+    eventually_true("it has a place", || remaining() == 3);
     drop(waits);
-    until("it gave its place back", || remaining() == 4);
+    eventually_true("it gave its place back", || remaining() == 4);
     server.until_exactly("blocked_clients", 0);
     // A request that cannot pass in time is denied at once.
     let actual = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
@@ -351,7 +351,7 @@ fn settings_that_exclude_a_store_are_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
         let mut config = crate::harness::config();
-        let mut at = StoreConfig::at("redis://127.0.0.1:1/");
+        let mut at = StoreConfig::new("redis://127.0.0.1:1/");
         configure(&mut config, &mut at);
         config.store = Some(at);
         let bound = runtime.block_on(sluicegate_server::Server::bind(config));
@@ -386,7 +386,9 @@ fn redis_store_session_holds_are_settled_when_the_client_disconnects_or_the_serv
     let [first, _second] = clients;
     drop(first);
     let mut until_room = |room| {
-        until("units are free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+        eventually_true("units are free", || {
+            peer.integers(&format!("SG.PEEK k {policy}"))[2] == room
+        });
     };
     until_room(1);
     server.begin_to_stop();
@@ -406,7 +408,7 @@ fn redis_store_session_hold_after_a_settle_in_one_batch_ends_with_its_connection
     }
     drop(client);
     let mut peer = server.connect();
-    until("the unit is free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == 3);
+    eventually_true("the unit is free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == 3);
 }
 
 /// The store opens the hold, but the server does not know it.
@@ -422,7 +424,7 @@ fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
             at.on_error = on_error;
         });
         let mut client = server.connect();
-        until("the store knows the script", || {
+        eventually_true("the store knows the script", || {
             matches!(client.call(&format!("SG.HOLD other {policy} a")), Value::Array(_))
         });
         store.signal("-STOP");
@@ -434,7 +436,7 @@ fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
         }
         let mut peer = peers.connect();
         let mut until_room = |room| {
-            until("the units are free", || {
+            eventually_true("the units are free", || {
                 peer.integers(&format!("SG.PEEK k {policy}"))[2] == room
             });
         };
@@ -453,7 +455,7 @@ fn redis_store_session_hold_whose_renewal_is_lost_ends_with_its_connection() {
     let (mut client, mut peer) = (server.connect(), peers.connect());
     for (id, session) in [("a", " SESSION"), ("b", "")] {
         let hold = format!("SG.HOLD k {policy} {id} TTL 5000000{session}");
-        until(
+        eventually_true(
             "the hold is open",
             || matches!(client.call(&hold), Value::Array(reply) if reply[0] == Value::Integer(1)),
         );
@@ -464,7 +466,9 @@ fn redis_store_session_hold_whose_renewal_is_lost_ends_with_its_connection() {
     assert!(lost.starts_with("SGSTORE "), "{lost}");
     // The other hold expires, and so does the first one as far as the server knows.
     let mut until_room = |room| {
-        until("the units are free", || peer.integers(&format!("SG.PEEK k {policy}"))[2] == room);
+        eventually_true("the units are free", || {
+            peer.integers(&format!("SG.PEEK k {policy}"))[2] == room
+        });
     };
     until_room(2);
     drop(client);

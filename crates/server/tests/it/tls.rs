@@ -16,7 +16,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use sluicegate_server::{Server, TlsConfig};
-use sluicegate_testing::until;
+use sluicegate_testing::eventually_true;
 
 use crate::harness::{Running, TempDir, any_port, config};
 
@@ -186,7 +186,7 @@ fn tls_client_that_trusts_the_authority_is_served() {
         let info = exchange(&server, &ours, None, "INFO stats\r\n").unwrap();
         info.lines().any(|line| line == format!("tls_failures:{count}"))
     };
-    until("two failures are counted", || failures("2"));
+    eventually_true("two failures are counted", || failures("2"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn check(server: &Running, sent: &str, expected: &str) {
 }
 
 #[test]
-fn transcript_resp2() {
+fn transcript_of_commands_in_resp2_matches() {
     let server = Running::with_test_clock();
     check(&server, "PING\nping hello\nEcho \"a b\"", "+PONG\n$5\nhello\n$3\na b");
     check(&server, "SG.TAKE a gcra:30/60s:burst=16 AT 0", "*7\n:1\n:16\n:15\n:0\n:2000000\n:0\n:0");
@@ -65,7 +65,7 @@ fn transcript_resp2() {
 }
 
 #[test]
-fn transcript_resp3() {
+fn transcript_of_commands_in_resp3_matches() {
     let server = Running::with_test_clock();
     let check = |sent: &str, expected: &str| {
         let mut peer = server.connect();
@@ -90,7 +90,7 @@ fn transcript_resp3() {
 }
 
 #[test]
-fn transcript_hello() {
+fn transcript_of_hello_matches() {
     let server = Running::new();
     let mut peer = server.connect();
     let Value::Array(actual) = peer.call("HELLO") else { panic!("no array") };

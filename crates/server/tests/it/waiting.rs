@@ -229,7 +229,7 @@ fn session_holds_are_settled_with_0_when_the_client_disconnects() {
     let more = format!("SG.HOLD k {both} e COST 3 SESSION");
     assert_eq!(client.integers(&more)[0], 0);
     assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
-    // One that waits leaves the line.
+    // A client that waits leaves the queue.
     client.send_command(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
     server.until_exactly("blocked_clients", 1);
     drop(client);

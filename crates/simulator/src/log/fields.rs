@@ -136,7 +136,7 @@ impl<'a> Field<'a> {
 
 impl Part {
     /// This part of `value`.
-    pub(crate) fn of(self, value: &[u8]) -> &[u8] {
+    pub(crate) fn extract(self, value: &[u8]) -> &[u8] {
         match self {
             Self::Whole => value,
             Self::Address => address(value),
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn part_of_value_is_cut_out() {
         let of = |part: Part, value: &str| {
-            String::from_utf8_lossy(part.of(value.as_bytes())).into_owned()
+            String::from_utf8_lossy(part.extract(value.as_bytes())).into_owned()
         };
         assert_eq!(of(Part::Method, "GET /a?b=c HTTP/1.1"), "GET");
         assert_eq!(of(Part::Path, "GET /a?b=c HTTP/1.1"), "/a");

@@ -14,7 +14,7 @@ use super::{
     shape::{DurationField, LogFormat, Moment, Shape},
 };
 use crate::{
-    batch::{Batch, Stored},
+    batch::{Batch, StoredEvent},
     kind::Kind,
     limits::MAX_LINE,
 };
@@ -39,7 +39,7 @@ pub struct Broken {
 
 /// Lines that came too late to be sorted, and were moved to a later time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Late {
+pub struct LateLines {
     /// Their number.
     pub count: u64,
     /// The longest move.
@@ -60,7 +60,7 @@ pub struct LogReader<R> {
     skipping: bool,
     /// Number of lines read.
     lines: u64,
-    events: Vec<Stored>,
+    events: Vec<StoredEvent>,
     /// The keys of the events, concatenated.
     keys: Vec<u8>,
     /// Number of events that were returned.
@@ -72,7 +72,7 @@ pub struct LogReader<R> {
     /// Maximum number of events that wait.
     max_waiting: usize,
     broken: Broken,
-    late: Late,
+    late: LateLines,
     /// Number of lines that are events.
     read: u64,
 }
@@ -111,7 +111,7 @@ impl<R: Read> LogReader<R> {
             disorder,
             max_waiting,
             broken: Broken::default(),
-            late: Late::default(),
+            late: LateLines::default(),
             read: 0,
         })
     }
@@ -155,7 +155,7 @@ impl<R: Read> LogReader<R> {
 
     /// Lines moved to a later time so far.
     #[must_use]
-    pub const fn late(&self) -> Late {
+    pub const fn late(&self) -> LateLines {
         self.late
     }
 
@@ -246,7 +246,8 @@ impl<R: Read> LogReader<R> {
     /// Adds the events of the line.
     fn add(&mut self, moment: Moment, key: (usize, usize)) {
         let (line, policy, ttl) = (self.lines, (0, 0), None);
-        let event = |time, kind, cost, id| Stored { line, time, cost, kind, key, policy, id, ttl };
+        let event =
+            |time, kind, cost, id| StoredEvent { line, time, cost, kind, key, policy, id, ttl };
         match moment {
             Moment::At(time) => self.events.push(event(time, Kind::Take, Some(1), (0, 0))),
             Moment::Between(start, end) => {

@@ -168,7 +168,7 @@ impl Shape {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
                         KeyPart::Value { slots, part, .. } => {
                             for slot in slots {
-                                keys.extend_from_slice(&unescaped(part.of(values[*slot])));
+                                keys.extend_from_slice(&unescaped(part.extract(values[*slot])));
                             }
                         }
                     }
@@ -190,7 +190,7 @@ impl Shape {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
                         KeyPart::Value { slots, part, missing } => {
                             let found = slots.iter().find_map(|slot| value(*slot));
-                            let found = found.as_deref().map(|text| part.of(text));
+                            let found = found.as_deref().map(|text| part.extract(text));
                             if let (Some(_), Some(index)) = (&found, *missing) {
                                 self.missing[index].clear();
                                 *missing = None;

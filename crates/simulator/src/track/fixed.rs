@@ -4,7 +4,7 @@ use sluicegate_core::{
     Align, Decision, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply, as_micros,
 };
 
-/// Most windows that are kept: a picture has no space to mark more.
+/// Maximum number of windows that are kept: a picture has no space to mark more.
 const MAX_WINDOWS: usize = 32;
 
 /// A window, and the units that were allowed in it.

@@ -48,7 +48,7 @@ class Pace:
             decision: Decision = yield "wait", (key, self._policy, max(end - self.clock(), 0.0))
             if not decision:
                 raise Denied(decision)
-            # A pause may have begun in the meantime: then the request lines up again, so that all come at the pace of the policy.
+            # A pause may have begun in the meantime: then the request queues again, so that all come at the pace of the policy.
             if (yield "peek", (key_of_pause(key), self._peek)):
                 return
 

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use sluicegate_testing::{TempDir, free_port, until};
+use sluicegate_testing::{TempDir, eventually_true, free_port};
 
 use super::{
     free, patient,
@@ -83,7 +83,7 @@ impl Drop for Script {
 #[test]
 fn envoy_example_script_runs_unchanged() {
     let mut script = Script::start();
-    until("the shop is open", || script.is_up());
+    eventually_true("the shop is open", || script.is_up());
     let mut client = Client::connect(&script.shop);
     let codes: Vec<_> = (0..12).map(|_| client.get("/", &free("ada")).code).collect();
     assert_eq!(codes, [vec![200; 10], vec![429; 2]].concat());
@@ -99,7 +99,7 @@ fn envoy_example_script_runs_unchanged() {
     let rules = script.folder.path().join("rules.yaml");
     let text = fs::read_to_string(&rules).unwrap();
     fs::write(&rules, text.replace("gcra:10/1h", "gcra:20/1h")).unwrap();
-    until("the new rules are in force", || client.get("/", &free("ada")).code == 200);
+    eventually_true("the new rules are in force", || client.get("/", &free("ada")).code == 200);
     let codes: Vec<_> = (0..12).map(|_| client.get("/", &free("ada")).code).collect();
     assert_eq!(codes, [vec![200; 9], vec![429; 3]].concat());
     assert!(script.stop(), "it ends when it is stopped");

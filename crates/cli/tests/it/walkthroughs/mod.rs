@@ -34,38 +34,38 @@ fn walk(path: &str) {
 }
 
 #[test]
-fn walkthrough_quickstart() {
+fn walkthrough_quickstart_works() {
     walk("docs/quickstart.md");
 }
 
 #[test]
-fn walkthrough_third_party() {
+fn walkthrough_third_party_works() {
     walk("docs/walkthroughs/third-party.md");
 }
 
 #[test]
-fn walkthrough_axum() {
+fn walkthrough_axum_works() {
     build_axum();
     walk("docs/walkthroughs/axum.md");
 }
 
 #[test]
-fn walkthrough_envoy() {
+fn walkthrough_envoy_works() {
     walk("docs/walkthroughs/envoy.md");
 }
 
 #[test]
-fn walkthrough_fastapi() {
+fn walkthrough_fastapi_works() {
     walk("docs/walkthroughs/fastapi.md");
 }
 
 #[test]
-fn walkthrough_nginx() {
+fn walkthrough_nginx_works() {
     walk("docs/walkthroughs/nginx.md");
 }
 
 #[test]
-fn walkthrough_redis_cell() {
+fn walkthrough_redis_cell_works() {
     assert!(sluicegate_testing::module().ends_with(".so"));
     walk("docs/walkthroughs/redis-cell.md");
 }

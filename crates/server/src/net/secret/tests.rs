@@ -37,12 +37,12 @@ impl Difference {
     }
 }
 
-/// Times `is` for both classes, each a secret and what is given, by so many tries in all.
+/// Times `matches` for both classes, each of which is a secret and a guess, with `tries` calls in all.
 fn difference<T>(
     tries: u64,
     classes: [(&T, &str); 2],
     copy: fn(&T) -> T,
-    is: fn(&T, &[u8]) -> bool,
+    matches: fn(&T, &[u8]) -> bool,
 ) -> Difference {
     let mut samples = Vec::new();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -60,7 +60,7 @@ fn difference<T>(
             #[expect(clippy::disallowed_methods, reason = "time is what this is about")]
             let start = Instant::now();
             for _ in 0..CALLS {
-                black_box(is(black_box(&slot.0), black_box(&slot.1)));
+                black_box(matches(black_box(&slot.0), black_box(&slot.1)));
             }
             samples.push((start.elapsed().as_nanos() as f64, class));
         }
@@ -107,7 +107,7 @@ fn secret_comparison_takes_the_same_time_for_all_guesses() {
             [(&secret, &nothing), (&longer, &nothing)],
         ),
     ] {
-        let compare = || difference(tries(), classes, |it| Secret(it.0), Secret::is);
+        let compare = || difference(tries(), classes, |it| Secret(it.0), Secret::matches);
         let passed = harmless(what, compare);
         assert!(passed >= 3, "{what}: {passed} of 5");
     }
@@ -116,7 +116,7 @@ fn secret_comparison_takes_the_same_time_for_all_guesses() {
 /// A comparison that stops at the first byte that differs is found out by the same statistic.
 #[test]
 fn secret_comparison_that_ends_early_is_detected() {
-    let is = |secret: &Vec<u8>, given: &[u8]| {
+    let matches = |secret: &Vec<u8>, given: &[u8]| {
         secret.len() == given.len()
             && secret.iter().zip(given).all(|(one, other)| black_box(one) == other)
     };
@@ -124,7 +124,7 @@ fn secret_comparison_that_ends_early_is_detected() {
     let nothing = "x".repeat(RIGHT.len());
     let classes = [(&secret, &*nothing), (&secret, RIGHT)];
     let passed = harmless("a comparison that ends early", || {
-        difference(tries(), classes, |it| it.clone(), is)
+        difference(tries(), classes, |it| it.clone(), matches)
     });
     assert_eq!(passed, 0, "it looks harmless");
 }

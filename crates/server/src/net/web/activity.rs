@@ -13,7 +13,7 @@ use sluicegate_core::Timestamp;
 
 use super::{
     chunks::Chunks,
-    held_bytes::{ConnectionBuffers, Held},
+    connection_bytes::{ConnectionBuffers, ConnectionBytes},
     input::Input,
     limits::{MAX_STREAMS, SLOT},
 };
@@ -31,13 +31,13 @@ const FREE_SLOTS: usize = 4;
 pub(super) struct ConnectionActivity {
     connection: Arc<ConnectionBuffers>,
     input: RefCell<Input>,
-    /// Bytes held for unfinished input, and for unsent output.
-    unfinished: RefCell<Held>,
-    unsent: RefCell<Held>,
-    /// Bytes held for complete replies that may be unsent, because the client reads nothing.
-    ended: RefCell<Held>,
-    /// Bytes held for the slots of requests on HTTP/2. They never shrink, because the tables of h2 do not.
-    slots: RefCell<Held>,
+    /// Bytes counted for unfinished input, and for unsent output.
+    unfinished: RefCell<ConnectionBytes>,
+    unsent: RefCell<ConnectionBytes>,
+    /// Bytes counted for complete replies that may be unsent, because the client reads nothing.
+    ended: RefCell<ConnectionBytes>,
+    /// Bytes counted for the slots of requests on HTTP/2. They never shrink, because the tables of h2 do not.
+    slots: RefCell<ConnectionBytes>,
     /// Upper bound on the requests in flight on HTTP/2, rejected and malformed ones included.
     open: Cell<usize>,
     /// Chunks of replies, on HTTP/2, that the client has not read.
@@ -58,7 +58,7 @@ pub(super) struct ConnectionActivity {
 #[derive(Debug)]
 pub(super) struct InFlightGuard {
     activity: Rc<ConnectionActivity>,
-    held: Held,
+    bytes: ConnectionBytes,
 }
 
 /// A chunk of a reply that the client has not read, until dropped.
@@ -70,12 +70,12 @@ pub(super) struct SentChunk {
 
 impl ConnectionActivity {
     pub(super) fn new(connection: Arc<ConnectionBuffers>) -> Rc<Self> {
-        let held = || RefCell::new(connection.hold_nothing());
+        let empty = || RefCell::new(connection.reserve_nothing());
         Rc::new(Self {
-            unfinished: held(),
-            unsent: held(),
-            ended: held(),
-            slots: held(),
+            unfinished: empty(),
+            unsent: empty(),
+            ended: empty(),
+            slots: empty(),
             open: Cell::default(),
             connection,
             input: RefCell::default(),
@@ -94,10 +94,10 @@ impl ConnectionActivity {
         self.requests.set(self.requests.get() + 1);
         self.in_flight.set(self.in_flight.get() + 1);
         self.input.borrow_mut().finished();
-        InFlightGuard { activity: Rc::clone(self), held: self.connection.hold_nothing() }
+        InFlightGuard { activity: Rc::clone(self), bytes: self.connection.reserve_nothing() }
     }
 
-    /// These bytes have arrived. `false`: more is unfinished than may be held.
+    /// These bytes have arrived. `false`: more is unfinished than may be stored.
     #[inline]
     #[must_use]
     pub(super) fn read(&self, bytes: &[u8]) -> bool {
@@ -113,43 +113,43 @@ impl ConnectionActivity {
             ref input => input.unfinished(),
         };
         let new = input.take_new();
-        hold(&self.unfinished, unfinished, FREE_INPUT) && (new == 0 || self.hold_slots(new))
+        count_bytes(&self.unfinished, unfinished, FREE_INPUT) && (new == 0 || self.count_slots(new))
     }
 
-    /// Holds slots for `new` more requests on HTTP/2. `false`: they are more than may be held.
+    /// Counts slots for `new` more requests on HTTP/2. `false`: they are more than allowed.
     /// A rejected request takes up a slot as well.
-    fn hold_slots(&self, new: usize) -> bool {
+    fn count_slots(&self, new: usize) -> bool {
         let open = self.open.get() + new;
         self.open.set(open);
         let slots = open.min(MAX_STREAMS as usize).next_power_of_two();
-        let mut held = self.slots.borrow_mut();
+        let mut counted = self.slots.borrow_mut();
         let bytes = slots * SLOT;
-        slots <= FREE_SLOTS || bytes <= held.bytes() || held.resize_for_slots(bytes)
+        slots <= FREE_SLOTS || bytes <= counted.bytes() || counted.resize_for_slots(bytes)
     }
 
-    /// Whether more is held than for a client with few requests at a time.
-    pub(super) fn holds_slots(&self) -> bool {
+    /// Whether more is reserved than for a client with few requests at a time.
+    pub(super) fn uses_slots(&self) -> bool {
         self.slots.borrow().bytes() > 0
     }
 
     /// All input is processed, and output is sent as far as the client reads it.
     #[inline]
-    pub(super) fn settle(&self) {
+    pub(super) fn update_open(&self) {
         if self.open.get() > 0 && !self.write_blocked.get() {
             self.open.set(usize::try_from(self.in_flight.get()).unwrap_or(usize::MAX));
         }
     }
 
-    /// A write has left `unsent` bytes. `false`: they are more than may be held.
+    /// A write has left `unsent` bytes. `false`: they are more than allowed.
     #[inline]
     #[must_use]
     pub(super) fn wrote(&self, write_blocked: bool, unsent: usize) -> bool {
         self.write_blocked.set(write_blocked);
         if !write_blocked {
             self.taken.set(self.taken.get() + 1);
-            hold(&self.ended, 0, 0);
+            count_bytes(&self.ended, 0, 0);
         }
-        hold(&self.unsent, unsent, FREE_OUTPUT)
+        count_bytes(&self.unsent, unsent, FREE_OUTPUT)
     }
 
     /// Whether no more than one request is in flight.
@@ -217,22 +217,22 @@ impl ConnectionActivity {
 
 /// Holds `bytes`, unless they are at most `free`. `false`: they do not fit.
 #[inline]
-fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
-    let mut held = held.borrow_mut();
+fn count_bytes(counted: &RefCell<ConnectionBytes>, bytes: usize, free: usize) -> bool {
+    let mut counted = counted.borrow_mut();
     let bytes = if bytes > free { bytes } else { 0 };
-    held.bytes() == bytes || held.resize_for_connection(bytes)
+    counted.bytes() == bytes || counted.resize_for_connection(bytes)
 }
 
 impl InFlightGuard {
     /// Holds `bytes` more for the request. `false`: they do not fit.
     #[must_use]
-    pub(super) fn hold(&mut self, bytes: usize) -> bool {
-        bytes == 0 || self.held.resize(self.held.bytes() + bytes)
+    pub(super) fn add_bytes(&mut self, bytes: usize) -> bool {
+        bytes == 0 || self.bytes.resize(self.bytes.bytes() + bytes)
     }
 
     /// A reservation for the body of the request, still empty.
-    pub(super) fn hold_nothing(&self) -> Held {
-        self.activity.connection.hold_nothing()
+    pub(super) fn reserve_nothing(&self) -> ConnectionBytes {
+        self.activity.connection.reserve_nothing()
     }
 
     /// Hands a chunk of the reply to the connection.
@@ -252,8 +252,8 @@ impl Drop for InFlightGuard {
         let activity = &self.activity;
         activity.in_flight.set(activity.in_flight.get() - 1);
         activity.input.borrow_mut().finished();
-        let bytes = self.held.bytes();
-        if bytes > 0 && activity.write_blocked.get() && self.held.resize(0) {
+        let bytes = self.bytes.bytes();
+        if bytes > 0 && activity.write_blocked.get() && self.bytes.resize(0) {
             let mut ended = activity.ended.borrow_mut();
             let sum = ended.bytes() + bytes;
             let _fits = ended.resize_for_connection(sum);

@@ -4,14 +4,14 @@
 pub(crate) const MAX_HEAD: u32 = 32 * 1024;
 /// Longest head of a request and longest pending output on HTTP/1.1, in bytes.
 pub(super) const MAX_BUFFER: usize = 64 * 1024;
-/// Most headers of a request, on HTTP/1.1.
+/// Maximum number of headers of a request, on HTTP/1.1.
 pub(super) const MAX_FIELDS: usize = 100;
 /// Concurrent requests of one client, on HTTP/2.
 pub(super) const MAX_STREAMS: u32 = 256;
 /// Requests that a client may reset before they are processed.
 pub(super) const MAX_RESETS: usize = 32;
 /// Malformed requests that are rejected before the connection is closed.
-pub(super) const MAX_REFUSALS: usize = 128;
+pub(super) const MAX_REJECTIONS: usize = 128;
 /// Unread bytes of one body, and of all bodies, that a client may send, on HTTP/2.
 pub(super) const WINDOW: u32 = 64 * 1024;
 pub(super) const WINDOW_OF_ALL: u32 = 256 * 1024;

@@ -7,12 +7,12 @@
 //! - a client that does not complete a request is closed, whatever bytes it sends, and
 //!   so is one that does not read its replies ([`activity`]);
 //! - the memory of a connection is bounded, and reserved from the budget of all
-//!   ([`held_bytes`]): unfinished input, bodies of requests, requests in flight, replies until they are
+//!   ([`connection_bytes`]): unfinished input, bodies of requests, requests in flight, replies until they are
 //!   read ([`reply`]), and the state of HTTP itself ([`session`]).
 
 mod activity;
 mod chunks;
-mod held_bytes;
+mod connection_bytes;
 mod input;
 mod limits;
 mod max_age;
@@ -45,14 +45,14 @@ use tokio::{
 
 use self::{
     activity::ConnectionActivity,
-    held_bytes::ConnectionBuffers,
+    connection_bytes::ConnectionBuffers,
     max_age::end_after,
     monitored_io::MonitoredIo,
-    session::{Answering, Session, begin},
+    session::{RequestHandler, Session, begin},
     timeouts::{CloseReason, Timeouts},
 };
 pub(crate) use self::{
-    held_bytes::Held,
+    connection_bytes::ConnectionBytes,
     limits::{MAX_HEAD, MAX_PENDING},
     request::{BodyError, RequestBody},
 };
@@ -66,7 +66,7 @@ use crate::{
 
 /// How long a closed client may take to read the last reply.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most bytes that it may send in that time, such as the body of an answered request: more than the body of
+/// Maximum number of bytes that it may send in that time, such as the body of an answered request: more than the body of
 /// any honest request that is rejected.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
@@ -110,7 +110,7 @@ pub(crate) async fn serve<A, F, B>(
     let (worker, stats, clock) = (&port.worker, &port.stats, settings.clock);
     let mut stopping = worker.stop.subscribe();
     let connection = ConnectionBuffers::new(&settings.buffers);
-    let mut secured = connection.hold_nothing();
+    let mut secured = connection.reserve_nothing();
     if port.tls.is_some() && !secured.resize_for_connection(limits::TLS) {
         tracing::debug!(
             client = client.id,
@@ -123,10 +123,10 @@ pub(crate) async fn serve<A, F, B>(
     let Some(stream) = opened else { return };
     let activity = ConnectionActivity::new(connection.clone());
     let stream = MonitoredIo::new(stream, Rc::clone(&activity));
-    let answering = Rc::new(Answering { activity: Rc::clone(&activity), answer, unavailable });
+    let handler = Rc::new(RequestHandler { activity: Rc::clone(&activity), answer, unavailable });
     // `None` before the first byte, and while a connection of HTTP/1.1 is idle.
     let mut session: Option<Box<dyn Session>> = None;
-    let mut charged = connection.hold_nothing();
+    let mut charged = connection.reserve_nothing();
     let mut turn = Turn::new(&worker.turns);
     let mut seen_requests = activity.requests.get();
     // Whether an idle client of HTTP/2 got a GOAWAY, because others need the memory.
@@ -155,7 +155,7 @@ pub(crate) async fn serve<A, F, B>(
                     Poll::Pending if stream.is_turn_over() => Poll::Ready(Event::Turn),
                     Poll::Pending => {
                         turn.end();
-                        activity.settle();
+                        activity.update_open();
                         if connection.is_waiting() && stream.has_left(context) {
                             Poll::Ready(Event::Left)
                         } else if connection.is_scarce() && activity.is_at_rest() {
@@ -186,7 +186,7 @@ pub(crate) async fn serve<A, F, B>(
                     }
                     return;
                 }
-                session = Some(begin(stream.clone(), &answering, is_http2));
+                session = Some(begin(stream.clone(), &handler, is_http2));
             }
             Event::Ended(ended) => {
                 if let Err(error) = ended {
@@ -204,13 +204,13 @@ pub(crate) async fn serve<A, F, B>(
                 }
                 yield_now().await;
             }
-            Event::Rest => rest(&mut session, &stream, &mut charged),
+            Event::Rest => release_idle_buffers(&mut session, &stream, &mut charged),
             Event::Stop => {
                 if session.is_none() {
                     // Input that has arrived is read and answered.
                     let first = poll_fn(|context| Poll::Ready(stream.poll_version(context)));
                     let Poll::Ready(Some(is_http2)) = first.await else { return };
-                    session = Some(begin(stream.clone(), &answering, is_http2));
+                    session = Some(begin(stream.clone(), &handler, is_http2));
                 }
                 session.iter_mut().for_each(|it| it.stop());
             }
@@ -223,10 +223,10 @@ pub(crate) async fn serve<A, F, B>(
                 }
                 let has_rested = activity.rests() && activity.requests.get() == seen_requests;
                 let is_in_the_way =
-                    connection.is_nearly_full() || activity.holds_slots() && connection.is_scarce();
+                    connection.is_nearly_full() || activity.uses_slots() && connection.is_scarce();
                 match &mut session {
                     Some(_) if has_rested && activity.is_at_rest() => {
-                        rest(&mut session, &stream, &mut charged);
+                        release_idle_buffers(&mut session, &stream, &mut charged);
                     }
                     Some(_) if has_rested && leaves => return stats.idle.add(),
                     Some(it) if has_rested && is_in_the_way => {
@@ -249,7 +249,11 @@ async fn linger(stream: MonitoredIo) {
 }
 
 /// Releases the buffers of an idle client of HTTP/1.1.
-fn rest(session: &mut Option<Box<dyn Session>>, stream: &MonitoredIo, charged: &mut Held) {
+fn release_idle_buffers(
+    session: &mut Option<Box<dyn Session>>,
+    stream: &MonitoredIo,
+    charged: &mut ConnectionBytes,
+) {
     if let Some(unread) = session.take().map(Session::into_unread) {
         stream.unread(unread);
     }

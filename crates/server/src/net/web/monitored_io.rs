@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use super::activity::ConnectionActivity;
 use crate::net::stream::Stream;
 
-/// Most bytes that are read in one turn, so that input read ahead stays small.
+/// Maximum number of bytes that are read in one turn, so that input read ahead stays small.
 const MAX_READ: usize = 8 * 1024;
-/// Most writes in one turn: a few bytes of input may cause a write of their own.
+/// Maximum number of writes in one turn: a few bytes of input may cause a write of their own.
 const MAX_WRITES: usize = 32;
 /// The length of the prefix that identifies HTTP/2.
 const FIRST: usize = 24;
@@ -25,11 +25,12 @@ const FIRST: usize = 24;
 /// A connection whose activity is recorded. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct MonitoredIo {
-    connection: Rc<RefCell<Connection>>,
+    connection: Rc<RefCell<SharedIo>>,
     activity: Rc<ConnectionActivity>,
 }
 
-struct Connection {
+/// The connection that the clones of a [`MonitoredIo`] share, and its turn.
+struct SharedIo {
     stream: Stream,
     /// Bytes that were read and will be read again.
     unread: Bytes,
@@ -44,7 +45,7 @@ struct Connection {
 
 impl MonitoredIo {
     pub(super) fn new(stream: Stream, activity: Rc<ConnectionActivity>) -> Self {
-        let connection = Connection {
+        let connection = SharedIo {
             stream,
             unread: Bytes::new(),
             is_awaited: false,
@@ -136,7 +137,7 @@ impl MonitoredIo {
         let (mut dropped, mut sum) = ([0; 4096], 0);
         while sum < most {
             let mut buffer = ReadBuf::new(&mut dropped);
-            // Dropped bytes are not recorded: they hold no memory.
+            // Dropped bytes are not recorded: they use no memory.
             poll_fn(|context| {
                 let stream = &mut self.connection.borrow_mut().stream;
                 Pin::new(stream).poll_read(context, &mut buffer)
@@ -151,7 +152,7 @@ impl MonitoredIo {
     }
 }
 
-/// The error where a client needs more memory than it may hold.
+/// The error where a client needs more memory than it may use.
 fn no_memory() -> io::Error {
     io::ErrorKind::OutOfMemory.into()
 }

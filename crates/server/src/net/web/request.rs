@@ -8,18 +8,18 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::held_bytes::Held;
+use super::connection_bytes::ConnectionBytes;
 
 /// A body up to this length needs no reservation: the charge of its connection covers it.
 const FREE: usize = 4 * 1024;
 
-/// The body of a request. Its bytes count as held by the connection until this is dropped, so keep it
+/// The body of a request. Its bytes count for the connection until this is dropped, so keep it
 /// as long as them.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Incoming,
-    /// Bytes that are held for the body.
-    pub(crate) held: Held,
+    /// Bytes that are counted for the body.
+    pub(crate) bytes: ConnectionBytes,
     received: usize,
     /// Whether the rest is dropped as it arrives.
     discards: bool,
@@ -40,14 +40,14 @@ pub(crate) enum BodyError {
 }
 
 impl RequestBody {
-    pub(super) const fn new(incoming: Incoming, held: Held, head_size: usize) -> Self {
-        Self { incoming, held, received: 0, discards: false, head_size }
+    pub(super) const fn new(incoming: Incoming, bytes: ConnectionBytes, head_size: usize) -> Self {
+        Self { incoming, bytes, received: 0, discards: false, head_size }
     }
 
     /// Drops the rest as it arrives.
     pub(crate) fn discard(&mut self) {
         self.discards = true;
-        let _fewer = self.held.resize(0);
+        let _fewer = self.bytes.resize(0);
     }
 }
 
@@ -62,7 +62,7 @@ impl Body for RequestBody {
         let this = self.get_mut();
         let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
             // The client has closed its side: no more bytes will arrive.
-            Poll::Pending if this.held.is_read_closed() => {
+            Poll::Pending if this.bytes.is_read_closed() => {
                 return Poll::Ready(Some(Err(BodyError::Closed)));
             }
             Poll::Pending => return Poll::Pending,
@@ -74,7 +74,7 @@ impl Body for RequestBody {
         };
         if !this.discards {
             this.received += frame.data_ref().map_or(0, Bytes::len);
-            if this.received > FREE && !this.held.resize(this.received) {
+            if this.received > FREE && !this.bytes.resize(this.received) {
                 return Poll::Ready(Some(Err(BodyError::NoMemory)));
             }
         }

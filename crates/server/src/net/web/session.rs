@@ -24,7 +24,7 @@ use super::{
     activity::{ConnectionActivity, InFlightGuard},
     limits::{
         FIELD, FREE_HEAD, FREE_REPLY, HTTP1, HTTP2, MAX_BUFFER, MAX_FIELDS, MAX_HEAD, MAX_PENDING,
-        MAX_REFUSALS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
+        MAX_REJECTIONS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
     },
     monitored_io::MonitoredIo,
     reply::ReplyBody,
@@ -37,7 +37,7 @@ pub(super) const fn cost(is_http2: bool) -> usize {
 }
 
 /// How the requests of a connection are answered.
-pub(super) struct Answering<A, B> {
+pub(super) struct RequestHandler<A, B> {
     pub(super) activity: Rc<ConnectionActivity>,
     pub(super) answer: A,
     /// The reply where there is no memory for another.
@@ -47,7 +47,7 @@ pub(super) struct Answering<A, B> {
 /// A request is rejected unread, because there is no memory for it: its client may send it again.
 #[derive(Debug, thiserror::Error)]
 #[error("no memory for another request")]
-pub(super) struct Refused(#[source] h2::Error);
+pub(super) struct OutOfMemory(#[source] h2::Error);
 
 /// HTTP over one connection, in either version.
 pub(super) trait Session {
@@ -64,7 +64,7 @@ pub(super) trait Session {
 /// Starts HTTP on a connection.
 pub(super) fn begin<A, F, B>(
     stream: MonitoredIo,
-    answering: &Rc<Answering<A, B>>,
+    handler: &Rc<RequestHandler<A, B>>,
     is_http2: bool,
 ) -> Box<dyn Session>
 where
@@ -73,17 +73,17 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let answering = Rc::clone(answering);
-    let service = service_fn(move |request| answering.call(request));
+    let handler = Rc::clone(handler);
+    let service = service_fn(move |request| handler.call(request));
     let io = TokioIo::new(stream);
     if is_http2 {
-        let mut builder = http2::Builder::new(Local);
+        let mut builder = http2::Builder::new(LocalExecutor);
         builder
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_pending_accept_reset_streams(MAX_RESETS)
-            .max_local_error_reset_streams(MAX_REFUSALS)
+            .max_local_error_reset_streams(MAX_REJECTIONS)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW_OF_ALL)
             .max_send_buf_size(MAX_PENDING);
@@ -108,7 +108,7 @@ where
     })
 }
 
-impl<A, F, B> Answering<A, B>
+impl<A, F, B> RequestHandler<A, B>
 where
     A: Fn(Request<RequestBody>) -> F,
     F: Future<Output = Result<Response<B>, Infallible>>,
@@ -118,40 +118,40 @@ where
     fn call(
         &self,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<ReplyBody<B>>, Refused>> + use<A, F, B> {
+    ) -> impl Future<Output = Result<Response<ReplyBody<B>>, OutOfMemory>> + use<A, F, B> {
         let is_http2 = request.version() == Version::HTTP_2;
         let head = head_size(&request);
         let mut guard = self.activity.begin();
         let cost =
             if self.activity.is_alone() { head.saturating_sub(FREE_HEAD) } else { STREAM + head };
         let unavailable = self.unavailable;
-        if guard.hold(cost) {
-            let request = request.map(|body| RequestBody::new(body, guard.hold_nothing(), head));
+        if guard.add_bytes(cost) {
+            let request = request.map(|body| RequestBody::new(body, guard.reserve_nothing(), head));
             let answer = (self.answer)(request);
             return Either::Left(answer.map(move |reply| {
                 let Ok(reply) = reply;
-                Ok(hold_reply(reply, guard, is_http2, unavailable))
+                Ok(count_reply(reply, guard, is_http2, unavailable))
             }));
         }
-        // A reply would hold still more memory for a client that may not read it.
+        // A reply would use still more memory for a client that may not read it.
         Either::Right(ready(if is_http2 {
-            Err(Refused(h2::Reason::REFUSED_STREAM.into()))
+            Err(OutOfMemory(h2::Reason::REFUSED_STREAM.into()))
         } else {
             Ok(unavailable().map(|body| ReplyBody::new(body, guard, false)))
         }))
     }
 }
 
-/// A reply whose bytes are held until the client has read them.
+/// A reply whose bytes are counted until the client has read them.
 #[inline]
-fn hold_reply<B: Body<Data = Bytes> + Unpin>(
+fn count_reply<B: Body<Data = Bytes> + Unpin>(
     mut reply: Response<B>,
     mut guard: InFlightGuard,
     is_http2: bool,
     unavailable: fn() -> Response<B>,
 ) -> Response<ReplyBody<B>> {
     let size = usize::try_from(reply.body().size_hint().lower()).unwrap_or(usize::MAX);
-    if size > FREE_REPLY && !guard.hold(size) {
+    if size > FREE_REPLY && !guard.add_bytes(size) {
         reply = unavailable();
     }
     reply.map(|body| ReplyBody::new(body, guard, is_http2))
@@ -190,9 +190,9 @@ impl<C: Future<Output = hyper::Result<()>> + Unpin> Session for Spoken<C> {
 
 /// Runs tasks of a connection on the thread of its worker.
 #[derive(Clone, Copy, Debug)]
-struct Local;
+struct LocalExecutor;
 
-impl<F> Executor<F> for Local
+impl<F> Executor<F> for LocalExecutor
 where
     F: Future + 'static,
     F::Output: 'static,

@@ -116,7 +116,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{budgets::buffers::BufferBudget, net::web::held_bytes::ConnectionBuffers};
+    use crate::{budgets::buffers::BufferBudget, net::web::connection_bytes::ConnectionBuffers};
 
     fn seconds(seconds: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_secs(seconds)

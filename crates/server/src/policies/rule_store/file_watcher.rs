@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// Time without events before the files are compared.
 const QUIET: Duration = Duration::from_millis(50);
 /// Maximum time to wait for that.
-const MAX_SETTLE: Duration = Duration::from_millis(500);
+const MAX_QUIET_WAIT: Duration = Duration::from_millis(500);
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ fn watch(
     loop {
         let mut replies = Vec::new();
         match receiver.recv_timeout(POLL) {
-            Ok(ReloadRequest::Check) if !settle(receiver, &mut replies) => break,
+            Ok(ReloadRequest::Check) if !wait_until_quiet(receiver, &mut replies) => break,
             Ok(ReloadRequest::Reload(reply)) => replies.push(reply),
             Ok(ReloadRequest::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Ok(ReloadRequest::Check) | Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -86,12 +86,12 @@ fn watch(
 
 /// Waits for a time without events, or for a request to reload. Returns whether the thread continues.
 #[expect(clippy::disallowed_methods, reason = "measures a wait, whatever the clock of the store")]
-fn settle(
+fn wait_until_quiet(
     receiver: &mpsc::Receiver<ReloadRequest>,
     replies: &mut Vec<oneshot::Sender<Result<ReloadReport, String>>>,
 ) -> bool {
     let start = Instant::now();
-    while start.elapsed() < MAX_SETTLE {
+    while start.elapsed() < MAX_QUIET_WAIT {
         match receiver.recv_timeout(QUIET) {
             Ok(ReloadRequest::Check) => {}
             // A request to reload means that the files are complete.

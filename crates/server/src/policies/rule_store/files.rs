@@ -8,7 +8,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 use sluicegate_commands::plain_error;
-use sluicegate_rules::{Format, RuleSet, Source};
+use sluicegate_rules::{Format, RuleSet, RulesSource};
 
 /// Extensions of rules files in a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
@@ -82,7 +82,7 @@ impl Files {
         let names = self.names();
         let sources = self.0.iter().zip(&names).map(|((path, text), name)| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
-            Source { name, text, format: Format::of_file(&file) }
+            RulesSource { name, text, format: Format::of_file(&file) }
         });
         RuleSet::check(&sources.collect::<Vec<_>>()).map_err(|errors| {
             let texts = errors.into_iter().map(|(index, error)| {

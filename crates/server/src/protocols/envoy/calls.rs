@@ -26,19 +26,19 @@ use crate::stats::Stats;
 
 /// The rate limit service of one worker.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct RateLimitCalls {
     context: Arc<EnvoyContext>,
     stats: Arc<Stats>,
 }
 
-impl Calls {
+impl RateLimitCalls {
     pub(super) const fn new(context: Arc<EnvoyContext>, stats: Arc<Stats>) -> Self {
         Self { context, stats }
     }
 }
 
 #[async_trait]
-impl RateLimitService for Calls {
+impl RateLimitService for RateLimitCalls {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,

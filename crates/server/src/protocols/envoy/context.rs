@@ -1,10 +1,10 @@
-//! What calls of the rate limit service need of the server.
+//! The parts of the server that calls of the rate limit service use.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{EnvoyConfig, FallbackDenial, decide::Decider, telemetry::Telemetry};
 
-/// What calls of the rate limit service need of the server.
+/// The parts of the server that calls of the rate limit service use.
 #[derive(Debug)]
 pub(crate) struct EnvoyContext {
     pub(crate) decider: Arc<Decider>,

@@ -23,7 +23,7 @@ use tonic::Status;
 
 use super::{
     context::EnvoyContext,
-    response::{DescriptorOutcome, Limited, response_metadata},
+    response::{DescriptorOutcome, LimitStatus, response_metadata},
     unit,
 };
 use crate::{
@@ -212,7 +212,7 @@ impl DescriptorEvaluation<'_> {
     }
 
     /// The limit or block of a match, for the response.
-    fn limited(&self, found: &Match<'_>, outcome: &MatchOutcome, mode: EnvoyMode) -> Limited {
+    fn limited(&self, found: &Match<'_>, outcome: &MatchOutcome, mode: EnvoyMode) -> LimitStatus {
         let name = match found.wire {
             Some(wire) => wire.name.unwrap_or_default(),
             None => found.rule.name(),
@@ -228,7 +228,7 @@ impl DescriptorEvaluation<'_> {
             .map(|(requests, unit)| rate((requests, unit::from_rules(unit))));
         let Some(decision) = outcome.decision else {
             let limit = of_rule.unwrap_or_else(|| rate((0, Unit::Second)));
-            return Limited::blocked(mode, limit);
+            return LimitStatus::blocked(mode, limit);
         };
         let of_policy = || {
             let limits = found.charges.get(outcome.charge)?.policy.limits();
@@ -262,7 +262,7 @@ impl DescriptorEvaluation<'_> {
         let wire_unit = unit::from_rules(unit).into();
         let rate = RateLimit { requests_per_unit: requests, unit: wire_unit, name: String::new() };
         let Some(policy) = window(requests, unit) else {
-            return Ok(DescriptorOutcome::Limited(Limited::blocked(EnvoyMode::Enforced, rate)));
+            return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
         let key = key(domain, descriptor);
         if key.len() > MAX_KEY {
@@ -291,13 +291,13 @@ impl DescriptorEvaluation<'_> {
 }
 
 /// A decision, for the response.
-fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> Limited {
+fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> LimitStatus {
     let reset = match decision.outcome {
         Outcome::Deny { retry: Retry::After(wait) } => wait,
         Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
     };
     let (allowed, remaining) = (decision.allowed(), decision.remaining);
-    Limited { allowed, mode, limit, remaining, reset, metadata: None }
+    LimitStatus { allowed, mode, limit, remaining, reset, metadata: None }
 }
 
 /// `INVALID_ARGUMENT` if the request is at fault, else [`unavailable`].

@@ -24,12 +24,12 @@ pub(super) enum DescriptorOutcome {
     /// A rule exempts it from limits.
     Unlimited,
     /// A limit or a block applies.
-    Limited(Limited),
+    Limited(LimitStatus),
 }
 
 /// The limit or block of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Limited {
+pub(super) struct LimitStatus {
     pub(super) allowed: bool,
     pub(super) mode: EnvoyMode,
     pub(super) limit: RateLimit,
@@ -39,7 +39,7 @@ pub(super) struct Limited {
     pub(super) metadata: Option<Struct>,
 }
 
-impl Limited {
+impl LimitStatus {
     /// A block: it denies every request.
     pub(super) const fn blocked(mode: EnvoyMode, limit: RateLimit) -> Self {
         Self { allowed: false, mode, limit, remaining: 0, reset: Duration::ZERO, metadata: None }
@@ -72,7 +72,7 @@ pub(super) fn response(
     }
 }
 
-fn limited(outcomes: &[DescriptorOutcome]) -> impl Iterator<Item = &Limited> {
+fn limited(outcomes: &[DescriptorOutcome]) -> impl Iterator<Item = &LimitStatus> {
     outcomes.iter().filter_map(|outcome| match outcome {
         DescriptorOutcome::Limited(limited) => Some(limited),
         DescriptorOutcome::NoRule | DescriptorOutcome::Unlimited => None,
@@ -145,7 +145,7 @@ fn metadata(request: &RateLimitRequest, outcomes: &[DescriptorOutcome]) -> Struc
 fn described((descriptor, outcome): (&RateLimitDescriptor, &DescriptorOutcome)) -> Value {
     let entries = descriptor.entries.iter().map(|it| text(&format!("{}={}", it.key, it.value)));
     let mut fields = vec![("entries", list(entries))];
-    if let DescriptorOutcome::Limited(Limited { metadata: Some(metadata), .. }) = outcome {
+    if let DescriptorOutcome::Limited(LimitStatus { metadata: Some(metadata), .. }) = outcome {
         fields.push(("metadata", value(Kind::StructValue(metadata.clone()))));
     }
     value(Kind::StructValue(map(fields)))

@@ -32,7 +32,7 @@ use tonic_health::{
 };
 
 use super::{
-    calls::{Calls, is_our_fault},
+    calls::{RateLimitCalls, is_our_fault},
     context::EnvoyContext,
 };
 use crate::{
@@ -46,8 +46,8 @@ const MAX_MESSAGE: usize = 128 * 1024;
 /// envoyproxy/ratelimit.
 const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
-type Dispatch = Box<dyn Fn(Request<CallBody>) -> Answer>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
+type Dispatch = Box<dyn Fn(Request<CallBody>) -> ResponseFuture>;
 /// The body of a call, whose errors are statuses.
 type CallBody = MapErr<RequestBody, fn(BodyError) -> Status>;
 
@@ -64,8 +64,10 @@ impl Services {
     pub(crate) fn new(context: &Arc<EnvoyContext>, stats: &Arc<Stats>) -> Self {
         let health = HealthReporter::new();
         let statuses = HealthService::from_health_reporter(health.clone());
-        let limits =
-            RateLimitServiceServer::new(Calls::new(Arc::clone(context), Arc::clone(stats)));
+        let limits = RateLimitServiceServer::new(RateLimitCalls::new(
+            Arc::clone(context),
+            Arc::clone(stats),
+        ));
         let mut services = vec![
             dispatch(limits.max_decoding_message_size(MAX_MESSAGE)),
             dispatch(HealthServer::new(statuses).max_decoding_message_size(MAX_MESSAGE)),
@@ -95,8 +97,8 @@ impl Services {
         &self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
-        let mut answer = match refusal(&request) {
-            Some(refusal) => ready_answer(refusal),
+        let mut answer = match rejection(&request) {
+            Some(rejection) => ready_answer(rejection),
             None => {
                 let path = request.uri().path();
                 match self.services.iter().find(|(begin, _)| path.starts_with(begin)) {
@@ -162,12 +164,12 @@ fn correct_status(response: Response<Body>) -> Response<Body> {
 }
 
 /// An answer that is ready.
-fn ready_answer(response: Response<Body>) -> Answer {
+fn ready_answer(response: Response<Body>) -> ResponseFuture {
     Box::pin(ready(Ok(response)))
 }
 
 /// The response to a request that is not a call of gRPC.
-fn refusal(request: &Request<RequestBody>) -> Option<Response<Body>> {
+fn rejection(request: &Request<RequestBody>) -> Option<Response<Body>> {
     let mut response = Response::new(Body::empty());
     if request.method() != Method::POST {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;

@@ -21,7 +21,7 @@ use crate::{
 
 /// Longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
-/// Most bytes of a body that are drained on HTTP/1.1 after the decision.
+/// Maximum number of bytes of a body that are drained on HTTP/1.1 after the decision.
 const MAX_REST: usize = 64 * 1024;
 /// Longest time for that, since the request arrived.
 const REST_TIME: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ pub(super) async fn drain_rest(
     limits: BodyLimits,
     head: &Parts,
     mut body: RequestBody,
-    (start, refused): (Timestamp, bool),
+    (start, rejected): (Timestamp, bool),
 ) -> bool {
     body.discard();
     let most = match limits.time {
@@ -102,7 +102,7 @@ pub(super) async fn drain_rest(
         return true;
     }
     // Proxies pass the length of the original request to the gate, without its body.
-    if !refused {
+    if !rejected {
         return true;
     }
     let most = match body.size_hint().exact() {

@@ -10,9 +10,9 @@ use tracing::Span;
 use super::{
     key_request::{self, KeyRequest, TakeManyRequest},
     problem::Problem,
-    reply::{self, DecisionReply, shown},
+    reply::{self, DecisionReply, visible_source},
     response::Reply,
-    route::Verb,
+    route::KeyOperationKind,
     worker::HttpWorker,
 };
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
     policies::policy_cache::PolicyId,
     stats::Cause,
     telemetry::record_decision,
-    wait::{self, Waiting},
+    wait::{self, WaitingTake},
 };
 
 /// One decision. `now` is when the request was there.
 pub(super) async fn one(
     worker: &HttpWorker,
-    verb: Verb,
+    kind: KeyOperationKind,
     (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
@@ -36,43 +36,43 @@ pub(super) async fn one(
     let key = request.key()?;
     // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
-    let operation = request.operation(verb)?;
+    let operation = request.operation(kind)?;
     if context.telemetry.is_some() {
         Span::current().record("sluicegate.cost", i64::from(request.cost()));
     }
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
     let timeout = request.wait()?;
-    let known = rule(worker, request.policy()?)?;
+    let id = find_policy(worker, request.policy()?)?;
     if timeout.is_none()
-        && let Some(answer) = decide_local(worker, &key, known, operation, now)
+        && let Some(answer) = decide_local(worker, &key, id, operation, now)
     {
         let answer = answer?;
         let mut policies = worker.policies.borrow_mut();
-        let of = (policies.get(known).policy(), &**policies.fields(known));
-        let reply = respond(worker, &key, answer, of, (style, verb));
+        let of = (policies.get(id).policy(), &**policies.headers(id));
+        let reply = respond(worker, &key, answer, of, (style, kind));
         policies.evict();
         return Ok(reply);
     }
     // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
     // the rules change in between.
-    let (held, policy, fields) = {
+    let (prepared, policy, headers) = {
         let mut policies = worker.policies.borrow_mut();
-        let held = policies.get(known);
-        let kept = (held.clone(), held.policy().clone(), Rc::clone(policies.fields(known)));
+        let prepared = policies.get(id);
+        let kept = (prepared.clone(), prepared.policy().clone(), Rc::clone(policies.headers(id)));
         policies.evict();
         kept
     };
     // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
         match timeout {
-            None => Ok(context.decider.decide(&key, &held, operation, now).await?),
+            None => Ok(context.decider.decide(&key, &prepared, operation, now).await?),
             Some(timeout) => {
                 // A client that leaves withdraws its request.
-                let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
-                let waiting = Waiting {
+                let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
+                let waiting = WaitingTake {
                     key: (*key).into(),
-                    rule: held,
+                    policy: prepared,
                     cost: request.cost(),
                     timeout,
                     hold: None,
@@ -84,7 +84,7 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(respond(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
+    Ok(respond(worker, &key, answer.await?, (&policy, &headers), (style, kind)))
 }
 
 /// The response to a decided request.
@@ -93,16 +93,16 @@ fn respond(
     worker: &HttpWorker,
     key: &[u8],
     Answer { decision, source }: Answer,
-    (policy, fields): (&Policy, &RateLimitHeaders),
-    (style, verb): (HttpHeaders, Verb),
+    (policy, headers): (&Policy, &RateLimitHeaders),
+    (style, kind): (HttpHeaders, KeyOperationKind),
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
     if worker.context.telemetry.is_some() {
         record_decision(source, &decision, Cause::policy(policy));
     }
-    let mut data = DecisionReply::new(worker, &decision, source, fields, style);
-    data.is_query = verb == Verb::Peek;
+    let mut data = DecisionReply::new(worker, &decision, source, headers, style);
+    data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)
 }
 
@@ -121,19 +121,23 @@ pub(super) async fn many(
             request.one_of_many()?;
             let key = request.key()?;
             worker.context.decider.prefetch(&key);
-            Ok((key, rule(worker, request.policy()?)?, request.operation(Verb::Take)?))
+            Ok((
+                key,
+                find_policy(worker, request.policy()?)?,
+                request.operation(KeyOperationKind::Take)?,
+            ))
         };
-        takes.push(take().map_err(|problem: Problem| problem.at("requests", index))?);
+        takes.push(take().map_err(|problem: Problem| problem.in_item("requests", index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
     // Slow decisions are made in turns, between which the cache may evict policies.
-    let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
+    let heavy = takes.iter().any(|(_, id, _)| id.is_heavy());
     if worker.context.decider.is_local() && !heavy {
-        for (key, known, operation) in &takes {
-            let answer = decide_local(worker, key, *known, *operation, now).transpose()?;
+        for (key, id, operation) in &takes {
+            let answer = decide_local(worker, key, *id, *operation, now).transpose()?;
             if let Some(answer) = answer {
                 let policies = worker.policies.borrow();
-                let cause = Cause::policy(policies.get(*known).policy());
+                let cause = Cause::policy(policies.get(*id).policy());
                 worker.stats().sampler.note(key, &answer.decision, cause);
                 answers.push(answer);
             }
@@ -141,7 +145,7 @@ pub(super) async fn many(
     } else {
         let prepared: Vec<_> = {
             let policies = worker.policies.borrow();
-            takes.iter().map(|(_, known, _)| policies.get(*known).clone()).collect()
+            takes.iter().map(|(_, id, _)| policies.get(*id).clone()).collect()
         };
         let questions = takes.iter().zip(&prepared);
         let questions: Vec<_> = questions
@@ -168,7 +172,7 @@ pub(super) async fn many(
     worker.policies.borrow_mut().evict();
     let data = answers.iter().map(|answer| {
         worker.stats().decided(answer.source, &answer.decision);
-        (&answer.decision, shown(worker, answer.source))
+        (&answer.decision, visible_source(worker, answer.source))
     });
     Ok(reply::decisions(data))
 }
@@ -189,7 +193,7 @@ pub(super) async fn reset(
 
 /// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
-pub(super) fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
+pub(super) fn find_policy(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
     let decider = &worker.context.decider;
     let prepare = |policy: &Policy| decider.prepare(policy);
     Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)
@@ -200,7 +204,7 @@ pub(super) fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem
 fn decide_local(
     worker: &HttpWorker,
     key: &[u8],
-    known: PolicyId,
+    id: PolicyId,
     operation: Operation,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
@@ -209,7 +213,7 @@ fn decide_local(
         return None;
     }
     let policies = worker.policies.borrow();
-    let policy = policies.get(known);
+    let policy = policies.get(id);
     let answer = decider.decide(key, policy, operation, now).now()?;
     Some(answer.map_err(Problem::from))
 }

@@ -19,13 +19,13 @@ use super::{
     problem::Problem,
     reply::{self, DecisionReply},
     response::{Reply, ReplyBody},
-    worker::{Client, HttpWorker},
+    worker::{HttpClientState, HttpWorker},
 };
 use crate::{stats::Cause, telemetry::record_decision};
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
 pub(super) async fn evaluate(
-    client: &Client,
+    client: &HttpClientState,
     head: &Parts,
     now: Timestamp,
 ) -> Result<Reply, Problem> {

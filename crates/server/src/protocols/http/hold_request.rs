@@ -8,11 +8,11 @@ use sluicegate_core::{HoldOperation, MAX_KEYS_PER_TAKE, MultiKeyOperation};
 
 use super::{
     key_request::{
-        KeyRequest, List, Number, Str, at, check_place, cost, decode_base64, headers, key,
-        key_base64, key_bytes, list, policy, policy_text, wait, wait_of,
+        KeyRequest, List, Number, Str, check_place, cost, decode_base64, deserialize_time, headers,
+        key, key_base64, key_bytes, list, policy, policy_text, wait, wait_of,
     },
     problem::Problem,
-    route::HoldVerb,
+    route::HoldOperationKind,
 };
 use crate::HttpHeaders;
 
@@ -38,7 +38,7 @@ pub(super) struct HoldRequest<'a> {
     ttl_us: Option<u64>,
     #[serde(default, deserialize_with = "wait")]
     wait_us: Option<u64>,
-    #[serde(default, deserialize_with = "at")]
+    #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
     #[serde(default, deserialize_with = "headers")]
@@ -59,7 +59,7 @@ pub(super) struct TakeAllRequest<'a> {
     ttl_us: Option<u64>,
     #[serde(default, deserialize_with = "wait")]
     wait_us: Option<u64>,
-    #[serde(default, deserialize_with = "at")]
+    #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
     #[serde(default, deserialize_with = "headers")]
@@ -76,7 +76,7 @@ pub(super) struct SettleAllRequest<'a> {
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "id_base64")]
     id_base64: Option<Cow<'a, str>>,
-    #[serde(default, deserialize_with = "at")]
+    #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
 }
 
@@ -101,27 +101,29 @@ impl HoldRequest<'_> {
         wait_of(self.wait_us, self.at_us)
     }
 
-    /// The operation on the hold `id`, of the members that are valid at `verb`.
+    /// The operation on the hold `id`, of the members that are valid for `kind`.
     pub(super) fn operation<'a>(
         &self,
-        verb: HoldVerb,
+        kind: HoldOperationKind,
         id: &'a [u8],
     ) -> Result<HoldOperation<'a>, Problem> {
-        let is_other = verb != HoldVerb::Hold;
+        let is_other = kind != HoldOperationKind::Hold;
         let misplaced = [
             ("cost", self.cost.is_some() && is_other),
             ("wait_us", self.wait_us.is_some() && is_other),
         ];
         check_place(&misplaced, "/v1/hold")?;
-        let misplaced = self.used.is_some() && verb != HoldVerb::Settle;
+        let misplaced = self.used.is_some() && kind != HoldOperationKind::Settle;
         check_place(&[("used", misplaced)], "/v1/settle")?;
-        let misplaced = self.ttl_us.is_some() && verb == HoldVerb::Settle;
+        let misplaced = self.ttl_us.is_some() && kind == HoldOperationKind::Settle;
         check_place(&[("ttl_us", misplaced)], "/v1/hold and /v1/renew")?;
         let ttl = self.ttl_us.map(Duration::from_micros);
-        Ok(match verb {
-            HoldVerb::Hold => HoldOperation::Hold { id, cost: self.cost.unwrap_or(1), ttl },
-            HoldVerb::Settle => HoldOperation::Settle { id, used: self.used },
-            HoldVerb::Renew => HoldOperation::Renew { id, ttl },
+        Ok(match kind {
+            HoldOperationKind::Hold => {
+                HoldOperation::Hold { id, cost: self.cost.unwrap_or(1), ttl }
+            }
+            HoldOperationKind::Settle => HoldOperation::Settle { id, used: self.used },
+            HoldOperationKind::Renew => HoldOperation::Renew { id, ttl },
         })
     }
 

@@ -7,56 +7,56 @@ use sluicegate_core::{HoldOperation, KeyedTake, PreparedPolicy, StoreError, Time
 use sluicegate_headers::RateLimitHeaders;
 
 use super::{
-    decide::rule,
+    decide::find_policy,
     hold_request::{HoldRequest, SettleAllRequest, TakeAllRequest},
     key_request,
     problem::Problem,
-    reply::{self, DecisionReply, shown},
+    reply::{self, DecisionReply, visible_source},
     response::Reply,
-    route::{HoldVerb, Verb},
+    route::{HoldOperationKind, KeyOperationKind},
     worker::HttpWorker,
 };
 use crate::{
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
-    wait::{self, Waiting, WaitingTakes},
+    wait::{self, WaitingTake, WaitingTakes},
 };
 
 /// One operation on one hold. A settle or renew of a hold that is not open is an answer, and not a denial by a limit.
 pub(super) async fn one(
     worker: &HttpWorker,
-    verb: HoldVerb,
+    kind: HoldOperationKind,
     (text, body): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
     let request: HoldRequest<'_> = key_request::read(text)?;
     let (key, id) = (request.key()?, request.id()?);
-    let operation = request.operation(verb, &id)?;
+    let operation = request.operation(kind, &id)?;
     let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
-    let found = rule(worker, request.policy()?)?;
-    let (policy, fields) = keep(worker, &[found]).remove(0);
+    let found = find_policy(worker, request.policy()?)?;
+    let (policy, headers) = pin_policies(worker, &[found]).remove(0);
     let answer = match (operation, timeout) {
         (HoldOperation::Hold { id, cost, ttl }, Some(timeout)) => {
             policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
             // A client that leaves withdraws its request.
-            let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
-            let hold = Some(wait::HoldRequest { id: id.into(), ttl });
-            let rule = policy.clone();
-            let waiting = Waiting { key: (*key).into(), rule, cost, timeout, hold };
+            let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
+            let hold = Some(wait::WaitingHold { id: id.into(), ttl });
+            let policy = policy.clone();
+            let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };
             wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe()).await?
         }
         _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
     };
-    if verb == HoldVerb::Hold {
+    if kind == HoldOperationKind::Hold {
         worker.stats().decided(answer.source, &answer.decision);
         worker.stats().sampler.note(&key, &answer.decision, Cause::policy(policy.policy()));
     }
-    let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &fields, style);
-    data.is_query = verb != HoldVerb::Hold;
+    let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &headers, style);
+    data.is_query = kind != HoldOperationKind::Hold;
     Ok(reply::decision(&data))
 }
 
@@ -78,24 +78,24 @@ pub(super) async fn take_all(
     for (index, take) in request.takes.iter().enumerate() {
         let one = || {
             take.one_of_many()?;
-            take.operation(Verb::Take)?;
-            Ok((take.key()?, rule(worker, take.policy()?)?))
+            take.operation(KeyOperationKind::Take)?;
+            Ok((take.key()?, find_policy(worker, take.policy()?)?))
         };
-        let (key, rule) = one().map_err(|problem: Problem| problem.at("takes", index))?;
+        let (key, policy) = one().map_err(|problem: Problem| problem.in_item("takes", index))?;
         // Stores answer once for each distinct key, and only the first take of it counts.
         if keys.iter().all(|(other, _): &(Cow<'_, [u8]>, u32)| *other != key) {
             keys.push((key, take.cost()));
-            found.push(rule);
+            found.push(policy);
         }
     }
-    let policies = keep(worker, &found);
+    let policies = pin_policies(worker, &found);
     let takes = keys.iter().zip(&policies);
     let takes: Vec<_> =
         takes.map(|((key, cost), (policy, _))| KeyedTake { key, policy, cost: *cost }).collect();
     let taken = match timeout {
         None => context.decider.decide_multi_key(operation, &takes, now).await?,
         Some(timeout) => {
-            let _held_back = body.held.hold_back().ok_or_else(Problem::half_closed)?;
+            let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
             let waiting = WaitingTakes::new(&takes, operation, timeout);
             wait::wait_all(&context.decider, &waiting, worker.web.port.worker.stop.subscribe())
                 .await?
@@ -107,8 +107,8 @@ pub(super) async fn take_all(
         context.decider.queues.changed(take.key);
     }
     // The headers are those of the key that binds.
-    let fields = &policies[taken.key].1;
-    let data = DecisionReply::new(worker, &taken.decision, taken.source, fields, style);
+    let headers = &policies[taken.key].1;
+    let data = DecisionReply::new(worker, &taken.decision, taken.source, headers, style);
     Ok(reply::multi_key(&data, &taken))
 }
 
@@ -127,28 +127,32 @@ pub(super) async fn settle_all(
     for (index, settle) in request.settles.iter().enumerate() {
         let one = || {
             let operation = HoldOperation::Settle { id, used: settle.used_of_one()? };
-            let (key, found) = (settle.key()?, rule(worker, settle.policy()?)?);
+            let (key, found) = (settle.key()?, find_policy(worker, settle.policy()?)?);
             let policies = worker.policies.borrow();
             policies.get(found).policy().check_hold(&operation).map_err(StoreError::Hold)?;
             Ok(((key, operation), found))
         };
-        parsed.push(one().map_err(|problem: Problem| problem.at("settles", index))?);
+        parsed.push(one().map_err(|problem: Problem| problem.in_item("settles", index))?);
     }
     let (operations, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
-    let policies = keep(worker, &found);
+    let policies = pin_policies(worker, &found);
     let settles = operations.iter().zip(&policies);
     let settles = settles
         .map(|((key, operation), (policy, _))| decider.decide_hold(key, policy, *operation, now));
     let answers = join_all(settles).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let decisions = answers.iter().map(|answer| (&answer.decision, shown(worker, answer.source)));
+    let decisions =
+        answers.iter().map(|answer| (&answer.decision, visible_source(worker, answer.source)));
     Ok(reply::decisions(decisions))
 }
 
 /// The policies that were found, kept until the answer arrives, so that the response is about the policy that was
 /// charged, even if the rules change in between.
-fn keep(worker: &HttpWorker, found: &[PolicyId]) -> Vec<(PreparedPolicy, Rc<RateLimitHeaders>)> {
+fn pin_policies(
+    worker: &HttpWorker,
+    found: &[PolicyId],
+) -> Vec<(PreparedPolicy, Rc<RateLimitHeaders>)> {
     let mut policies = worker.policies.borrow_mut();
-    let one = |id: &PolicyId| (policies.get(*id).clone(), Rc::clone(policies.fields(*id)));
+    let one = |id: &PolicyId| (policies.get(*id).clone(), Rc::clone(policies.headers(*id)));
     let kept = found.iter().map(one).collect();
     policies.evict();
     kept

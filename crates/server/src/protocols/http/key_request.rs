@@ -10,7 +10,7 @@ use serde::{
 use sluicegate_commands::{MAX_MANY, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
 
-use super::{json, problem::Problem, route::Verb};
+use super::{json, problem::Problem, route::KeyOperationKind};
 use crate::HttpHeaders;
 
 /// A request about one key. The operation decides which members are valid.
@@ -29,7 +29,7 @@ pub(super) struct KeyRequest<'a> {
     wait_us: Option<u64>,
     #[serde(default, deserialize_with = "max_wait")]
     max_wait_us: Option<u64>,
-    #[serde(default, deserialize_with = "at")]
+    #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
     #[serde(default, deserialize_with = "headers")]
     /// The rate limit headers of the response, if the request chooses.
@@ -42,7 +42,7 @@ pub(super) struct KeyRequest<'a> {
 pub(super) struct TakeManyRequest<'a> {
     #[serde(borrow, deserialize_with = "requests")]
     pub(super) requests: Vec<KeyRequest<'a>>,
-    #[serde(default, deserialize_with = "at")]
+    #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
 }
 
@@ -59,19 +59,22 @@ impl KeyRequest<'_> {
         policy_text(self.policy.as_deref())
     }
 
-    /// The operation, of the members that are valid at `verb`.
+    /// The operation, of the members that are valid for `kind`.
     #[inline]
-    pub(super) fn operation(&self, verb: Verb) -> Result<Operation, Problem> {
+    pub(super) fn operation(&self, kind: KeyOperationKind) -> Result<Operation, Problem> {
         let cost = self.cost.unwrap_or(1);
-        check_place(&[("wait_us", self.wait_us.is_some() && verb != Verb::Take)], "/v1/take")?;
-        let misplaced = self.max_wait_us.is_some() && verb != Verb::Reserve;
+        check_place(
+            &[("wait_us", self.wait_us.is_some() && kind != KeyOperationKind::Take)],
+            "/v1/take",
+        )?;
+        let misplaced = self.max_wait_us.is_some() && kind != KeyOperationKind::Reserve;
         check_place(&[("max_wait_us", misplaced)], "/v1/reserve")?;
-        Ok(match verb {
-            Verb::Take => Operation::Take(cost),
-            Verb::Peek => Operation::Peek(cost),
-            Verb::Charge => Operation::Charge(cost),
-            Verb::Refund => Operation::Refund(cost),
-            Verb::Reserve => {
+        Ok(match kind {
+            KeyOperationKind::Take => Operation::Take(cost),
+            KeyOperationKind::Peek => Operation::Peek(cost),
+            KeyOperationKind::Charge => Operation::Charge(cost),
+            KeyOperationKind::Refund => Operation::Refund(cost),
+            KeyOperationKind::Reserve => {
                 let max_wait = Duration::from_micros(self.max_wait_us.unwrap_or(MAX_SPAN));
                 Operation::Reserve { cost, max_wait }
             }
@@ -277,7 +280,9 @@ fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error>
     from.deserialize_u64(Number { name: "max_wait_us", most: MAX_SPAN }).map(Some)
 }
 
-pub(super) fn at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn deserialize_time<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<u64>, D::Error> {
     from.deserialize_u64(Number { name: "at_us", most: Timestamp::MAX.as_micros() }).map(Some)
 }
 
@@ -360,7 +365,7 @@ mod tests {
         let request = read::<KeyRequest<'_>>(body).unwrap();
         assert!(matches!(request.key, Some(Cow::Borrowed("user7"))));
         assert_eq!(request.policy().unwrap(), b"gcra:30/1m");
-        assert_eq!(request.operation(Verb::Take).unwrap(), Operation::Take(2));
+        assert_eq!(request.operation(KeyOperationKind::Take).unwrap(), Operation::Take(2));
         let request = read::<KeyRequest<'_>>(br#"{"key":"\u00e9","policy":""}"#).unwrap();
         assert_eq!(&*request.key().unwrap(), "\u{e9}".as_bytes());
         let request = read::<KeyRequest<'_>>(br#"{"key_base64":"AP8="}"#).unwrap();

@@ -38,7 +38,7 @@ pub(crate) use self::route::documented;
 pub(crate) use self::{
     cross_site::HostNames,
     key_request::decode_base64,
-    mount::{Access, Call, Handler, Mount},
+    mount::{Access, Handler, Mount, MountedRequest},
     problem::{Problem, without_class},
     reply::{reset, text, value},
     response::{Reply, ReplyBody, Stream},
@@ -48,7 +48,7 @@ use self::{
     cross_site::{Audience, Fields, check_fields},
     reply::plain,
     route::{Route, check_method, find, similar_path},
-    worker::{Client, HttpWorker},
+    worker::{HttpClientState, HttpWorker},
 };
 use crate::{
     net::{
@@ -85,7 +85,7 @@ impl Service for HttpWorker {
         let address = permit.client.address.parse::<SocketAddr>().ok();
         let address = address.map(|address| address.ip().to_canonical());
         let (web, reserved) = (Rc::clone(&self.web), permit.client.reserved);
-        let client = Rc::new(Client { worker: self, address, reserved });
+        let client = Rc::new(HttpClientState { worker: self, address, reserved });
         let answer = move |request| answer(Rc::clone(&client), request);
         let unavailable = || Problem::no_memory().reply().map(Either::Left);
         tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
@@ -93,7 +93,7 @@ impl Service for HttpWorker {
 }
 
 async fn answer(
-    client: Rc<Client>,
+    client: Rc<HttpClientState>,
     request: Request<RequestBody>,
 ) -> Result<Response<ReplyBody>, Infallible> {
     let worker = &client.worker;
@@ -115,7 +115,7 @@ async fn answer(
         // Boxed, so that its state is not part of every other request.
         Box::pin(call_mount(&client, &head, &mut body)).await
     };
-    let refused = replied.is_err();
+    let rejected = replied.is_err();
     let mut reply = replied.unwrap_or_else(|problem| {
         stats.errors.add();
         problem.reply().map(Either::Left)
@@ -125,7 +125,7 @@ async fn answer(
     }
     let limits = worker.body_limits();
     if !body.is_end_stream()
-        && !Box::pin(body::drain_rest(limits, &head, body, (start, refused))).await
+        && !Box::pin(body::drain_rest(limits, &head, body, (start, rejected))).await
     {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -165,7 +165,7 @@ async fn record(
 
 /// Answers a request for one of the routes of this protocol.
 async fn carry_out(
-    client: &Client,
+    client: &HttpClientState,
     (route, method): (Route, &hyper::Method),
     head: &Parts,
     body: &mut RequestBody,
@@ -184,18 +184,18 @@ async fn carry_out(
     }
     let limits = worker.body_limits();
     match route {
-        Route::Decide(verb) => {
+        Route::Decide(kind) => {
             let (text, now) = body::json(limits, fields.content_type, body, now).await?;
-            decide::one(worker, verb, (&text, body), now).await
+            decide::one(worker, kind, (&text, body), now).await
         }
         // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
             let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
-        Route::Hold(verb) => {
+        Route::Hold(kind) => {
             let (text, now) = body::json(limits, fields.content_type, body, now).await?;
-            Box::pin(holds::one(worker, verb, (&text, body), now)).await
+            Box::pin(holds::one(worker, kind, (&text, body), now)).await
         }
         Route::TakeAll => {
             let (text, now) = body::json(limits, fields.content_type, body, now).await?;
@@ -224,7 +224,7 @@ async fn carry_out(
 
 /// Answers a request for a route that another part of the server has added.
 async fn call_mount(
-    client: &Client,
+    client: &HttpClientState,
     head: &Parts,
     body: &mut RequestBody,
 ) -> Result<Response<ReplyBody>, Problem> {
@@ -249,7 +249,7 @@ async fn call_mount(
     }
     let stop = &client.worker.web.port.worker.stop;
     let limits = client.worker.body_limits();
-    (mount.handler)(Call { head, body, address: client.address, stop, limits }).await
+    (mount.handler)(MountedRequest { head, body, address: client.address, stop, limits }).await
 }
 
 /// Whether `path` answers clients beyond `--max-clients` as well.
@@ -282,7 +282,7 @@ fn authorize(context: &HttpContext, head: &Parts) -> Result<(), Problem> {
     let bearer =
         given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     match bearer {
-        Some((_, given)) if token.is(given.trim_ascii()) => Ok(()),
+        Some((_, given)) if token.matches(given.trim_ascii()) => Ok(()),
         _ => Err(Problem::unauthorized("invalid token")),
     }
 }

@@ -43,13 +43,13 @@ pub(crate) enum Access {
 
 /// Answers the requests of a route.
 pub(crate) type Handler = Box<
-    dyn for<'a> Fn(Call<'a>) -> LocalBoxFuture<'a, Result<Response<ReplyBody>, Problem>>
+    dyn for<'a> Fn(MountedRequest<'a>) -> LocalBoxFuture<'a, Result<Response<ReplyBody>, Problem>>
         + Send
         + Sync,
 >;
 
 /// A request for a route.
-pub(crate) struct Call<'a> {
+pub(crate) struct MountedRequest<'a> {
     pub(crate) head: &'a Parts,
     pub(crate) body: &'a mut RequestBody,
     /// The address of the client, as far as the connection tells.
@@ -59,7 +59,7 @@ pub(crate) struct Call<'a> {
     pub(super) limits: BodyLimits,
 }
 
-impl<'a> Call<'a> {
+impl<'a> MountedRequest<'a> {
     /// The body as JSON.
     pub(crate) async fn read_json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let now = self.limits.clock.now();

@@ -136,7 +136,7 @@ impl Problem {
 
     /// No answer is possible now.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
-        let kind = headers::Problem::ReducedCapacity.kind();
+        let kind = headers::ProblemType::ReducedCapacity.kind();
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         Self { kind, ..problem }.with(RETRY_AFTER, "1")
     }
@@ -149,7 +149,7 @@ impl Problem {
     }
 
     /// The same, of the item at `index` of the array `list`.
-    pub(super) fn at(self, list: &str, index: usize) -> Self {
+    pub(super) fn in_item(self, list: &str, index: usize) -> Self {
         Self { detail: format!("{list}[{index}]: {}", self.detail), ..self }
     }
 
@@ -200,7 +200,7 @@ impl From<StoreError> for Problem {
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::QueueFull(error) => Self::unavailable(error.to_string()),
             Failure::NoMemory => Self::no_memory(),
             Failure::Store(error) => error.into(),
         }

@@ -9,7 +9,7 @@ use hyper::{
 use serde::Serialize;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
-    Detail, Problem, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
+    Detail, ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
     X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, retry_after, seconds,
 };
 use smallvec::SmallVec;
@@ -51,7 +51,7 @@ impl<'a> DecisionReply<'a> {
     ) -> Self {
         Self {
             decision,
-            source: shown(worker, source),
+            source: visible_source(worker, source),
             fields,
             style,
             fallback: (source == Source::Fallback).then_some(worker.context.fallback_denial),
@@ -61,7 +61,7 @@ impl<'a> DecisionReply<'a> {
 }
 
 /// The source, where there are several.
-pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
+pub(super) fn visible_source(worker: &HttpWorker, source: Source) -> Option<&'static str> {
     (!worker.context.decider.is_local()).then(|| source.word())
 }
 
@@ -119,7 +119,7 @@ fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply
 
 /// A denial because the store is unavailable. It has no rate limit headers, because the usage is unknown.
 fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
-    let (problem, status) = (Problem::ReducedCapacity, fallback.status());
+    let (problem, status) = (ProblemType::ReducedCapacity, fallback.status());
     let mut body = Text::new();
     let text = format!(
         "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{status},\"detail\":\"the store is \
@@ -185,7 +185,7 @@ pub(super) fn blocked(rule: &str) -> Reply {
 
 /// The members of a denial: those of the problem, then those of the decision.
 fn denial(data: &DecisionReply<'_>, out: &mut Text) {
-    let (problem, detail) = (Problem::QuotaExceeded, Detail::of(data.decision));
+    let (problem, detail) = (ProblemType::QuotaExceeded, Detail::of(data.decision));
     let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
     let texts = [
         "\"type\":\"",

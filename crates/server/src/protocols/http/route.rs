@@ -8,11 +8,11 @@ use super::problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// One decision.
-    Decide(Verb),
+    Decide(KeyOperationKind),
     /// Several takes.
     TakeMany,
     /// One operation on a hold.
-    Hold(HoldVerb),
+    Hold(HoldOperationKind),
     /// Take from several keys, from all or from none, or hold.
     TakeAll,
     /// Settle a hold of several keys.
@@ -31,7 +31,7 @@ pub(super) enum Route {
 
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum KeyOperationKind {
     Take,
     Peek,
     Charge,
@@ -41,7 +41,7 @@ pub(super) enum Verb {
 
 /// An operation on a hold of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HoldVerb {
+pub(super) enum HoldOperationKind {
     Hold,
     Settle,
     Renew,
@@ -53,15 +53,15 @@ pub(super) const GATE_403: &str = "/v1/gate/403";
 
 /// The routes. Each has one method.
 static ROUTES: [(&str, Method, Route); 17] = [
-    ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
-    ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
-    ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
-    ("/v1/refund", Method::POST, Route::Decide(Verb::Refund)),
-    ("/v1/reserve", Method::POST, Route::Decide(Verb::Reserve)),
+    ("/v1/take", Method::POST, Route::Decide(KeyOperationKind::Take)),
+    ("/v1/peek", Method::POST, Route::Decide(KeyOperationKind::Peek)),
+    ("/v1/charge", Method::POST, Route::Decide(KeyOperationKind::Charge)),
+    ("/v1/refund", Method::POST, Route::Decide(KeyOperationKind::Refund)),
+    ("/v1/reserve", Method::POST, Route::Decide(KeyOperationKind::Reserve)),
     ("/v1/take_many", Method::POST, Route::TakeMany),
-    ("/v1/hold", Method::POST, Route::Hold(HoldVerb::Hold)),
-    ("/v1/settle", Method::POST, Route::Hold(HoldVerb::Settle)),
-    ("/v1/renew", Method::POST, Route::Hold(HoldVerb::Renew)),
+    ("/v1/hold", Method::POST, Route::Hold(HoldOperationKind::Hold)),
+    ("/v1/settle", Method::POST, Route::Hold(HoldOperationKind::Settle)),
+    ("/v1/renew", Method::POST, Route::Hold(HoldOperationKind::Renew)),
     ("/v1/take_all", Method::POST, Route::TakeAll),
     ("/v1/settle_all", Method::POST, Route::SettleAll),
     ("/v1/reset", Method::POST, Route::Reset),

@@ -42,7 +42,7 @@ pub(super) struct HttpWorker {
 }
 
 /// The state that requests of one client share.
-pub(super) struct Client {
+pub(super) struct HttpClientState {
     pub(super) worker: Rc<HttpWorker>,
     /// Its address, if it is connected by TCP.
     pub(super) address: Option<IpAddr>,

@@ -1,10 +1,10 @@
 //! One call of a command: from its name to its reply.
 //!
-//! The [`CommandTable`] has the commands of `sluicegate_commands`, for which a [`Call`] is the host, and those that
+//! The [`CommandTable`] has the commands of `sluicegate_commands`, for which a [`CommandCall`] is the host, and those that
 //! only the server has ([`ServerCommand`]).
 
 use sluicegate_commands::{
-    Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
+    Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, HostOptions, Keys,
     PolicyText, TakeRequest, quote, unknown_command,
 };
 use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Timestamp};
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     policies::policy_cache::PolicyId,
     stats::MAX_COMMANDS,
-    wait::{HoldRequest, Waiting, WaitingTakes},
+    wait::{WaitingHold, WaitingTake, WaitingTakes},
 };
 
 /// All commands, each once. The position of a command is also that of its counter.
@@ -32,7 +32,7 @@ struct TableEntry {
 }
 
 enum Run {
-    Shared(for<'c, 's, 'a> fn(&mut Call<'c, 's, 'a>) -> CallResult),
+    Shared(for<'c, 's, 'a> fn(&mut CommandCall<'c, 's, 'a>) -> CallResult),
     Server(&'static ServerCommand),
 }
 
@@ -40,15 +40,15 @@ enum Run {
 pub(super) struct ServerCommand {
     spec: CommandSpec,
     work: u32,
-    needs_lane: fn(&Call<'_, '_, '_>) -> bool,
-    run: fn(&mut Call<'_, '_, '_>) -> CallResult,
+    needs_lane: fn(&CommandCall<'_, '_, '_>) -> bool,
+    run: fn(&mut CommandCall<'_, '_, '_>) -> CallResult,
 }
 
-/// What the connection does next, or an error: its text is the whole error reply.
+/// The next step of the connection, or an error, whose text is the whole error reply.
 pub(super) type CallResult = Result<Next, String>;
 
-/// One call of a command, and what it may use.
-pub(super) struct Call<'c, 's, 'a> {
+/// One call of a command, and the parts of the session that it may use.
+pub(super) struct CommandCall<'c, 's, 'a> {
     pub(super) session: &'c mut Session<'s>,
     pub(super) table: &'static CommandTable,
     /// Decisions that come before this call.
@@ -63,11 +63,11 @@ pub(super) struct Call<'c, 's, 'a> {
 #[derive(Debug)]
 pub(super) enum WaitingCall {
     /// Of one key, and whether its hold ends with the connection.
-    One(Waiting, bool),
+    One(WaitingTake, bool),
     All(WaitingTakes),
 }
 
-/// What the connection does after a command.
+/// The step of the connection after a command.
 pub(super) enum Next {
     /// Runs the next command.
     Go,
@@ -133,7 +133,7 @@ pub(super) const fn command(
     flags: &'static [&'static str],
     arguments: &'static [Argument],
     summary: &'static str,
-    run: fn(&mut Call<'_, '_, '_>) -> CallResult,
+    run: fn(&mut CommandCall<'_, '_, '_>) -> CallResult,
 ) -> ServerCommand {
     let (keys, group) = (Keys::None, "connection");
     let spec = CommandSpec { name, arity, flags, keys, summary, group, arguments };
@@ -160,13 +160,16 @@ impl ServerCommand {
     }
 
     /// The same, but a call for which `needs_lane` is true waits for the lane.
-    pub(super) const fn in_lane_if(mut self, needs_lane: fn(&Call<'_, '_, '_>) -> bool) -> Self {
+    pub(super) const fn in_lane_if(
+        mut self,
+        needs_lane: fn(&CommandCall<'_, '_, '_>) -> bool,
+    ) -> Self {
         self.needs_lane = needs_lane;
         self
     }
 }
 
-impl<'c, 's, 'a> Call<'c, 's, 'a> {
+impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
     /// Runs the command that the first argument names: adds to the batch, or appends the reply to `out`.
     #[inline]
     pub(super) fn run(&mut self) -> Next {
@@ -234,7 +237,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
     }
 
     /// The arguments after the name.
-    pub(super) fn rest(&self) -> &'c [&'a [u8]] {
+    pub(super) fn arguments_after_name(&self) -> &'c [&'a [u8]] {
         self.arguments.get(1..).unwrap_or_default()
     }
 
@@ -280,8 +283,9 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
                 batch.decide(&session(at), self.out);
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
-                let rule = self.session.worker.policies.borrow().get(policy).clone();
-                let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout, hold: None };
+                let policy = self.session.worker.policies.borrow().get(policy).clone();
+                let waiting =
+                    WaitingTake { key: key.bytes.into(), policy, cost, timeout, hold: None };
                 return Next::Wait(Box::new(WaitingCall::One(waiting, false)));
             }
             Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
@@ -289,9 +293,9 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
                 if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
-                    let hold = Some(HoldRequest { id: id.into(), ttl });
+                    let hold = Some(WaitingHold { id: id.into(), ttl });
                     let key = key.bytes.into();
-                    let waiting = Waiting { key, rule: policy, cost, timeout, hold };
+                    let waiting = WaitingTake { key, policy, cost, timeout, hold };
                     return Next::Wait(Box::new(WaitingCall::One(waiting, is_session)));
                 }
                 let (key, id) = (key.bytes.into(), operation.id().into());
@@ -337,12 +341,12 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
     }
 }
 
-impl<'a> Host<'a> for Call<'_, '_, 'a> {
+impl<'a> Host<'a> for CommandCall<'_, '_, 'a> {
     type Policy = PolicyId;
 
     #[inline]
-    fn options(&self) -> Options {
-        Options { test_clock: self.session.shared.test_clock }
+    fn options(&self) -> HostOptions {
+        HostOptions { test_clock: self.session.shared.test_clock }
     }
 
     #[inline]

@@ -34,7 +34,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{
     batch::Batch,
-    call::{Call, CommandTable, Next, WaitingCall},
+    call::{CommandCall, CommandTable, Next, WaitingCall},
     commands,
     pool::{CHUNK, MAX_UNREAD, Overrun},
     session::Session,
@@ -42,7 +42,7 @@ use super::{
     worker::RespWorker,
 };
 use crate::{
-    budgets::buffers::{NO_MEMORY, Reservation},
+    budgets::buffers::{BufferReservation, NO_MEMORY},
     net::{clients::Client, stream::Stream},
 };
 
@@ -62,13 +62,13 @@ pub(super) struct Connection<'a> {
     unread: Vec<u8>,
     start: usize,
     /// For `unread`, if more of it than [`SMALL`] is kept between two reads.
-    unread_reserved: Reservation,
+    unread_reserved: BufferReservation,
     /// Replies to be sent.
     out: Vec<u8>,
     /// Bytes of `out` that were sent already.
     sent: usize,
     /// For `out`, while the client does not take it.
-    out_reserved: Reservation,
+    out_reserved: BufferReservation,
     /// Whether it keeps its buffers while it is idle: few connections of a worker do.
     keeps: bool,
     /// Since when bytes behind commands that wait are left unread. It ends when everything is read.
@@ -352,7 +352,7 @@ impl<'a> Connection<'a> {
                     continue;
                 }
                 let decisions = batch.entries.len();
-                let mut call = Call {
+                let mut call = CommandCall {
                     session: &mut self.session,
                     table: self.table,
                     batch: &mut batch,

@@ -46,6 +46,6 @@ pub(crate) type ListKeys =
 impl RespContext {
     /// Whether `password` is the one. The time that it takes does not depend on how much is right.
     pub(super) fn is_password(&self, password: &[u8]) -> bool {
-        self.password.as_ref().is_none_or(|expected| expected.is(password))
+        self.password.as_ref().is_none_or(|expected| expected.matches(password))
     }
 }

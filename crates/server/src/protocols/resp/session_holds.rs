@@ -7,7 +7,7 @@ use sluicegate_core::{Answer, HoldOperation, PreparedPolicy, Source, Timestamp};
 use tokio::task::yield_now;
 
 use crate::{
-    budgets::buffers::{NO_MEMORY, Reservation},
+    budgets::buffers::{BufferReservation, NO_MEMORY},
     decide::Decider,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct ConnectionHolds<'a> {
     decider: &'a Decider,
     connection: u64,
     /// Memory for the holds, if there were any.
-    reserved: RefCell<Option<Reservation>>,
+    reserved: RefCell<Option<BufferReservation>>,
 }
 
 impl<'a> ConnectionHolds<'a> {

@@ -44,7 +44,7 @@ impl RespWorker {
         }
     }
 
-    /// What this worker counts for RESP.
+    /// The counters of this worker for RESP.
     #[inline]
     pub(super) fn stats(&self) -> &Stats {
         &self.port.stats

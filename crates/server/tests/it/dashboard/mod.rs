@@ -4,11 +4,11 @@ mod answers;
 mod browser;
 mod history;
 mod operator;
+mod other_origins;
 mod outage;
 mod page;
 mod pictures;
 mod rules;
-mod strangers;
 mod viewers;
 
 pub(crate) use viewers::Viewer;

@@ -66,7 +66,7 @@ fn traffic(server: &Running, until: &AtomicBool) {
 }
 
 #[test]
-fn pictures_of_the_page() {
+fn pictures_of_the_page_under_traffic_are_written() {
     let seconds = size("SLUICEGATE_PICTURE_SECONDS", 2);
     // In an ordinary run it is enough that the pictures exist.
     let (keys, plays) = if seconds > 2 { (9, 60) } else { (1, 3) };

@@ -5,7 +5,7 @@ use super::{
     rules::service,
 };
 use crate::{
-    elsewhere::process,
+    child_process::process,
     harness::{any_port, now, size},
     http::client::Client,
 };

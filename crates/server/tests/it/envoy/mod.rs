@@ -1,11 +1,11 @@
 //! The rate limit service over gRPC, with requests as Envoy sends them. `crates/cli` tests the binary with a real
 //! Envoy.
 
-#[cfg(target_os = "linux")]
-mod away;
 mod calls;
 pub(crate) mod client;
 mod malformed;
 mod metrics;
 mod rules;
 mod services;
+#[cfg(target_os = "linux")]
+mod unavailable;

@@ -16,7 +16,7 @@ use super::{
     frames::{Frames, frame, head, post},
 };
 use crate::{
-    elsewhere::{Process, process},
+    child_process::{Process, process},
     harness::{any_port, now, size},
 };
 

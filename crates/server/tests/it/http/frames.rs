@@ -24,7 +24,7 @@ const END_STREAM: u8 = 1;
 const WINDOW: i64 = 64 * 1024;
 const CONNECTION_WINDOW: i64 = 65_535;
 
-/// Most bytes of a body that are sent; a body of this length is valid.
+/// Maximum number of bytes of a body that are sent; a body of this length is valid.
 const BODY: usize = 1_000_000;
 
 /// A frame of HTTP/2.

@@ -122,7 +122,7 @@ fn both() -> [String; 2] {
     fs::write(folder.file("rules.yaml"), rule).unwrap();
     let memory = |config: &mut Config| config.rules = vec![folder.file("rules.yaml")];
     let store = |config: &mut Config| {
-        let mut store = StoreConfig::at("redis://127.0.0.1:1");
+        let mut store = StoreConfig::new("redis://127.0.0.1:1");
         store.on_error = OnError::Allow;
         config.store = Some(store);
     };

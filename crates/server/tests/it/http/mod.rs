@@ -13,7 +13,7 @@ mod gate;
 mod holds;
 mod metrics;
 mod proxies;
-mod refused;
+mod rejected;
 #[cfg(target_os = "linux")]
 mod slow;
 mod spellings;

@@ -79,7 +79,7 @@ impl Proxy {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let front = Running::elsewhere(port, Some(port));
+        let front = Running::at_address(port, Some(port));
         Self { child, gate: Some(gate), front, app, folder }
     }
 

@@ -14,7 +14,7 @@ use super::{
     frames::{PREFACE, SETTINGS, frame, head},
 };
 use crate::{
-    elsewhere::process,
+    child_process::process,
     harness::{Running, TEST_TIMEOUT, any_port, now, size},
     slow::{Dribble, late, until_closed},
 };

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, process::Command};
 
-use sluicegate_testing::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, get, until};
+use sluicegate_testing::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, eventually_true, get};
 
 use super::{
     client::Client,
@@ -62,7 +62,7 @@ impl Setup {
         };
         let proxy = Proxy::start(example, address, &rules.file("rules.yaml"), change, run);
         let front = proxy.front.address;
-        until("the proxy serves", || get(front, "/ready", "").0 == 200);
+        eventually_true("the proxy serves", || get(front, "/ready", "").0 == 200);
         let app = match behind {
             Behind::App(app) => Some(app),
             Behind::Itself { .. } => None,

@@ -176,7 +176,7 @@ fn fallback_denial_is_never_quota_exceeded() {
                 assert!(reply.field("retry-after").parse::<u32>().unwrap() >= 1);
             }
         }
-        sluicegate_testing::until("readiness has the expected status", || {
+        sluicegate_testing::eventually_true("readiness has the expected status", || {
             client.get("/readyz").status == ready
         });
         if ready == 503 {
@@ -190,8 +190,9 @@ fn fallback_denial_is_never_quota_exceeded() {
         assert!(text.contains("sluicegate_store_breaker_open 1\n"), "{text}");
         // The outage is noticed without requests.
         store.restart();
-        let took =
-            sluicegate_testing::until("it is ready again", || client.get("/readyz").status == 200);
+        let took = sluicegate_testing::eventually_true("it is ready again", || {
+            client.get("/readyz").status == 200
+        });
         assert!(took < Duration::from_secs(5), "{took:?}");
     }
 }

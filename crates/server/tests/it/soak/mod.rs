@@ -16,7 +16,7 @@ use std::{
 use sluicegate_testing::{SetOnDrop, eventually, pause};
 
 use crate::{
-    elsewhere::{Process, process},
+    child_process::{Process, process},
     harness::{Running, any_port, now, size},
     http::client::Client,
 };

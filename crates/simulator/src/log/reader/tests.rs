@@ -1,6 +1,6 @@
 use super::*;
 
-fn events(format: &str, key: &str, log: &[u8]) -> (Vec<String>, Broken, Late) {
+fn events(format: &str, key: &str, log: &[u8]) -> (Vec<String>, Broken, LateLines) {
     let (format, key) = (format.parse().unwrap(), key.parse().unwrap());
     let disorder = Duration::from_secs(5);
     let mut reader =
@@ -142,7 +142,7 @@ fn reader_missing_field_is_an_error() {
 }
 
 /// Line, kind, time after the first event in milliseconds, key.
-fn starts_and_ends(format: &str, log: &str) -> (Vec<String>, Broken, Late) {
+fn starts_and_ends(format: &str, log: &str) -> (Vec<String>, Broken, LateLines) {
     let (format, key) = (format.parse().unwrap(), "{ip}".parse().unwrap());
     let disorder = Duration::from_secs(35);
     let mut reader =

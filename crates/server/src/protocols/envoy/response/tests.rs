@@ -10,7 +10,14 @@ const OVER: i32 = Code::OverLimit as i32;
 fn limit(allowed: bool, mode: EnvoyMode, remaining: u32) -> DescriptorOutcome {
     let limit = RateLimit { requests_per_unit: 10, unit: Unit::Hour.into(), name: "n".to_owned() };
     let reset = Duration::from_millis(1_001);
-    DescriptorOutcome::Limited(Limited { allowed, mode, limit, remaining, reset, metadata: None })
+    DescriptorOutcome::Limited(LimitStatus {
+        allowed,
+        mode,
+        limit,
+        remaining,
+        reset,
+        metadata: None,
+    })
 }
 
 /// The response for these outcomes.

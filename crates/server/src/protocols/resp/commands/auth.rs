@@ -1,8 +1,8 @@
 //! `AUTH [user] password`: authenticates the connection. There is one user, `default`.
 
-use super::spec::{EARLY, optional, text};
+use super::spec::{PRE_AUTH_FLAGS, optional, text};
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command},
+    call::{CallResult, CommandCall, Next, ServerCommand, command},
     session::Session,
 };
 
@@ -11,14 +11,14 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 pub(super) const AUTH: ServerCommand = command(
     "AUTH",
     -2,
-    EARLY,
+    PRE_AUTH_FLAGS,
     &[optional("username"), text("password")],
     "Authenticates the connection.",
     run,
 );
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    match *call.rest() {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    match *call.arguments_after_name() {
         [_] if call.session.shared.password.is_none() => {
             return Err("ERR AUTH <password> called without any password configured for the \
                         default user. Are you sure your configuration is correct?"

@@ -9,7 +9,9 @@ use super::spec::{ADMIN, SUBCOMMAND};
 use crate::{
     net::clients,
     protocols::resp::{
-        call::{Call, CallResult, CommandTable, Next, ServerCommand, command, unknown_subcommand},
+        call::{
+            CallResult, CommandCall, CommandTable, Next, ServerCommand, command, unknown_subcommand,
+        },
         session::{Session, WORK},
     },
 };
@@ -24,13 +26,13 @@ pub(super) const CLIENT: ServerCommand =
         .with_work(WORK)
         .in_lane_if(needs_lane);
 
-fn needs_lane(call: &Call<'_, '_, '_>) -> bool {
-    call.rest().first().is_some_and(|word| is(word, "LIST") || is(word, "KILL"))
+fn needs_lane(call: &CommandCall<'_, '_, '_>) -> bool {
+    call.arguments_after_name().first().is_some_and(|word| is(word, "LIST") || is(word, "KILL"))
         && call.session.shared.clients.len() > MANY_CLIENTS
 }
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let [word, rest @ ..] = call.rest() else { return Err(call.arity_error()) };
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let [word, rest @ ..] = call.arguments_after_name() else { return Err(call.arity_error()) };
     let session = &*call.session;
     let table = call.table;
     let writer = &mut Writer::new(call.out, session.version);

@@ -1,12 +1,12 @@
 //! `CLUSTER subcommand`: the server is not a cluster.
 
 use super::spec::{FAST, SUBCOMMAND};
-use crate::protocols::resp::call::{Call, CallResult, ServerCommand, command};
+use crate::protocols::resp::call::{CallResult, CommandCall, ServerCommand, command};
 
 pub(super) const CLUSTER: ServerCommand =
     command("CLUSTER", -2, FAST, SUBCOMMAND, "Reports that cluster support is disabled.", run)
         .of_server();
 
-fn run(_: &mut Call<'_, '_, '_>) -> CallResult {
+fn run(_: &mut CommandCall<'_, '_, '_>) -> CallResult {
     Err("ERR This instance has cluster support disabled".into())
 }

@@ -6,7 +6,7 @@ use sluicegate_resp::Writer;
 
 use super::spec::{FAST, SUBCOMMAND};
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command, unknown_subcommand},
+    call::{CallResult, CommandCall, Next, ServerCommand, command, unknown_subcommand},
     session::WORK,
 };
 
@@ -15,9 +15,9 @@ pub(super) const COMMAND: ServerCommand =
         .of_server()
         .with_work(WORK);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
     let table = call.table;
-    let (word, rest) = match call.rest() {
+    let (word, rest) = match call.arguments_after_name() {
         [] => (&b"INFO"[..], &[][..]),
         [word, rest @ ..] => (*word, rest),
     };

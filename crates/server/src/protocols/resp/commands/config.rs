@@ -4,7 +4,7 @@ use sluicegate_core::StoreStatus;
 
 use super::spec::{ADMIN, SUBCOMMAND};
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command, unknown_subcommand},
+    call::{CallResult, CommandCall, Next, ServerCommand, command, unknown_subcommand},
     context::RespContext,
     session::{LIMITS, WORK},
 };
@@ -12,8 +12,8 @@ use crate::protocols::resp::{
 pub(super) const CONFIG: ServerCommand =
     command("CONFIG", -2, ADMIN, SUBCOMMAND, "Returns settings.", run).of_server().with_work(WORK);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let patterns = match call.rest() {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let patterns = match call.arguments_after_name() {
         [word, patterns @ ..] if word.eq_ignore_ascii_case(b"GET") => patterns,
         rest => {
             let word = rest.first().copied().unwrap_or_default();

@@ -4,15 +4,15 @@ use sluicegate_commands::Keys;
 
 use super::spec::EACH_KEY;
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command},
+    call::{CallResult, CommandCall, Next, ServerCommand, command},
     deferred_replies::StoreOperation,
 };
 
 pub(super) const DEL: ServerCommand =
     command("DEL", -2, &["write"], EACH_KEY, "Resets keys.", run).on_keys(Keys::All);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let keys = call.rest().iter().map(|&key| key.into()).collect();
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let keys = call.arguments_after_name().iter().map(|&key| key.into()).collect();
     call.session.apply(StoreOperation::Reset(keys), call.out);
     Ok(Next::Go)
 }

@@ -4,7 +4,7 @@ use sluicegate_commands::Keys;
 
 use super::spec::EACH_KEY;
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command},
+    call::{CallResult, CommandCall, Next, ServerCommand, command},
     deferred_replies::StoreOperation,
 };
 
@@ -12,8 +12,8 @@ pub(super) const EXISTS: ServerCommand =
     command("EXISTS", -2, &["readonly", "fast"], EACH_KEY, "Counts the keys that have state.", run)
         .on_keys(Keys::All);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let keys = call.rest().iter().map(|&key| key.into()).collect();
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let keys = call.arguments_after_name().iter().map(|&key| key.into()).collect();
     call.session.apply(StoreOperation::CountExisting(keys), call.out);
     Ok(Next::Go)
 }

@@ -7,21 +7,21 @@ use super::{
     auth::authenticate,
     client::{valid_name, version_number},
     info::{COMPATIBLE, NAME},
-    spec::EARLY,
+    spec::PRE_AUTH_FLAGS,
 };
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
+use crate::protocols::resp::call::{CallResult, CommandCall, Next, ServerCommand, command};
 
 pub(super) const HELLO: ServerCommand = command(
     "HELLO",
     -1,
-    EARLY,
+    PRE_AUTH_FLAGS,
     &[Argument::optional("protover", ArgumentKind::Integer)],
     "Selects the protocol, and describes the server.",
     run,
 );
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let (version, mut options) = match call.rest() {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let (version, mut options) = match call.arguments_after_name() {
         [] => (call.session.version, &[][..]),
         [version, options @ ..] => (parse_version(version)?, options),
     };
@@ -64,7 +64,7 @@ fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     Ok(Next::Limits(call.session.limits()))
 }
 
-fn reply(call: &mut Call<'_, '_, '_>) {
+fn reply(call: &mut CommandCall<'_, '_, '_>) {
     let (version, id) = (call.session.version, call.session.client.id);
     let mut writer = call.writer();
     writer.map(7);

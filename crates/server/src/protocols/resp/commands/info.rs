@@ -9,7 +9,7 @@ use sluicegate_memory::WhenFull;
 use super::spec::optional;
 use crate::{
     protocols::resp::{
-        call::{Call, CallResult, Next, ServerCommand, command},
+        call::{CallResult, CommandCall, Next, ServerCommand, command},
         session::WORK,
     },
     stats::{Counter, Stats},
@@ -24,7 +24,7 @@ pub(super) const COMPATIBLE: &str = "7.4.0";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A section: its title, and the function that writes its lines.
-type Section = (&'static str, fn(&Call<'_, '_, '_>, &mut String));
+type Section = (&'static str, fn(&CommandCall<'_, '_, '_>, &mut String));
 
 const SECTIONS: [Section; 12] = [
     ("Server", server),
@@ -52,14 +52,14 @@ pub(super) const INFO: ServerCommand = command(
 .of_server()
 .with_work(WORK);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let text = sections(call, call.rest());
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let text = sections(call, call.arguments_after_name());
     call.writer().verbatim(b"txt", text);
     Ok(Next::Go)
 }
 
 /// The sections that are `wanted`; all if none is named.
-fn sections(call: &Call<'_, '_, '_>, wanted: &[&[u8]]) -> String {
+fn sections(call: &CommandCall<'_, '_, '_>, wanted: &[&[u8]]) -> String {
     let all = |word: &&[u8]| {
         ["all", "default", "everything"]
             .iter()
@@ -83,7 +83,7 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn server(call: &Call<'_, '_, '_>, text: &mut String) {
+fn server(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "server_name", NAME);
     line(text, "sluicegate_version", VERSION);
@@ -98,7 +98,7 @@ fn server(call: &Call<'_, '_, '_>, text: &mut String) {
     line(text, "test_clock", if shared.test_clock { "yes" } else { "no" });
 }
 
-fn clients(call: &Call<'_, '_, '_>, text: &mut String) {
+fn clients(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.clients.max);
@@ -108,7 +108,7 @@ fn clients(call: &Call<'_, '_, '_>, text: &mut String) {
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
-fn memory(call: &Call<'_, '_, '_>, text: &mut String) {
+fn memory(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     let StoreStatus::Local(usage) = shared.decider.store_status() else {
         return line(text, "bytes", 0);
@@ -127,7 +127,7 @@ fn memory(call: &Call<'_, '_, '_>, text: &mut String) {
 }
 
 /// The state is read before clients are accepted, which wait for `loading:0`.
-fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
+fn persistence(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "loading", 0);
     line(text, "async_loading", 0);
@@ -144,7 +144,7 @@ fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
 }
 
 /// The store, and its health.
-fn store(call: &Call<'_, '_, '_>, text: &mut String) {
+fn store(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     let StoreStatus::Remote(status) = shared.decider.store_status() else {
         return line(text, "store", "memory");
@@ -168,7 +168,7 @@ fn store(call: &Call<'_, '_, '_>, text: &mut String) {
 }
 
 /// The table of a store in this process; empty for a remote store.
-fn local(call: &Call<'_, '_, '_>) -> TableUsage {
+fn local(call: &CommandCall<'_, '_, '_>) -> TableUsage {
     match call.session.shared.decider.store_status() {
         StoreStatus::Local(usage) => usage,
         StoreStatus::Remote(_) => TableUsage::default(),
@@ -176,7 +176,7 @@ fn local(call: &Call<'_, '_, '_>) -> TableUsage {
 }
 
 /// The active rules, and the last reload of their files.
-fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
+fn rules(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     let (version, status) = (shared.decider.rules.current(), shared.decider.rules.status());
     line(text, "rules_version", version.number);
@@ -186,12 +186,12 @@ fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
     line(text, "rules_last_status", if status.problem.is_some() { "failed" } else { "ok" });
 }
 
-fn stats(call: &Call<'_, '_, '_>, text: &mut String) {
+fn stats(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
     let (allowed, denied) = (shared.stats.sum(Stats::allowed), shared.stats.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
-    line(text, "rejected_connections", shared.stats.accepting.refused.count());
+    line(text, "rejected_connections", shared.stats.accepting.rejected.count());
     line(text, "login_failures", sum(|stats| &stats.login_failures));
     line(text, "accept_errors", shared.stats.accepting.errors.count());
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
@@ -208,7 +208,7 @@ fn stats(call: &Call<'_, '_, '_>, text: &mut String) {
     }
 }
 
-fn workers(call: &Call<'_, '_, '_>, text: &mut String) {
+fn workers(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     line(text, "workers", shared.stats.workers());
     for index in 0..shared.stats.workers() {
@@ -222,12 +222,12 @@ fn workers(call: &Call<'_, '_, '_>, text: &mut String) {
     }
 }
 
-fn replication(_: &Call<'_, '_, '_>, text: &mut String) {
+fn replication(_: &CommandCall<'_, '_, '_>, text: &mut String) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
 }
 
-fn command_stats(call: &Call<'_, '_, '_>, text: &mut String) {
+fn command_stats(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
     for (index, spec) in call.table.specs().enumerate() {
         let calls = shared.stats.sum(|stats| stats.calls(index));
@@ -238,11 +238,11 @@ fn command_stats(call: &Call<'_, '_, '_>, text: &mut String) {
     }
 }
 
-fn cluster(_: &Call<'_, '_, '_>, text: &mut String) {
+fn cluster(_: &CommandCall<'_, '_, '_>, text: &mut String) {
     line(text, "cluster_enabled", 0);
 }
 
-fn keyspace(call: &Call<'_, '_, '_>, text: &mut String) {
+fn keyspace(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let keys = local(call).keys;
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");

@@ -2,13 +2,13 @@
 
 use sluicegate_resp::Version;
 
-use super::spec::EARLY;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
+use super::spec::PRE_AUTH_FLAGS;
+use crate::protocols::resp::call::{CallResult, CommandCall, Next, ServerCommand, command};
 
 pub(super) const RESET: ServerCommand =
-    command("RESET", 1, EARLY, &[], "Resets the connection.", run);
+    command("RESET", 1, PRE_AUTH_FLAGS, &[], "Resets the connection.", run);
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
     call.writer().simple("RESET");
     let session = &mut *call.session;
     session.version = Version::Resp2;

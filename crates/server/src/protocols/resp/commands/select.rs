@@ -3,7 +3,7 @@
 use sluicegate_commands::{Argument, ArgumentKind};
 
 use super::spec::FAST;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
+use crate::protocols::resp::call::{CallResult, CommandCall, Next, ServerCommand, command};
 
 pub(super) const SELECT: ServerCommand = command(
     "SELECT",
@@ -14,8 +14,8 @@ pub(super) const SELECT: ServerCommand = command(
     run,
 );
 
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    match *call.rest() {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    match *call.arguments_after_name() {
         [b"0"] => call.writer().simple("OK"),
         [index] if !index.is_empty() && index.iter().all(u8::is_ascii_digit) => {
             return Err("ERR DB index is out of range".into());

@@ -5,7 +5,7 @@ use sluicegate_commands::{Argument, ArgumentKind, quote};
 use super::spec::optional;
 use crate::{
     protocols::resp::{
-        call::{Call, CallResult, Next, ServerCommand, command},
+        call::{CallResult, CommandCall, Next, ServerCommand, command},
         session::WORK,
     },
     stats::{KeyFilter, KeyPage},
@@ -33,8 +33,8 @@ pub(super) const SG_KEYS: ServerCommand = command(
 .with_work(WORK);
 
 /// The reply is `[next cursor, [key ...]]`, as that of `SCAN`.
-fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let [cursor, options @ ..] = call.rest() else {
+fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
+    let [cursor, options @ ..] = call.arguments_after_name() else {
         return Err(call.arity_error());
     };
     let cursor = number(cursor).ok_or_else(|| {

@@ -7,7 +7,7 @@ pub(super) const KEY: &[Argument] = &[Argument::new("key", ArgumentKind::Key)];
 pub(super) const EACH_KEY: &[Argument] =
     &[Argument { multiple: true, ..Argument::new("key", ArgumentKind::Key) }];
 /// Flags of a command that clients may call before they give the password.
-pub(super) const EARLY: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
+pub(super) const PRE_AUTH_FLAGS: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
 pub(super) const FAST: &[&str] = &["loading", "stale", "fast"];
 pub(super) const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 

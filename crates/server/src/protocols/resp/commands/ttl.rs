@@ -5,7 +5,7 @@ use sluicegate_core::{Entry, Timestamp};
 
 use super::spec::KEY;
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, command},
+    call::{CallResult, CommandCall, Next, ServerCommand, command},
     deferred_replies::StoreOperation,
 };
 
@@ -29,8 +29,8 @@ pub(super) const PTTL: ServerCommand = command(
 )
 .on_keys(Keys::First);
 
-fn run(call: &mut Call<'_, '_, '_>, reply: EntryReply) -> CallResult {
-    let [key] = *call.rest() else { return Err(call.arity_error()) };
+fn run(call: &mut CommandCall<'_, '_, '_>, reply: EntryReply) -> CallResult {
+    let [key] = *call.arguments_after_name() else { return Err(call.arity_error()) };
     call.session.apply(StoreOperation::Read(key.into(), reply), call.out);
     Ok(Next::Go)
 }

@@ -39,7 +39,7 @@ impl Connection<'_> {
         self.pause();
         loop {
             if self.overrun.is_none()
-                && let Err(overrun) = self.make_room_ahead()
+                && let Err(overrun) = self.reserve_ahead()
             {
                 // The next command that waits continues it: otherwise the server would notice a client that has left after
                 // its last command.
@@ -53,8 +53,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Makes room for more bytes of the client while it waits.
-    fn make_room_ahead(&mut self) -> Result<(), Overrun> {
+    /// Reserves memory for more bytes of the client while it waits.
+    fn reserve_ahead(&mut self) -> Result<(), Overrun> {
         let length = self.unread.len();
         if length < SMALL {
             return Ok(());
@@ -73,12 +73,12 @@ impl Connection<'_> {
     /// Reads once, while the client waits; 0 is the end.
     fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buffer = self.worker.buffers.take();
-        let room = if self.overrun.is_some() || self.unread.len() >= SMALL {
+        let max_read = if self.overrun.is_some() || self.unread.len() >= SMALL {
             CHUNK
         } else {
             SMALL - self.unread.len()
         };
-        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, max_read, context);
         if self.overrun.is_none() {
             self.unread.extend_from_slice(&buffer);
         }
@@ -93,14 +93,14 @@ impl Connection<'_> {
     #[inline]
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.keeps && self.unread.is_empty() && self.unread.capacity() >= CHUNK {
-            let room = self.room();
-            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+            let max_read = self.max_read();
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
         }
         self.poll_read_more(context)
     }
 
     fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let room = self.room();
+        let max_read = self.max_read();
         if self.unread_reserved.bytes() > 0 {
             let length = self.unread.len();
             if length == self.unread.capacity() {
@@ -111,15 +111,15 @@ impl Connection<'_> {
                 }
                 self.unread.reserve_exact(capacity - length);
             }
-            let room = (self.unread.capacity() - length).min(room);
-            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+            let max_read = (self.unread.capacity() - length).min(max_read);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
         }
         if self.keeps && self.unread.capacity() >= self.unread.len() + CHUNK {
-            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
         }
         let mut buffer = self.worker.buffers.take();
         buffer.extend_from_slice(&self.unread);
-        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, max_read, context);
         if matches!(read, Poll::Ready(Ok(1..))) {
             self.unread = buffer;
         } else {
@@ -131,7 +131,7 @@ impl Connection<'_> {
     /// Bytes to read at a time. While many connections wait for a turn, it is no more than each keeps without a
     /// reservation, unless a command is long.
     #[inline]
-    fn room(&self) -> usize {
+    fn max_read(&self) -> usize {
         let length = self.unread.len();
         if !self.worker.turns().are_many() || length >= CHUNK {
             CHUNK
@@ -249,15 +249,15 @@ impl Connection<'_> {
     }
 }
 
-/// Reads at most `room` bytes, and appends them to `buffer`.
+/// Reads at most `max_read` bytes, and appends them to `buffer`.
 #[inline]
 fn poll_read_chunk(
     stream: &mut Stream,
     buffer: &mut Vec<u8>,
-    room: usize,
+    max_read: usize,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    let mut limited = buffer.limit(room);
+    let mut limited = buffer.limit(max_read);
     // If it is not ready, nothing was read, and it may be dropped.
     pin!(stream.read_buf(&mut limited)).poll(context)
 }

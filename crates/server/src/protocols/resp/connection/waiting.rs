@@ -9,7 +9,7 @@ use super::Connection;
 use crate::{
     protocols::resp::{call::WaitingCall, store_operation::answer_all},
     stats::Cause,
-    wait::{self, HoldRequest, Waiting, WaitingTakes},
+    wait::{self, WaitingHold, WaitingTake, WaitingTakes},
 };
 
 impl Connection<'_> {
@@ -22,22 +22,22 @@ impl Connection<'_> {
     }
 
     /// `is_session`: whether its hold ends with the connection.
-    async fn wait_for_key(&mut self, waiting: Waiting, is_session: bool) -> io::Result<bool> {
+    async fn wait_for_key(&mut self, waiting: WaitingTake, is_session: bool) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
         let watched = watch.map(|watch| {
-            let policy = waiting.rule.policy().clone();
+            let policy = waiting.policy.policy().clone();
             (watch, waiting.key.clone(), policy)
         });
         let mut session_hold = None;
-        if let Some(HoldRequest { id, ttl }) = &waiting.hold
+        if let Some(WaitingHold { id, ttl }) = &waiting.hold
             && is_session
         {
-            let Waiting { key, rule, cost, .. } = &waiting;
+            let WaitingTake { key, policy: prepared, cost, .. } = &waiting;
             let (operation, now) =
                 (HoldOperation::Hold { id, cost: *cost, ttl: *ttl }, shared.decider.now());
-            match self.session.holds.add(key, rule, operation, (now, true)) {
+            match self.session.holds.add(key, prepared, operation, (now, true)) {
                 Ok(ttl) => session_hold = ttl.map(|ttl| (Arc::clone(key), id.clone(), ttl)),
                 Err(error) => {
                     Writer::new(&mut self.out, self.session.version).error(error);

@@ -1,4 +1,4 @@
-//! The bytes that one connection holds, as a part of the memory budget of all.
+//! The bytes that one connection uses, as a part of the memory budget of all.
 
 use std::sync::{
     Arc,
@@ -8,21 +8,21 @@ use std::sync::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::budgets::buffers::{BufferBudget, MAX_PER_CONNECTION, Reservation};
+use crate::budgets::buffers::{BufferBudget, BufferReservation, MAX_PER_CONNECTION};
 
 /// Bytes of a connection that are left for unfinished input and unsent output, so that requests
-/// that hold all they may do not end it.
-const SPARE: usize = 512 * 1024;
+/// that use all they may do not end it.
+const SPARE_BYTES: usize = 512 * 1024;
 
 /// Reservations grow and shrink in steps of this size, in bytes.
-const STEP: usize = 4 * 1024;
-/// Bytes that may stay reserved without being held, so that few requests touch the shared budget.
-const SLACK: usize = 8 * 1024;
+const STEP_BYTES: usize = 4 * 1024;
+/// Bytes that may stay reserved without being used, so that few requests touch the shared budget.
+const SLACK_BYTES: usize = 8 * 1024;
 
 /// Memory of an idle connection, about; it is not reserved.
 const CONNECTION: usize = 3 * 1024;
 
-/// The bytes that a connection holds for its client, and the state that its requests share.
+/// The bytes that a connection stores for its client, and the state that its requests share.
 #[derive(Debug)]
 pub(super) struct ConnectionBuffers {
     budget: Arc<BufferBudget>,
@@ -35,40 +35,40 @@ pub(super) struct ConnectionBuffers {
 
 #[derive(Debug)]
 struct Usage {
-    held: usize,
-    reservation: Reservation,
+    used: usize,
+    reservation: BufferReservation,
 }
 
-/// Bytes that are held for one purpose, until dropped.
+/// Bytes that are counted for one purpose, until dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ConnectionBytes {
     connection: Arc<ConnectionBuffers>,
     bytes: usize,
 }
 
-/// A text that is held for a connection.
-struct HeldText {
+/// A text whose bytes are counted for a connection.
+struct CountedText {
     text: String,
-    _held: Arc<Held>,
+    _bytes: Arc<ConnectionBytes>,
 }
 
 /// Marks a request as waiting, until dropped.
 #[derive(Debug)]
-pub(crate) struct HeldBack(Arc<ConnectionBuffers>);
+pub(crate) struct WaitingMark(Arc<ConnectionBuffers>);
 
 impl ConnectionBuffers {
     pub(super) fn new(budget: &Arc<BufferBudget>) -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::clone(budget),
-            usage: Mutex::new(Usage { held: 0, reservation: budget.reserve_nothing() }),
+            usage: Mutex::new(Usage { used: 0, reservation: budget.reserve_nothing() }),
             read_closed: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
         })
     }
 
     /// An empty reservation, to be resized.
-    pub(super) fn hold_nothing(self: &Arc<Self>) -> Held {
-        Held { connection: Arc::clone(self), bytes: 0 }
+    pub(super) fn reserve_nothing(self: &Arc<Self>) -> ConnectionBytes {
+        ConnectionBytes { connection: Arc::clone(self), bytes: 0 }
     }
 
     /// Whether half of the budget is in use: idle connections then release their buffers.
@@ -96,34 +96,34 @@ impl ConnectionBuffers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Holds `to` bytes in place of `from`, while the connection holds up to `max`, and all up to `max_of_all`.
+    /// Counts `to` bytes in place of `from`, while the connection uses up to `max`, and all up to `max_of_all`.
     /// `false`: they are too many, and nothing has changed.
     fn change(&self, from: usize, to: usize, max: usize, max_of_all: usize) -> bool {
         let mut usage = self.usage.lock();
-        let Usage { held, reservation } = &mut *usage;
-        let sum = *held - from + to;
+        let Usage { used, reservation } = &mut *usage;
+        let sum = *used - from + to;
         if to > from && sum > reservation.bytes() {
-            let wanted = sum.next_multiple_of(STEP);
+            let wanted = sum.next_multiple_of(STEP_BYTES);
             if wanted > max || !reservation.resize_within(wanted, max_of_all) {
                 return false;
             }
-        } else if to < from && (sum == 0 || reservation.bytes() - sum > SLACK) {
-            let _fewer = reservation.resize(sum.next_multiple_of(STEP));
+        } else if to < from && (sum == 0 || reservation.bytes() - sum > SLACK_BYTES) {
+            let _fewer = reservation.resize(sum.next_multiple_of(STEP_BYTES));
         }
-        *held = sum;
+        *used = sum;
         true
     }
 }
 
-impl Held {
+impl ConnectionBytes {
     /// An empty reservation of the same connection.
-    pub(crate) fn hold_nothing(&self) -> Self {
-        self.connection.hold_nothing()
+    pub(crate) fn reserve_nothing(&self) -> Self {
+        self.connection.reserve_nothing()
     }
 
     /// `text` as bytes, which keep this reservation until the last of them is dropped.
-    pub(crate) fn bytes_of(held: &Arc<Self>, text: String) -> Bytes {
-        Bytes::from_owner(HeldText { text, _held: Arc::clone(held) })
+    pub(crate) fn bytes_of(bytes: &Arc<Self>, text: String) -> Bytes {
+        Bytes::from_owner(CountedText { text, _bytes: Arc::clone(bytes) })
     }
 
     /// Resizes the reservation to `bytes`. `false`: they are too many, for the connection or for the
@@ -133,7 +133,11 @@ impl Held {
     /// keep others from being served.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        self.resize_within(bytes, MAX_PER_CONNECTION - SPARE, self.connection.budget.max / 4 * 3)
+        self.resize_within(
+            bytes,
+            MAX_PER_CONNECTION - SPARE_BYTES,
+            self.connection.budget.max / 4 * 3,
+        )
     }
 
     /// The same, for bytes without which a connection cannot be served at all.
@@ -168,16 +172,16 @@ impl Held {
 
     /// Marks a request as waiting. `None`: the client has closed its side, so that a client which leaves
     /// later would not be noticed.
-    pub(crate) fn hold_back(&self) -> Option<HeldBack> {
+    pub(crate) fn mark_waiting(&self) -> Option<WaitingMark> {
         if self.connection.is_read_closed() {
             return None;
         }
         self.connection.waiting.fetch_add(1, Ordering::Relaxed);
-        Some(HeldBack(Arc::clone(&self.connection)))
+        Some(WaitingMark(Arc::clone(&self.connection)))
     }
 }
 
-impl AsRef<[u8]> for HeldText {
+impl AsRef<[u8]> for CountedText {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
@@ -189,13 +193,13 @@ impl Drop for ConnectionBuffers {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionBytes {
     fn drop(&mut self) {
         let _fewer = self.resize(0);
     }
 }
 
-impl Drop for HeldBack {
+impl Drop for WaitingMark {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -209,12 +213,15 @@ mod tests {
     fn resize_is_bounded_and_leaves_a_quarter_to_others() {
         let budget = Arc::new(BufferBudget::new(8 * 1024 * 1024));
         let one = ConnectionBuffers::new(&budget);
-        let (mut first, mut second) = (one.hold_nothing(), one.hold_nothing());
-        assert!(first.resize(MAX_PER_CONNECTION - SPARE) && !second.resize(1));
-        assert!(second.resize_for_connection(SPARE) && !second.resize_for_connection(SPARE + 1));
-        assert_eq!((second.bytes(), budget.used()), (SPARE, MAX_PER_CONNECTION));
+        let (mut first, mut second) = (one.reserve_nothing(), one.reserve_nothing());
+        assert!(first.resize(MAX_PER_CONNECTION - SPARE_BYTES) && !second.resize(1));
+        assert!(
+            second.resize_for_connection(SPARE_BYTES)
+                && !second.resize_for_connection(SPARE_BYTES + 1)
+        );
+        assert_eq!((second.bytes(), budget.used()), (SPARE_BYTES, MAX_PER_CONNECTION));
         let other = ConnectionBuffers::new(&budget);
-        let mut third = other.hold_nothing();
+        let mut third = other.reserve_nothing();
         assert!(third.resize(2 * 1024 * 1024) && !third.resize(2 * 1024 * 1024 + 1));
         assert!(third.resize_for_connection(4 * 1024 * 1024));
         drop((first, second, third));
@@ -225,14 +232,14 @@ mod tests {
     fn resize_reserves_in_steps() {
         let budget = Arc::new(BufferBudget::new(1 << 20));
         let connection = ConnectionBuffers::new(&budget);
-        let mut held = connection.hold_nothing();
+        let mut bytes_used = connection.reserve_nothing();
         for (bytes, reserved) in [(1, 4096), (4097, 8192), (20_000, 20_480), (13_000, 20_480)] {
-            assert!(held.resize(bytes));
+            assert!(bytes_used.resize(bytes));
             assert_eq!(budget.used(), reserved, "{bytes}");
         }
-        assert!(held.resize(5_000));
+        assert!(bytes_used.resize(5_000));
         assert_eq!(budget.used(), 8192);
-        assert!(held.resize(0));
+        assert!(bytes_used.resize(0));
         assert_eq!(budget.used(), 0);
     }
 }

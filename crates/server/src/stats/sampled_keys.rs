@@ -1,4 +1,4 @@
-//! Keys that the server knows by name: the sampled ones.
+//! The sampled keys: the only ones whose names the server has.
 //!
 //! The store holds hashes instead of keys, so nothing else can be listed. The list is rebuilt once a
 //! second while keys are sampled: while the dashboard has viewers, and for [`LINGER`] after a
@@ -13,14 +13,14 @@ use std::{sync::Arc, time::Duration};
 use ahash::RandomState;
 use arc_swap::ArcSwap;
 
-use super::sketch::{Count, MAX_SAMPLED_KEY, Span};
+use super::heavy_hitters::{FadedTime, HeavyHitter, MAX_SAMPLED_KEY};
 
 /// How long keys are sampled after they were listed.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// The sampled keys, replaced once a second.
 #[derive(Debug, Default)]
-pub(crate) struct KnownKeys {
+pub(crate) struct SampledKeys {
     list: ArcSwap<List>,
     /// Hashes order the keys of a walk, because they are the same in each list.
     hasher: RandomState,
@@ -28,24 +28,24 @@ pub(crate) struct KnownKeys {
 
 #[derive(Debug, Default)]
 struct List {
-    keys: Vec<KnownKey>,
+    keys: Vec<SampledKey>,
     scale: Scale,
 }
 
 /// The scale of the counts in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scale {
-    pub(crate) span: Span,
+    pub(crate) span: FadedTime,
     /// One in this number of decisions was sampled.
     pub(crate) every: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct KnownKey {
+pub(crate) struct SampledKey {
     hash: u64,
-    pub(crate) count: Count,
+    pub(crate) count: HeavyHitter,
     /// Its denials.
-    pub(crate) denied: Option<Count>,
+    pub(crate) denied: Option<HeavyHitter>,
 }
 
 /// The keys of one call of a walk.
@@ -61,7 +61,7 @@ pub(crate) struct KeyPage {
 pub(crate) struct Busiest {
     /// The number of all matching keys.
     pub(crate) count: usize,
-    pub(crate) keys: Vec<KnownKey>,
+    pub(crate) keys: Vec<SampledKey>,
     pub(crate) scale: Scale,
 }
 
@@ -73,14 +73,19 @@ pub(crate) struct KeyFilter<'a> {
 }
 
 impl KeyFilter<'_> {
-    pub(crate) fn has(&self, key: &KnownKey) -> bool {
+    pub(crate) fn has(&self, key: &SampledKey) -> bool {
         key.count.key.starts_with(self.prefix) && (key.denied.is_some() || !self.denied)
     }
 }
 
-impl KnownKeys {
+impl SampledKeys {
     /// Replaces the list by the counts of all sampled keys and of the denied ones.
-    pub(crate) fn replace(&self, all: Vec<Count>, mut denied: Vec<Count>, scale: Scale) {
+    pub(crate) fn replace(
+        &self,
+        all: Vec<HeavyHitter>,
+        mut denied: Vec<HeavyHitter>,
+        scale: Scale,
+    ) {
         denied.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let mut is_listed = vec![false; denied.len()];
         let mut keys = Vec::with_capacity(all.len());
@@ -89,12 +94,12 @@ impl KnownKeys {
             let place = denied.binary_search_by(|it| it.key.cmp(&count.key)).ok();
             place.into_iter().for_each(|place| is_listed[place] = true);
             let denied = place.map(|place| denied[place].clone());
-            keys.push(KnownKey { hash, count, denied });
+            keys.push(SampledKey { hash, count, denied });
         }
         for (count, is_listed) in denied.into_iter().zip(is_listed) {
             if !is_listed {
                 let hash = self.hash(&count.key);
-                keys.push(KnownKey { hash, denied: Some(count.clone()), count });
+                keys.push(SampledKey { hash, denied: Some(count.clone()), count });
             }
         }
         keys.sort_unstable_by(|a, b| (a.hash, &a.count.key).cmp(&(b.hash, &b.count.key)));
@@ -127,7 +132,7 @@ impl KnownKeys {
     pub(crate) fn busiest(&self, most: usize, filter: KeyFilter<'_>) -> Busiest {
         let list = self.list.load();
         let mut found: Vec<_> = list.keys.iter().filter(|it| filter.has(it)).collect();
-        let rank = |it: &KnownKey| (it.denied.as_ref().map_or(0, |it| it.count), it.count.count);
+        let rank = |it: &SampledKey| (it.denied.as_ref().map_or(0, |it| it.count), it.count.count);
         found.sort_by_key(|it| std::cmp::Reverse(rank(it)));
         let count = found.len();
         Busiest { count, keys: found.into_iter().take(most).cloned().collect(), scale: list.scale }
@@ -138,8 +143,8 @@ impl KnownKeys {
 mod tests {
     use super::*;
 
-    fn counts(range: std::ops::Range<u64>) -> Vec<Count> {
-        let count = |number: u64| Count {
+    fn counts(range: std::ops::Range<u64>) -> Vec<HeavyHitter> {
+        let count = |number: u64| HeavyHitter {
             key: format!("key:{number}").into_bytes().into(),
             count: number,
             error: 0,
@@ -148,10 +153,10 @@ mod tests {
         range.map(count).collect()
     }
 
-    fn walk(known: &KnownKeys, count: usize, filter: KeyFilter<'_>) -> Vec<Box<[u8]>> {
+    fn walk(sampled: &SampledKeys, count: usize, filter: KeyFilter<'_>) -> Vec<Box<[u8]>> {
         let (mut cursor, mut found) = (0, Vec::new());
         loop {
-            let KeyPage { next, keys } = known.scan(cursor, count, filter);
+            let KeyPage { next, keys } = sampled.scan(cursor, count, filter);
             assert!(keys.len() <= count);
             found.extend(keys);
             cursor = next;
@@ -164,30 +169,30 @@ mod tests {
 
     #[test]
     fn scan_walk_returns_each_key_once() {
-        let known = KnownKeys::default();
+        let sampled = SampledKeys::default();
         let none = KeyPage { next: 0, keys: Vec::new() };
-        assert_eq!(known.scan(0, 10, KeyFilter::default()), none);
-        known.replace(counts(0..500), counts(490..510), Scale::default());
+        assert_eq!(sampled.scan(0, 10, KeyFilter::default()), none);
+        sampled.replace(counts(0..500), counts(490..510), Scale::default());
         for count in [1, 7, 100, 1000] {
-            let found = walk(&known, count, KeyFilter::default());
+            let found = walk(&sampled, count, KeyFilter::default());
             assert_eq!(found.len(), 510);
             assert!(found.is_sorted_by(|a, b| a < b), "each once");
         }
         let denied = KeyFilter { prefix: b"", denied: true };
-        assert_eq!(walk(&known, 7, denied).len(), 20);
+        assert_eq!(walk(&sampled, 7, denied).len(), 20);
         let prefix = KeyFilter { prefix: b"key:50", denied: false };
-        assert_eq!(walk(&known, 7, prefix).len(), 11);
+        assert_eq!(walk(&sampled, 7, prefix).len(), 11);
     }
 
     #[test]
     fn scan_while_the_list_changes_returns_all_lasting_keys() {
-        let known = KnownKeys::default();
+        let sampled = SampledKeys::default();
         let (mut cursor, mut found, mut turn) = (0, Vec::new(), 0);
         loop {
             let mut all = counts(0..100);
             all.extend(counts(1_000 + turn * 50..1_050 + turn * 50));
-            known.replace(all, Vec::new(), Scale::default());
-            let KeyPage { next, keys } = known.scan(cursor, 10, KeyFilter::default());
+            sampled.replace(all, Vec::new(), Scale::default());
+            let KeyPage { next, keys } = sampled.scan(cursor, 10, KeyFilter::default());
             found.extend(keys);
             (cursor, turn) = (next, turn + 1);
             if cursor == 0 {
@@ -201,9 +206,9 @@ mod tests {
 
     #[test]
     fn busiest_puts_denied_keys_first() {
-        let known = KnownKeys::default();
-        known.replace(counts(0..100), counts(10..20), Scale::default());
-        let Busiest { count, keys: busiest, .. } = known.busiest(12, KeyFilter::default());
+        let sampled = SampledKeys::default();
+        sampled.replace(counts(0..100), counts(10..20), Scale::default());
+        let Busiest { count, keys: busiest, .. } = sampled.busiest(12, KeyFilter::default());
         let names: Vec<_> =
             busiest.iter().map(|it| String::from_utf8_lossy(&it.count.key)).collect();
         assert_eq!(count, 100);

@@ -80,7 +80,7 @@ fn start(
     let mut addresses = addresses.split(' ');
     let resp = addresses.next().unwrap().parse().unwrap();
     let [http, grpc] = [(); 2].map(|()| addresses.next().and_then(|it| it.parse().ok()));
-    let mut server = Running::elsewhere(resp, http);
+    let mut server = Running::at_address(resp, http);
     server.grpc = grpc;
     (child, server)
 }

@@ -1,4 +1,4 @@
-//! The circles that are known.
+//! The circles that are allowed.
 
 /// Circles that are there for a reason: the files, and why. A circle of some of these files is allowed as well.
 pub(super) const ALLOWED: &[(&[&str], &str)] = &[

@@ -25,7 +25,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{frame::Reader, history::History, sources::Sources};
+use super::{frame::FrameReader, history::History, sources::Sources};
 use crate::{
     DashboardMode,
     protocols::http::Stream,
@@ -33,7 +33,7 @@ use crate::{
     stopping::stopped,
 };
 
-/// Most viewers at a time.
+/// Maximum number of viewers at a time.
 pub(super) const MAX_VIEWERS: usize = 64;
 /// How often a frame is made.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Broadcaster {
         viewers.publishing = false;
         self.sources.stats.all().for_each(|stats| stats.sampler.stop());
         self.frames.send_replace(Bytes::new());
-        self.sources.known.replace(Vec::new(), Vec::new(), Scale::default());
+        self.sources.sampled.replace(Vec::new(), Vec::new(), Scale::default());
         true
     }
 
@@ -146,7 +146,7 @@ impl Broadcaster {
         let until = self.sources.decider.now() + LINGER;
         self.listed_until.store(until.as_micros(), Relaxed);
         self.start(&mut self.viewers.lock());
-        Ok(self.sources.known.scan(cursor, count, filter))
+        Ok(self.sources.sampled.scan(cursor, count, filter))
     }
 }
 
@@ -187,7 +187,7 @@ impl Drop for PublishGuard {
 
 async fn publish(mut guard: PublishGuard) {
     let broadcaster = Arc::clone(&guard.broadcaster);
-    let mut reader = Reader::new(&broadcaster.sources);
+    let mut reader = FrameReader::new(&broadcaster.sources);
     let mut turns = interval(INTERVAL);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

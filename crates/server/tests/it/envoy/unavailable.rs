@@ -41,7 +41,7 @@ fn with(store: &Server, folder: &TempDir, on_error: OnError, denial: FallbackDen
     let file = folder.file("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
-        let mut at = StoreConfig::at(store.url());
+        let mut at = StoreConfig::new(store.url());
         at.options = Options::default();
         at.options.deadline = Duration::from_secs(5);
         at.options.connect_timeout = Duration::from_secs(5);
@@ -106,5 +106,7 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
 
     store.restart();
-    sluicegate_testing::until("the store answers again", || passes(&denies, &["user"]) == Ok(true));
+    sluicegate_testing::eventually_true("the store answers again", || {
+        passes(&denies, &["user"]) == Ok(true)
+    });
 }

@@ -6,22 +6,22 @@
 //! Invariants, each a test below:
 //! - the count of a key is an upper bound, and the count less its error a lower bound;
 //! - the error is at most the count of all keys, divided by the number of counters;
-//! - both hold for merged sketches, and after all of them faded alike.
+//! - both hold for merged lists, and after all of them faded alike.
 
 use super::cause::Denier;
 
-/// Counters of a sketch.
+/// Maximum number of counters of a list.
 pub(crate) const MAX_COUNTS: usize = 128;
 /// Longer keys are cut to this length, in bytes.
 pub(crate) const MAX_SAMPLED_KEY: usize = 512;
-/// The share that a sketch loses each second, as its inverse: it covers about sixteen seconds.
+/// The share of its counts that a list loses each second, as its inverse: it covers about sixteen seconds.
 const FADE: u64 = 16;
 /// The count of one decision: counts that fade are fixed-point numbers.
 pub(crate) const UNIT: u64 = 1 << 16;
 
 /// The counter of a key.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Count {
+pub(crate) struct HeavyHitter {
     pub(crate) key: Box<[u8]>,
     /// An upper bound on its decisions, in [`UNIT`]s.
     pub(crate) count: u64,
@@ -33,11 +33,11 @@ pub(crate) struct Count {
 
 /// The counters of up to [`MAX_COUNTS`] keys.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sketch {
-    counts: Vec<Count>,
+pub(crate) struct HeavyHitters {
+    counts: Vec<HeavyHitter>,
 }
 
-impl Sketch {
+impl HeavyHitters {
     /// Counts `weight` for `key`, in time proportional to the number of counters.
     pub(crate) fn add(&mut self, key: &[u8], weight: u64, denier: Option<Denier>) {
         let key = &key[..key.len().min(MAX_SAMPLED_KEY)];
@@ -47,12 +47,12 @@ impl Sketch {
             return;
         }
         if self.counts.len() < MAX_COUNTS {
-            self.counts.push(Count { key: key.into(), count: weight, error: 0, denier });
+            self.counts.push(HeavyHitter { key: key.into(), count: weight, error: 0, denier });
             return;
         }
         if let Some(least) = self.counts.iter_mut().min_by_key(|it| it.count) {
             let error = least.count;
-            *least = Count { key: key.into(), count: error + weight, error, denier };
+            *least = HeavyHitter { key: key.into(), count: error + weight, error, denier };
         }
     }
 
@@ -76,28 +76,28 @@ impl Sketch {
         self.counts.iter().map(|it| it.count).min().unwrap_or(0)
     }
 
-    /// The `most` keys with the highest sums over several sketches, in descending order.
-    pub(crate) fn top(sketches: &[Self], most: usize) -> Vec<Count> {
-        let mut all: Vec<Count> = Vec::new();
-        for it in sketches.iter().flat_map(|sketch| &sketch.counts) {
+    /// The `most` keys with the highest sums over several lists, in descending order.
+    pub(crate) fn top(lists: &[Self], most: usize) -> Vec<HeavyHitter> {
+        let mut all: Vec<HeavyHitter> = Vec::new();
+        for it in lists.iter().flat_map(|list| &list.counts) {
             if all.iter().any(|known| known.key == it.key) {
                 continue;
             }
             let (mut count, mut error, mut denier) = (0, 0, None);
-            for sketch in sketches {
-                match sketch.counts.iter().find(|other| other.key == it.key) {
+            for list in lists {
+                match list.counts.iter().find(|other| other.key == it.key) {
                     Some(known) => {
                         count += known.count;
                         error += known.error;
                         denier = denier.or_else(|| known.denier.clone());
                     }
                     None => {
-                        count += sketch.unseen();
-                        error += sketch.unseen();
+                        count += list.unseen();
+                        error += list.unseen();
                     }
                 }
             }
-            all.push(Count { key: it.key.clone(), count, error, denier });
+            all.push(HeavyHitter { key: it.key.clone(), count, error, denier });
         }
         all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
         all.truncate(most);
@@ -105,11 +105,11 @@ impl Sketch {
     }
 }
 
-/// The time that a sketch covers, in seconds and [`UNIT`]s.
+/// The time that the counts cover, in seconds and [`UNIT`]s.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Span(u64);
+pub(crate) struct FadedTime(u64);
 
-impl Span {
+impl FadedTime {
     /// Adds a span of time, in microseconds, over which nothing has faded.
     pub(crate) const fn pass(&mut self, micros: u64) {
         self.0 += micros.saturating_mul(UNIT) / 1_000_000;
@@ -145,20 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn sketch_counts_are_bounds_within_their_error() {
-        let mut sketches = [Sketch::default(), Sketch::default()];
+    fn heavy_hitters_counts_are_bounds_within_their_error() {
+        let mut lists = [HeavyHitters::default(), HeavyHitters::default()];
         let mut seen: HashMap<Vec<u8>, u64> = HashMap::new();
         let mut total = 0;
-        for (sketch, seed) in sketches.iter_mut().zip([1, 2]) {
+        for (list, seed) in lists.iter_mut().zip([1, 2]) {
             for key in keys(seed, 20_000) {
-                sketch.add(&key, 1, None);
+                list.add(&key, 1, None);
                 *seen.entry(key).or_default() += 1;
                 total += 1;
             }
         }
         let room = u64::try_from(MAX_COUNTS).unwrap();
-        let top = Sketch::top(&sketches, MAX_COUNTS);
-        for Count { key, count, error, .. } in &top {
+        let top = HeavyHitters::top(&lists, MAX_COUNTS);
+        for HeavyHitter { key, count, error, .. } in &top {
             let truth = seen[&**key];
             assert!((count - error..=*count).contains(&truth), "{truth} {count} {error}");
             assert!(*error <= total / room, "{error} of {total}");
@@ -174,30 +174,30 @@ mod tests {
     }
 
     #[test]
-    fn sketch_fading_keeps_rates_and_forgets_old_keys() {
-        let (mut sketch, mut span) = (Sketch::default(), Span::default());
+    fn heavy_hitters_fading_keeps_rates_and_forgets_old_keys() {
+        let (mut list, mut span) = (HeavyHitters::default(), FadedTime::default());
         for _ in 0..300 {
-            sketch.fade();
+            list.fade();
             span.fade();
-            sketch.add(b"a", 10 * UNIT, None);
+            list.add(b"a", 10 * UNIT, None);
             span.pass(1_000_000);
-            let top = Sketch::top(std::slice::from_ref(&sketch), 1);
+            let top = HeavyHitters::top(std::slice::from_ref(&list), 1);
             let rate = span.rate(top[0].count);
             assert!((rate - 10.0).abs() < 0.01, "{rate}");
         }
         for _ in 0..300 {
-            sketch.fade();
+            list.fade();
         }
-        assert!(sketch.counts.is_empty());
+        assert!(list.counts.is_empty());
     }
 
     #[test]
-    fn sketch_long_key_is_cut() {
-        let mut sketch = Sketch::default();
-        sketch.add(&[b'x'; 600], UNIT, None);
-        sketch.add(&[b'x'; 700], UNIT, None);
-        let top = Sketch::top(&[sketch], 9);
+    fn heavy_hitters_long_key_is_cut() {
+        let mut list = HeavyHitters::default();
+        list.add(&[b'x'; 600], UNIT, None);
+        list.add(&[b'x'; 700], UNIT, None);
+        let top = HeavyHitters::top(&[list], 9);
         let key = [b'x'; MAX_SAMPLED_KEY].into();
-        assert_eq!(top, [Count { key, count: 2 * UNIT, error: 0, denier: None }]);
+        assert_eq!(top, [HeavyHitter { key, count: 2 * UNIT, error: 0, denier: None }]);
     }
 }
