@@ -48,7 +48,7 @@ pub fn apply(
 ) -> Result<Decision, OperationError> {
     if let Operation::Take(cost @ 1..) = operation
         && let Some(gcra) = policy.as_gcra()
-        && entry.as_ref().is_none_or(|it| it.policy.same_rule(policy) && it.ledger().is_none())
+        && entry.as_ref().is_none_or(|it| it.policy.decides_like(policy) && it.ledger().is_none())
         && let Some(decision) = take_of_one(gcra, policy, entry, now, cost)
     {
         return Ok(decision);
@@ -126,7 +126,7 @@ impl<'a> Key<'a> {
             entry.clone().after_expiries(now).unwrap_or_else(|| Entry::unused(policy))
         });
         let other = expired.as_ref().or(entry.as_ref());
-        let other = other.filter(|entry| !entry.policy.same_rule(policy));
+        let other = other.filter(|entry| !entry.policy.decides_like(policy));
         let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
         Self { policy, now, expired, migrated, entry }
     }

@@ -173,7 +173,7 @@ impl FixedWindow {
     }
 
     /// When the window that began at `start` ends. A window of the calendar ends at the first
-    /// boundary after its start, also one that another rule opened between two.
+    /// boundary after its start, also if another policy opened it between two.
     fn end(&self, start: u64) -> u64 {
         match &self.kind {
             WindowKind::Span { period, .. } => start + period,

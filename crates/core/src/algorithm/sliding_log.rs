@@ -41,7 +41,7 @@ pub struct SlidingLog {
     reach: u64,
 }
 
-/// Events that are kept for a later rule.
+/// Events that are kept for a later policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Keep {
     period: u64,
@@ -50,7 +50,7 @@ struct Keep {
 
 impl SlidingLog {
     /// `limit` units in any interval of `period` (1 ms ..= 366 days); with `count_all` denied
-    /// requests are recorded too. `keep` holds events that long for a later rule, up to `keep_max`
+    /// requests are recorded too. `keep` holds events that long for a later policy, up to `keep_max`
     /// units (`limit * keep / period`, at most 2^20, if none is given).
     ///
     /// # Errors

@@ -236,7 +236,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
     {
         let head = self.changed(key)?;
         let may_begin = is_recorded && policy.limits().iter().any(Limit::begins_with_use);
-        let is_same = self.waiters[&head].waiter.request().policy.same_rule(policy);
+        let is_same = self.waiters[&head].waiter.request().policy.decides_like(policy);
         (may_begin || !is_same).then_some(head)
     }
 

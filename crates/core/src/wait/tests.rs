@@ -102,13 +102,13 @@ fn timeout_behind_head_is_denied_at_its_deadline() {
 }
 
 #[test]
-fn rule_change_keeps_order_and_usage() {
+fn policy_change_keeps_order_and_usage() {
     let (mut world, old, new) = (World::default(), "fixed-window:1/1h", "fixed-window:5/1h");
     assert!(world.apply(old, Operation::Take(1)).allowed());
     let tickets = [old, new, old, new].map(|policy| world.wait(policy, 1, 9 * HOUR));
     assert!(tickets.iter().all(|it| world.answer(*it).is_none()), "the head waits");
     world.kill(tickets[0]);
-    assert_eq!(world.answer(tickets[1]), Some(Ok(0)), "under the new rule, four are left");
+    assert_eq!(world.answer(tickets[1]), Some(Ok(0)), "under the new policy, four are left");
     assert_eq!((world.answer(tickets[2]), world.used()), (None, 2));
     world.run_until(2 * HOUR);
     assert_eq!(world.answer(tickets[2]), Some(Ok(HOUR)));

@@ -22,10 +22,10 @@ mod properties;
 
 const KEY: &[u8] = b"user:action";
 
-/// One rule; time that runs forwards only.
+/// One policy; time that runs forwards only.
 const STEADY: Shape =
     Shape { steps: 30, changes: false, steps_back: false, reserve: true, zones: true };
-/// Rules that change under the live key.
+/// Policies that change under the live key.
 const CHANGING: Shape = Shape { changes: true, ..STEADY };
 
 /// A failure prints the whole history, so that no file is needed to run it again.
