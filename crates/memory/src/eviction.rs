@@ -10,7 +10,7 @@ use crate::{
     bits::narrow,
     change::Change,
     overflow::{self, OverflowTable},
-    segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
+    segment::{LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex},
     shard::Shard,
     slot::{OVERFLOW, Slot},
 };
@@ -19,7 +19,7 @@ use crate::{
 const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 /// Slots that are checked for recovered states with each rejected key.
 const SWEEP_SLOTS: usize = 32;
-/// The most bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
+/// Maximum number of bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
 /// eight limits.
 const LENGTHENED: usize = 512;
 
@@ -41,7 +41,7 @@ impl MemoryStore {
     /// Inserts a new key if one of its slots is free or has recovered.
     pub(crate) fn insert(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         slot: Slot,
         now: Timestamp,
@@ -53,7 +53,7 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn vacate(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
     ) -> Option<(SlotIndex, bool)> {
@@ -87,7 +87,7 @@ impl MemoryStore {
     /// by other keys.
     pub(crate) fn is_full<C: Change>(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         (hash, found): (u64, Option<Slot>),
         policy: &NumberedPolicy,
         now: Timestamp,
@@ -97,7 +97,7 @@ impl MemoryStore {
         if found.is_none() && self.may_be_dropped(hash, now).is_some() {
             return true;
         }
-        let copied = copied_size(locked.kept(), found, policy);
+        let copied = copied_size(locked.data(), found, policy);
         let pending = pending + copied;
         if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {
             return false;
@@ -110,7 +110,7 @@ impl MemoryStore {
         }
         // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen, or copy.
         found.is_none_or(|slot| {
-            let entry = entry_of(locked.kept(), Some(slot));
+            let entry = entry_of(locked.data(), Some(slot));
             let lengthens = |entry: &Entry| {
                 change.lengthens(entry, now)
                     && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
@@ -165,7 +165,7 @@ impl MemoryStore {
 
     /// Reclaims the recovered ones of the next few slots, and returns their number. Checking all slots for every key
     /// of a flood would itself block the segment.
-    fn sweep(&self, locked: &mut Locked<'_, OverflowTable>, now: Timestamp) -> usize {
+    fn sweep(&self, locked: &mut LockedSegment<'_, OverflowTable>, now: Timestamp) -> usize {
         let gone =
             locked.drain_some(SWEEP_SLOTS, |kept, slot| self.reclaim_if_recovered(kept, slot, now));
         self.budget.count_keys(gone, 0);
@@ -177,7 +177,7 @@ impl MemoryStore {
     pub(crate) fn make_space(
         &self,
         shard: &Shard<OverflowTable>,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
     ) -> bool {

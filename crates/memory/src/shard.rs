@@ -17,7 +17,7 @@ use std::{
 use crate::{
     bits::narrow,
     page_arena::{PAGE, PageArena},
-    segment::{BucketView, Buckets, Locked, SEEDS, Segment},
+    segment::{BucketView, Buckets, LockedSegment, SEEDS, Segment},
     slot::{Slot, fingerprint},
     sync::{Mutex, lock},
 };
@@ -66,13 +66,13 @@ impl<T> Shards<T> {
     }
 
     /// The shard of a hash.
-    pub(crate) fn of(&self, hash: u64) -> &Shard<T> {
+    pub(crate) fn shard_for(&self, hash: u64) -> &Shard<T> {
         let size = usize::from(self.sizes[narrow(hash >> (64 - SHARD_BITS))]);
         &self.shards[size * QUARTERS + narrow(hash) % QUARTERS]
     }
 
     /// The shard with this index, which is below [`SHARDS`].
-    pub(crate) fn at(&self, shard: usize) -> &Shard<T> {
+    pub(crate) fn by_index(&self, shard: usize) -> &Shard<T> {
         &self.shards[shard]
     }
 
@@ -159,7 +159,7 @@ impl<T> Shard<T> {
     }
 
     /// Publishes the buckets and seed of a segment in these entries of the directory.
-    fn publish(&self, entries: Range<usize>, locked: &Locked<'_, T>) {
+    fn publish(&self, entries: Range<usize>, locked: &LockedSegment<'_, T>) {
         for index in entries {
             self.directory()
                 .entry(index)
@@ -183,7 +183,7 @@ impl<T> Shard<T> {
     }
 
     /// Locks the segment of a hash.
-    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, T> {
+    pub(crate) fn lock(&self, hash: u64) -> LockedSegment<'_, T> {
         loop {
             let segment = self.segment(hash);
             let locked = segment.lock();
@@ -200,7 +200,7 @@ impl<T> Shard<T> {
     /// Every hash is in exactly one of the segments of a walk, however many of them split during it: a
     /// segment is only ever divided; therefore the end of one step stays the start of a segment. Starts are
     /// hashes without the bits of the shard.
-    pub(crate) fn lock_range(&self, start: u64) -> (Locked<'_, T>, Option<u64>) {
+    pub(crate) fn lock_range(&self, start: u64) -> (LockedSegment<'_, T>, Option<u64>) {
         let locked = self.lock(start >> SHARD_BITS);
         let next = match locked.depth() {
             0 => None,
@@ -215,7 +215,7 @@ impl<T> Shard<T> {
     pub(crate) fn split(
         &self,
         hash: u64,
-        locked: &mut Locked<'_, T>,
+        locked: &mut LockedSegment<'_, T>,
         kept: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
     ) -> bool {
         let depth = locked.depth();
@@ -230,7 +230,7 @@ impl<T> Shard<T> {
         let bit = fingerprint(1 << (63 - SHARD_BITS - depth));
         let mut moving = locked.drain_where(|_, slot| slot.fingerprint() & bit != 0);
         locked.set_depth(depth + 1);
-        let kept = kept(locked.kept_mut(), &mut moving);
+        let kept = kept(locked.data_mut(), &mut moving);
         let new = owned.add(locked.seed(), locked.quarter(), depth + 1, kept);
         // SAFETY: it is new, and lives as long as the shard.
         let mut adopting = unsafe { &*new }.lock();
@@ -246,8 +246,8 @@ impl<T> Shard<T> {
         true
     }
 
-    /// Assigns the keys of a segment to buckets again; see [`Locked::reseed`].
-    pub(crate) fn reseed(&self, hash: u64, locked: &mut Locked<'_, T>, seed: usize) -> bool {
+    /// Assigns the keys of a segment to buckets again; see [`LockedSegment::reseed`].
+    pub(crate) fn reseed(&self, hash: u64, locked: &mut LockedSegment<'_, T>, seed: usize) -> bool {
         // Doubling the directory at the same time would copy the old entries.
         let _owned = lock(&self.owned);
         let reseeded = locked.reseed(seed);
@@ -299,10 +299,10 @@ mod tests {
         for entry in 0..PARTS {
             let first = DirectoryTable::first_hash(entry);
             for hash in [first, first | 0x00ff_ffff_ffff_fffc] {
-                assert!(shards.of(hash).entries.contains(&entry), "{entry}");
+                assert!(shards.shard_for(hash).entries.contains(&entry), "{entry}");
             }
         }
-        assert_eq!((0..SHARDS).map(|shard| shards.at(shard).share()).sum::<usize>(), PARTS);
+        assert_eq!((0..SHARDS).map(|shard| shards.by_index(shard).share()).sum::<usize>(), PARTS);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
             (0..2000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for &hash in &hashes {
             let slot = Slot::simple(hash, 1, state);
-            assert!(shards.of(hash).lock(hash).insert(hash, slot, |(), _| false));
+            assert!(shards.shard_for(hash).lock(hash).insert(hash, slot, |(), _| false));
         }
         for round in 0..4 {
             for &hash in &hashes {
@@ -322,8 +322,8 @@ mod tests {
                 assert!(buckets.peek::<true>(hash, 1).is_some(), "{hash} after {round} splits");
             }
             for hash in (0..SHARDS).map(|shard| shards.first_hash(shard)) {
-                let mut locked = shards.of(hash).lock(hash);
-                assert!(shards.of(hash).split(hash, &mut locked, |(), _| ()));
+                let mut locked = shards.shard_for(hash).lock(hash);
+                assert!(shards.shard_for(hash).split(hash, &mut locked, |(), _| ()));
             }
         }
     }

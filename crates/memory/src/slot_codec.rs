@@ -69,7 +69,7 @@ impl SlotCodec {
             // Only debts up to the burst: a larger one, from a charge or a borrower, may take longer to recover than
             // the number of its policy is reserved.
             Self::Tat(gcra) => {
-                entry.debt(now).filter(|&debt| gcra.holds(debt))?;
+                entry.debt(now).filter(|&debt| gcra.is_within_burst(debt))?;
                 let since = u64::try_from(entry.debt(base)?).ok()?;
                 if since == 0 { None } else { Tat::new(0, since, gcra.scale()) }
             }

@@ -10,13 +10,13 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Limit, State as KeyState,
+    Limit, State as LimitState,
     api::{Algorithm, Parameters, narrow, units},
 };
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{Description, counting_denied},
+    describe::{LimitSummary, counting_denied},
     entry::Entry,
     human,
     parameters::{LimitError, check_period, check_units},
@@ -86,7 +86,7 @@ impl Entry {
     #[must_use]
     pub fn counts(&self, now: Timestamp) -> Option<(u64, u64)> {
         match (self.policy.limits(), &self.states[..]) {
-            ([Limit::SlidingCounter(limit)], [KeyState::SlidingCounter(state)]) => {
+            ([Limit::SlidingCounter(limit)], [LimitState::SlidingCounter(state)]) => {
                 let State { prev, cur, .. } = limit.current(Some(state), now);
                 Some((prev, cur))
             }
@@ -218,11 +218,11 @@ impl Algorithm for SlidingCounter {
         None
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let period = human::span(self.period);
         let longest = human::span(2 * self.period);
         let counted = counting_denied(self.count_all);
-        Description {
+        LimitSummary {
             at_once: human::units(self.limit.into()),
             sustained: format!(
                 "{} per {period}, by an estimate from two windows",

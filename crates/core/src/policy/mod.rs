@@ -76,7 +76,7 @@ impl Policy {
 
     /// Whether both are the same object: cheaper than comparing them, and enough to prove that they are equal.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

@@ -332,7 +332,7 @@ fn stop_departing_refund_frees_the_head() {
     let (mut world, policy) = (World::default(), "leaky-queue:1/1s:capacity=9,fixed-window:2/1h");
     let tickets: Vec<_> = (0..3).map(|_| world.wait(policy, 1, 9 * HOUR)).collect();
     world.poll(tickets[1], Event::Stopped);
-    world.settle();
+    world.run_until_idle();
     world.run_until(HOUR);
     assert_eq!(world.answer(tickets[1]), retry_after(SECOND));
     assert_eq!(world.answer(tickets[2]), Some(Ok(SECOND)));
@@ -373,7 +373,7 @@ fn woken_after_deadline_take_that_passes_is_an_answer() {
         let head = world.wait(policy, 1, HOUR);
         // The timer is a millisecond late.
         world.now = at(HOUR + 1000);
-        world.settle();
+        world.run_until_idle();
         assert_eq!(world.answer(head), Some(Ok(HOUR + 1000)), "{policy}");
         assert_eq!(world.used(), 1);
     }

@@ -17,7 +17,7 @@ mod holds;
 mod multi_key;
 mod policy_errors;
 mod policy_text;
-mod promises;
+mod guarantees;
 mod properties;
 
 const KEY: &[u8] = b"user:action";

@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// A limit given twice decides as given once does, but not by [`Gcra::judge`].
+    /// A limit given twice decides as given once does, but not by [`Gcra::try_take`].
     #[test]
     fn gcra_try_take_equals_apply(history in histories(STEADY)) {
         for limit in history.0[0].policy.limits() {

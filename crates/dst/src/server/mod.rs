@@ -16,7 +16,7 @@ mod metrics;
 mod multi_key;
 mod plan;
 mod received;
-mod replied;
+mod reply_counts;
 mod reply;
 mod rules;
 mod server_end;

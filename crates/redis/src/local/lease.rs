@@ -104,7 +104,7 @@ impl Leases {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
             if lease.policy.number != policy.number || now >= lease.until {
-                *expired = lease.leftover(key);
+                *expired = lease.unspent(key);
                 lease.left = 0;
             }
             if lease.policy.number != policy.number {
@@ -179,7 +179,7 @@ impl Leases {
                 if now.is_some_and(|now| now < lease.until) {
                     return true;
                 }
-                all.extend(lease.leftover(key));
+                all.extend(lease.unspent(key));
                 let is_refilling = Arc::strong_count(&lease.refill_lock) > 1;
                 if !is_refilling {
                     self.count.fetch_sub(1, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl Lease {
         }
     }
 
-    fn leftover(&self, key: &[u8]) -> Option<UnspentLease> {
+    fn unspent(&self, key: &[u8]) -> Option<UnspentLease> {
         let &Self { ref policy, left, owed_until, .. } = self;
         let policy = policy.clone();
         (left > 0).then(|| UnspentLease { key: key.into(), policy, left, owed_until })
@@ -281,7 +281,7 @@ mod tests {
         let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
         let policy = leased(8);
         let mut chunks = Vec::new();
-        let mut handed = 0;
+        let mut taken = 0;
         for _ in 0..40 {
             match take(&leases, &policy, 1, at(10)) {
                 Err(chunk) => {
@@ -296,12 +296,12 @@ mod tests {
                 }
                 Ok(answer) => {
                     assert!(answer.allowed() && answer.source == Source::Lease);
-                    handed += 1;
+                    taken += 1;
                 }
             }
         }
         assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
-        assert_eq!(handed, 32);
+        assert_eq!(taken, 32);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) async fn wait_all(
         let at = answer.key;
         let Some((key, rule, cost)) = takes.get(at) else { break };
         let request = WaitRequest::hold(rule.policy().clone(), *cost, deadline);
-        let ticket = decider.queues.enter(key, request, &woken)?;
+        let ticket = decider.queues.enqueue(key, request, &woken)?;
         let _guard = TicketGuard { decider, key, rule, ticket };
         let (mut event, mut is_asked) = (Event::Start, true);
         // In the line of this key, until another one denies.

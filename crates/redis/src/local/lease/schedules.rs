@@ -38,11 +38,11 @@ impl World {
     /// Takes one unit, as `leased` does.
     fn take(&self, leases: &Leases, policy: &PlannedPolicy) {
         let (now, mut over) = (self.now(), None);
-        let handed = leases.take(b"k", policy, 1, now, &mut over);
-        if let Some(leftover) = over {
-            self.add(&self.over, leftover.left);
+        let outcome = leases.take(b"k", policy, 1, now, &mut over);
+        if let Some(unspent) = over {
+            self.add(&self.over, unspent.left);
         }
-        match handed {
+        match outcome {
             LeaseOutcome::Taken(_) => {
                 self.add(&self.used, 1);
                 let granted_at = self.granted_at.load(Ordering::SeqCst);
@@ -104,16 +104,16 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 spawn(Box::new(|world, leases| {
                     for _ in 0..3 {
                         world.now.fetch_add(60, Ordering::SeqCst);
-                        for leftover in leases.expired(Some(world.now())) {
-                            world.add(&world.over, leftover.left);
+                        for unspent in leases.expired(Some(world.now())) {
+                            world.add(&world.over, unspent.left);
                         }
                     }
                 })),
                 spawn(Box::new(|world, leases| world.add(&world.over, leases.forget(b"k")))),
             ];
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            for leftover in leases.expired(None) {
-                world.add(&world.over, leftover.left);
+            for unspent in leases.expired(None) {
+                world.add(&world.over, unspent.left);
             }
             let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
             assert_eq!(count(&world.taken), count(&world.used) + count(&world.over));
