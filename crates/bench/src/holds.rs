@@ -64,11 +64,11 @@ fn in_process(sizes: &Sizes, table: &mut Table) {
         [(POLICY, Some(TTL), Bar::AtLeast(0.3)), ("concurrency:1000/1h", None, Bar::AtLeast(0.3))]
     {
         let (store, clock) = (MemoryStore::new(), TscClock::new());
-        let rule = store.prepare(&policy(text), clock.now());
+        let prepared = store.prepare(&policy(text), clock.now());
         let take_rule = store.prepare(&policy(POLICY), clock.now());
         let (key, other) = (b"a key of 16 byte", b"a key of 16 bits");
         let apply = |operation: HoldOperation<'_>| {
-            let decision = store.apply_hold_numbered(black_box(key), &rule, clock.now(), operation);
+            let decision = store.apply_hold_numbered(black_box(key), &prepared, clock.now(), operation);
             black_box(&decision.expect("it is valid"));
         };
         for id in 0..10_u128 {

@@ -186,8 +186,8 @@ impl MemoryStore {
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
             if let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
-                && let (index, kept) = (seen.slot().index(), locked.data_mut())
-                && let Some((entry, before)) = kept.entry_mut(index, policy.policy())
+                && let (index, data) = (seen.slot().index(), locked.data_mut())
+                && let Some((entry, before)) = data.entry_mut(index, policy.policy())
                 && (policy.numbered().is_none()
                     || entry.as_ref().is_some_and(|it| change.keeps_holds(it)))
             {
@@ -196,7 +196,7 @@ impl MemoryStore {
                 if decision.as_ref().is_ok_and(|it| it.reset_after.is_zero()) {
                     entry.take_if(|it| if it.is_idle() { !self.one_clock } else { forgets(it) });
                 }
-                match kept.note_changed(index, before, policy.policy(), &self.budget) {
+                match data.note_changed(index, before, policy.policy(), &self.budget) {
                     Left::InUse => {}
                     Left::Idle => self.keep_idle(&mut locked, hash, index),
                     Left::Nothing => {

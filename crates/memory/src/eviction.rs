@@ -24,17 +24,17 @@ const SWEEP_SLOTS: usize = 32;
 const LENGTHENED: usize = 512;
 
 /// The overflow entry of a slot, unless it is idle.
-fn entry_of(kept: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
-    kept.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
+fn entry_of(data: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
+    data.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
 }
 
 /// Bytes by which the entry of a key may grow under another policy.
 pub(crate) fn copied_size(
-    kept: &OverflowTable,
+    data: &OverflowTable,
     found: Option<Slot>,
     policy: &NumberedPolicy,
 ) -> usize {
-    entry_of(kept, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
+    entry_of(data, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
 }
 
 impl MemoryStore {
@@ -58,8 +58,8 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<(SlotIndex, bool)> {
         let mut reclaimed = 0;
-        let vacant = locked.vacate(hash, |kept, slot| {
-            let recovered = self.reclaim_if_recovered(kept, slot, now);
+        let vacant = locked.vacate(hash, |data, slot| {
+            let recovered = self.reclaim_if_recovered(data, slot, now);
             reclaimed += usize::from(recovered);
             recovered
         });
@@ -68,17 +68,17 @@ impl MemoryStore {
     }
 
     /// Whether a slot has recovered. If so, its overflow entry is removed.
-    fn reclaim_if_recovered(&self, kept: &mut OverflowTable, slot: Slot, now: Timestamp) -> bool {
+    fn reclaim_if_recovered(&self, data: &mut OverflowTable, slot: Slot, now: Timestamp) -> bool {
         if !self.one_clock {
             return false;
         }
         if slot.policy_number() != OVERFLOW {
             return slot.tat().has_come(as_micros(now.since(self.base())));
         }
-        if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
+        if !data.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
             return false;
         }
-        kept.take(slot.index(), &self.budget);
+        data.take(slot.index(), &self.budget);
         true
     }
 
@@ -122,18 +122,18 @@ impl MemoryStore {
     /// Bytes that a request adds by a key, or a few more. `are_few`: those of an entry or an event are not worth counting.
     pub(crate) fn growth<C: Change>(
         &self,
-        kept: &OverflowTable,
+        data: &OverflowTable,
         found: Option<Slot>,
         policy: &NumberedPolicy,
         now: Timestamp,
         change: C,
         are_few: bool,
     ) -> usize {
-        let copied = copied_size(kept, found, policy);
+        let copied = copied_size(data, found, policy);
         if are_few {
             return copied;
         }
-        if entry_of(kept, found).is_some() {
+        if entry_of(data, found).is_some() {
             return copied + LENGTHENED;
         }
         if self.stays_in_slot(found, policy, now, change) {
@@ -167,7 +167,7 @@ impl MemoryStore {
     /// of a flood would itself block the segment.
     fn sweep(&self, locked: &mut LockedSegment<'_, OverflowTable>, now: Timestamp) -> usize {
         let gone =
-            locked.drain_some(SWEEP_SLOTS, |kept, slot| self.reclaim_if_recovered(kept, slot, now));
+            locked.drain_some(SWEEP_SLOTS, |data, slot| self.reclaim_if_recovered(data, slot, now));
         self.budget.count_keys(gone, 0);
         gone
     }
@@ -186,7 +186,7 @@ impl MemoryStore {
             return false;
         }
         let gone =
-            locked.drain_where(|kept, slot| self.reclaim_if_recovered(kept, slot, now)).len();
+            locked.drain_where(|data, slot| self.reclaim_if_recovered(data, slot, now)).len();
         self.budget.count_keys(gone, 0);
         if gone >= SLOTS / 8 {
             return true;
@@ -198,7 +198,7 @@ impl MemoryStore {
                 return true;
             }
         }
-        let split = shard.split(hash, locked, |kept, moving| kept.split_off(moving, &self.budget));
+        let split = shard.split(hash, locked, |data, moving| data.split_off(moving, &self.budget));
         if split {
             self.budget.resize(0, SEGMENT_BYTES);
         }

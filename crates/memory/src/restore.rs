@@ -81,7 +81,7 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         while locked.depth() < depth {
-            if !shard.split(hash, &mut locked, |kept, moving| kept.split_off(moving, &self.budget))
+            if !shard.split(hash, &mut locked, |data, moving| data.split_off(moving, &self.budget))
             {
                 return;
             }

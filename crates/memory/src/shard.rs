@@ -47,7 +47,7 @@ pub(crate) struct Shards<T> {
 impl<T> Shards<T> {
     /// Distributes the values of the first eight bits of a hash to shards, each with 2^(1/16) times the share of the one
     /// before. Therefore they do not all grow at once, and the table is always about half to two thirds full.
-    pub(crate) fn new(arena: &PageArena, seed: usize, mut kept: impl FnMut() -> T) -> Self {
+    pub(crate) fn new(arena: &PageArena, seed: usize, mut data: impl FnMut() -> T) -> Self {
         // 256 * 2^(i/16) / sum of them, rounded so that they add up.
         const SHARES: [u8; SIZES] =
             [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
@@ -60,7 +60,7 @@ impl<T> Shards<T> {
             let start: usize = SHARES[..size].iter().copied().map(usize::from).sum();
             let cells = start..start + usize::from(SHARES[size]);
             let entries = DirectoryTable::entries(&cells, quarter);
-            Shard::new(&table, entries, arena.clone(), seed, quarter as u64, kept())
+            Shard::new(&table, entries, arena.clone(), seed, quarter as u64, data())
         }));
         Self { table, shards, sizes }
     }
@@ -119,8 +119,8 @@ unsafe impl<T: Send> Send for SegmentList<T> {}
 
 impl<T> SegmentList<T> {
     /// Adds an empty segment.
-    fn add(&mut self, seed: usize, quarter: u64, depth: u32, kept: T) -> *mut Segment<T> {
-        let segment = Segment::new(self.arena.take(), seed, quarter, depth, kept);
+    fn add(&mut self, seed: usize, quarter: u64, depth: u32, data: T) -> *mut Segment<T> {
+        let segment = Segment::new(self.arena.take(), seed, quarter, depth, data);
         let segment = Box::into_raw(Box::new(segment));
         self.segments.push(segment);
         segment
@@ -144,11 +144,11 @@ impl<T> Shard<T> {
         arena: PageArena,
         seed: usize,
         quarter: u64,
-        kept: T,
+        data: T,
     ) -> Self {
         let (segments, directories) = (Vec::new(), Vec::new());
         let mut owned = SegmentList { arena, segments, directories };
-        let segment = owned.add(seed % SEEDS, quarter, 0, kept);
+        let segment = owned.add(seed % SEEDS, quarter, 0, data);
         let directory = Box::into_raw(Box::new(Directory::new(segment)));
         owned.directories.push(directory);
         let (current, owned) = (AtomicPtr::new(directory), Mutex::new(owned));
@@ -209,14 +209,14 @@ impl<T> Shard<T> {
         (locked, next)
     }
 
-    /// Moves half of a segment's hashes to a new one. `kept` makes the data beside the slots that move, and may change
+    /// Moves half of a segment's hashes to a new one. `data` makes the data beside the slots that move, and may change
     /// these. False if the directory has its maximum length.
     #[expect(unsafe_code, reason = "see `segment`")]
     pub(crate) fn split(
         &self,
         hash: u64,
         locked: &mut LockedSegment<'_, T>,
-        kept: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
+        data: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
     ) -> bool {
         let depth = locked.depth();
         if depth == MAX_DEPTH {
@@ -230,8 +230,8 @@ impl<T> Shard<T> {
         let bit = fingerprint(1 << (63 - SHARD_BITS - depth));
         let mut moving = locked.drain_where(|_, slot| slot.fingerprint() & bit != 0);
         locked.set_depth(depth + 1);
-        let kept = kept(locked.data_mut(), &mut moving);
-        let new = owned.add(locked.seed(), locked.quarter(), depth + 1, kept);
+        let data = data(locked.data_mut(), &mut moving);
+        let new = owned.add(locked.seed(), locked.quarter(), depth + 1, data);
         // SAFETY: it is new, and lives as long as the shard.
         let mut adopting = unsafe { &*new }.lock();
         adopting.adopt(moving.into_iter());

@@ -157,9 +157,9 @@ struct Key {
     text: String,
 }
 
-fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
+fn ours(clock: &TscClock, policies: usize) -> impl FnMut(&mut Key) -> bool {
     let store = MemoryStore::new();
-    let rules: Vec<NumberedPolicy> = (0..rules)
+    let prepared: Vec<NumberedPolicy> = (0..policies)
         .map(|index| {
             // From one unit per hour to one in eight days.
             let text = format!("gcra:{}/{}h:burst={BURST}", 1 + index % 100, 100 + index / 100);
@@ -167,11 +167,11 @@ fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
             store.prepare(&policy, clock.now())
         })
         .collect();
-    let mut turn = rules.len() - 1;
+    let mut turn = prepared.len() - 1;
     move |key| {
-        turn = if turn == 0 { rules.len() - 1 } else { turn - 1 };
-        let (key, rule) = (key.text.as_bytes(), &rules[turn]);
-        let decision = store.apply_numbered(key, rule, clock.now(), Operation::Take(1));
+        turn = if turn == 0 { prepared.len() - 1 } else { turn - 1 };
+        let (key, policy) = (key.text.as_bytes(), &prepared[turn]);
+        let decision = store.apply_numbered(key, policy, clock.now(), Operation::Take(1));
         let decision = decision.expect("a take is always answered");
         // A full table would answer without storing the key.
         decision.allowed() && decision.remaining == BURST - 1

@@ -56,10 +56,10 @@ fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64;
     // A policy has the data of one store attached.
     let [tsc_policy, system_policy]: [PreparedPolicy; 2] =
         [(); 2].map(|()| policy.parse().expect("a policy"));
-    let rule = tsc.store().prepare(tsc_policy.policy(), tsc.clock().now());
+    let prepared = tsc.store().prepare(tsc_policy.policy(), tsc.clock().now());
     let decide_at = |now| {
         let key = black_box(KEY).as_bytes();
-        let decision = tsc.store().apply_numbered(key, &rule, now, Operation::Take(1));
+        let decision = tsc.store().apply_numbered(key, &prepared, now, Operation::Take(1));
         decision.expect("a take is always answered")
     };
 

@@ -24,14 +24,14 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     let store = MemoryStore::bounded(4 << 30, Default::default());
     let clocked_store = ClockedStore::new(store, TscClock::new());
     let (store, clock) = (clocked_store.store(), clocked_store.clock());
-    let rule = store.prepare(policy.policy(), clock.now());
+    let prepared = store.prepare(policy.policy(), clock.now());
     let burst = NonZeroU32::new(BURST).expect("not zero");
     let quota = Quota::with_period(HOUR).expect("not zero").allow_burst(burst);
     let governor: DefaultKeyedRateLimiter<[u8; 16]> = RateLimiter::keyed(quota);
 
     let take = Operation::Take(1);
     let decide_at = |key: &[u8], now| {
-        store.apply_numbered(key, &rule, now, take).expect("a take is always answered")
+        store.apply_numbered(key, &prepared, now, take).expect("a take is always answered")
     };
     for number in 0..sizes.keys {
         assert!(decide_at(&bytes(number), clock.now()).allowed(), "each key is new");

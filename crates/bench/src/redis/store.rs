@@ -29,18 +29,18 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
     let mut options = Options::default();
     options.deadline = Duration::from_secs(5);
     let store = RedisStore::connect_with(&url, options).await.map_err(io::Error::other)?;
-    let rule = |policy: &str| policy.parse::<PreparedPolicy>().map_err(io::Error::other);
+    let policy = |text: &str| text.parse::<PreparedPolicy>().map_err(io::Error::other);
 
-    let plain = rule("gcra:1000000/1s")?;
+    let plain = policy("gcra:1000000/1s")?;
     let subject = Subject::ours(server, "gcra:1000000/1s", "load")?;
     let hot = plain.lease(100).map_err(io::Error::other)?;
-    let three = rule("gcra:1000000/1s,fixed-window:1000000000/1h,sliding-counter:1000000000/1h")?;
+    let three = policy("gcra:1000000/1s,fixed-window:1000000000/1h,sliding-counter:1000000000/1h")?;
     let single = [
-        rule("gcra:1000000/1s")?,
-        rule("fixed-window:1000000000/1h")?,
-        rule("sliding-counter:1000000000/1h")?,
+        policy("gcra:1000000/1s")?,
+        policy("fixed-window:1000000000/1h")?,
+        policy("sliding-counter:1000000000/1h")?,
     ];
-    let full = rule("gcra:1/1h")?;
+    let full = policy("gcra:1/1h")?;
     let _ = store.take(b"full", &full, 1).await.map_err(io::Error::other)?;
 
     let mut figures = [const { Vec::new() }; 8];
@@ -74,8 +74,8 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
         figures[6].push(each(sizes, async || store.take(b"three", &three, 1).await.is_ok()).await?);
         figures[7].push(
             each(sizes, async || {
-                for (rule, key) in single.iter().zip([b"one-1", b"one-2", b"one-3"]) {
-                    if store.take(key, rule, 1).await.is_err() {
+                for (policy, key) in single.iter().zip([b"one-1", b"one-2", b"one-3"]) {
+                    if store.take(key, policy, 1).await.is_err() {
                         return false;
                     }
                 }
@@ -107,11 +107,11 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
 }
 
 /// Decisions per second of many tasks.
-async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 {
+async fn tasks(store: &RedisStore, policy: &PreparedPolicy, sizes: &Sizes) -> f64 {
     let start = instant();
     let (span, keys) = (sizes.measured, sizes.keys);
     let tasks = (0..TASKS).map(|task| {
-        let (store, rule) = (store.clone(), rule.clone());
+        let (store, policy) = (store.clone(), policy.clone());
         tokio::spawn(async move {
             let mut random = Random::new(task as u64 + 1);
             let mut key = *b"load______000000";
@@ -123,7 +123,7 @@ async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 
                     number /= 10;
                 }
                 count += u64::from(
-                    store.take(&key, &rule, 1).await.is_ok_and(|it| it.source == Source::Store),
+                    store.take(&key, &policy, 1).await.is_ok_and(|it| it.source == Source::Store),
                 );
             }
             count
