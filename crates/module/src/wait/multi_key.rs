@@ -119,7 +119,7 @@ pub(super) fn due_all(
     }
 }
 
-/// Enters the line of the key at `at`.
+/// Joins the wait queue of the key at `at`.
 fn enqueue(
     waiting: &Arc<WaitingTakes>,
     at: usize,
