@@ -68,7 +68,8 @@ fn in_process(sizes: &Sizes, table: &mut Table) {
         let take_rule = store.prepare(&policy(POLICY), clock.now());
         let (key, other) = (b"a key of 16 byte", b"a key of 16 bits");
         let apply = |operation: HoldOperation<'_>| {
-            let decision = store.apply_hold_numbered(black_box(key), &prepared, clock.now(), operation);
+            let decision =
+                store.apply_hold_numbered(black_box(key), &prepared, clock.now(), operation);
             black_box(&decision.expect("it is valid"));
         };
         for id in 0..10_u128 {

@@ -131,7 +131,8 @@ pub fn apply_multi_key(
     now: Timestamp,
 ) -> Result<MultiKeyDecision, MultiKeyError> {
     let ttls = parts.iter().map(|part| check(operation, part)).collect::<Result<Vec<_>, _>>()?;
-    let mut parts: Vec<_> = parts.iter_mut().map(|part| EvaluatedTake::new(part, now, operation)).collect();
+    let mut parts: Vec<_> =
+        parts.iter_mut().map(|part| EvaluatedTake::new(part, now, operation)).collect();
     let outcomes = outcomes(&parts);
     if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
         parts.iter().filter(|part| part.takes_units).try_for_each(|part| part.key.check_room())?;
@@ -195,7 +196,10 @@ fn outcomes(parts: &[EvaluatedTake<'_>]) -> Option<Vec<Outcome>> {
 }
 
 /// The decision on one key: `allowed` with all others, or not charged because one denies.
-fn decide_key(EvaluatedTake { key, cost, takes_units }: &EvaluatedTake<'_>, allowed: Option<Outcome>) -> Decision {
+fn decide_key(
+    EvaluatedTake { key, cost, takes_units }: &EvaluatedTake<'_>,
+    allowed: Option<Outcome>,
+) -> Decision {
     match allowed {
         _ if !takes_units => key.answer(),
         Some(outcome) => key.decision(outcome, *cost),

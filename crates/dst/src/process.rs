@@ -19,7 +19,7 @@ use sluicegate_redis::{Environment, Options, RedisStore};
 use tokio::time::sleep;
 
 use crate::{
-    check::{AnsweredOperation, AnsweredMultiKey, Checks, Kind},
+    check::{AnsweredMultiKey, AnsweredOperation, Checks, Kind},
     event_log::EventLog,
     host::Host,
     network::Link,

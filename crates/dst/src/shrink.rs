@@ -44,7 +44,10 @@ fn shrink_by(plan: &Plan, violation: impl Fn(&Plan) -> Result<Option<String>>) -
             shrinker.leave_out_pairs()?;
             shrinker.replace_requests()?;
         }
-        if shrinker.shortest == before && before.steps.len() > LONG_PLAN_STEPS && before.table.is_none() {
+        if shrinker.shortest == before
+            && before.steps.len() > LONG_PLAN_STEPS
+            && before.table.is_none()
+        {
             shrinker.seeds = MORE_SEEDS;
             shrinker.leave_out_steps()?;
             shrinker.seeds = SEEDS;

@@ -288,7 +288,8 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<(u64, Tat)> {
         // The entry may still be under an older policy, if the operation stored nothing.
-        let (number, codec) = policy.numbered().filter(|_| entry.policy().ptr_eq(policy.policy()))?;
+        let (number, codec) =
+            policy.numbered().filter(|_| entry.policy().ptr_eq(policy.policy()))?;
         Some((number, codec.encode(entry, self.base(), now)?))
     }
 

@@ -163,7 +163,8 @@ impl MemoryStore {
         keys: usize,
         pending: &mut usize,
     ) -> bool {
-        let found = |locked: &LockedSegment<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
+        let found =
+            |locked: &LockedSegment<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
         let slot = found(locked);
         if self.is_full(locked, (hash, slot), policy, now, change, *pending) {
             return true;

@@ -83,7 +83,8 @@ impl Slot {
 
     /// Whether it is a slot of the key with this fingerprint, in its first or `second` bucket.
     pub(crate) const fn is_of(self, fingerprint: u64, second: bool) -> bool {
-        self.is_used() && self.matches(Self::wanted(fingerprint, self.policy_number()).placed(second))
+        self.is_used()
+            && self.matches(Self::wanted(fingerprint, self.policy_number()).placed(second))
     }
 
     /// Whether a decision is about to replace the state, if the state is in the slot.

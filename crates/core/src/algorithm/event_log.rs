@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::events::{StoredEvent, Events};
+use super::events::{Events, StoredEvent};
 use crate::bytes::{MAX_TIME, Reader, StateError, Writer};
 
 /// Bytes of the byte form between the number of events and the first event.

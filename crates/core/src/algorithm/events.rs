@@ -178,7 +178,10 @@ impl Events {
     }
 
     /// Changes the newest ones, from the last on until `change` breaks; their order stays.
-    pub(super) fn change_newest(&mut self, mut change: impl FnMut(&mut StoredEvent) -> ControlFlow<()>) {
+    pub(super) fn change_newest(
+        &mut self,
+        mut change: impl FnMut(&mut StoredEvent) -> ControlFlow<()>,
+    ) {
         let own = match self {
             Self::Own(own) => own,
             Self::Shared(shared) => &mut shared.own,

@@ -9,7 +9,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     api::{Algorithm, Parameters, not_after, units},
-    event_log::{LogEvent, EventLog},
+    event_log::{EventLog, LogEvent},
 };
 use crate::{
     bytes::{COUNT_ALL, Head, KEEP, MAX_COUNT, Reader, StateError, Writer},

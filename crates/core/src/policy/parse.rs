@@ -3,7 +3,7 @@
 use super::hint;
 use crate::{
     algorithm::{ALGORITHMS, Limit},
-    text::{LimitText, MAX_LIMITS, TextPart, PartPosition, PolicyError, TextError},
+    text::{LimitText, MAX_LIMITS, PartPosition, PolicyError, TextError, TextPart},
 };
 
 pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {

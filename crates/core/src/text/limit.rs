@@ -227,7 +227,11 @@ impl<'a> LimitText<'a> {
         Ok(text)
     }
 
-    fn read_option(&mut self, option: TextPart<'a>, known: &[&'static str]) -> Result<(), PolicyError> {
+    fn read_option(
+        &mut self,
+        option: TextPart<'a>,
+        known: &[&'static str],
+    ) -> Result<(), PolicyError> {
         let (name, value) = match option.split('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),

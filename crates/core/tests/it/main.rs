@@ -13,11 +13,11 @@ mod check;
 mod drift;
 mod encoding;
 mod fuzz;
+mod guarantees;
 mod holds;
 mod multi_key;
 mod policy_errors;
 mod policy_text;
-mod guarantees;
 mod properties;
 
 const KEY: &[u8] = b"user:action";

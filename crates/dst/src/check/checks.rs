@@ -66,7 +66,8 @@ impl Checks {
         deadline: u64,
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys = keys.map(|(key, policies)| (key, CheckedKey::new(policies, processes))).collect();
+        let keys =
+            keys.map(|(key, policies)| (key, CheckedKey::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
         let connecting_until = vec![0; processes];
         let state = CheckState {

@@ -16,8 +16,8 @@ use super::{
     metrics::Metrics,
     plan::Bounds,
     received::{Received, first_of},
-    reply_counts::{ReplyCounts, protocol_name},
     reply::Reply,
+    reply_counts::{ReplyCounts, protocol_name},
     server_end::Observer,
     session_holds::{SessionHolds, Unsettled},
     turn,
@@ -290,7 +290,13 @@ impl Ledger {
         }
     }
 
-    fn check_reply(&mut self, number: usize, sent: &PendingCommand, received: &Received, now: Timestamp) {
+    fn check_reply(
+        &mut self,
+        number: usize,
+        sent: &PendingCommand,
+        received: &Received,
+        now: Timestamp,
+    ) {
         match &sent.command {
             Command::One { key, request } => {
                 self.check_one(*key, *request, received, now);

@@ -27,7 +27,12 @@ type KeyDecision = (usize, OracleSubject, Result<Decision, String>);
 
 impl Ledger {
     /// The decision of the oracle on each of the keys.
-    fn decide_all(&self, operation: MultiKey, takes: Takes<'_>, now: Timestamp) -> Vec<KeyDecision> {
+    fn decide_all(
+        &self,
+        operation: MultiKey,
+        takes: Takes<'_>,
+        now: Timestamp,
+    ) -> Vec<KeyDecision> {
         let id = if let MultiKey::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
         let on_key = |cost| match operation {
             MultiKey::Hold(_, ttl) => {

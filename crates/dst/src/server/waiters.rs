@@ -115,7 +115,9 @@ impl Ledger {
     /// Notes whether a request that begins to wait asks for a hold that is open already.
     pub(super) fn note_repeated(&mut self, number: usize) {
         let sent = self.connections[number].sent.front();
-        let Some(PendingCommand { command: Command::Wait { key, cost, hold, .. }, waiting, .. }) = sent
+        let Some(PendingCommand {
+            command: Command::Wait { key, cost, hold, .. }, waiting, ..
+        }) = sent
         else {
             return;
         };
@@ -134,11 +136,9 @@ impl Ledger {
     pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&WaitState, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
         open.filter_map(move |connection| match connection.sent.front()? {
-            PendingCommand { command: Command::Wait { key: at, cost, hold, .. }, waiting, .. }
-                if *at == key =>
-            {
-                waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold)))
-            }
+            PendingCommand {
+                command: Command::Wait { key: at, cost, hold, .. }, waiting, ..
+            } if *at == key => waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold))),
             _ => None,
         })
     }

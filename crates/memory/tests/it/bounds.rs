@@ -51,8 +51,12 @@ fn store_full_denies_or_allows_new_keys() {
             let rejected_keys = store.usage().table_full;
             let mut passed = 0;
             for new in 0..1_000_u64 {
-                passed +=
-                    u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &prepared, 0));
+                passed += u64::from(take(
+                    &store,
+                    &[b"new", &new.to_le_bytes()[..]].concat(),
+                    &prepared,
+                    0,
+                ));
             }
             let rejected_keys = store.usage().table_full - rejected_keys;
             println!(

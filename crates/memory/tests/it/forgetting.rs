@@ -72,7 +72,12 @@ fn without_forgetting_a_key_of_another_time_is_kept() {
         let prepared = store.prepare(&policy(text), at(0));
         assert!(take(&store, text.as_bytes(), &prepared, 0));
         for key in 0..200_000_u32 {
-            assert!(take(&store, &[text.as_bytes(), &key.to_le_bytes()].concat(), &prepared, 1 << 40));
+            assert!(take(
+                &store,
+                &[text.as_bytes(), &key.to_le_bytes()].concat(),
+                &prepared,
+                1 << 40
+            ));
         }
         assert!(!take(&store, text.as_bytes(), &prepared, 5));
     }

@@ -62,7 +62,9 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
                         if thread == 0 {
                             let key = [u8::try_from(first).unwrap()];
                             let take = |key: &[u8]| {
-                                store.apply_numbered(key, numbered, at(7), Operation::Take(1)).unwrap()
+                                store
+                                    .apply_numbered(key, numbered, at(7), Operation::Take(1))
+                                    .unwrap()
                             };
                             let allowed = take(&key).allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);

@@ -313,12 +313,14 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
         let (mut next, mut snapshots, mut written) = (old, 0, 0);
         for pace in [0, 1, 2, 1] {
             let (writes, bytes) = (0, Vec::new());
-            let mut file = Growing { store: &store, prepared: &numbered, next, pace, writes, bytes };
+            let mut file =
+                Growing { store: &store, prepared: &numbered, next, pace, writes, bytes };
             let keys = store.save(&mut file, at(1)).unwrap();
             let loaded = load(&file.bytes).unwrap();
             let mut missing = 0;
             for key in 0..next {
-                missing += u64::from(take(&loaded, &key.to_le_bytes(), &prepared(&loaded, text), 2));
+                missing +=
+                    u64::from(take(&loaded, &key.to_le_bytes(), &prepared(&loaded, text), 2));
             }
             assert_eq!(missing, 0, "{text}: missing of {next} keys, {} grew", file.next - next);
             assert!(keys >= next, "{text}");

@@ -20,7 +20,10 @@ fn take_many_threads_never_exceed_the_burst() {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        passed.fetch_add(take(&store, b"hot", &prepared, 7).into(), Ordering::Relaxed);
+                        passed.fetch_add(
+                            take(&store, b"hot", &prepared, 7).into(),
+                            Ordering::Relaxed,
+                        );
                     }
                 });
             }

@@ -332,7 +332,10 @@ mod tests {
         }
         assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Full));
         assert!(leases.expired(Some(at(2000))).is_empty());
-        assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
+        assert!(matches!(
+            leases.take(b"c", &policy, 1, at(0), &mut None),
+            LeaseOutcome::Refill(..)
+        ));
     }
 
     #[test]

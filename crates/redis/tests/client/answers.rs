@@ -81,8 +81,11 @@ async fn store_decision_takes_one_round_trip() {
 async fn script_missing_on_the_server_is_sent_again() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let policies =
-        [policy("gcra:1000000/1s"), policy("sliding-log:100/1s"), policy("gcra:9/1s,fixed-window:9/1s")];
+    let policies = [
+        policy("gcra:1000000/1s"),
+        policy("sliding-log:100/1s"),
+        policy("gcra:9/1s,fixed-window:9/1s"),
+    ];
     for _ in 0..20 {
         server.query::<()>("SCRIPT FLUSH");
         let takes: Vec<_> = policies

@@ -39,7 +39,9 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
     for key in 0..20 {
-        assert!(store.take(format!("{{hot}}{key}").as_bytes(), &policy, 3).await.unwrap().allowed());
+        assert!(
+            store.take(format!("{{hot}}{key}").as_bytes(), &policy, 3).await.unwrap().allowed()
+        );
     }
     cluster.nodes[to].query::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
     cluster.nodes[from].query::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));

@@ -64,7 +64,11 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     _ => remaining,
                 };
                 let actual = i64::from(answer.remaining);
-                assert_eq!(actual, remaining.max(0), "{engine:?} {policy:?} turn {turn} {answer:?}");
+                assert_eq!(
+                    actual,
+                    remaining.max(0),
+                    "{engine:?} {policy:?} turn {turn} {answer:?}"
+                );
                 let mut get = redis::cmd("GET");
                 let bytes: Vec<u8> = get.arg(&key).query(&mut server.connect()).unwrap();
                 assert_eq!(Entry::decode(&bytes).unwrap().policy(), policy.policy());

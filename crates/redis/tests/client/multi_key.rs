@@ -91,7 +91,8 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     let mut options: Options = patient();
     options.deadline = Duration::from_millis(300);
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let policy = |on_error| "fixed-window:2/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
+    let policy =
+        |on_error| "fixed-window:2/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
     let (deny, allow) = (policy(OnError::Deny), policy(OnError::Allow));
     let local = policy(OnError::Local(Share::ALL));
     server.kill();

@@ -48,8 +48,8 @@ fn wait_queues_full_reject_and_free_memory_when_empty() {
 #[test]
 fn remove_head_returns_next_head() {
     let mut queues = WaitQueues::default();
-    let [a, b, c, d] =
-        ["a", "b", "c", "d"].map(|it| queues.enqueue(0, request("gcra:1/1s", 1, LATE), it).unwrap());
+    let [a, b, c, d] = ["a", "b", "c", "d"]
+        .map(|it| queues.enqueue(0, request("gcra:1/1s", 1, LATE), it).unwrap());
     assert_eq!(queues.head(&0), Some(a));
     assert_eq!(queues.remove(b), Some(("b", None, None)));
     assert_eq!(queues.leave(&0, a, true), Some(c));
