@@ -31,7 +31,7 @@ use crate::{
 const NO_MEMORY: &str = "ERR max buffer memory reached";
 /// Bytes behind a command that waits which need no memory of all clients.
 const READ_AHEAD: usize = 1024;
-/// A buffer of so many bytes never fills: the clients of a simulation need less.
+/// Bytes of a buffer that clients of a simulation never fill.
 const UNLIMITED_BUFFER: usize = 1 << 20;
 /// A turn reads fewer bytes: it ends after 16 KiB, and reads as many at a time.
 const MAX_TURN: usize = 32 << 10;
@@ -53,7 +53,6 @@ pub(super) struct PendingCommand {
     pub(super) command: Command,
     /// Bytes of the connection up to its end.
     end: usize,
-    /// If it waits.
     pub(super) waiting: Option<WaitState>,
 }
 
@@ -121,7 +120,6 @@ pub(super) struct Ledger {
     pub(super) replied: BTreeMap<&'static str, ReplyCounts>,
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
-    /// The bounds in force.
     pub(super) bounds: Bounds,
     /// Whether the server stops: requests that wait are then denied.
     pub(super) is_stopping: bool,
