@@ -27,7 +27,7 @@ const TRACES: [(&str, &str); 5] = [
     ("windows", include_str!("../traces/windows.txt")),
     ("logs and counters", include_str!("../traces/logs-and-counters.txt")),
     ("several limits", include_str!("../traces/several-limits.txt")),
-    ("changes of rule", include_str!("../traces/changes-of-rule.txt")),
+    ("policy changes", include_str!("../traces/policy-changes.txt")),
 ];
 
 /// The traces with operations on holds.

@@ -21,7 +21,7 @@ pub enum Source {
 impl Source {
     /// Its name in logs and metrics.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::Cache => "cache",

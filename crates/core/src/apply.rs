@@ -48,7 +48,7 @@ pub fn apply(
 ) -> Result<Decision, OperationError> {
     if let Operation::Take(cost @ 1..) = operation
         && let Some(gcra) = policy.as_gcra()
-        && entry.as_ref().is_none_or(|it| it.policy.same_rule(policy) && it.ledger().is_none())
+        && entry.as_ref().is_none_or(|it| it.policy.decides_like(policy) && it.ledger().is_none())
         && let Some(decision) = take_of_one(gcra, policy, entry, now, cost)
     {
         return Ok(decision);
@@ -57,7 +57,7 @@ pub fn apply(
     if operation == Operation::Reset {
         *entry = None;
     }
-    let mut key = Key::new(policy, entry, now);
+    let mut key = KeyState::new(policy, entry, now);
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
             key.answer()
@@ -109,7 +109,7 @@ fn take_of_one(
 }
 
 /// A key under the policy of a request.
-pub(crate) struct Key<'a> {
+pub(crate) struct KeyState<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
     /// The entry after holds of it have expired, if any have. It is used instead of `entry` where that is stored.
@@ -119,14 +119,14 @@ pub(crate) struct Key<'a> {
     entry: &'a mut Option<Entry>,
 }
 
-impl<'a> Key<'a> {
+impl<'a> KeyState<'a> {
     pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
         let has_expired = |entry: &&Entry| entry.ledger().is_some_and(|it| it.has_expired(now));
         let expired = entry.as_ref().filter(has_expired).map(|entry| {
             entry.clone().after_expiries(now).unwrap_or_else(|| Entry::unused(policy))
         });
         let other = expired.as_ref().or(entry.as_ref());
-        let other = other.filter(|entry| !entry.policy.same_rule(policy));
+        let other = other.filter(|entry| !entry.policy.decides_like(policy));
         let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
         Self { policy, now, expired, migrated, entry }
     }
@@ -169,7 +169,7 @@ impl<'a> Key<'a> {
             && self.expired.is_none()
             && let Some(entry) = &mut *self.entry
         {
-            if !entry.policy.is(self.policy) {
+            if !entry.policy.ptr_eq(self.policy) {
                 entry.policy = self.policy.clone();
             }
             change(entry);

@@ -29,7 +29,7 @@ impl CalendarUnit {
 
     /// The word for it in a policy.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Day => "day",
             Self::Week => "week",
@@ -60,7 +60,7 @@ impl CalendarUnit {
 
 impl fmt::Display for CalendarUnit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.word())
+        formatter.write_str(self.as_str())
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
                 "2024-10-07T03:00Z",
             ),
         ] {
-            let unit = CalendarUnit::ALL.into_iter().find(|known| known.word() == unit).unwrap();
+            let unit = CalendarUnit::ALL.into_iter().find(|known| known.as_str() == unit).unwrap();
             let calendar = Calendar::new(unit, zone).unwrap();
             assert_eq!(calendar.window(micros(now)), (micros(start), micros(end)), "{unit} {zone}");
         }

@@ -5,7 +5,7 @@ use crate::human;
 /// A limit in words that follow the labels "at once", "sustained" and "denied".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Description {
+pub struct LimitSummary {
     /// The units that an idle key admits at once: "16 units after idling".
     pub at_once: String,
     /// The rate that it admits for ever: "30 units per 1m: one each 2s".

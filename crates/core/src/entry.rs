@@ -108,9 +108,9 @@ impl Entry {
         Some(Self { policy: policy.clone(), states: smallvec![State::Gcra(state)] })
     }
 
-    /// What [`Entry::with_debt`] makes, in place.
+    /// As [`Entry::with_debt`], in place.
     pub(crate) fn set_debt(&mut self, policy: &Policy, now: Timestamp, debt: u128) {
-        if !self.policy.is(policy) {
+        if !self.policy.ptr_eq(policy) {
             self.policy = policy.clone();
         }
         let state = policy.as_gcra().and_then(|gcra| gcra.with_debt(now, debt));

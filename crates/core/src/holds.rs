@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Limit, State},
-    apply::Key,
+    apply::KeyState,
     decision::{Decision, Outcome, Retry},
     entry::Entry,
     ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
@@ -159,7 +159,7 @@ fn apply_in_general(
     operation: HoldOperation<'_>,
     ttl: u64,
 ) -> Result<Decision, HoldError> {
-    let mut key = Key::new(policy, entry, now);
+    let mut key = KeyState::new(policy, entry, now);
     let open = key.find(operation.id());
     Ok(match (operation, open) {
         (HoldOperation::Hold { .. }, Some(_)) | (HoldOperation::Hold { cost: 0, .. }, _) => {
@@ -189,7 +189,7 @@ fn under_one_limit(
     {
         *entry = Some(Entry::with_ledger(policy));
     }
-    let kept = entry.as_mut().filter(|entry| entry.policy.is(policy))?;
+    let kept = entry.as_mut().filter(|entry| entry.policy.ptr_eq(policy))?;
     let [state, State::Holds(ledger)] = &mut kept.states[..] else { return None };
     let open = if ledger.has_expired(now) { return None } else { ledger.find(operation.id()) };
     match (operation, open) {
@@ -258,7 +258,7 @@ impl Policy {
     }
 }
 
-impl Key<'_> {
+impl KeyState<'_> {
     /// Where in the ledger the hold of that id is, if it is open.
     pub(crate) fn find(&self, id: &[u8]) -> Option<RecordPosition> {
         self.entry().and_then(Entry::ledger)?.find(id)

@@ -17,7 +17,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The most holds of a key that may be open.
+/// Maximum number of open holds of a key.
 pub const MAX_HOLDS: usize = 65_536;
 /// The longest id of a hold, in bytes.
 pub const MAX_HOLD_ID: usize = 64;

@@ -60,7 +60,7 @@ pub use bytes::StateError;
 pub use calendar::CalendarUnit;
 pub use counters::Counters;
 pub use decision::{Decision, Operation, Outcome, Retry};
-pub use describe::Description;
+pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
 pub use holds::{HoldError, HoldOperation, apply_hold, apply_hold_in_place};
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    apply::{Key, OperationError, first_greatest},
+    apply::{KeyState, OperationError, first_greatest},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
     holds::{HoldError, HoldOperation},
@@ -15,7 +15,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The most keys of one decision.
+/// Maximum number of keys of one decision.
 pub const MAX_KEYS_PER_TAKE: usize = 8;
 
 /// One key of a multi-key take.
@@ -131,7 +131,8 @@ pub fn apply_multi_key(
     now: Timestamp,
 ) -> Result<MultiKeyDecision, MultiKeyError> {
     let ttls = parts.iter().map(|part| check(operation, part)).collect::<Result<Vec<_>, _>>()?;
-    let mut parts: Vec<_> = parts.iter_mut().map(|part| Part::new(part, now, operation)).collect();
+    let mut parts: Vec<_> =
+        parts.iter_mut().map(|part| EvaluatedTake::new(part, now, operation)).collect();
     let outcomes = outcomes(&parts);
     if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
         parts.iter().filter(|part| part.takes_units).try_for_each(|part| part.key.check_room())?;
@@ -163,18 +164,18 @@ fn check(operation: MultiKeyOperation<'_>, part: &EntryTake<'_>) -> Result<u64, 
     Ok(0)
 }
 
-/// One of the keys.
-struct Part<'a> {
-    key: Key<'a>,
+/// The take of one key, with the state of the key.
+struct EvaluatedTake<'a> {
+    key: KeyState<'a>,
     cost: u32,
     /// Whether units are taken from it. Otherwise it is allowed without a change.
     takes_units: bool,
 }
 
-impl<'a> Part<'a> {
+impl<'a> EvaluatedTake<'a> {
     fn new(part: &'a mut EntryTake<'_>, now: Timestamp, operation: MultiKeyOperation<'_>) -> Self {
         let EntryTake { policy, entry, cost } = part;
-        let key = Key::new(policy, entry, now);
+        let key = KeyState::new(policy, entry, now);
         let is_open = match operation {
             MultiKeyOperation::Hold { id, .. } => key.find(id).is_some(),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
@@ -184,10 +185,10 @@ impl<'a> Part<'a> {
 }
 
 /// The outcome of each key, if every one allows.
-fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
-    let outcome = |part: &Part<'_>| match part {
-        Part { takes_units: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
-        Part { key, cost, .. } => {
+fn outcomes(parts: &[EvaluatedTake<'_>]) -> Option<Vec<Outcome>> {
+    let outcome = |part: &EvaluatedTake<'_>| match part {
+        EvaluatedTake { takes_units: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
+        EvaluatedTake { key, cost, .. } => {
             Some(key.outcome(*cost)).filter(|it| matches!(it, Outcome::Allow { .. }))
         }
     };
@@ -195,7 +196,10 @@ fn outcomes(parts: &[Part<'_>]) -> Option<Vec<Outcome>> {
 }
 
 /// The decision on one key: `allowed` with all others, or not charged because one denies.
-fn decide_key(Part { key, cost, takes_units }: &Part<'_>, allowed: Option<Outcome>) -> Decision {
+fn decide_key(
+    EvaluatedTake { key, cost, takes_units }: &EvaluatedTake<'_>,
+    allowed: Option<Outcome>,
+) -> Decision {
     match allowed {
         _ if !takes_units => key.answer(),
         Some(outcome) => key.decision(outcome, *cost),

@@ -33,7 +33,7 @@ pub enum OnError {
 impl OnError {
     /// Its name in settings and metrics.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
             Self::Allow => "allow",

@@ -13,9 +13,9 @@ use crate::{
     redis_model::ScriptOperation,
 };
 
-/// Keeps the answers of a store, to compare them with what is above it.
+/// Keeps the answers of a store, to compare them with those of the layer above it.
 pub(crate) trait Recorder: Debug + Send + Sync + 'static {
-    /// What was decided on a key. None: an error.
+    /// Records the answer on a key. `None` is an error.
     fn on_key(&self, key: &[u8], kind: Kind, answer: Option<&Answer>);
 
     fn on_keys(&self, takes: &[KeyedTake<'_>], answer: &Result<MultiKeyAnswer, StoreError>);

@@ -36,7 +36,7 @@ pub(crate) struct Seeds {
     pub(crate) plan: fn(u64) -> Plan,
 }
 
-/// What a plan runs.
+/// The subject of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// With one server.
@@ -90,7 +90,7 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, seed: u64, ran: &Ran) {
+    fn add(&mut self, seed: u64, ran: &SeedRun) {
         if let Some(violation) = &ran.violation
             && self.violation.as_ref().is_none_or(|it| seed < it.0)
         {
@@ -106,7 +106,7 @@ impl Totals {
 }
 
 /// A run of a seed.
-struct Ran {
+struct SeedRun {
     kind: Kind,
     millis: u64,
     took: Duration,
@@ -177,7 +177,7 @@ pub(crate) fn explore(seeds: Seeds) -> Result<Option<Summary>> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn run_plan(seed: u64, plan: &Plan) -> Result<Ran> {
+fn run_plan(seed: u64, plan: &Plan) -> Result<SeedRun> {
     let started = Instant::now();
     let outcome = run(plan, Output::Nothing)?;
     let took = started.elapsed();
@@ -188,5 +188,5 @@ fn run_plan(seed: u64, plan: &Plan) -> Result<Ran> {
     }
     let kind = Kind::of(plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
-    Ok(Ran { kind, millis, took, events, hash, violation })
+    Ok(SeedRun { kind, millis, took, events, hash, violation })
 }

@@ -1,4 +1,4 @@
-//! What a process runs on: its clock, connections, tasks and random numbers, which are simulated.
+//! The simulated environment of a process: its clock, connections, tasks and random numbers.
 
 use std::{
     fmt, io,
@@ -28,11 +28,11 @@ const MAX_TURNS: u64 = 100_000;
 /// A task that could run yields to all others once in this number of turns, as threads do.
 const YIELD_ONE_IN: u64 = 16;
 
-/// Milliseconds that the handshake of a connection takes, and what the store sends before it uses the connection.
+/// Milliseconds that the handshake of a connection takes, and the commands that the store sends before it uses the connection.
 const HAND_SHAKE: u64 = 2;
 const SET_UP: u64 = 4;
 
-/// What a process runs on.
+/// The simulated environment of a process.
 pub(crate) struct Host {
     pub(crate) index: usize,
     /// Its number among all processes that were started.

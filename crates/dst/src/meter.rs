@@ -1,4 +1,4 @@
-//! The most that any interval admits beyond its rate.
+//! Maximum number of units that any interval admits beyond its rate.
 
 use sluicegate_core::{Gcra, Timestamp, as_micros};
 

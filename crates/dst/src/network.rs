@@ -121,7 +121,7 @@ impl Link {
         let requests = Arc::new(Mutex::new(Pipe::new(usize::MAX)));
         let replies = Arc::new(Mutex::new(Pipe::new(capacity)));
         let mut state = self.state.lock();
-        // Pipes without an end in use are done.
+        // A pipe whose ends are both dropped is removed.
         state.pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
         state.pipes.extend([Arc::clone(&requests), Arc::clone(&replies)]);
         drop(state);

@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) denial_cache: u64,
     /// A cluster instead of the server that the processes share.
     pub(crate) cluster: Option<ClusterPlan>,
-    /// Processes that are servers of Sluicegate, and what their clients speak. The others use the store and the library themselves.
+    /// Processes that are servers of Sluicegate, and the protocols of their clients. The others use the store and the library themselves.
     pub(crate) serving: Vec<(usize, SimulatedProtocol)>,
     /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the clients of a process speak, if it is a server of Sluicegate.
+    /// The protocol of the clients of a process, if it is a server of Sluicegate.
     pub(crate) fn serves(&self, process: usize) -> Option<SimulatedProtocol> {
         self.serving.iter().find(|it| it.0 == process).map(|it| it.1)
     }

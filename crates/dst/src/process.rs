@@ -19,7 +19,7 @@ use sluicegate_redis::{Environment, Options, RedisStore};
 use tokio::time::sleep;
 
 use crate::{
-    check::{Answered, AnsweredMultiKey, Checks, Kind},
+    check::{AnsweredMultiKey, AnsweredOperation, Checks, Kind},
     event_log::EventLog,
     host::Host,
     network::Link,
@@ -65,7 +65,7 @@ pub(crate) struct Moment {
 
 /// The state at the time when a request is sent.
 #[derive(Clone)]
-struct Sent {
+struct SendState {
     at: Moment,
     /// The key then, if units were to be taken.
     key: Option<KeyMoment>,
@@ -355,7 +355,7 @@ impl Process {
                 host.index,
                 takes.iter().map(|it| it.key.escape_ascii().to_string()).collect::<Vec<_>>(),
                 answer.decision.to_integers(),
-                answer.source.word()
+                answer.source.as_str()
             )),
             Err(error) => {
                 self.log.add(format_args!("process {}: {operation:?}: {error}", host.index));
@@ -377,14 +377,14 @@ impl Process {
     }
 
     /// The state at the time when a request is sent.
-    fn sent(&self, key: &[u8], operation: ScriptOperation<'_>) -> Sent {
+    fn sent(&self, key: &[u8], operation: ScriptOperation<'_>) -> SendState {
         let is_take = matches!(operation, ScriptOperation::OnKey(Operation::Take(_)));
         let servers = &self.host.servers;
         let (at, node) = (self.moment(), servers.owner(key));
-        Sent { at, key: is_take.then(|| servers.moment(key)), node }
+        SendState { at, key: is_take.then(|| servers.moment(key)), node }
     }
 
-    fn answered(&self, call: KeyedCall<'_>, sent: Sent, result: &Result<Answer, StoreError>) {
+    fn answered(&self, call: KeyedCall<'_>, sent: SendState, result: &Result<Answer, StoreError>) {
         let host = &self.host;
         let KeyedCall { key, policy, operation } = call;
         let name = key.escape_ascii();
@@ -393,7 +393,7 @@ impl Process {
                 "process {}: {operation} of {name}: {:?} by the {}",
                 host.index,
                 answer.to_integers(),
-                answer.source.word()
+                answer.source.as_str()
             )),
             Err(error) => {
                 let index = host.index;
@@ -415,7 +415,7 @@ impl Process {
             Err(_) => MarkKind::Error,
         };
         self.log.mark(host.time.millis(), host.index, kind);
-        self.checks.answered(&Answered {
+        self.checks.answered(&AnsweredOperation {
             process: host.index,
             number: host.number,
             key,

@@ -153,7 +153,7 @@ impl fmt::Display for PermitPlan {
 impl fmt::Display for PolicyPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, lease, on_error } = self;
-        write!(formatter, "{policy} {lease} {}", on_error.word())?;
+        write!(formatter, "{policy} {lease} {}", on_error.as_str())?;
         match on_error {
             OnError::Local(share) => write!(formatter, "={share}"),
             _ => Ok(()),

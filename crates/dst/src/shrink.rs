@@ -16,11 +16,11 @@ const SEEDS: u64 = 4;
 /// The same for a plan that stays long, because its violation needs delays that few seeds have. A table has no delays.
 const MORE_SEEDS: u64 = 128;
 
-/// Most steps of a plan of which every two are left out, because there are so many pairs.
+/// Maximum number of steps of a plan of which every two are left out. Longer plans have too many pairs.
 const MAX_PAIRED: usize = 60;
 
 /// A plan with more steps is long.
-const FEW: usize = 10;
+const LONG_PLAN_STEPS: usize = 10;
 
 /// The shortest plan found whose violation is of the same kind.
 pub(crate) fn shrink(plan: &Plan) -> Result<Plan> {
@@ -44,7 +44,10 @@ fn shrink_by(plan: &Plan, violation: impl Fn(&Plan) -> Result<Option<String>>) -
             shrinker.leave_out_pairs()?;
             shrinker.replace_requests()?;
         }
-        if shrinker.shortest == before && before.steps.len() > FEW && before.table.is_none() {
+        if shrinker.shortest == before
+            && before.steps.len() > LONG_PLAN_STEPS
+            && before.table.is_none()
+        {
             shrinker.seeds = MORE_SEEDS;
             shrinker.leave_out_steps()?;
             shrinker.seeds = SEEDS;
@@ -148,7 +151,7 @@ impl<F: Fn(&Plan) -> Result<Option<String>>> Shrinker<F> {
 
     /// Replaces requests by short pipelines: a long plan of a server may need the bytes of many requests.
     fn replace_requests(&mut self) -> Result<()> {
-        if self.shortest.server.is_none() || self.shortest.steps.len() <= FEW {
+        if self.shortest.server.is_none() || self.shortest.steps.len() <= LONG_PLAN_STEPS {
             return Ok(());
         }
         for step in 0..self.shortest.steps.len() {

@@ -7,7 +7,7 @@ use crate::{
     change::Change,
     eviction::copied_size,
     overflow::{Left, OverflowTable},
-    segment::{HashedKey, KeyBuckets, Locked},
+    segment::{HashedKey, KeyBuckets, LockedSegment},
     slot::{OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
 };
@@ -52,11 +52,11 @@ impl MemoryStore {
                     if seen.is_whole() {
                         return Ok(gcra.decision(&take));
                     }
-                    seen.settle();
+                    seen.wait_unmarked();
                     continue;
                 }
                 let tat = Tat::after(since, take.after, gcra.scale());
-                if seen.replace(seen.slot().at(tat)) {
+                if seen.replace(seen.slot().with_tat(tat)) {
                     policy.note_written(now);
                     return Ok(gcra.decision(&take));
                 }
@@ -78,7 +78,7 @@ impl MemoryStore {
         loop {
             let seen = buckets.peek::<GUESS>(hash, number)?;
             let Some(open) = windows.open(Some(seen.slot().tat()), now, since) else {
-                if seen.settle() {
+                if seen.wait_unmarked() {
                     continue;
                 }
                 return None;
@@ -88,10 +88,10 @@ impl MemoryStore {
                 if seen.is_whole() {
                     return Some(windows.decision(open, &take, since));
                 }
-                seen.settle();
+                seen.wait_unmarked();
                 continue;
             }
-            if seen.replace(seen.slot().at(windows.encode(open.after(&take))?)) {
+            if seen.replace(seen.slot().with_tat(windows.encode(open.after(&take))?)) {
                 policy.note_written(now);
                 return Some(windows.decision(open, &take, since));
             }
@@ -186,8 +186,8 @@ impl MemoryStore {
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
             if let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
-                && let (index, kept) = (seen.slot().index(), locked.kept_mut())
-                && let Some((entry, before)) = kept.entry_mut(index, policy.policy())
+                && let (index, data) = (seen.slot().index(), locked.data_mut())
+                && let Some((entry, before)) = data.entry_mut(index, policy.policy())
                 && (policy.numbered().is_none()
                     || entry.as_ref().is_some_and(|it| change.keeps_holds(it)))
             {
@@ -196,7 +196,7 @@ impl MemoryStore {
                 if decision.as_ref().is_ok_and(|it| it.reset_after.is_zero()) {
                     entry.take_if(|it| if it.is_idle() { !self.one_clock } else { forgets(it) });
                 }
-                match kept.note_changed(index, before, policy.policy(), &self.budget) {
+                match data.note_changed(index, before, policy.policy(), &self.budget) {
                     Left::InUse => {}
                     Left::Idle => self.keep_idle(&mut locked, hash, index),
                     Left::Nothing => {
@@ -208,7 +208,7 @@ impl MemoryStore {
             }
             // It may be under another policy, with fewer logs.
             let slot = found.map(|(_, seen)| seen.slot()).filter(|_| !change.removes());
-            let copied = copied_size(locked.kept(), slot, policy);
+            let copied = copied_size(locked.data(), slot, policy);
             if copied > 0 && !change.only_reads() && !self.budget.fits(copied) {
                 if self.is_full(&mut locked, (hash, slot), policy, now, change, 0) {
                     return self.reject_new_key(hash, policy.policy(), now, change);
@@ -252,14 +252,14 @@ impl MemoryStore {
 
     /// Keeps the idle entry of a key, which mostly holds again soon, in place of that of another key. A key with an idle
     /// entry has recovered.
-    fn keep_idle(&self, locked: &mut Locked<'_, OverflowTable>, hash: u64, index: u64) {
-        if let Some((hash, index)) = locked.kept_mut().keep_idle(hash, index)
+    fn keep_idle(&self, locked: &mut LockedSegment<'_, OverflowTable>, hash: u64, index: u64) {
+        if let Some((hash, index)) = locked.data_mut().keep_idle(hash, index)
             && let Some((at, seen)) = locked.find(hash)
             && seen.slot().policy_number() == OVERFLOW
             && seen.slot().index() == index
         {
             locked.clear(at);
-            locked.kept_mut().take(index, &self.budget);
+            locked.data_mut().take(index, &self.budget);
             self.budget.count_keys(1, 0);
         }
     }
@@ -267,7 +267,7 @@ impl MemoryStore {
     /// The slot for an entry, which becomes an overflow entry if it does not fit.
     pub(crate) fn slot_of(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         entry: Entry,
         policy: &NumberedPolicy,
@@ -277,7 +277,7 @@ impl MemoryStore {
             policy.note_written(now);
             return Slot::simple(hash, number, state);
         }
-        Slot::overflow(hash, locked.kept_mut().put(entry, &self.budget))
+        Slot::overflow(hash, locked.data_mut().put(entry, &self.budget))
     }
 
     /// The number of the policy and the encoded state, if a slot can hold the entry.
@@ -288,20 +288,21 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<(u64, Tat)> {
         // The entry may still be under an older policy, if the operation stored nothing.
-        let (number, codec) = policy.numbered().filter(|_| entry.policy().is(policy.policy()))?;
+        let (number, codec) =
+            policy.numbered().filter(|_| entry.policy().ptr_eq(policy.policy()))?;
         Some((number, codec.encode(entry, self.base(), now)?))
     }
 
     /// The entry of a slot. An overflow entry is removed from its table.
     pub(crate) fn take_entry(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         slot: Slot,
     ) -> Option<Entry> {
         if slot.policy_number() != OVERFLOW {
             return self.simple_entry(slot);
         }
-        locked.kept_mut().take(slot.index(), &self.budget)
+        locked.data_mut().take(slot.index(), &self.budget)
     }
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {

@@ -10,7 +10,7 @@ use crate::{
     bits::narrow,
     change::Change,
     overflow::{self, OverflowTable},
-    segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
+    segment::{LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex},
     shard::Shard,
     slot::{OVERFLOW, Slot},
 };
@@ -19,29 +19,29 @@ use crate::{
 const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 /// Slots that are checked for recovered states with each rejected key.
 const SWEEP_SLOTS: usize = 32;
-/// The most bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
+/// Maximum number of bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
 /// eight limits.
 const LENGTHENED: usize = 512;
 
 /// The overflow entry of a slot, unless it is idle.
-fn entry_of(kept: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
-    kept.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
+fn entry_of(data: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
+    data.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
 }
 
 /// Bytes by which the entry of a key may grow under another policy.
 pub(crate) fn copied_size(
-    kept: &OverflowTable,
+    data: &OverflowTable,
     found: Option<Slot>,
     policy: &NumberedPolicy,
 ) -> usize {
-    entry_of(kept, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
+    entry_of(data, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
 }
 
 impl MemoryStore {
     /// Inserts a new key if one of its slots is free or has recovered.
     pub(crate) fn insert(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         slot: Slot,
         now: Timestamp,
@@ -53,13 +53,13 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn vacate(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
     ) -> Option<(SlotIndex, bool)> {
         let mut reclaimed = 0;
-        let vacant = locked.vacate(hash, |kept, slot| {
-            let recovered = self.reclaim_if_recovered(kept, slot, now);
+        let vacant = locked.vacate(hash, |data, slot| {
+            let recovered = self.reclaim_if_recovered(data, slot, now);
             reclaimed += usize::from(recovered);
             recovered
         });
@@ -68,17 +68,17 @@ impl MemoryStore {
     }
 
     /// Whether a slot has recovered. If so, its overflow entry is removed.
-    fn reclaim_if_recovered(&self, kept: &mut OverflowTable, slot: Slot, now: Timestamp) -> bool {
+    fn reclaim_if_recovered(&self, data: &mut OverflowTable, slot: Slot, now: Timestamp) -> bool {
         if !self.one_clock {
             return false;
         }
         if slot.policy_number() != OVERFLOW {
             return slot.tat().has_come(as_micros(now.since(self.base())));
         }
-        if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
+        if !data.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
             return false;
         }
-        kept.take(slot.index(), &self.budget);
+        data.take(slot.index(), &self.budget);
         true
     }
 
@@ -87,7 +87,7 @@ impl MemoryStore {
     /// by other keys.
     pub(crate) fn is_full<C: Change>(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         (hash, found): (u64, Option<Slot>),
         policy: &NumberedPolicy,
         now: Timestamp,
@@ -97,7 +97,7 @@ impl MemoryStore {
         if found.is_none() && self.may_be_dropped(hash, now).is_some() {
             return true;
         }
-        let copied = copied_size(locked.kept(), found, policy);
+        let copied = copied_size(locked.data(), found, policy);
         let pending = pending + copied;
         if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {
             return false;
@@ -110,7 +110,7 @@ impl MemoryStore {
         }
         // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen, or copy.
         found.is_none_or(|slot| {
-            let entry = entry_of(locked.kept(), Some(slot));
+            let entry = entry_of(locked.data(), Some(slot));
             let lengthens = |entry: &Entry| {
                 change.lengthens(entry, now)
                     && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
@@ -122,18 +122,18 @@ impl MemoryStore {
     /// Bytes that a request adds by a key, or a few more. `are_few`: those of an entry or an event are not worth counting.
     pub(crate) fn growth<C: Change>(
         &self,
-        kept: &OverflowTable,
+        data: &OverflowTable,
         found: Option<Slot>,
         policy: &NumberedPolicy,
         now: Timestamp,
         change: C,
         are_few: bool,
     ) -> usize {
-        let copied = copied_size(kept, found, policy);
+        let copied = copied_size(data, found, policy);
         if are_few {
             return copied;
         }
-        if entry_of(kept, found).is_some() {
+        if entry_of(data, found).is_some() {
             return copied + LENGTHENED;
         }
         if self.stays_in_slot(found, policy, now, change) {
@@ -165,9 +165,9 @@ impl MemoryStore {
 
     /// Reclaims the recovered ones of the next few slots, and returns their number. Checking all slots for every key
     /// of a flood would itself block the segment.
-    fn sweep(&self, locked: &mut Locked<'_, OverflowTable>, now: Timestamp) -> usize {
+    fn sweep(&self, locked: &mut LockedSegment<'_, OverflowTable>, now: Timestamp) -> usize {
         let gone =
-            locked.drain_some(SWEEP_SLOTS, |kept, slot| self.reclaim_if_recovered(kept, slot, now));
+            locked.drain_some(SWEEP_SLOTS, |data, slot| self.reclaim_if_recovered(data, slot, now));
         self.budget.count_keys(gone, 0);
         gone
     }
@@ -177,7 +177,7 @@ impl MemoryStore {
     pub(crate) fn make_space(
         &self,
         shard: &Shard<OverflowTable>,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         hash: u64,
         now: Timestamp,
     ) -> bool {
@@ -186,7 +186,7 @@ impl MemoryStore {
             return false;
         }
         let gone =
-            locked.drain_where(|kept, slot| self.reclaim_if_recovered(kept, slot, now)).len();
+            locked.drain_where(|data, slot| self.reclaim_if_recovered(data, slot, now)).len();
         self.budget.count_keys(gone, 0);
         if gone >= SLOTS / 8 {
             return true;
@@ -198,7 +198,7 @@ impl MemoryStore {
                 return true;
             }
         }
-        let split = shard.split(hash, locked, |kept, moving| kept.split_off(moving, &self.budget));
+        let split = shard.split(hash, locked, |data, moving| data.split_off(moving, &self.budget));
         if split {
             self.budget.resize(0, SEGMENT_BYTES);
         }

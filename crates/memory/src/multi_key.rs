@@ -14,10 +14,10 @@ use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
     change::Change,
     overflow::OverflowTable,
-    segment::{Locked, SlotIndex},
+    segment::{LockedSegment, SlotIndex},
 };
 
-/// The most bytes that a request adds by a key, copies of logs aside.
+/// Maximum number of bytes that a request adds by a key, copies of logs aside.
 const MAX_GROWTH: usize = 4096;
 
 /// One key of a multi-key take, by its hash.
@@ -29,7 +29,7 @@ struct HashedTake<'a> {
 
 /// The locks on the segments of several keys.
 struct Locks<'a> {
-    locked: Vec<Locked<'a, OverflowTable>>,
+    locked: Vec<LockedSegment<'a, OverflowTable>>,
     /// For each key, the index of its segment in `locked`.
     which: Vec<usize>,
 }
@@ -156,20 +156,21 @@ impl MemoryStore {
     /// Whether the table is full for one of `keys`. Adds to `pending` what the request adds by it.
     fn is_full_for<C: Change>(
         &self,
-        locked: &mut Locked<'_, OverflowTable>,
+        locked: &mut LockedSegment<'_, OverflowTable>,
         &HashedTake { hash, ref policy, .. }: &HashedTake<'_>,
         now: Timestamp,
         change: C,
         keys: usize,
         pending: &mut usize,
     ) -> bool {
-        let found = |locked: &Locked<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
+        let found =
+            |locked: &LockedSegment<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
         let slot = found(locked);
         if self.is_full(locked, (hash, slot), policy, now, change, *pending) {
             return true;
         }
         let are_few = self.budget.fits(keys * MAX_GROWTH + *pending);
-        *pending += self.growth(locked.kept(), found(locked), policy, now, change, are_few);
+        *pending += self.growth(locked.data(), found(locked), policy, now, change, are_few);
         false
     }
 
@@ -269,7 +270,7 @@ impl MemoryStore {
         }
     }
 
-    fn forget(&self, locked: &mut Locked<'_, OverflowTable>, index: SlotIndex) {
+    fn forget(&self, locked: &mut LockedSegment<'_, OverflowTable>, index: SlotIndex) {
         locked.clear(index);
         self.budget.count_keys(1, 0);
     }
@@ -292,10 +293,10 @@ fn entry_takes<'a>(
     takes: &'a [HashedTake<'_>],
     held: &'a mut [ClaimedEntry],
 ) -> Vec<EntryTake<'a>> {
-    let side = |(it, held): (&'a HashedTake<'_>, &'a mut ClaimedEntry)| EntryTake {
+    let entry_take = |(it, held): (&'a HashedTake<'_>, &'a mut ClaimedEntry)| EntryTake {
         policy: it.policy.policy(),
         entry: &mut held.entry,
         cost: it.cost,
     };
-    takes.iter().zip(held).map(side).collect()
+    takes.iter().zip(held).map(entry_take).collect()
 }

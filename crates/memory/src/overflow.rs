@@ -38,7 +38,7 @@ pub(crate) enum Left {
 /// Bytes of a slot of the slab: an entry, or the index of the next free slot.
 const SLOT_BYTES: usize = size_of::<Result<Option<Entry>, usize>>();
 
-/// The most bytes that an idle entry may hold outside its slot.
+/// Maximum number of bytes of an idle entry outside its slot.
 const MAX_IDLE_SIZE: usize = 512;
 
 /// Capacity that is kept even if no slot is used.
@@ -180,7 +180,7 @@ pub(crate) fn size(entry: &Entry) -> usize {
 
 /// Bytes by which an entry may grow under another policy, whose logs continue its longest one.
 pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
-    if entry.policy().is(policy) || !entry.grows() || entry.policy() == policy {
+    if entry.policy().ptr_eq(policy) || !entry.grows() || entry.policy() == policy {
         return 0;
     }
     let logs = policy.limits().iter().filter(|limit| limit.keeps_log()).count();

@@ -49,8 +49,8 @@ struct State {
     huge: bool,
     /// Bytes of the large blocks that the table uses at most.
     most: usize,
-    small: Blocks,
-    large: Blocks,
+    small: ArenaBlocks,
+    large: ArenaBlocks,
     /// Prefaulted bytes of the large blocks.
     prefaulted: usize,
     has_thread: bool,
@@ -58,13 +58,13 @@ struct State {
 }
 
 impl PageArena {
-    /// PageArena for a table of up to `max_bytes`.
+    /// An arena for a table of up to `max_bytes`.
     pub(crate) fn new(max_bytes: usize) -> Self {
         let state = State {
             huge: max_bytes >= LARGE_BOUND,
             most: max_bytes.saturating_sub(SMALL_TABLE),
-            small: Blocks::new(SMALL_BLOCK, PAGE),
-            large: Blocks::new(LARGE_BLOCK, HUGE_PAGE),
+            small: ArenaBlocks::new(SMALL_BLOCK, PAGE),
+            large: ArenaBlocks::new(LARGE_BLOCK, HUGE_PAGE),
             prefaulted: 0,
             has_thread: false,
             closed: false,
@@ -127,15 +127,15 @@ impl State {
 
 /// Blocks of one size, used one after the other.
 #[derive(Debug)]
-struct Blocks {
-    blocks: Vec<Block>,
+struct ArenaBlocks {
+    blocks: Vec<ArenaBlock>,
     size: usize,
     page: usize,
     /// Bytes in use.
     used: usize,
 }
 
-impl Blocks {
+impl ArenaBlocks {
     const fn new(size: usize, page: usize) -> Self {
         Self { blocks: Vec::new(), size, page, used: 0 }
     }
@@ -149,7 +149,7 @@ impl Blocks {
     /// The address of a byte, which may be the first of the next block.
     fn at(&mut self, offset: usize) -> *mut u8 {
         if offset / self.size == self.blocks.len() {
-            self.blocks.push(Block::new(self.size, self.page));
+            self.blocks.push(ArenaBlock::new(self.size, self.page));
         }
         self.blocks[offset / self.size].at(offset % self.size)
     }
@@ -167,7 +167,7 @@ fn prefault(page: NonNull<AtomicU64>) {
 
 /// Zeroed memory, which is used only once it is written.
 #[derive(Debug)]
-struct Block {
+struct ArenaBlock {
     memory: NonNull<u8>,
     layout: Layout,
     page: usize,
@@ -175,9 +175,9 @@ struct Block {
 
 // SAFETY: a block owns its memory, which holds only atomics.
 #[expect(unsafe_code, reason = "a raw pointer is not `Send` by itself")]
-unsafe impl Send for Block {}
+unsafe impl Send for ArenaBlock {}
 
-impl Block {
+impl ArenaBlock {
     #[expect(unsafe_code, reason = "std has no other way to allocate memory without writing to it")]
     fn new(size: usize, page: usize) -> Self {
         // One page more than needed, for the alignment: an allocation with the alignment of a page would be
@@ -201,7 +201,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for ArenaBlock {
     #[expect(unsafe_code, reason = "frees what `alloc_zeroed` returned")]
     fn drop(&mut self) {
         // SAFETY: it was allocated there, with the same layout.

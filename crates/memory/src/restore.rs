@@ -34,7 +34,7 @@ use crate::{
 /// Upper bound on the keys of one segment that are inserted together.
 const MAX_GROUP: usize = 1 << 14;
 /// Keys that a segment rejects in a row before the rest of its keys are dropped.
-const ENOUGH: usize = 8;
+const MAX_REJECTED_IN_ROW: usize = 8;
 impl MemoryStore {
     /// Inserts the keys of a surveyed file.
     pub(crate) fn restore<R: Read>(
@@ -56,7 +56,7 @@ impl MemoryStore {
     /// or none is expected to be more than half full.
     fn divide(&self, segments: usize, keys: usize) {
         // The first bits of their hashes distribute the keys. Numbers are scaled by 2^32, because they are halved.
-        let expected = |shard| ((keys * self.shards.at(shard).share()) as u64) << 32;
+        let expected = |shard| ((keys * self.shards.by_index(shard).share()) as u64) << 32;
         let first = (0..SHARDS).map(|shard| (expected(shard), shard, 0_u64, 0_u32));
         let mut fullest: BinaryHeap<_> = first.collect();
         for _ in SHARDS..segments {
@@ -81,7 +81,7 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         while locked.depth() < depth {
-            if !shard.split(hash, &mut locked, |kept, moving| kept.split_off(moving, &self.budget))
+            if !shard.split(hash, &mut locked, |data, moving| data.split_off(moving, &self.budget))
             {
                 return;
             }
@@ -172,7 +172,7 @@ impl<'a> Restore<'a> {
     fn end_segment(&mut self) {
         if let Some(SavedSegment { hash, .. }) = self.segment {
             let mut locked = self.store.shard(hash).lock(hash);
-            locked.kept_mut().shrink(&self.store.budget);
+            locked.data_mut().shrink(&self.store.budget);
         }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Restore<'a> {
                     Ordering::Equal => size(&key.entry) <= left,
                     Ordering::Greater => true,
                 } && self.store.budget.fits(size(&key.entry));
-            if !fits || failed == ENOUGH {
+            if !fits || failed == MAX_REJECTED_IN_ROW {
                 self.drop_key(&key);
                 continue;
             }

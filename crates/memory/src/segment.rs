@@ -135,7 +135,7 @@ pub(crate) type HashedKey<'a> = (u64, KeyBuckets<'a>);
 
 impl<'a> KeyBuckets<'a> {
     /// Finds the slot of the key with this hash under a policy, without a lock. `None` also if the slot is claimed or
-    /// written under another policy: then use [`find`](Locked::find).
+    /// written under another policy: then use [`find`](LockedSegment::find).
     #[inline(always)]
     pub(crate) fn peek<const GUESS: bool>(self, hash: u64, policy: u64) -> Option<SlotRef<'a>> {
         let wanted = Slot::wanted(fingerprint(hash), policy);
@@ -177,7 +177,7 @@ fn prefetch(bucket: &Bucket) {
 #[derive(Debug)]
 pub(crate) struct Segment<T> {
     buckets: *const Buckets,
-    guarded: Mutex<Guarded<T>>,
+    guarded: Mutex<SegmentData<T>>,
 }
 
 // SAFETY: the pointer is only read through, and its target is `Sync`.
@@ -189,7 +189,7 @@ unsafe impl<T: Send> Sync for Segment<T> {}
 
 /// The data that the lock protects.
 #[derive(Debug)]
-struct Guarded<T> {
+struct SegmentData<T> {
     seed: usize,
     /// Number of bits of the hash, after those of the shard, that all keys here share.
     depth: u32,
@@ -197,7 +197,7 @@ struct Guarded<T> {
     quarter: u64,
     /// The slot where the next sweep for recovered states begins.
     hand: usize,
-    kept: T,
+    data: T,
 }
 
 /// Bytes of a segment, without the data beside its slots.
@@ -210,14 +210,14 @@ impl<T> Segment<T> {
         seed: usize,
         quarter: u64,
         depth: u32,
-        kept: T,
+        data: T,
     ) -> Self {
-        let guarded = Guarded { seed: seed % SEEDS, depth, quarter, hand: 0, kept };
+        let guarded = SegmentData { seed: seed % SEEDS, depth, quarter, hand: 0, data };
         Self { buckets, guarded: Mutex::new(guarded) }
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_, T> {
-        Locked { buckets: self.buckets(), guarded: lock(&self.guarded) }
+    pub(crate) fn lock(&self) -> LockedSegment<'_, T> {
+        LockedSegment { buckets: self.buckets(), guarded: lock(&self.guarded) }
     }
 
     #[expect(unsafe_code, reason = "segments of a shard lie in blocks of memory")]
@@ -229,20 +229,20 @@ impl<T> Segment<T> {
 
 /// A locked segment: no other thread inserts, moves or removes keys.
 #[derive(Debug)]
-pub(crate) struct Locked<'a, T> {
+pub(crate) struct LockedSegment<'a, T> {
     buckets: &'a Buckets,
-    guarded: MutexGuard<'a, Guarded<T>>,
+    guarded: MutexGuard<'a, SegmentData<T>>,
 }
 
-impl<'a, T> Locked<'a, T> {
+impl<'a, T> LockedSegment<'a, T> {
     /// The data beside the slots.
-    pub(crate) fn kept(&self) -> &T {
-        &self.guarded.kept
+    pub(crate) fn data(&self) -> &T {
+        &self.guarded.data
     }
 
     /// The data beside the slots.
-    pub(crate) fn kept_mut(&mut self) -> &mut T {
-        &mut self.guarded.kept
+    pub(crate) fn data_mut(&mut self) -> &mut T {
+        &mut self.guarded.data
     }
 
     fn bucket_view(&self) -> BucketView<'a> {
@@ -292,7 +292,7 @@ impl<'a, T> Locked<'a, T> {
         loop {
             let slot = cell.settled();
             // A claimed slot has no state.
-            if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.kept, slot) {
+            if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.data, slot) {
                 return None;
             }
             if cell.take(slot) {

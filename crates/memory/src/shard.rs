@@ -17,7 +17,7 @@ use std::{
 use crate::{
     bits::narrow,
     page_arena::{PAGE, PageArena},
-    segment::{BucketView, Buckets, Locked, SEEDS, Segment},
+    segment::{BucketView, Buckets, LockedSegment, SEEDS, Segment},
     slot::{Slot, fingerprint},
     sync::{Mutex, lock},
 };
@@ -47,7 +47,7 @@ pub(crate) struct Shards<T> {
 impl<T> Shards<T> {
     /// Distributes the values of the first eight bits of a hash to shards, each with 2^(1/16) times the share of the one
     /// before. Therefore they do not all grow at once, and the table is always about half to two thirds full.
-    pub(crate) fn new(arena: &PageArena, seed: usize, mut kept: impl FnMut() -> T) -> Self {
+    pub(crate) fn new(arena: &PageArena, seed: usize, mut data: impl FnMut() -> T) -> Self {
         // 256 * 2^(i/16) / sum of them, rounded so that they add up.
         const SHARES: [u8; SIZES] =
             [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
@@ -60,19 +60,19 @@ impl<T> Shards<T> {
             let start: usize = SHARES[..size].iter().copied().map(usize::from).sum();
             let cells = start..start + usize::from(SHARES[size]);
             let entries = DirectoryTable::entries(&cells, quarter);
-            Shard::new(&table, entries, arena.clone(), seed, quarter as u64, kept())
+            Shard::new(&table, entries, arena.clone(), seed, quarter as u64, data())
         }));
         Self { table, shards, sizes }
     }
 
     /// The shard of a hash.
-    pub(crate) fn of(&self, hash: u64) -> &Shard<T> {
+    pub(crate) fn shard_for(&self, hash: u64) -> &Shard<T> {
         let size = usize::from(self.sizes[narrow(hash >> (64 - SHARD_BITS))]);
         &self.shards[size * QUARTERS + narrow(hash) % QUARTERS]
     }
 
     /// The shard with this index, which is below [`SHARDS`].
-    pub(crate) fn at(&self, shard: usize) -> &Shard<T> {
+    pub(crate) fn by_index(&self, shard: usize) -> &Shard<T> {
         &self.shards[shard]
     }
 
@@ -119,8 +119,8 @@ unsafe impl<T: Send> Send for SegmentList<T> {}
 
 impl<T> SegmentList<T> {
     /// Adds an empty segment.
-    fn add(&mut self, seed: usize, quarter: u64, depth: u32, kept: T) -> *mut Segment<T> {
-        let segment = Segment::new(self.arena.take(), seed, quarter, depth, kept);
+    fn add(&mut self, seed: usize, quarter: u64, depth: u32, data: T) -> *mut Segment<T> {
+        let segment = Segment::new(self.arena.take(), seed, quarter, depth, data);
         let segment = Box::into_raw(Box::new(segment));
         self.segments.push(segment);
         segment
@@ -144,11 +144,11 @@ impl<T> Shard<T> {
         arena: PageArena,
         seed: usize,
         quarter: u64,
-        kept: T,
+        data: T,
     ) -> Self {
         let (segments, directories) = (Vec::new(), Vec::new());
         let mut owned = SegmentList { arena, segments, directories };
-        let segment = owned.add(seed % SEEDS, quarter, 0, kept);
+        let segment = owned.add(seed % SEEDS, quarter, 0, data);
         let directory = Box::into_raw(Box::new(Directory::new(segment)));
         owned.directories.push(directory);
         let (current, owned) = (AtomicPtr::new(directory), Mutex::new(owned));
@@ -159,7 +159,7 @@ impl<T> Shard<T> {
     }
 
     /// Publishes the buckets and seed of a segment in these entries of the directory.
-    fn publish(&self, entries: Range<usize>, locked: &Locked<'_, T>) {
+    fn publish(&self, entries: Range<usize>, locked: &LockedSegment<'_, T>) {
         for index in entries {
             self.directory()
                 .entry(index)
@@ -183,7 +183,7 @@ impl<T> Shard<T> {
     }
 
     /// Locks the segment of a hash.
-    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, T> {
+    pub(crate) fn lock(&self, hash: u64) -> LockedSegment<'_, T> {
         loop {
             let segment = self.segment(hash);
             let locked = segment.lock();
@@ -200,7 +200,7 @@ impl<T> Shard<T> {
     /// Every hash is in exactly one of the segments of a walk, however many of them split during it: a
     /// segment is only ever divided; therefore the end of one step stays the start of a segment. Starts are
     /// hashes without the bits of the shard.
-    pub(crate) fn lock_range(&self, start: u64) -> (Locked<'_, T>, Option<u64>) {
+    pub(crate) fn lock_range(&self, start: u64) -> (LockedSegment<'_, T>, Option<u64>) {
         let locked = self.lock(start >> SHARD_BITS);
         let next = match locked.depth() {
             0 => None,
@@ -209,14 +209,14 @@ impl<T> Shard<T> {
         (locked, next)
     }
 
-    /// Moves half of a segment's hashes to a new one. `kept` makes the data beside the slots that move, and may change
+    /// Moves half of a segment's hashes to a new one. `data` makes the data beside the slots that move, and may change
     /// these. False if the directory has its maximum length.
     #[expect(unsafe_code, reason = "see `segment`")]
     pub(crate) fn split(
         &self,
         hash: u64,
-        locked: &mut Locked<'_, T>,
-        kept: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
+        locked: &mut LockedSegment<'_, T>,
+        data: impl FnOnce(&mut T, &mut [(usize, Slot)]) -> T,
     ) -> bool {
         let depth = locked.depth();
         if depth == MAX_DEPTH {
@@ -230,8 +230,8 @@ impl<T> Shard<T> {
         let bit = fingerprint(1 << (63 - SHARD_BITS - depth));
         let mut moving = locked.drain_where(|_, slot| slot.fingerprint() & bit != 0);
         locked.set_depth(depth + 1);
-        let kept = kept(locked.kept_mut(), &mut moving);
-        let new = owned.add(locked.seed(), locked.quarter(), depth + 1, kept);
+        let data = data(locked.data_mut(), &mut moving);
+        let new = owned.add(locked.seed(), locked.quarter(), depth + 1, data);
         // SAFETY: it is new, and lives as long as the shard.
         let mut adopting = unsafe { &*new }.lock();
         adopting.adopt(moving.into_iter());
@@ -246,8 +246,8 @@ impl<T> Shard<T> {
         true
     }
 
-    /// Assigns the keys of a segment to buckets again; see [`Locked::reseed`].
-    pub(crate) fn reseed(&self, hash: u64, locked: &mut Locked<'_, T>, seed: usize) -> bool {
+    /// Assigns the keys of a segment to buckets again; see [`LockedSegment::reseed`].
+    pub(crate) fn reseed(&self, hash: u64, locked: &mut LockedSegment<'_, T>, seed: usize) -> bool {
         // Doubling the directory at the same time would copy the old entries.
         let _owned = lock(&self.owned);
         let reseeded = locked.reseed(seed);
@@ -299,10 +299,10 @@ mod tests {
         for entry in 0..PARTS {
             let first = DirectoryTable::first_hash(entry);
             for hash in [first, first | 0x00ff_ffff_ffff_fffc] {
-                assert!(shards.of(hash).entries.contains(&entry), "{entry}");
+                assert!(shards.shard_for(hash).entries.contains(&entry), "{entry}");
             }
         }
-        assert_eq!((0..SHARDS).map(|shard| shards.at(shard).share()).sum::<usize>(), PARTS);
+        assert_eq!((0..SHARDS).map(|shard| shards.by_index(shard).share()).sum::<usize>(), PARTS);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
             (0..2000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for &hash in &hashes {
             let slot = Slot::simple(hash, 1, state);
-            assert!(shards.of(hash).lock(hash).insert(hash, slot, |(), _| false));
+            assert!(shards.shard_for(hash).lock(hash).insert(hash, slot, |(), _| false));
         }
         for round in 0..4 {
             for &hash in &hashes {
@@ -322,8 +322,8 @@ mod tests {
                 assert!(buckets.peek::<true>(hash, 1).is_some(), "{hash} after {round} splits");
             }
             for hash in (0..SHARDS).map(|shard| shards.first_hash(shard)) {
-                let mut locked = shards.of(hash).lock(hash);
-                assert!(shards.of(hash).split(hash, &mut locked, |(), _| ()));
+                let mut locked = shards.shard_for(hash).lock(hash);
+                assert!(shards.shard_for(hash).split(hash, &mut locked, |(), _| ()));
             }
         }
     }

@@ -77,13 +77,14 @@ impl Slot {
 
     /// Whether it is the slot of that key and policy. False for a claimed slot.
     #[inline(always)]
-    pub(crate) const fn is(self, wanted: Self) -> bool {
+    pub(crate) const fn matches(self, wanted: Self) -> bool {
         self.first == wanted.first && (self.second ^ wanted.second) & LOW == 0 && self.second != 0
     }
 
     /// Whether it is a slot of the key with this fingerprint, in its first or `second` bucket.
     pub(crate) const fn is_of(self, fingerprint: u64, second: bool) -> bool {
-        self.is_used() && self.is(Self::wanted(fingerprint, self.policy_number()).placed(second))
+        self.is_used()
+            && self.matches(Self::wanted(fingerprint, self.policy_number()).placed(second))
     }
 
     /// Whether a decision is about to replace the state, if the state is in the slot.
@@ -123,7 +124,7 @@ impl Slot {
 
     /// The same slot with another TAT.
     #[inline(always)]
-    pub(crate) const fn at(self, tat: Tat) -> Self {
+    pub(crate) const fn with_tat(self, tat: Tat) -> Self {
         Self { first: self.first, second: tat.0 | self.second & LOW }
     }
 
@@ -201,7 +202,7 @@ impl Tat {
     }
 
     /// Upper bound on the units of a window that fit.
-    pub(crate) const fn most(rounded: u32) -> u64 {
+    pub(crate) const fn max_units(rounded: u32) -> u64 {
         (1 << (10 + rounded)) - 1
     }
 
@@ -209,13 +210,13 @@ impl Tat {
     #[inline(always)]
     pub(crate) fn of_window(end: u64, used: u64, rounded: u32) -> Option<Self> {
         let until = Self::until(end, rounded);
-        (until <= MAX_WHOLE && 0 < used && used <= Self::most(rounded))
+        (until <= MAX_WHOLE && 0 < used && used <= Self::max_units(rounded))
             .then_some(Self(until << 16 | used << 6))
     }
 
     /// The end of the window, rounded up, and the units used in it.
     #[inline(always)]
     pub(crate) const fn window(self, rounded: u32) -> (u64, u64) {
-        (self.0 >> (16 + rounded) << rounded, self.0 >> 6 & Self::most(rounded))
+        (self.0 >> (16 + rounded) << rounded, self.0 >> 6 & Self::max_units(rounded))
     }
 }

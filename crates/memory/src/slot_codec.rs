@@ -69,7 +69,7 @@ impl SlotCodec {
             // Only debts up to the burst: a larger one, from a charge or a borrower, may take longer to recover than
             // the number of its policy is reserved.
             Self::Tat(gcra) => {
-                entry.debt(now).filter(|&debt| gcra.holds(debt))?;
+                entry.debt(now).filter(|&debt| gcra.is_within_burst(debt))?;
                 let since = u64::try_from(entry.debt(base)?).ok()?;
                 if since == 0 { None } else { Tat::new(0, since, gcra.scale()) }
             }
@@ -110,7 +110,7 @@ impl WindowCodec {
             Align::Clock => (period / 2).ilog2(),
         };
         let windows = Self { limit: limit.clone(), period, align, rounded };
-        let fits = u64::from(limit.limit()) <= Tat::most(rounded) && fits(windows.drain(), 1);
+        let fits = u64::from(limit.limit()) <= Tat::max_units(rounded) && fits(windows.drain(), 1);
         fits.then_some(windows)
     }
 
@@ -217,7 +217,7 @@ mod tests {
             "fixed-window:4000000000/366d:align=clock",
         ] {
             let (policy, codec, windows) = windows(text);
-            let most = Tat::most(windows.rounded);
+            let most = Tat::max_units(windows.rounded);
             for late in [
                 0,
                 1,

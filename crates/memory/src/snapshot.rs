@@ -96,7 +96,7 @@ impl MemoryStore {
     /// # Errors
     /// [`SnapshotError::Io`] from `out`.
     pub fn save(&self, out: impl Write, now: Timestamp) -> Result<u64, SnapshotError> {
-        let mut out = Hashing { inner: out, digest: Sha256::new() };
+        let mut out = ChecksumIo { inner: out, digest: Sha256::new() };
         out.write_all(MAGIC)?;
         out.write_all(&[VERSION])?;
         for key in self.keys {
@@ -127,12 +127,12 @@ impl MemoryStore {
     /// It is locked only while its slots are copied.
     fn save_segment(
         &self,
-        out: &mut Hashing<impl Write>,
+        out: &mut ChecksumIo<impl Write>,
         shard: usize,
         from: u64,
         now: Timestamp,
     ) -> Result<(u64, Option<u64>), SnapshotError> {
-        let (locked, next) = self.shards.at(shard).lock_range(from);
+        let (locked, next) = self.shards.by_index(shard).lock_range(from);
         let slots: Vec<_> = locked.slots().collect();
         let (depth, seed) = (locked.depth(), locked.seed());
         drop(locked);
@@ -191,7 +191,7 @@ impl MemoryStore {
 
 /// Reads the records of a file.
 pub(crate) struct Records<R> {
-    input: Hashing<R>,
+    input: ChecksumIo<R>,
     version: u8,
     keys: u64,
     buffer: Vec<u8>,
@@ -200,7 +200,7 @@ pub(crate) struct Records<R> {
 impl<R: Read> Records<R> {
     /// Reads the head of a file: the keys of the hash.
     fn open(input: R) -> Result<([u64; 4], Self), SnapshotError> {
-        let mut input = Hashing { inner: input, digest: Sha256::new() };
+        let mut input = ChecksumIo { inner: input, digest: Sha256::new() };
         if input.array()? != *MAGIC {
             return Err(SnapshotError::Damaged("it does not begin as one"));
         }
@@ -268,12 +268,12 @@ impl<R: Read> Records<R> {
 }
 
 /// A reader or writer that computes the checksum of its bytes.
-struct Hashing<T> {
+struct ChecksumIo<T> {
     inner: T,
     digest: Sha256,
 }
 
-impl<T: Write> Hashing<T> {
+impl<T: Write> ChecksumIo<T> {
     fn record(&mut self, hash: u64, kind: u32, bytes: &[u8]) -> io::Result<()> {
         self.write_all(&hash.to_le_bytes())?;
         self.write_all(&kind.to_le_bytes())?;
@@ -281,7 +281,7 @@ impl<T: Write> Hashing<T> {
     }
 }
 
-impl<T: Read> Hashing<T> {
+impl<T: Read> ChecksumIo<T> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes).map_err(|error| match error.kind() {
@@ -292,7 +292,7 @@ impl<T: Read> Hashing<T> {
     }
 }
 
-impl<T: Write> Write for Hashing<T> {
+impl<T: Write> Write for ChecksumIo<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.digest.update(&bytes[..written]);
@@ -304,7 +304,7 @@ impl<T: Write> Write for Hashing<T> {
     }
 }
 
-impl<T: Read> Read for Hashing<T> {
+impl<T: Read> Read for ChecksumIo<T> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.digest.update(&bytes[..read]);

@@ -268,7 +268,7 @@ impl MemoryStore {
         let locked = self.shard(hash).lock(hash);
         let slot = locked.find(hash)?.1.slot();
         match slot.policy_number() {
-            OVERFLOW => locked.kept().get(slot.index()).map(read),
+            OVERFLOW => locked.data().get(slot.index()).map(read),
             _ => self.simple_entry(slot).as_ref().map(read),
         }
     }
@@ -313,7 +313,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn shard(&self, hash: u64) -> &Shard<OverflowTable> {
-        self.shards.of(hash)
+        self.shards.shard_for(hash)
     }
 
     /// Microseconds since the base, if TATs from then on fit in slots.

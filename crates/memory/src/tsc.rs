@@ -8,9 +8,9 @@
 
 use std::{cell::Cell, sync::OnceLock, time::Instant};
 
-/// Ticks for which an anchor is valid: a millisecond at 2.1 GHz.
-const HOLDS: u64 = 1 << 21;
-/// An anchor is set only if reading the system's clock took no more ticks: the thread was not interrupted.
+/// Cycles for which an anchor is valid: a millisecond at 2.1 GHz.
+const VALID_CYCLES: u64 = 1 << 21;
+/// An anchor is set only if reading the system's clock took no more cycles: the thread was not interrupted.
 const PROMPT: u64 = 1 << 11;
 /// Nanoseconds that the system's clock may be behind an earlier reading. If it is further behind, it was set
 /// back.
@@ -26,8 +26,8 @@ thread_local! {
 /// Nanoseconds since the first call in this process. Monotonic in each thread as long as the system's clock is.
 #[inline]
 pub(crate) fn nanos() -> u64 {
-    let Some(ticks) = counter() else { return system() };
-    ANCHOR.with(|anchor| anchor.get().at(ticks).unwrap_or_else(|| refresh_anchor(anchor)))
+    let Some(cycles) = counter() else { return system() };
+    ANCHOR.with(|anchor| anchor.get().at(cycles).unwrap_or_else(|| refresh_anchor(anchor)))
 }
 
 /// Reads the system's clock, and sets a new anchor if that was quick.
@@ -94,53 +94,53 @@ fn is_steady() -> bool {
 /// A reading of the counter and of the system's clock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
-    ticks: u64,
+    cycles: u64,
     nanos: u64,
-    /// Nanoseconds per tick, times 2^32; 0 if unknown.
+    /// Nanoseconds per cycle, times 2^32; 0 if unknown.
     pace: u64,
-    /// Ticks for which the anchor is valid; 0 until two measurements of the rate agree.
-    holds: u64,
+    /// Cycles for which the anchor is valid; 0 until two measurements of the rate agree.
+    valid_for: u64,
 }
 
 impl Anchor {
     const NONE: Self = Self::first(0, 0);
 
-    const fn first(ticks: u64, nanos: u64) -> Self {
-        Self { ticks, nanos, pace: 0, holds: 0 }
+    const fn first(cycles: u64, nanos: u64) -> Self {
+        Self { cycles, nanos, pace: 0, valid_for: 0 }
     }
 
     /// The time at this reading of the counter, if the anchor is valid for it.
     #[inline]
-    fn at(self, ticks: u64) -> Option<u64> {
-        let passed = ticks.wrapping_sub(self.ticks);
-        (passed < self.holds).then(|| self.nanos + ((passed * self.pace) >> 32))
+    fn at(self, cycles: u64) -> Option<u64> {
+        let passed = cycles.wrapping_sub(self.cycles);
+        (passed < self.valid_for).then(|| self.nanos + ((passed * self.pace) >> 32))
     }
 
     /// The next anchor, for a reading of the counter and of the system's clock.
-    fn next(self, ticks: u64, nanos: u64) -> Self {
-        let passed = ticks.wrapping_sub(self.ticks);
-        if passed < HOLDS && self.nanos <= nanos && self != Self::NONE {
+    fn next(self, cycles: u64, nanos: u64) -> Self {
+        let passed = cycles.wrapping_sub(self.cycles);
+        if passed < VALID_CYCLES && self.nanos <= nanos && self != Self::NONE {
             // Too short to measure the rate.
             return self;
         }
         let nanos = self.no_earlier(nanos);
         let Some(elapsed) = nanos.checked_sub(self.nanos).filter(|_| self != Self::NONE) else {
-            return Self::first(ticks, nanos);
+            return Self::first(cycles, nanos);
         };
         let pace = (u128::from(elapsed) << 32) / u128::from(passed.max(1));
         match u64::try_from(pace) {
-            // Below 2^11 nanoseconds a tick, products do not overflow.
+            // Below 2^11 nanoseconds a cycle, products do not overflow.
             Ok(pace) if pace > 0 && pace < 1 << 43 => {
                 let same = pace.abs_diff(self.pace) <= self.pace / SAME_PACE;
-                Self { ticks, nanos, pace, holds: if same { HOLDS } else { 0 } }
+                Self { cycles, nanos, pace, valid_for: if same { VALID_CYCLES } else { 0 } }
             }
-            _ => Self::first(ticks, nanos),
+            _ => Self::first(cycles, nanos),
         }
     }
 
     /// `nanos`, or the latest time that this anchor may have given, if that is a little later.
     fn no_earlier(self, nanos: u64) -> u64 {
-        let latest = self.nanos + ((self.holds * self.pace) >> 32);
+        let latest = self.nanos + ((self.valid_for * self.pace) >> 32);
         if nanos < latest && latest - nanos <= BEHIND { latest } else { nanos }
     }
 }
@@ -151,33 +151,33 @@ mod tests {
 
     use super::*;
 
-    /// An anchor at a moment, and the next ones after these spans in ticks and in nanoseconds.
+    /// An anchor at a moment, and the next ones after these spans in cycles and in nanoseconds.
     fn after(spans: &[(u64, u64)]) -> Anchor {
-        let (mut anchor, mut ticks, mut nanos) = (Anchor::NONE, 7_000, 1_000);
-        anchor = anchor.next(ticks, nanos);
-        for (more_ticks, more_nanos) in spans {
-            (ticks, nanos) = (ticks.wrapping_add(*more_ticks), nanos + more_nanos);
-            anchor = anchor.next(ticks, nanos);
+        let (mut anchor, mut cycles, mut nanos) = (Anchor::NONE, 7_000, 1_000);
+        anchor = anchor.next(cycles, nanos);
+        for (more_cycles, more_nanos) in spans {
+            (cycles, nanos) = (cycles.wrapping_add(*more_cycles), nanos + more_nanos);
+            anchor = anchor.next(cycles, nanos);
         }
         anchor
     }
 
-    /// Two ticks per nanosecond, for long enough to measure the rate.
-    const STEP: (u64, u64) = (HOLDS, HOLDS / 2);
+    /// Two cycles per nanosecond, for long enough to measure the rate.
+    const STEP: (u64, u64) = (VALID_CYCLES, VALID_CYCLES / 2);
 
     #[test]
     fn anchor_rate_seen_twice_is_valid() {
         assert_eq!(after(&[]).at(7_000), None);
-        assert_eq!(after(&[STEP]).at(7_000 + HOLDS), None);
+        assert_eq!(after(&[STEP]).at(7_000 + VALID_CYCLES), None);
         let anchor = after(&[STEP, STEP]);
-        let (ticks, nanos) = (7_000 + 2 * HOLDS, 1_000 + HOLDS);
-        assert_eq!(anchor.at(ticks), Some(nanos));
-        assert_eq!(anchor.at(ticks + 1_000), Some(nanos + 500));
-        assert_eq!(anchor.at(ticks + HOLDS - 2), Some(nanos + HOLDS / 2 - 1));
-        assert_eq!(anchor.at(ticks + HOLDS), None);
-        assert_eq!(anchor.at(ticks - 1), None, "a counter that ran back");
+        let (cycles, nanos) = (7_000 + 2 * VALID_CYCLES, 1_000 + VALID_CYCLES);
+        assert_eq!(anchor.at(cycles), Some(nanos));
+        assert_eq!(anchor.at(cycles + 1_000), Some(nanos + 500));
+        assert_eq!(anchor.at(cycles + VALID_CYCLES - 2), Some(nanos + VALID_CYCLES / 2 - 1));
+        assert_eq!(anchor.at(cycles + VALID_CYCLES), None);
+        assert_eq!(anchor.at(cycles - 1), None, "a counter that ran back");
         // A second is as good as a millisecond.
-        assert_eq!(after(&[(4_000_000_000, 2_000_000_000), STEP]).holds, HOLDS);
+        assert_eq!(after(&[(4_000_000_000, 2_000_000_000), STEP]).valid_for, VALID_CYCLES);
     }
 
     #[test]
@@ -188,33 +188,33 @@ mod tests {
 
     #[test]
     fn anchor_after_other_rate_is_invalid() {
-        let slower = (HOLDS, HOLDS / 2 + HOLDS / 200);
-        assert_eq!(after(&[STEP, STEP, slower]).holds, 0);
-        assert_eq!(after(&[STEP, STEP, slower, slower]).holds, HOLDS);
+        let slower = (VALID_CYCLES, VALID_CYCLES / 2 + VALID_CYCLES / 200);
+        assert_eq!(after(&[STEP, STEP, slower]).valid_for, 0);
+        assert_eq!(after(&[STEP, STEP, slower, slower]).valid_for, VALID_CYCLES);
         // A machine that was stopped while its clock ran, and one whose counter was set back.
-        assert_eq!(after(&[STEP, STEP, (HOLDS, 3_600_000_000_000)]).holds, 0);
-        assert_eq!(after(&[STEP, STEP, (0_u64.wrapping_sub(2 * HOLDS), 5)]).pace, 0);
-        let slightly = (HOLDS, HOLDS / 2 + 500);
-        assert_eq!(after(&[STEP, STEP, slightly]).holds, HOLDS);
+        assert_eq!(after(&[STEP, STEP, (VALID_CYCLES, 3_600_000_000_000)]).valid_for, 0);
+        assert_eq!(after(&[STEP, STEP, (0_u64.wrapping_sub(2 * VALID_CYCLES), 5)]).pace, 0);
+        let slightly = (VALID_CYCLES, VALID_CYCLES / 2 + 500);
+        assert_eq!(after(&[STEP, STEP, slightly]).valid_for, VALID_CYCLES);
     }
 
     #[test]
     fn anchor_system_slightly_behind_stays_monotonic() {
         let anchor = after(&[STEP, STEP]);
-        let (ticks, latest) = (anchor.ticks + HOLDS, anchor.nanos + HOLDS / 2);
+        let (cycles, latest) = (anchor.cycles + VALID_CYCLES, anchor.nanos + VALID_CYCLES / 2);
         assert_eq!(anchor.no_earlier(latest - 40), latest);
-        assert_eq!(anchor.next(ticks, latest - 40).nanos, latest);
+        assert_eq!(anchor.next(cycles, latest - 40).nanos, latest);
         assert_eq!(anchor.no_earlier(latest + 40), latest + 40);
     }
 
     #[test]
     fn anchor_system_set_back_is_followed() {
         let anchor = Anchor { nanos: 5 * BEHIND, ..after(&[STEP, STEP]) };
-        let (ticks, latest) = (anchor.ticks + HOLDS, 5 * BEHIND + HOLDS / 2);
+        let (cycles, latest) = (anchor.cycles + VALID_CYCLES, 5 * BEHIND + VALID_CYCLES / 2);
         let back = latest - BEHIND - 1;
         assert_eq!(anchor.no_earlier(back), back);
         // Measurement starts again from there.
-        assert_eq!(anchor.next(ticks, 3), Anchor::first(ticks, 3));
+        assert_eq!(anchor.next(cycles, 3), Anchor::first(cycles, 3));
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Decision {
 fn source(word: &str) -> Option<Source> {
     [Source::Store, Source::Cache, Source::Lease, Source::Fallback]
         .into_iter()
-        .find(|source| source.word() == word)
+        .find(|source| source.as_str() == word)
 }
 
 #[pymethods]
@@ -137,7 +137,7 @@ impl Decision {
     /// What decided: `store`, `cache`, `lease` or `fallback`.
     #[getter]
     fn source(&self) -> &'static str {
-        self.answer.source.word()
+        self.answer.source.as_str()
     }
 
     /// The text of the policy.

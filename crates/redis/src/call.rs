@@ -9,7 +9,7 @@ use crate::{
     PlannedOperation, native,
     net::{
         context::Context,
-        keeper::{Missing, refuses_writes},
+        keeper::{MissingPermission, rejects_writes},
         node_connection::{Deadline, NodeConnection},
     },
     reply::{ReplyKind, parse_general, parse_script_reply},
@@ -131,17 +131,17 @@ impl Inner {
         match (parsed, reply) {
             (ReplyKind::Decided(_), _) => node.decided(),
             (ReplyKind::NoModule { at_all: true }, _) => node.lost_module(),
-            (ReplyKind::Failed(error), Value::ServerError(refusal)) => {
+            (ReplyKind::Failed(error), Value::ServerError(error_reply)) => {
                 if let StoreError::Corrupt(..) = error {
                     self.context.counts.corrupt.one();
                 }
-                let is_refused = refuses_writes(reply);
-                if is_refused {
+                let is_rejected = rejects_writes(reply);
+                if is_rejected {
                     node.suspect();
-                } else if Missing::of(reply).is_some() {
+                } else if MissingPermission::of(reply).is_some() {
                     node.forbidden();
                 }
-                if is_refused || refusal.code() == "CLUSTERDOWN" {
+                if is_rejected || error_reply.code() == "CLUSTERDOWN" {
                     self.topology.refresh();
                 }
             }

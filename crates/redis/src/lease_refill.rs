@@ -29,11 +29,11 @@ impl RedisStore {
         let (mut over, mut turn) = (None, None);
         loop {
             let now = inner.context.now();
-            let handed = inner.leases.take(key, policy, cost, now, &mut over);
-            if let Some(leftover) = over.take() {
-                self.give_back(leftover);
+            let outcome = inner.leases.take(key, policy, cost, now, &mut over);
+            if let Some(unspent) = over.take() {
+                self.give_back(unspent);
             }
-            let (lock, chunk) = match handed {
+            let (lock, chunk) = match outcome {
                 LeaseOutcome::Taken(answer) => {
                     inner.context.counts.lease.one();
                     return Ok(answer);
@@ -85,28 +85,28 @@ impl RedisStore {
     }
 
     /// Refunds unspent units, once, in the background.
-    fn give_back(&self, leftover: UnspentLease) {
+    fn give_back(&self, unspent: UnspentLease) {
         let store = self.clone();
-        self.inner().context.spawn(async move { store.return_now(leftover).await });
+        self.inner().context.spawn(async move { store.return_now(unspent).await });
     }
 
-    async fn return_now(&self, leftover: UnspentLease) {
+    async fn return_now(&self, unspent: UnspentLease) {
         let inner = self.inner();
         let span = inner.context.options.deadline;
-        let owed = leftover.owed(inner.context.now(), span);
+        let owed = unspent.owed(inner.context.now(), span);
         let counts = &inner.context.counts;
         let mut returned = 0;
         if owed > 0 {
-            inner.denials.forget(&leftover.key);
-            let UnspentLease { key, policy, .. } = &leftover;
+            inner.denials.forget(&unspent.key);
+            let UnspentLease { key, policy, .. } = &unspent;
             let refund = PlannedOperation { key, policy, operation: Operation::Refund(owed) };
             if inner.decide(refund, Deadline::after(span)).await.is_ok() {
                 returned = owed;
             }
-            inner.denials.forget(&leftover.key);
+            inner.denials.forget(&unspent.key);
         }
         counts.lease_returned.add(returned.into());
-        counts.lease_forfeited.add((leftover.left - returned).into());
+        counts.lease_forfeited.add((unspent.left - returned).into());
     }
 
     /// Starts the task that refunds expired leases, unless it runs.
@@ -120,8 +120,8 @@ impl RedisStore {
             loop {
                 tokio::time::sleep(every).await;
                 let Some(store) = Weak::upgrade(&store).map(Self) else { return };
-                for leftover in store.inner().leases.expired(Some(store.inner().context.now())) {
-                    store.return_now(leftover).await;
+                for unspent in store.inner().leases.expired(Some(store.inner().context.now())) {
+                    store.return_now(unspent).await;
                 }
             }
         });
@@ -129,8 +129,8 @@ impl RedisStore {
 
     /// Refunds the unspent units of all leases.
     pub(crate) async fn return_leases(&self) {
-        for leftover in self.inner().leases.expired(None) {
-            self.return_now(leftover).await;
+        for unspent in self.inner().leases.expired(None) {
+            self.return_now(unspent).await;
         }
     }
 }

@@ -62,7 +62,7 @@ use planned_policy::{PlannedOperation, PlannedPolicy};
 pub use environment::{Connection, Environment};
 pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};
-pub use status::{Problem, ServerStatus, Status};
+pub use status::{ServerStatus, Status, StoreProblem};
 pub use store::RedisStore;
 
 /// The programs of the page on the library are compiled and run.

@@ -58,25 +58,25 @@ impl Inner {
         at: Option<Timestamp>,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
-        let sides = self.distinct(takes);
+        let takes = self.distinct(takes);
         let stores = operation == MultiKeyOperation::Take;
-        for side in &sides {
+        for take in &takes {
             match operation {
                 MultiKeyOperation::Peek => {}
                 MultiKeyOperation::Take => {
-                    side.policy.policy.check_operation(Operation::Take(side.cost))?;
+                    take.policy.policy.check_operation(Operation::Take(take.cost))?;
                 }
                 MultiKeyOperation::Hold { id, ttl } => {
-                    let hold = HoldOperation::Hold { id, cost: side.cost, ttl };
-                    side.policy.policy.check_hold(&hold)?;
+                    let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
+                    take.policy.policy.check_hold(&hold)?;
                 }
             }
         }
         if at.is_some() {
-            let taken = self.take_in_one_call(&sides, operation, at, deadline).await?;
+            let taken = self.take_in_one_call(&takes, operation, at, deadline).await?;
             return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
         }
-        let slots = sides.iter().map(|side| slot(&side.key));
+        let slots = takes.iter().map(|take| slot(&take.key));
         let one = matches!(self.topology, Topology::One(_))
             || slots.clone().all(|it| Some(it) == slots.clone().next());
         if let MultiKeyOperation::Hold { .. } = operation {
@@ -87,33 +87,33 @@ impl Inner {
                         .to_owned(),
                 ));
             }
-            return self.hold_in_one_call(&sides, operation, deadline).await;
+            return self.hold_in_one_call(&takes, operation, deadline).await;
         }
-        if let Some(taken) = self.cached_multi_key(&sides) {
+        if let Some(taken) = self.cached_multi_key(&takes) {
             self.context.counts.cache.one();
             return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Cache });
         }
         if !one {
-            return self.take_in_turn(&sides, stores, deadline).await;
+            return self.take_in_turn(&takes, stores, deadline).await;
         }
         let now = self.context.now();
         let begun: Vec<_> =
-            sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
-        match self.take_in_one_call(&sides, operation, None, deadline).await {
+            takes.iter().map(|take| self.denials.begin_query(&take.key, now)).collect();
+        match self.take_in_one_call(&takes, operation, None, deadline).await {
             Ok(taken) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
-                for ((side, begun), decision) in sides.iter().zip(begun).zip(&taken.each) {
+                for ((take, begun), decision) in takes.iter().zip(begun).zip(&taken.each) {
                     // An allowed key of a denied take was not charged.
                     let tells = taken.decision.allowed() || !decision.allowed();
-                    if stores && side.cost > 0 && tells {
-                        let PreparedTake { key, policy, cost } = side;
+                    if stores && take.cost > 0 && tells {
+                        let PreparedTake { key, policy, cost } = take;
                         self.denials.record(key, policy, *cost, begun, now, decision);
                     }
                 }
                 Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
             }
-            Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
+            Err(error) if error.is_unavailable() => self.fallback_multi_key(&takes, stores, &error),
             Err(error) => Err(error),
         }
     }
@@ -121,20 +121,20 @@ impl Inner {
     /// A hold may be sent again, as that of one key.
     async fn hold_in_one_call(
         &self,
-        sides: &[PreparedTake<'_>],
+        takes: &[PreparedTake<'_>],
         operation: MultiKeyOperation<'_>,
         deadline: Deadline,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let mut attempt = 1;
         loop {
-            match self.take_in_one_call(sides, operation, None, deadline).await {
+            match self.take_in_one_call(takes, operation, None, deadline).await {
                 Ok(taken) => {
                     self.context.counts.store.one();
                     return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
                 }
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
-                    return self.fallback_multi_key(sides, false, &error);
+                    return self.fallback_multi_key(takes, false, &error);
                 }
                 Err(_) => attempt += 1,
             }
@@ -143,29 +143,29 @@ impl Inner {
 
     /// Each key once, as it is in the store.
     fn distinct<'a>(&self, takes: &[KeyedTake<'a>]) -> Vec<PreparedTake<'a>> {
-        let mut sides: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
+        let mut distinct: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
         for &KeyedTake { key, policy, cost } in takes {
             let key = self.key(key);
-            if sides.iter().all(|side| side.key != key) {
-                sides.push(PreparedTake { key, policy: self.planned(policy), cost });
+            if distinct.iter().all(|take| take.key != key) {
+                distinct.push(PreparedTake { key, policy: self.planned(policy), cost });
             }
         }
-        sides
+        distinct
     }
 
     /// One script call.
     async fn take_in_one_call(
         &self,
-        sides: &[PreparedTake<'_>],
+        takes: &[PreparedTake<'_>],
         operation: MultiKeyOperation<'_>,
         at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<MultiKeyDecision, StoreError> {
-        let Some(first) = sides.first() else { return multi_key_decision(Vec::new()) };
+        let Some(first) = takes.first() else { return multi_key_decision(Vec::new()) };
         let command = MultiKeyCommand {
             context: &self.context,
-            sides,
-            script: Script::multi_key(sides.iter().map(|side| &side.policy.policy)),
+            takes,
+            script: Script::multi_key(takes.iter().map(|take| &take.policy.policy)),
             operation,
             at,
             native: false,
@@ -174,20 +174,20 @@ impl Inner {
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
-    fn cached_multi_key(&self, sides: &[PreparedTake<'_>]) -> Option<MultiKeyDecision> {
-        if !sides.iter().all(|side| side.policy.is_cached) {
+    fn cached_multi_key(&self, takes: &[PreparedTake<'_>]) -> Option<MultiKeyDecision> {
+        if !takes.iter().all(|take| take.policy.is_cached) {
             return None;
         }
         let now = self.context.now();
         let denied =
-            |side: &PreparedTake<'_>| self.denials.denied(&side.key, &side.policy, side.cost, now);
-        let known: Vec<_> = sides.iter().map(denied).collect();
+            |take: &PreparedTake<'_>| self.denials.denied(&take.key, &take.policy, take.cost, now);
+        let known: Vec<_> = takes.iter().map(denied).collect();
         if known.iter().all(Option::is_none) {
             return None;
         }
         // The others count as unused.
-        let each = sides.iter().zip(known).map(|(side, known)| {
-            known.map_or_else(|| side.policy.plan.unused_decision, |answer| answer.decision)
+        let each = takes.iter().zip(known).map(|(take, known)| {
+            known.map_or_else(|| take.policy.plan.unused_decision, |answer| answer.decision)
         });
         MultiKeyDecision::of(each.collect())
     }
@@ -195,13 +195,13 @@ impl Inner {
     /// The fallback decision. Peeks first, so that it is all or nothing too.
     fn fallback_multi_key(
         &self,
-        sides: &[PreparedTake<'_>],
+        takes: &[PreparedTake<'_>],
         stores: bool,
         error: &StoreError,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let all = |operation: fn(u32) -> Operation| {
-            let each = sides.iter().map(|side| {
-                let answer = self.fall_back(side.planned(operation(side.cost)), error.clone());
+            let each = takes.iter().map(|take| {
+                let answer = self.fall_back(take.planned(operation(take.cost)), error.clone());
                 answer.map(|answer| answer.decision)
             });
             multi_key_decision(each.collect::<Result<_, _>>()?)
@@ -216,17 +216,17 @@ impl Inner {
     /// Keys of several slots: in order, until one denies.
     async fn take_in_turn(
         &self,
-        sides: &[PreparedTake<'_>],
+        takes: &[PreparedTake<'_>],
         stores: bool,
         deadline: Deadline,
     ) -> Result<MultiKeyAnswer, StoreError> {
-        let mut answers: Vec<Answer> = Vec::with_capacity(sides.len());
+        let mut answers: Vec<Answer> = Vec::with_capacity(takes.len());
         if stores {
-            for side in sides {
-                match self.request(side.planned(Operation::Take(side.cost)), deadline).await {
+            for take in takes {
+                match self.request(take.planned(Operation::Take(take.cost)), deadline).await {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
-                        self.refund_all(sides, &answers).await;
+                        self.refund_all(takes, &answers).await;
                         return Err(error);
                     }
                 }
@@ -238,19 +238,19 @@ impl Inner {
         let denied = answers.last().is_some_and(|answer| !answer.allowed());
         if denied {
             let before = answers.len() - 1;
-            let back = self.refund_all(sides, &answers[..before]).await;
+            let back = self.refund_all(takes, &answers[..before]).await;
             for (answer, back) in answers.iter_mut().zip(back) {
                 *answer = back;
             }
         }
         // Peeks at the remaining keys; takes where the policy records denials.
-        let rest = sides[answers.len()..].iter().map(async |side| {
-            let operation = if stores && side.policy.records_denials {
-                Operation::Take(side.cost)
+        let rest = takes[answers.len()..].iter().map(async |take| {
+            let operation = if stores && take.policy.records_denials {
+                Operation::Take(take.cost)
             } else {
-                Operation::Peek(side.cost)
+                Operation::Peek(take.cost)
             };
-            self.request(side.planned(operation), deadline).await
+            self.request(take.planned(operation), deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -269,17 +269,17 @@ impl Inner {
 
     /// Refunds charges, once, and returns the state of each key. Fallback decisions and policies that record denials
     /// are not refunded.
-    async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
-        let back = sides.iter().zip(answers).map(async |(side, &answer)| {
-            let charged = answer.source == Source::Store && side.cost > 0;
-            if !charged || side.policy.records_denials {
+    async fn refund_all(&self, takes: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
+        let back = takes.iter().zip(answers).map(async |(take, &answer)| {
+            let charged = answer.source == Source::Store && take.cost > 0;
+            if !charged || take.policy.records_denials {
                 return answer;
             }
-            let refund = Operation::Refund(side.cost);
-            self.begins(&side.key, refund);
+            let refund = Operation::Refund(take.cost);
+            self.begins(&take.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(side.planned(refund), deadline).await;
-            self.done(&side.key, refund);
+            let decision = self.decide(take.planned(refund), deadline).await;
+            self.done(&take.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
                 Err(error) => {
@@ -295,7 +295,7 @@ impl Inner {
 /// A take on several keys of one slot, by script.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
-    sides: &'a [PreparedTake<'a>],
+    takes: &'a [PreparedTake<'a>],
     script: &'static Script,
     operation: MultiKeyOperation<'a>,
     at: Option<Timestamp>,
@@ -321,16 +321,16 @@ impl StoreCommand for MultiKeyCommand<'_> {
         let has_command = self.operation != MultiKeyOperation::Peek && self.at.is_none();
         self.native = has_command && node.has_commands_alone();
         if self.native {
-            let takes = self.sides.iter().map(|it| (&*it.key, &it.policy.plan, it.cost));
+            let takes = self.takes.iter().map(|it| (&*it.key, &it.policy.plan, it.cost));
             return Ok(native::multi_key_command(takes, hold));
         }
         let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
-        command.arg(self.sides.len());
-        self.sides.iter().for_each(|side| {
-            command.arg(&*side.key);
+        command.arg(self.takes.len());
+        self.takes.iter().for_each(|take| {
+            command.arg(&*take.key);
         });
-        let own = self.sides.iter().flat_map(|side| &side.policy.plan.calendars);
+        let own = self.takes.iter().flat_map(|take| &take.policy.plan.calendars);
         let (word, id) = match self.operation {
             MultiKeyOperation::Take => ("take", &b""[..]),
             MultiKeyOperation::Peek => ("peek", &b""[..]),
@@ -339,15 +339,15 @@ impl StoreCommand for MultiKeyCommand<'_> {
         command.arg(word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         command.arg(id);
-        for side in self.sides {
+        for take in self.takes {
             let ttl = match self.operation {
-                MultiKeyOperation::Hold { id, ttl } => side
+                MultiKeyOperation::Hold { id, ttl } => take
                     .policy
                     .policy
-                    .check_hold(&HoldOperation::Hold { id, cost: side.cost, ttl })?,
+                    .check_hold(&HoldOperation::Hold { id, cost: take.cost, ttl })?,
                 MultiKeyOperation::Take | MultiKeyOperation::Peek => 0,
             };
-            command.arg(side.cost).arg(&side.policy.plan.initial_state).arg(ttl);
+            command.arg(take.cost).arg(&take.policy.plan.initial_state).arg(ttl);
         }
         Ok(command)
     }
@@ -357,7 +357,7 @@ impl StoreCommand for MultiKeyCommand<'_> {
             if self.native {
                 return native::decisions(elements);
             }
-            if elements.len() != 7 * self.sides.len() {
+            if elements.len() != 7 * self.takes.len() {
                 return None;
             }
             elements.chunks(7).map(one_decision).collect()

@@ -14,10 +14,10 @@ use crate::script::Plan;
 
 /// A policy with its plan and its identity in the caches, which the store attaches to a [`PreparedPolicy`].
 #[derive(Clone, Debug)]
-pub(crate) struct PlannedPolicy(Arc<Planned>);
+pub(crate) struct PlannedPolicy(Arc<PolicyData>);
 
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PolicyData {
     /// Identity: the same for all clones, and unique otherwise.
     pub(crate) number: u64,
     pub(crate) policy: Policy,
@@ -49,7 +49,7 @@ impl PlannedPolicy {
             _ => None,
         };
         let records_denials = policy.limits().iter().any(Limit::count_all);
-        Self(Arc::new(Planned {
+        Self(Arc::new(PolicyData {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             policy: policy.clone(),
             plan: Plan::new(policy),
@@ -62,9 +62,9 @@ impl PlannedPolicy {
 }
 
 impl Deref for PlannedPolicy {
-    type Target = Planned;
+    type Target = PolicyData;
 
-    fn deref(&self) -> &Planned {
+    fn deref(&self) -> &PolicyData {
         &self.0
     }
 }

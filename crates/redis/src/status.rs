@@ -26,7 +26,7 @@ pub struct Status {
     /// Every server: one, or the primaries of a cluster.
     pub servers: Vec<ServerStatus>,
     /// Problems of the store as a whole.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
 }
 
 /// One server.
@@ -46,19 +46,19 @@ pub struct ServerStatus {
     /// Checks that failed, and why. They are no problems: a user needs no permission for them.
     pub notes: Vec<String>,
     /// Its problems.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
 }
 
 /// A problem, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct StoreProblem {
     /// The problem.
     pub what: String,
     /// The remedy.
     pub remedy: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for StoreProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}; {}", self.what, self.remedy)
     }
@@ -66,13 +66,13 @@ impl fmt::Display for Problem {
 
 impl Status {
     /// All problems, including those of single servers.
-    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+    pub fn problems(&self) -> impl Iterator<Item = &StoreProblem> {
         self.problems.iter().chain(self.servers.iter().flat_map(|server| &server.problems))
     }
 }
 
-fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
-    Problem { what: what.into(), remedy: remedy.into() }
+fn problem(what: impl Into<String>, remedy: impl Into<String>) -> StoreProblem {
+    StoreProblem { what: what.into(), remedy: remedy.into() }
 }
 
 impl RedisStore {
@@ -97,7 +97,7 @@ impl RedisStore {
     }
 
     /// The problem of a take, if it fails.
-    async fn tried(&self) -> Option<Problem> {
+    async fn tried(&self) -> Option<StoreProblem> {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
         let key = inner.key(STATUS_KEY);
@@ -326,7 +326,7 @@ fn texts(value: &Value, each: &mut impl FnMut(&str)) {
 }
 
 /// The problem of a cluster.
-async fn cluster(node: &Arc<NodeConnection>) -> Option<Problem> {
+async fn cluster(node: &Arc<NodeConnection>) -> Option<StoreProblem> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
     let info = text(node, &command).await.ok()?;

@@ -29,7 +29,7 @@ const MAX_PLANNED: usize = 1024;
 /// let store = RedisStore::connect("redis://127.0.0.1/").await?;
 /// let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
 /// let answer = store.take(b"user7", &policy, 1).await?;
-/// println!("{} by the {}", answer.allowed(), answer.source.word());
+/// println!("{} by the {}", answer.allowed(), answer.source.as_str());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

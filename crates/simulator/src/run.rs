@@ -114,7 +114,7 @@ impl Simulation {
                 if let StoredState::Tat { policy: kept, tat } = state
                     && event.kind == Kind::Take
                     && let Some(cost) = event.cost
-                    && kept.is(policy)
+                    && kept.ptr_eq(policy)
                     && let Some(gcra) = policy.as_gcra()
                     && let now = ticks(gcra, event.time)
                     && let Ok(debt) = u64::try_from(join(*tat).saturating_sub(now))

@@ -87,14 +87,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "keys of several slots are not returned",
         MULTI_KEY,
-        "let charged = answer.source == Source::Store && side.cost > 0;",
-        "let charged = answer.source == Source::Lease && side.cost > 0;",
+        "let charged = answer.source == Source::Store && take.cost > 0;",
+        "let charged = answer.source == Source::Lease && take.cost > 0;",
     ),
     mutant(
         "keys of several slots are returned twice",
         MULTI_KEY,
-        "            self.done(&side.key, refund);\n            match decision {",
-        "            self.done(&side.key, refund);\n            let _ = self.decide(side.planned(refund), deadline).await;\n            match decision {",
+        "            self.done(&take.key, refund);\n            match decision {",
+        "            self.done(&take.key, refund);\n            let _ = self.decide(take.planned(refund), deadline).await;\n            match decision {",
     ),
     mutant(
         "keys of several slots are taken after a denial",

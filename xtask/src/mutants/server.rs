@@ -144,8 +144,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a change of a key does not wake a request for several",
         MULTI_KEY,
-        "decider.queues.enter(key, request, &woken)?",
-        "decider.queues.enter(key, request, &Arc::default())?",
+        "decider.queues.enqueue(key, request, &woken)?",
+        "decider.queues.enqueue(key, request, &Arc::default())?",
     ),
     mutant(
         "a request for several keys is denied without a last attempt",

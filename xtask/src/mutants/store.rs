@@ -126,8 +126,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a connection that vanished is never replaced",
         KEEPER,
-        "                self.lost(Some(number), &why);\n                Probe::Fails(why)",
-        "                let _ = number;\n                Probe::Fails(why)",
+        "                self.lost(Some(number), &why);\n                ProbeResult::Fails(why)",
+        "                let _ = number;\n                ProbeResult::Fails(why)",
     ),
     mutant(
         "commands have no deadline",

@@ -130,7 +130,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a debt beyond the burst is cut in a slot",
         CODEC,
-        "entry.debt(now).filter(|&debt| gcra.holds(debt))?;",
+        "entry.debt(now).filter(|&debt| gcra.is_within_burst(debt))?;",
         "entry.debt(now)?;",
     ),
     mutant(

@@ -437,7 +437,7 @@ fn concurrency_alone_does_not_change_what_is_stored() {
 #[test]
 fn policy_change_is_stored_by_holds_settles_and_renews_of_open_ids() {
     let (old, new) = ("gcra:30/1m", "gcra:60/1m:burst=30");
-    // 30 units in use are 60 s of debt under the first rule, and 30 s under the second.
+    // 30 units in use are 60 s of debt under the first policy, and 30 s under the second.
     let check = |stores: bool, step: &dyn Fn(&mut Key)| {
         let mut key = Key::under("concurrency:9/9s");
         key.hold(0, "open", 1, 9 * S);

@@ -71,7 +71,7 @@ fn policy_change_from_30_to_20_with_30_used_denies_until_19_are_used() {
 
 #[test]
 fn take_denied_after_policy_change_stores_migrated_state() {
-    // 30 units in use are 60 s of debt under the first rule, and 30 s under the second.
+    // 30 units in use are 60 s of debt under the first policy, and 30 s under the second.
     let (slow, fast) = ("gcra:30/1m", "gcra:60/1m:burst=30");
     for (op, left) in [(Op::Peek, 45), (Op::Take, 30)] {
         let mut key = Key::new();

@@ -1,4 +1,4 @@
-//! What every algorithm does.
+//! The operations of every algorithm.
 
 use std::{fmt::Display, time::Duration};
 
@@ -6,7 +6,7 @@ use crate::{
     bytes::{Head, Reader, StateError, Writer},
     calendar::CalendarUnit,
     decision::{Decision, Retry},
-    describe::Description,
+    describe::LimitSummary,
     parameters::LimitError,
     share::Share,
     text::{LimitText, TextError},
@@ -179,7 +179,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// State in which `used` units (at most [`MAX_COUNT`]) were taken at `now`.
     fn with_used(&self, now: Timestamp, used: u64) -> Option<Self::State>;
 
-    /// What `state`, written under `old`, becomes under this limit.
+    /// `state`, migrated from `old` to this limit.
     fn migrate(&self, old: &Self, state: Self::State, now: Timestamp) -> Option<Self::State>;
 
     /// This limit for reading a state that was written under `old`, where that is possible without
@@ -194,7 +194,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// borrow more; charges are not counted.
     fn max_admitted(&self, micros: u64) -> u128;
 
-    /// The most units that leave a queue in any interval of `micros`; `None` if it is not a queue.
+    /// Maximum number of units that leave a queue in any interval of `micros`; `None` if it is not a queue.
     fn max_sent(&self, _micros: u64) -> Option<u128> {
         None
     }
@@ -210,7 +210,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     fn more_after(&self, decision: &Decision) -> Option<Duration>;
 
     /// Describes the limit in words.
-    fn describe(&self) -> Description;
+    fn describe(&self) -> LimitSummary;
 
     // Scaling
 

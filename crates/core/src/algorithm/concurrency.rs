@@ -11,7 +11,7 @@ use super::api::{Algorithm, Parameters};
 use crate::{
     bytes::{Head, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::Description,
+    describe::LimitSummary,
     human,
     parameters::{LimitError, check_period},
     share::Share,
@@ -21,7 +21,7 @@ use crate::{
 
 const NAME: &str = "concurrency";
 const CODE: u8 = 10;
-/// The most units that can be held at one time.
+/// Maximum number of units that can be held at one time.
 const MAX_LIMIT: u32 = 65_536;
 
 /// `N` units held at one time, each hold for at most `P` unless it is renewed.
@@ -122,9 +122,9 @@ impl Algorithm for Concurrency {
         None
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let period = human::span(self.period);
-        Description {
+        LimitSummary {
             at_once: format!("{} held at one time", human::units(self.limit.into())),
             sustained: "as many as are settled".to_owned(),
             denied: format!("waits until a hold is settled, {period} at most for each hold"),

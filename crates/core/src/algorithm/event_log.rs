@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::events::{Entry, Events};
+use super::events::{Events, StoredEvent};
 use crate::bytes::{MAX_TIME, Reader, StateError, Writer};
 
 /// Bytes of the byte form between the number of events and the first event.
@@ -15,7 +15,7 @@ const MAX_TOTAL: u64 = 1 << 53;
 
 /// Units at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct LogEvent {
     /// Microseconds since the Unix epoch.
     pub(super) time: u64,
     /// Units, at least 1.
@@ -32,9 +32,9 @@ pub(crate) struct EventLog {
 
 impl EventLog {
     /// A log of these events; `None` if their times go down, a weight is zero, or the sum is more than any log has.
-    pub(super) fn from_events(events: impl Iterator<Item = Event>) -> Option<Self> {
+    pub(super) fn from_events(events: impl Iterator<Item = LogEvent>) -> Option<Self> {
         let mut state = Self::default();
-        for Event { time, weight } in events {
+        for LogEvent { time, weight } in events {
             if weight == 0 || state.log.back().is_some_and(|last| last.time > time) {
                 return None;
             }
@@ -78,12 +78,12 @@ impl EventLog {
     }
 
     /// All events that are kept, oldest first.
-    pub(super) fn events(&self) -> impl Iterator<Item = Event> {
+    pub(super) fn events(&self) -> impl Iterator<Item = LogEvent> {
         let mut before = self.base;
-        self.log.iter().map(move |&Entry { time, total }| {
+        self.log.iter().map(move |&StoredEvent { time, total }| {
             let weight = total - before;
             before = total;
-            Event { time, weight }
+            LogEvent { time, weight }
         })
     }
 
@@ -101,7 +101,7 @@ impl EventLog {
         out.uint(offset_width as u64, 1);
         out.uint(weight_width as u64, 1);
         out.reserve(self.log.len() * (offset_width + weight_width));
-        for Event { time, weight } in self.events() {
+        for LogEvent { time, weight } in self.events() {
             out.uint(time - first, offset_width);
             out.uint(weight, weight_width);
         }
@@ -145,7 +145,7 @@ impl EventLog {
         let events = (0..count).map_while(|_| {
             let time = first + events.uint(offset_width).ok()?;
             let weight = if weight_width == 0 { 1 } else { events.uint(weight_width).ok()? };
-            (time <= MAX_TIME).then_some(Event { time, weight })
+            (time <= MAX_TIME).then_some(LogEvent { time, weight })
         });
         let log = Self::from_events(events).filter(|log| log.log.len() == count);
         log.map(Self::without_spare_capacity)
@@ -231,7 +231,7 @@ impl EventLog {
             });
         }
         let total = self.base + self.total();
-        self.log.push(Entry { time, total: total + weight.min(MAX_TOTAL) });
+        self.log.push(StoredEvent { time, total: total + weight.min(MAX_TOTAL) });
     }
 
     /// Takes times later than `now` as `now`.

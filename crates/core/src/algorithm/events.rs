@@ -12,7 +12,7 @@ const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
 
 /// An event of a log.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct StoredEvent {
     pub(super) time: u64,
     /// The running total up to and including this event.
     pub(super) total: u64,
@@ -21,25 +21,25 @@ pub(super) struct Entry {
 /// Events in the order of their times and totals.
 #[derive(Clone, Debug)]
 pub(super) enum Events {
-    Own(VecDeque<Entry>),
+    Own(VecDeque<StoredEvent>),
     Shared(Box<Shared>),
 }
 
 /// Every key of a log has one of these: sharing must not make it larger.
-const _: () = assert!(size_of::<Events>() == size_of::<VecDeque<Entry>>());
+const _: () = assert!(size_of::<Events>() == size_of::<VecDeque<StoredEvent>>());
 
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     /// None is empty.
-    parts: VecDeque<Part>,
+    parts: VecDeque<EventRange>,
     /// The events after the shared ones.
-    own: VecDeque<Entry>,
+    own: VecDeque<StoredEvent>,
 }
 
-/// Those from `start` to `end` of events that others may have as well.
+/// Events from `start` to `end` of a queue that other logs may share.
 #[derive(Clone, Debug)]
-struct Part {
-    events: Arc<VecDeque<Entry>>,
+struct EventRange {
+    events: Arc<VecDeque<StoredEvent>>,
     start: usize,
     end: usize,
 }
@@ -50,20 +50,20 @@ impl Default for Events {
     }
 }
 
-impl Part {
+impl EventRange {
     const fn len(&self) -> usize {
         self.end - self.start
     }
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &StoredEvent> {
         self.events.range(self.start..self.end)
     }
 
-    fn get(&self, index: usize) -> Option<&Entry> {
+    fn get(&self, index: usize) -> Option<&StoredEvent> {
         self.events.get(self.start + index)
     }
 
-    fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+    fn partition_point(&self, is_before: impl Fn(&StoredEvent) -> bool) -> usize {
         let (mut low, mut high) = (self.start, self.end);
         while low < high {
             let middle = low.midpoint(high);
@@ -106,18 +106,18 @@ impl Events {
         }
     }
 
-    pub(super) fn front(&self) -> Option<&Entry> {
+    pub(super) fn front(&self) -> Option<&StoredEvent> {
         self.get(0)
     }
 
-    pub(super) fn back(&self) -> Option<&Entry> {
+    pub(super) fn back(&self) -> Option<&StoredEvent> {
         match self {
             Self::Own(own) => own.back(),
             Self::Shared(shared) => shared.back(),
         }
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
+    pub(super) fn get(&self, index: usize) -> Option<&StoredEvent> {
         match self {
             Self::Own(own) => own.get(index),
             Self::Shared(shared) => shared.get(index),
@@ -125,22 +125,22 @@ impl Events {
     }
 
     /// The number of first events for which `is_before` is true; it must be false for all after them.
-    pub(super) fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+    pub(super) fn partition_point(&self, is_before: impl Fn(&StoredEvent) -> bool) -> usize {
         match self {
             Self::Own(own) => own.partition_point(is_before),
             Self::Shared(shared) => shared.partition_point(is_before),
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &StoredEvent> {
         let (parts, own) = match self {
             Self::Own(own) => (None, own),
             Self::Shared(shared) => (Some(&shared.parts), &shared.own),
         };
-        parts.into_iter().flatten().flat_map(Part::iter).chain(own)
+        parts.into_iter().flatten().flat_map(EventRange::iter).chain(own)
     }
 
-    pub(super) fn push(&mut self, event: Entry) {
+    pub(super) fn push(&mut self, event: StoredEvent) {
         match self {
             Self::Own(own) => own.push_back(event),
             Self::Shared(shared) => shared.own.push_back(event),
@@ -161,7 +161,7 @@ impl Events {
             Self::Own(own) => drop(own.drain(..count)),
             Self::Shared(shared) => {
                 shared.drop_first(count);
-                self.settle();
+                self.unshare_if_empty();
             }
         }
     }
@@ -172,13 +172,16 @@ impl Events {
             Self::Own(own) => drop(own.pop_back()),
             Self::Shared(shared) => {
                 shared.pop();
-                self.settle();
+                self.unshare_if_empty();
             }
         }
     }
 
     /// Changes the newest ones, from the last on until `change` breaks; their order stays.
-    pub(super) fn change_newest(&mut self, mut change: impl FnMut(&mut Entry) -> ControlFlow<()>) {
+    pub(super) fn change_newest(
+        &mut self,
+        mut change: impl FnMut(&mut StoredEvent) -> ControlFlow<()>,
+    ) {
         let own = match self {
             Self::Own(own) => own,
             Self::Shared(shared) => &mut shared.own,
@@ -186,7 +189,7 @@ impl Events {
         if own.iter_mut().rev().try_for_each(&mut change).is_break() {
             return;
         }
-        // What others have as well is changed in a copy.
+        // Shared events are changed in a copy.
         if let Self::Shared(shared) = self {
             while let Some(mut event) = shared.parts.back().and_then(|it| it.iter().last()).copied()
             {
@@ -197,25 +200,25 @@ impl Events {
                     break;
                 }
             }
-            self.settle();
+            self.unshare_if_empty();
         }
     }
 
     /// Bytes on the heap; shared parts are counted for each log.
     pub(super) fn heap_size(&self) -> usize {
-        let size = |events: &VecDeque<Entry>| events.capacity() * size_of::<Entry>();
+        let size = |events: &VecDeque<StoredEvent>| events.capacity() * size_of::<StoredEvent>();
         match self {
             Self::Own(own) => size(own),
             Self::Shared(shared) => {
                 let parts = shared.parts.iter().map(|part| PART + size(&part.events));
-                let places = shared.parts.capacity() * size_of::<Part>();
+                let places = shared.parts.capacity() * size_of::<EventRange>();
                 size_of::<Shared>() + places + parts.sum::<usize>() + size(&shared.own)
             }
         }
     }
 
-    /// Is one queue again where nothing is in common with others.
-    fn settle(&mut self) {
+    /// Becomes one queue again if no event is shared.
+    fn unshare_if_empty(&mut self) {
         if let Self::Shared(shared) = self
             && shared.parts.is_empty()
         {
@@ -225,25 +228,25 @@ impl Events {
 }
 
 /// Bytes of what holds the events of a part.
-const PART: usize = size_of::<VecDeque<Entry>>() + 2 * size_of::<usize>();
+const PART: usize = size_of::<VecDeque<StoredEvent>>() + 2 * size_of::<usize>();
 
 impl Shared {
     /// Turns the events after the shared ones into a part.
     fn close(&mut self) {
         let events = Arc::new(std::mem::take(&mut self.own));
-        self.parts.push_back(Part { start: 0, end: events.len(), events });
+        self.parts.push_back(EventRange { start: 0, end: events.len(), events });
     }
 
     fn before_own(&self) -> usize {
-        self.parts.iter().map(Part::len).sum()
+        self.parts.iter().map(EventRange::len).sum()
     }
 
-    fn back(&self) -> Option<&Entry> {
+    fn back(&self) -> Option<&StoredEvent> {
         let of_parts = || self.parts.back().and_then(|part| part.get(part.len() - 1));
         self.own.back().or_else(of_parts)
     }
 
-    fn get(&self, mut index: usize) -> Option<&Entry> {
+    fn get(&self, mut index: usize) -> Option<&StoredEvent> {
         for part in &self.parts {
             if index < part.len() {
                 return part.get(index);
@@ -253,7 +256,7 @@ impl Shared {
         self.own.get(index)
     }
 
-    fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+    fn partition_point(&self, is_before: impl Fn(&StoredEvent) -> bool) -> usize {
         let mut before = 0;
         for part in &self.parts {
             let count = part.partition_point(&is_before);
@@ -324,7 +327,7 @@ mod tests {
         ]
     }
 
-    fn flat<'e>(events: impl IntoIterator<Item = &'e Entry>) -> Vec<(u64, u64)> {
+    fn flat<'e>(events: impl IntoIterator<Item = &'e StoredEvent>) -> Vec<(u64, u64)> {
         events.into_iter().map(|it| (it.time, it.total)).collect()
     }
 
@@ -334,7 +337,7 @@ mod tests {
         /// Each copy behaves as an independent queue, whatever is shared.
         #[test]
         fn events_are_a_queue(steps in proptest::collection::vec(step(), 0..40)) {
-            let mut one = (Events::default(), VecDeque::<Entry>::new());
+            let mut one = (Events::default(), VecDeque::<StoredEvent>::new());
             let mut other = one.clone();
             let mut count = 0;
             for step in steps {
@@ -342,8 +345,8 @@ mod tests {
                 match step {
                     Step::Push(times) => for _ in 0..times {
                         count += 1;
-                        events.push(Entry { time: count, total: count * 10 });
-                        model.push_back(Entry { time: count, total: count * 10 });
+                        events.push(StoredEvent { time: count, total: count * 10 });
+                        model.push_back(StoredEvent { time: count, total: count * 10 });
                     },
                     Step::DropFirst(most) => {
                         let most = most.min(model.len());
@@ -374,7 +377,7 @@ mod tests {
                     prop_assert_eq!(flat(events.front()), flat(model.front()));
                     prop_assert_eq!(flat(events.back()), flat(model.back()));
                     for edge in 0..count + 2 {
-                        let is_before = |event: &Entry| event.time <= edge;
+                        let is_before = |event: &StoredEvent| event.time <= edge;
                         prop_assert_eq!(events.partition_point(is_before), model.partition_point(is_before));
                     }
                     for index in 0..=model.len() {

@@ -14,7 +14,7 @@ use crate::{
     bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
     decision::{Decision, Outcome, Retry},
-    describe::Description,
+    describe::LimitSummary,
     human,
     parameters::{LimitError, check_period, check_units},
     share::Share,
@@ -173,7 +173,7 @@ impl FixedWindow {
     }
 
     /// When the window that began at `start` ends. A window of the calendar ends at the first
-    /// boundary after its start, also one that another rule opened between two.
+    /// boundary after its start, also if another policy opened it between two.
     fn end(&self, start: u64) -> u64 {
         match &self.kind {
             WindowKind::Span { period, .. } => start + period,
@@ -257,7 +257,7 @@ impl Algorithm for FixedWindow {
         let words = [("first", Align::First), ("clock", Align::Clock)];
         let align = text.word_option("align", &words)?;
         let count_all = text.count_all()?;
-        let is_unit = |unit: &CalendarUnit| text.is_period(unit.word());
+        let is_unit = |unit: &CalendarUnit| text.is_period(unit.as_str());
         let window = match CalendarUnit::ALL.into_iter().find(is_unit) {
             Some(unit) if align == Some(Align::First) => {
                 return Err(text.option_error(
@@ -395,7 +395,7 @@ impl Algorithm for FixedWindow {
         Some(decision.reset_after)
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let (window, end) = match &self.kind {
             WindowKind::Span { period, align } => {
                 let period = human::span(*period);
@@ -416,7 +416,7 @@ impl Algorithm for FixedWindow {
             ""
         };
         let units = human::units(self.limit.into());
-        Description {
+        LimitSummary {
             sustained: format!("{units} each {window}"),
             at_once: units,
             denied: format!("waits until the window ends, {end}{counted}"),

@@ -20,7 +20,7 @@ use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, units};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
-    describe::{Description, bucket_at_once, bucket_waits},
+    describe::{LimitSummary, bucket_at_once, bucket_waits},
     drain::DrainRate,
     human,
     ledger::Ledger,
@@ -49,7 +49,7 @@ impl GcraName {
 
     /// Its word in a policy string.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gcra => "gcra",
             Self::TokenBucket => "token-bucket",
@@ -251,7 +251,7 @@ impl Gcra {
     /// Whether a debt is one that requests may run up, without charges and borrowing: it then
     /// drains in the time that a full burst takes.
     #[must_use]
-    pub fn holds(&self, debt: u128) -> bool {
+    pub fn is_within_burst(&self, debt: u128) -> bool {
         debt <= self.span(self.burst)
     }
 
@@ -342,7 +342,7 @@ impl Algorithm for Gcra {
         if text.word_option("refill", &words)? == Some(true) {
             return Ok(None);
         }
-        let name = GcraName::ALL.into_iter().find(|name| name.word() == text.name());
+        let name = GcraName::ALL.into_iter().find(|name| name.as_str() == text.name());
         let name = name.expect("the name is one of this algorithm");
         Ok(Some(Self::new(name, text.limit()?, period, burst, borrow)?))
     }
@@ -451,12 +451,12 @@ impl Algorithm for Gcra {
         Some(Duration::from_micros(narrow(left.div_ceil(limit))))
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let n = u64::from(self.limit);
         let one = human::span_of(self.period, n);
         let pace = if self.is_queue() { "one goes each" } else { "one each" };
         let full = u128::from(self.burst) * u128::from(self.period);
-        Description {
+        LimitSummary {
             at_once: if self.is_queue() {
                 format!("{} into the queue, when it is empty", human::units(self.burst.into()))
             } else {
@@ -484,7 +484,7 @@ impl Algorithm for Gcra {
 
 impl fmt::Display for Gcra {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_rate(formatter, self.name.word(), self.limit, self.period)?;
+        write_rate(formatter, self.name.as_str(), self.limit, self.period)?;
         write_option(formatter, self.borrow, "borrow")?;
         let size = format_args!("{}={}", self.name.size_word(), self.burst);
         write_option(formatter, self.burst != self.limit, size)

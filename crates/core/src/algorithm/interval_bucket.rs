@@ -12,7 +12,7 @@ use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, not_after, units};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{Description, bucket_at_once, bucket_waits},
+    describe::{LimitSummary, bucket_at_once, bucket_waits},
     human,
     parameters::{LimitError, check_period, check_units},
     share::Share,
@@ -217,10 +217,10 @@ impl Algorithm for IntervalBucket {
         Some(Duration::from_micros(narrow(left)))
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let (n, period) = (self.amount, human::span(self.interval));
         let steps = u64::from(self.burst.div_ceil(n));
-        Description {
+        LimitSummary {
             at_once: bucket_at_once(self.burst, self.borrow),
             sustained: format!(
                 "{} per {period}: all of them each {period}",

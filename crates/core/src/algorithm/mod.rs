@@ -29,7 +29,7 @@ use crate::{
     bytes::{Head, Reader, StateError, Writer},
     calendar::CalendarUnit,
     decision::{Decision, Retry},
-    describe::Description,
+    describe::LimitSummary,
     ledger::Ledger,
     parameters::LimitError,
     share::Share,
@@ -156,7 +156,7 @@ macro_rules! algorithms {
                 Err(StateError::Damaged("a limit is of no known algorithm"))
             }
 
-            /// What `state`, written under `old`, becomes under this limit.
+            /// `state`, migrated from `old` to this limit.
             pub(crate) fn migrate(&self, old: &Self, state: State, now: Timestamp) -> State {
                 match (self, old, state) {
                     (_, _, State::None) => State::None,
@@ -313,7 +313,7 @@ impl Limit {
 
     /// Describes the limit in words.
     #[must_use]
-    pub fn describe(&self) -> Description {
+    pub fn describe(&self) -> LimitSummary {
         of!(self, |limit| limit.describe())
     }
 

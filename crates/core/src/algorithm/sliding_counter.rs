@@ -13,7 +13,7 @@ use super::api::{Algorithm, Parameters, narrow, units};
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{Description, counting_denied},
+    describe::{LimitSummary, counting_denied},
     human,
     parameters::{LimitError, check_period, check_units},
     share::Share,
@@ -204,11 +204,11 @@ impl Algorithm for SlidingCounter {
         None
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let period = human::span(self.period);
         let longest = human::span(2 * self.period);
         let counted = counting_denied(self.count_all);
-        Description {
+        LimitSummary {
             at_once: human::units(self.limit.into()),
             sustained: format!(
                 "{} per {period}, by an estimate from two windows",

@@ -9,12 +9,12 @@ use std::{fmt, time::Duration};
 
 use super::{
     api::{Algorithm, Parameters, not_after, units},
-    event_log::{Event, EventLog},
+    event_log::{EventLog, LogEvent},
 };
 use crate::{
     bytes::{COUNT_ALL, Head, KEEP, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{Description, counting_denied},
+    describe::{LimitSummary, counting_denied},
     human,
     parameters::{LimitError, check_period, check_units},
     period,
@@ -26,7 +26,7 @@ use crate::{
 const NAME: &str = "sliding-log";
 const CODE: u8 = 8;
 
-/// The most units that `keep-max` may hold on to.
+/// Maximum value of `keep-max`, in units.
 const MAX_KEEP: u32 = 1 << 20;
 
 /// `N` units in any interval of `P`.
@@ -41,7 +41,7 @@ pub struct SlidingLog {
     reach: u64,
 }
 
-/// Events that are kept for a later rule.
+/// Events that are kept for a later policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Keep {
     period: u64,
@@ -50,7 +50,7 @@ struct Keep {
 
 impl SlidingLog {
     /// `limit` units in any interval of `period` (1 ms ..= 366 days); with `count_all` denied
-    /// requests are recorded too. `keep` holds events that long for a later rule, up to `keep_max`
+    /// requests are recorded too. `keep` holds events that long for a later policy, up to `keep_max`
     /// units (`limit * keep / period`, at most 2^20, if none is given).
     ///
     /// # Errors
@@ -286,7 +286,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<EventLog> {
-        let event = Event { time: now.as_micros(), weight: used };
+        let event = LogEvent { time: now.as_micros(), weight: used };
         EventLog::from_events(std::iter::once(event))
     }
 
@@ -309,10 +309,10 @@ impl Algorithm for SlidingLog {
         None
     }
 
-    fn describe(&self) -> Description {
+    fn describe(&self) -> LimitSummary {
         let period = human::span(self.period);
         let counted = counting_denied(self.count_all);
-        Description {
+        LimitSummary {
             at_once: human::units(self.limit.into()),
             sustained: format!("{} per {period}", human::units(self.limit.into())),
             denied: format!("waits until enough of the units that count are {period} old{counted}"),

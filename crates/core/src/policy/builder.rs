@@ -20,7 +20,7 @@ pub struct WithoutPeriod<K>(LimitBuilder<K>);
 
 impl<K> WithoutPeriod<K> {
     const fn new(limit: u32) -> Self {
-        Self(LimitBuilder { options: Options::new(limit), kind: PhantomData })
+        Self(LimitBuilder { options: LimitOptions::new(limit), kind: PhantomData })
     }
 
     /// Sets the period: whole microseconds, 1 ms to 366 days.
@@ -33,7 +33,7 @@ impl WithoutPeriod<FixedWindowOptions> {
     /// Sets a period of the calendar, from one local midnight to a later one; in UTC, unless
     /// [`time_zone`](LimitBuilder::time_zone) sets another zone.
     pub fn per_calendar(self, unit: CalendarUnit) -> LimitBuilder<CalendarWindowOptions> {
-        let options = Options { unit, ..self.0.options };
+        let options = LimitOptions { unit, ..self.0.options };
         LimitBuilder { options, kind: PhantomData }
     }
 }
@@ -51,13 +51,13 @@ impl WithoutPeriod<FixedWindowOptions> {
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct LimitBuilder<K> {
-    options: Options,
+    options: LimitOptions,
     kind: PhantomData<K>,
 }
 
 /// The options of all algorithms; each reads its own.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LimitOptions {
     limit: u32,
     period: Duration,
     size: Option<u32>,
@@ -72,7 +72,7 @@ pub struct Options {
     keep_max: Option<u32>,
 }
 
-impl Options {
+impl LimitOptions {
     const fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -118,7 +118,7 @@ impl Options {
 /// An algorithm that a builder makes a limit of.
 pub trait LimitKind {
     #[doc(hidden)]
-    fn limit(options: &Options) -> Result<Limit, LimitError>;
+    fn limit(options: &LimitOptions) -> Result<Limit, LimitError>;
 }
 
 /// An algorithm with the option `burst`.
@@ -140,8 +140,8 @@ macro_rules! kinds {
         pub struct $name;
 
         impl LimitKind for $name {
-            fn limit(options: &Options) -> Result<Limit, LimitError> {
-                let limit: fn(&Options) -> Result<Limit, LimitError> = $limit;
+            fn limit(options: &LimitOptions) -> Result<Limit, LimitError> {
+                let limit: fn(&LimitOptions) -> Result<Limit, LimitError> = $limit;
                 limit(options)
             }
         }
@@ -154,7 +154,7 @@ kinds! {
     /// `gcra`.
     GcraOptions: HasBurst HasBorrow => |it| it.gcra(GcraName::Gcra);
     /// `token-bucket`.
-    TokenBucketOptions: HasBurst HasBorrow => Options::token_bucket;
+    TokenBucketOptions: HasBurst HasBorrow => LimitOptions::token_bucket;
     /// `leaky-bucket`.
     LeakyBucketOptions: HasCapacity HasBorrow => |it| it.gcra(GcraName::LeakyBucket);
     /// `leaky-queue`.
@@ -162,9 +162,9 @@ kinds! {
     /// `fixed-window` with a period of constant length.
     FixedWindowOptions: HasCount => |it| it.window(&Window::Span { period: it.period, align: it.align });
     /// `fixed-window` with a period of the calendar.
-    CalendarWindowOptions: HasCount => Options::calendar_window;
+    CalendarWindowOptions: HasCount => LimitOptions::calendar_window;
     /// `sliding-log`.
-    SlidingLogOptions: HasCount => Options::sliding_log;
+    SlidingLogOptions: HasCount => LimitOptions::sliding_log;
     /// `sliding-counter`.
     SlidingCounterOptions: HasCount => |it| SlidingCounter::new(it.limit, it.period, it.count_all).map(Limit::from);
 }
@@ -230,7 +230,7 @@ impl Policy {
 }
 
 impl<K> LimitBuilder<K> {
-    fn with(mut self, set: impl FnOnce(&mut Options)) -> Self {
+    fn with(mut self, set: impl FnOnce(&mut LimitOptions)) -> Self {
         set(&mut self.options);
         self
     }

@@ -76,7 +76,7 @@ impl Policy {
 
     /// Whether both are the same object: cheaper than comparing them, and enough to prove that they are equal.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -100,7 +100,7 @@ impl Policy {
 
     /// Whether both decide alike: the same limits in the same order, names and defaults aside.
     #[must_use]
-    pub fn same_rule(&self, other: &Self) -> bool {
+    pub fn decides_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || (self.0.len() == other.0.len()
                 && self.0.iter().zip(&*other.0).all(|(a, b)| a.decides_like(b)))

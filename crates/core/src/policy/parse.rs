@@ -3,7 +3,7 @@
 use super::hint;
 use crate::{
     algorithm::{ALGORITHMS, Limit},
-    text::{LimitText, MAX_LIMITS, Part, PartPosition, PolicyError, TextError},
+    text::{LimitText, MAX_LIMITS, PartPosition, PolicyError, TextError, TextPart},
 };
 
 pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {
@@ -23,7 +23,7 @@ pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {
 }
 
 fn limit(text: &str, place: PartPosition) -> Result<Limit, PolicyError> {
-    let whole = Part { text, place };
+    let whole = TextPart { text, place };
     let Some((name, rest)) = whole.split(':') else {
         let (quoted, expected) = (whole.quoted(), hint::limit(text));
         return Err(whole.error(format!("invalid policy {quoted}: {expected}")));

@@ -1,6 +1,6 @@
 //! Errors of policy strings.
 
-/// The most limits that a policy may have.
+/// Maximum number of limits of a policy.
 pub const MAX_LIMITS: usize = 8;
 
 /// An invalid policy string. The text names the invalid part, what is expected and, if the policy has several limits,

@@ -26,12 +26,12 @@ impl PartPosition {
 
 /// A part of the text with its place.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct TextPart<'a> {
     pub(crate) text: &'a str,
     pub(crate) place: PartPosition,
 }
 
-impl<'a> Part<'a> {
+impl<'a> TextPart<'a> {
     /// Its text for an error, cut where it is long.
     pub(crate) fn quoted(self) -> String {
         match self.text.char_indices().nth(40) {
@@ -48,7 +48,7 @@ impl<'a> Part<'a> {
     pub(crate) fn split(self, separator: char) -> Option<(Self, Self)> {
         let (before, after) = self.text.split_once(separator)?;
         let place = self.place.skip(before.len() + 1);
-        Some((Part { text: before, ..self }, Part { text: after, place }))
+        Some((TextPart { text: before, ..self }, TextPart { text: after, place }))
     }
 
     /// A whole number of units. The bounds that matter are checked by the limit itself.
@@ -106,9 +106,9 @@ impl From<LimitError> for TextError {
 /// The text of one limit in parts. Its options are those of the algorithm, each at most once.
 pub(crate) struct LimitText<'a> {
     name: &'static str,
-    units: Part<'a>,
-    period: Part<'a>,
-    options: SmallVec<[(&'static str, Part<'a>); 4]>,
+    units: TextPart<'a>,
+    period: TextPart<'a>,
+    options: SmallVec<[(&'static str, TextPart<'a>); 4]>,
 }
 
 impl<'a> LimitText<'a> {
@@ -184,17 +184,17 @@ impl<'a> LimitText<'a> {
         self.find(name).unwrap_or(self.period).error(message).into()
     }
 
-    fn find(&self, name: &str) -> Option<Part<'a>> {
+    fn find(&self, name: &str) -> Option<TextPart<'a>> {
         self.options.iter().find(|(option, _)| *option == name).map(|(_, part)| *part)
     }
 
     /// The size of a bucket, which has two names.
-    fn size(&self) -> Option<Part<'a>> {
+    fn size(&self) -> Option<TextPart<'a>> {
         self.find("burst").or_else(|| self.find("capacity"))
     }
 
     /// The part that holds the value which an error is about.
-    pub(crate) fn invalid_part(&self, error: &LimitError) -> Part<'a> {
+    pub(crate) fn invalid_part(&self, error: &LimitError) -> TextPart<'a> {
         let part = match error {
             LimitError::Domain { name: "limit", .. } => Some(self.units),
             LimitError::Domain { name: "burst" | "capacity", .. } | LimitError::Drain { .. } => {
@@ -210,8 +210,8 @@ impl<'a> LimitText<'a> {
     /// Reads `rest`, the options of `name`, each of which is one of `known`.
     pub(crate) fn read(
         name: &'static str,
-        (units, period): (Part<'a>, Part<'a>),
-        mut rest: Option<Part<'a>>,
+        (units, period): (TextPart<'a>, TextPart<'a>),
+        mut rest: Option<TextPart<'a>>,
         known: &[&'static str],
     ) -> Result<Self, PolicyError> {
         let mut text = Self { name, units, period, options: SmallVec::new() };
@@ -227,7 +227,11 @@ impl<'a> LimitText<'a> {
         Ok(text)
     }
 
-    fn read_option(&mut self, option: Part<'a>, known: &[&'static str]) -> Result<(), PolicyError> {
+    fn read_option(
+        &mut self,
+        option: TextPart<'a>,
+        known: &[&'static str],
+    ) -> Result<(), PolicyError> {
         let (name, value) = match option.split('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),

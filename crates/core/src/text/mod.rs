@@ -9,6 +9,6 @@ mod write;
 pub use self::error::{MAX_LIMITS, PolicyError};
 pub(crate) use self::{
     hint::did_you_mean,
-    limit::{LimitText, Part, PartPosition, TextError},
+    limit::{LimitText, PartPosition, TextError, TextPart},
     write::{write_option, write_rate},
 };

@@ -68,7 +68,7 @@ impl Projection {
     }
 
     /// Whether the first waiter that is expected to pass would pass at that time, or little later.
-    pub(super) fn holds<'a>(
+    pub(super) fn is_still_valid<'a>(
         &self,
         queued: impl Iterator<Item = &'a WaitRequest>,
         observed: &mut ObservedEntry,

@@ -112,7 +112,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
     ///
     /// # Errors
     /// [`QueueFull`] if too many wait.
-    pub fn enter(&mut self, key: K, request: WaitRequest, data: W) -> Result<Ticket, QueueFull> {
+    pub fn enqueue(&mut self, key: K, request: WaitRequest, data: W) -> Result<Ticket, QueueFull> {
         if self.waiters.len() >= MAX_WAITERS {
             return Err(QueueFull::All);
         }
@@ -213,7 +213,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         match operation {
             Operation::Peek(_) => None,
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
-            Operation::Take(_) | Operation::Reserve { .. } => self.took(key, policy, true),
+            Operation::Take(_) | Operation::Reserve { .. } => self.take_applied(key, policy, true),
         }
     }
 
@@ -224,19 +224,19 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.took(key, policy, is_allowed || records_denials(policy))
+        self.take_applied(key, policy, is_allowed || records_denials(policy))
     }
 
     /// The head expects takes under its own policy, which can only delay it, unless one begins the window into which
     /// holds that expire are then charged. A take under another policy migrates the state.
-    fn took<Q>(&mut self, key: &Q, policy: &Policy, is_recorded: bool) -> Option<Ticket>
+    fn take_applied<Q>(&mut self, key: &Q, policy: &Policy, is_recorded: bool) -> Option<Ticket>
     where
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
         let head = self.changed(key)?;
         let may_begin = is_recorded && policy.limits().iter().any(Limit::begins_with_use);
-        let is_same = self.waiters[&head].waiter.request().policy.same_rule(policy);
+        let is_same = self.waiters[&head].waiter.request().policy.decides_like(policy);
         (may_begin || !is_same).then_some(head)
     }
 
@@ -298,7 +298,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let kept = queue.projection.take();
         *projected_bytes -= kept.as_ref().map_or(0, Projection::bytes);
         let mut projection = kept
-            .filter(|kept| kept.holds(queue.queued.iter().map(queued), &mut observed))
+            .filter(|kept| kept.is_still_valid(queue.queued.iter().map(queued), &mut observed))
             .unwrap_or_else(|| Projection::new(&observed));
         let computed = projection.computed().min(index);
         projection.advance(queue.queued.range(computed..index).map(queued), &observed);

@@ -102,13 +102,13 @@ fn timeout_behind_head_is_denied_at_its_deadline() {
 }
 
 #[test]
-fn rule_change_keeps_order_and_usage() {
+fn policy_change_keeps_order_and_usage() {
     let (mut world, old, new) = (World::default(), "fixed-window:1/1h", "fixed-window:5/1h");
     assert!(world.apply(old, Operation::Take(1)).allowed());
     let tickets = [old, new, old, new].map(|policy| world.wait(policy, 1, 9 * HOUR));
     assert!(tickets.iter().all(|it| world.answer(*it).is_none()), "the head waits");
     world.kill(tickets[0]);
-    assert_eq!(world.answer(tickets[1]), Some(Ok(0)), "under the new rule, four are left");
+    assert_eq!(world.answer(tickets[1]), Some(Ok(0)), "under the new policy, four are left");
     assert_eq!((world.answer(tickets[2]), world.used()), (None, 2));
     world.run_until(2 * HOUR);
     assert_eq!(world.answer(tickets[2]), Some(Ok(HOUR)));
@@ -332,7 +332,7 @@ fn stop_departing_refund_frees_the_head() {
     let (mut world, policy) = (World::default(), "leaky-queue:1/1s:capacity=9,fixed-window:2/1h");
     let tickets: Vec<_> = (0..3).map(|_| world.wait(policy, 1, 9 * HOUR)).collect();
     world.poll(tickets[1], Event::Stopped);
-    world.settle();
+    world.run_until_idle();
     world.run_until(HOUR);
     assert_eq!(world.answer(tickets[1]), retry_after(SECOND));
     assert_eq!(world.answer(tickets[2]), Some(Ok(SECOND)));
@@ -373,7 +373,7 @@ fn woken_after_deadline_take_that_passes_is_an_answer() {
         let head = world.wait(policy, 1, HOUR);
         // The timer is a millisecond late.
         world.now = at(HOUR + 1000);
-        world.settle();
+        world.run_until_idle();
         assert_eq!(world.answer(head), Some(Ok(HOUR + 1000)), "{policy}");
         assert_eq!(world.used(), 1);
     }

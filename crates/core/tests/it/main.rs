@@ -13,19 +13,19 @@ mod check;
 mod drift;
 mod encoding;
 mod fuzz;
+mod guarantees;
 mod holds;
 mod multi_key;
 mod policy_errors;
 mod policy_text;
-mod promises;
 mod properties;
 
 const KEY: &[u8] = b"user:action";
 
-/// One rule; time that runs forwards only.
+/// One policy; time that runs forwards only.
 const STEADY: Shape =
     Shape { steps: 30, changes: false, steps_back: false, reserve: true, zones: true };
-/// Rules that change under the live key.
+/// Policies that change under the live key.
 const CHANGING: Shape = Shape { changes: true, ..STEADY };
 
 /// A failure prints the whole history, so that no file is needed to run it again.

@@ -22,7 +22,7 @@ fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
             _ => continue,
         };
         // A peek under a new policy answers for now only: its migration is not stored.
-        let stored = core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy));
+        let stored = core.entry(KEY).is_none_or(|entry| entry.policy().decides_like(&step.policy));
         let Some(Retry::After(wait)) = decision.retry().filter(|_| stored) else { continue };
         let then = step.now + wait;
         if then == Timestamp::MAX {
@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn retry_after_is_enough_and_tight_after_a_change_of_rule(history in histories(CHANGING)) {
+    fn retry_after_after_policy_change_is_enough_and_tight(history in histories(CHANGING)) {
         retry_is_enough_and_tight(&history)?;
     }
 
@@ -60,7 +60,7 @@ proptest! {
         for step in &history.0 {
             let Some(decision) = apply_step(&mut core, step) else { continue };
             // Only an operation that stores writes the entry under the new policy.
-            if !core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy)) {
+            if !core.entry(KEY).is_none_or(|entry| entry.policy().decides_like(&step.policy)) {
                 continue;
             }
             let later = step.now + decision.reset_after;
@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// A limit given twice decides as given once does, but not by [`Gcra::judge`].
+    /// A limit given twice decides as given once does, but not by [`Gcra::try_take`].
     #[test]
     fn gcra_try_take_equals_apply(history in histories(STEADY)) {
         for limit in history.0[0].policy.limits() {

@@ -1,4 +1,4 @@
-//! The state of the checks of a run, and what faults change in it.
+//! The state of the checks of a run, and its changes by faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,13 +9,13 @@ use std::{
 use parking_lot::Mutex;
 use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
 
-use super::key_state::{Allowance, AppliedMultiKey, KeyState, KeysWithCosts};
+use super::key_state::{Allowance, AppliedMultiKey, CheckedKey, KeysWithCosts};
 use crate::{recording::AdmittedByKey, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
 /// How much later than its deadline an operation may be answered, in milliseconds: the resolution of timers.
-pub(super) const TICKS: u64 = 2;
+pub(super) const TIMER_RESOLUTION_MS: u64 = 2;
 /// How much readings of clocks may differ over the time of a cached denial: 0.7 ms each, and 0.4 ms of drift.
 pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(3);
 
@@ -33,7 +33,7 @@ pub(crate) struct Checks {
 #[derive(Debug, Default)]
 pub(super) struct CheckState {
     pub(super) violation: Option<String>,
-    pub(super) keys: BTreeMap<Vec<u8>, KeyState>,
+    pub(super) keys: BTreeMap<Vec<u8>, CheckedKey>,
     /// The number of each process among all that were started.
     pub(super) numbers: Vec<u64>,
     /// Processes that have been replaced by others, but still run: their indexes.
@@ -50,8 +50,8 @@ pub(super) struct CheckState {
     pub(super) unnoticed: BTreeMap<(usize, usize), u64>,
     /// Holds of which clients of the library have had permits.
     pub(super) permits: BTreeSet<Vec<u8>>,
-    /// What the server decided on several keys and no answer has shown yet; and how many more takes
-    /// of these keys each process was sent than the server decided on.
+    /// Decisions of the server on several keys that no answer has shown yet; and the number of takes of these keys that each
+    /// process was sent and the server has not decided on.
     pub(super) multi_key: Vec<AppliedMultiKey>,
     pub(super) requested_multi_key: BTreeMap<(usize, KeysWithCosts), u64>,
     /// Answers of each process, by source.
@@ -66,7 +66,8 @@ impl Checks {
         deadline: u64,
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys = keys.map(|(key, policies)| (key, KeyState::new(policies, processes))).collect();
+        let keys =
+            keys.map(|(key, policies)| (key, CheckedKey::new(policies, processes))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
         let connecting_until = vec![0; processes];
         let state = CheckState {
@@ -86,12 +87,12 @@ impl Checks {
         (self.denial_cache, self.deadline)
     }
 
-    /// Records that something does not hold. The first one counts.
+    /// Records a violation, unless there is one already.
     pub(crate) fn violation(&self, what: fmt::Arguments<'_>) {
         self.state.lock().violate(self.time.millis(), what);
     }
 
-    /// What does not hold.
+    /// The first violation, if any.
     pub(crate) fn take_violation(&self) -> Option<String> {
         self.state.lock().violation.clone()
     }
@@ -236,14 +237,14 @@ impl Checks {
         }
     }
 
-    /// What each key admitted whose bound is known.
+    /// The admitted units of each key whose bound is known.
     pub(crate) fn admitted(&self) -> Vec<AdmittedByKey> {
         let state = self.state.lock();
         let keys = state.keys.iter().filter(|(_, key)| key.admitted.units() > 0);
         keys.filter_map(|(name, key)| key.recorded(name, self.processes as u64)).collect()
     }
 
-    /// The run ends: what was admitted must be within its bounds.
+    /// The run ends: the admitted units must be within their bounds.
     pub(crate) fn finish(&self) {
         let now = self.time.millis();
         let mut state = self.state.lock();

@@ -24,7 +24,7 @@ impl CheckState {
         }
     }
 
-    /// What is wrong with an answer. The decision on each key is one that a server gave to the process, or a fallback.
+    /// The error in an answer, if there is one. The decision on each key must be one that a server gave to the process, or a fallback.
     pub(super) fn check_in_turn(
         &mut self,
         now: u64,
@@ -32,7 +32,7 @@ impl CheckState {
         answer: &MultiKeyAnswer,
         deadline: u64,
     ) -> Option<&'static str> {
-        *self.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+        *self.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
         if answer.source == Source::Cache {
             return self.check_cached_in_turn(now, answered, answer);
         }

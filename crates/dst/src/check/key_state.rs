@@ -1,4 +1,4 @@
-//! What is known of a key while a run is under way, and its bounds.
+//! The data about a key during a run, and its bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use sluicegate_core::{
 use crate::{meter::Meter, recording::AdmittedByKey, redis_model::ScriptOperation};
 
 #[derive(Debug)]
-pub(super) struct KeyState {
+pub(super) struct CheckedKey {
     /// All policies that it is used with.
     pub(super) policies: Vec<PreparedPolicy>,
     /// The policy of the last decision.
     pub(super) last_policy: Option<Policy>,
-    /// What the server decided and no answer has shown yet.
+    /// Decisions of the server that no answer has shown yet.
     pub(super) applications: Vec<Application>,
     /// Those that answers on several keys seem to have, each of which the fallback may have decided in the same way: they may
     /// belong to another request.
@@ -40,12 +40,12 @@ pub(super) struct KeyState {
     /// key or gave units back.
     allowances: Vec<(u64, u64, Allowance)>,
     pub(super) resets: u64,
-    /// What the store and leases admitted, by the server's clock.
+    /// Units that the store and leases admitted, by the server's clock.
     pub(super) admitted: Meter,
-    /// Items that shapers got, and what they released, by virtual time.
+    /// Items that shapers got, and those that they released, by virtual time.
     pub(super) items: u64,
     pub(super) released: Meter,
-    /// What each process admitted itself, by its clock.
+    /// Units that each process admitted itself, by its clock.
     pub(super) local: BTreeMap<u64, Meter>,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct AppliedMultiKey {
     pub(super) each: Vec<Decision>,
 }
 
-/// What an operation must have in common with its answer.
+/// The part of an operation that must equal that of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Take(u32),
@@ -142,7 +142,7 @@ impl Kind {
     }
 }
 
-impl KeyState {
+impl CheckedKey {
     pub(super) fn new(policies: Vec<PreparedPolicy>, processes: usize) -> Self {
         Self {
             policies,
@@ -208,7 +208,7 @@ impl KeyState {
         self.lease() > 1
     }
 
-    /// What is wrong with the units of a process, after `count` changes them.
+    /// The error in the units of a process after `count` has changed them, if there is one.
     pub(super) fn count_leased(
         &mut self,
         process: usize,
@@ -266,7 +266,7 @@ impl KeyState {
         times.len() as u64
     }
 
-    /// What it may admit beyond its rate: from the first moment, and from each allowance on.
+    /// Units that it may admit beyond its rate: from the first moment, and from each allowance on.
     fn bounds(&self, limit: &Gcra, processes: u64) -> Vec<(u64, u64)> {
         let (burst, lease) = (u64::from(limit.burst()), self.lease());
         // No process gets more than a burst at once, and none asks before it has spent what it has.
@@ -280,7 +280,7 @@ impl KeyState {
         bounds
     }
 
-    /// What it admitted, for a picture.
+    /// The admitted units, for a picture.
     pub(super) fn recorded(&self, name: &[u8], processes: u64) -> Option<AdmittedByKey> {
         let limit = self.limit()?;
         Some(AdmittedByKey {

@@ -1,17 +1,17 @@
-//! Checks of what the library adds to its store: waits, permits and shapers.
+//! Checks of the features that the library adds to its store: waits, permits and shapers.
 
 use std::time::Duration;
 
 use sluicegate_core::{Answer, Limit, PreparedPolicy, Retry, Source, Timestamp};
 
 use super::{
-    checks::{CLOCK_ERROR, Checks, TICKS},
-    key_state::KeyState,
+    checks::{CLOCK_ERROR, Checks, TIMER_RESOLUTION_MS},
+    key_state::CheckedKey,
 };
 
 /// A request that has waited.
 #[derive(Debug)]
-pub(crate) struct Waited<'a> {
+pub(crate) struct FinishedWait<'a> {
     pub(crate) process: usize,
     pub(crate) key: &'a [u8],
     /// In milliseconds: how long it might wait, when it was sent, and for how long its process was paused since then.
@@ -27,10 +27,10 @@ pub(crate) struct Waited<'a> {
 
 impl Checks {
     /// A request that has waited has its answer.
-    pub(crate) fn waited(&self, waited: &Waited<'_>) {
+    pub(crate) fn waited(&self, waited: &FinishedWait<'_>) {
         let took = self.time.millis() - waited.sent;
         // The last attempt may begin when the timeout ends, and be two operations.
-        let most = waited.timeout + 2 * (self.deadline + TICKS) + waited.paused;
+        let most = waited.timeout + 2 * (self.deadline + TIMER_RESOLUTION_MS) + waited.paused;
         let problem = if took > most {
             Some("liveness: a wait after its timeout")
         } else {
@@ -47,7 +47,7 @@ impl Checks {
 
     fn check_waited(
         &self,
-        waited: &Waited<'_>,
+        waited: &FinishedWait<'_>,
         took: u64,
         answer: &Answer,
     ) -> Option<&'static str> {
@@ -89,7 +89,7 @@ impl Checks {
         let state = self.state.lock();
         let is_before = |at: Option<u64>| at.is_none_or(|at| at < millis);
         let is_calm =
-            |key: &KeyState| is_before(key.stepped_at.last().copied()) && is_before(key.lost_at);
+            |key: &CheckedKey| is_before(key.stepped_at.last().copied()) && is_before(key.lost_at);
         state.disturbed_until < millis
             && state.keys.get(key).is_none_or(is_calm)
             && !state.is_connecting(process, millis)
@@ -140,7 +140,7 @@ impl Checks {
         }
     }
 
-    /// What shapers released is at most the rate, and one item that each process had been given a time for. Each time that the
+    /// Shapers release at most the rate, and one item of each process that has a time already. Each time that the
     /// server lost writes or its clock was set, those items do not count any more, and one item is released at once.
     pub(crate) fn check_released(&self) {
         let state = &mut *self.state.lock();

@@ -1,9 +1,9 @@
-//! What must hold, checked while a run is under way and at its end.
+//! Invariants, checked during a run and at its end.
 //!
 //! - **Exactness**: an answer of the store is one that the server gave to this operation, and the server's equals that of
 //!   the oracle. A denial from the cache is one that the oracle gives as well, unless units were given back since.
-//! - **Safety**: what is admitted in any interval is at most what the policy admits, plus the allowances for leases and
-//!   for the writes that the server lost.
+//! - **Safety**: the units admitted in any interval are at most those that the policy admits, plus the allowances for
+//!   leases and for the writes that the server lost.
 //! - **Liveness**: every operation is answered by its deadline. Without a fault no answer is a fallback, and a while after
 //!   the last fault none is.
 //! - **Honesty**: counters add up.
@@ -16,6 +16,6 @@ mod multi_key;
 mod one_key;
 
 pub(crate) use self::{
-    checks::Checks, key_state::Kind, library::Waited, multi_key::AnsweredMultiKey,
-    one_key::Answered,
+    checks::Checks, key_state::Kind, library::FinishedWait, multi_key::AnsweredMultiKey,
+    one_key::AnsweredOperation,
 };

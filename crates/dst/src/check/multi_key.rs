@@ -6,7 +6,7 @@ use sluicegate_core::{
 };
 
 use super::{
-    checks::{CLOCK_ERROR, CheckState, Checks, TICKS},
+    checks::{CLOCK_ERROR, CheckState, Checks, TIMER_RESOLUTION_MS},
     key_state::{AppliedMultiKey, KeysWithCosts},
 };
 use crate::redis_model::MultiKeyCall;
@@ -21,7 +21,7 @@ pub(crate) struct AnsweredMultiKey<'a> {
     pub(crate) in_turn: bool,
     /// The nodes that decide on the keys.
     pub(crate) nodes: Vec<usize>,
-    /// The keys with their policies, costs, and what the oracle answers to a peek.
+    /// The keys with their policies, costs, and the answer of the oracle to a peek.
     pub(crate) takes: Vec<(&'a [u8], &'a PreparedPolicy, u32, Option<Decision>)>,
     pub(crate) sent: u64,
     pub(crate) paused: u64,
@@ -80,9 +80,9 @@ impl Checks {
             answered.nodes.iter().for_each(|node| state.notice(now, answered.process, *node));
         }
         let took = now - answered.sent;
-        // What is returned after a denial has a deadline of its own.
+        // Refunds after a denial have a deadline of their own.
         let deadlines = if answered.in_turn { 2 } else { 1 };
-        let most = deadlines * (self.deadline + TICKS) + answered.paused;
+        let most = deadlines * (self.deadline + TIMER_RESOLUTION_MS) + answered.paused;
         let problem = match answered.result {
             _ if took > most => Some("liveness: an answer after the deadline"),
             Ok(answer) if answered.in_turn => {
@@ -114,7 +114,7 @@ impl Checks {
         answer: &MultiKeyAnswer,
     ) -> Option<&'static str> {
         let state = &mut *self.state.lock();
-        *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+        *state.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
         let is_take = answered.operation == MultiKeyOperation::Take;
         let allowed = answer.decision.allowed();
         match answer.source {
@@ -166,7 +166,7 @@ impl Checks {
 }
 
 impl CheckState {
-    /// What is wrong with an answer from the cache.
+    /// The error in an answer from the cache, if there is one.
     pub(super) fn check_cached(
         &self,
         now: u64,

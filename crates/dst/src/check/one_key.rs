@@ -7,7 +7,7 @@ use sluicegate_core::{
 };
 
 use super::{
-    checks::{CLOCK_ERROR, CheckState, Checks, RECOVERY, TICKS},
+    checks::{CLOCK_ERROR, CheckState, Checks, RECOVERY, TIMER_RESOLUTION_MS},
     key_state::{Allowance, Application, Kind},
 };
 use crate::redis_model::ScriptCall;
@@ -17,7 +17,7 @@ const PROBED: u64 = 250;
 
 /// An operation with its answer.
 #[derive(Debug)]
-pub(crate) struct Answered<'a> {
+pub(crate) struct AnsweredOperation<'a> {
     pub(crate) process: usize,
     /// The number of the process among all that were started.
     pub(crate) number: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Answered<'a> {
     /// The clock of the process, and that of the server.
     pub(crate) local_time: Timestamp,
     pub(crate) server_time: Timestamp,
-    /// What the oracle answered to a peek in place of the take: when it was sent, and when a cached denial came back.
+    /// The answers of the oracle to a peek in place of the take: when it was sent, and when a cached denial came back.
     pub(crate) by_oracle: [Option<Decision>; 2],
 }
 
@@ -149,12 +149,12 @@ impl Checks {
     }
 
     /// A client got an answer.
-    pub(crate) fn answered(&self, answered: &Answered<'_>) {
+    pub(crate) fn answered(&self, answered: &AnsweredOperation<'_>) {
         let now = self.time.millis();
         self.ended_request(answered.process, answered.key, answered.kind);
         let mut state = self.state.lock();
         let took = now - answered.sent;
-        let most = self.deadline + TICKS + answered.paused;
+        let most = self.deadline + TIMER_RESOLUTION_MS + answered.paused;
         if took > most {
             state.violate(now, format_args!("liveness: {answered:?} took {took} ms, not {most}"));
         }
@@ -165,7 +165,7 @@ impl Checks {
         }
         let problem = match answered.result {
             Ok(answer) => {
-                *state.answers.entry((answered.number, answer.source.word())).or_default() += 1;
+                *state.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
                 state.check_answer(now, answered, answer)
             }
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
@@ -197,7 +197,7 @@ impl CheckState {
     }
 
     /// A process got an answer of a node, and has a connection to it.
-    fn reached(&mut self, answered: &Answered<'_>) {
+    fn reached(&mut self, answered: &AnsweredOperation<'_>) {
         let (process, [node, same]) = (answered.process, answered.nodes);
         let is_after = |lost_at: &u64| answered.sent > *lost_at;
         // Another process of the same index may have lost its own.
@@ -232,11 +232,11 @@ impl CheckState {
         now > self.disturbed_until && !self.is_connecting(process, sent)
     }
 
-    /// What is wrong with an answer.
+    /// The error in an answer, if there is one.
     fn check_answer(
         &mut self,
         now: u64,
-        answered: &Answered<'_>,
+        answered: &AnsweredOperation<'_>,
         answer: &Answer,
     ) -> Option<&'static str> {
         let is_calm = self.is_calm_at(now, answered.process, answered.sent);

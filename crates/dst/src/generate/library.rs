@@ -1,4 +1,4 @@
-//! What clients of the library do in a plan of processes.
+//! Actions of clients of the library in a plan of processes.
 
 use sluicegate_core::OnError;
 

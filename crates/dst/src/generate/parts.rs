@@ -1,4 +1,4 @@
-//! What all plans are made of.
+//! Parts shared by all plan generators.
 
 use sluicegate_core::{GcraName, OnError, Policy, Share};
 
@@ -10,7 +10,7 @@ use crate::{
 /// How long steps are taken, in milliseconds.
 pub(super) const SPAN: u64 = 8_000;
 
-/// What a seed uses.
+/// The features that a seed uses.
 pub(super) struct Features {
     pub(super) processes: usize,
     pub(super) holds: bool,

@@ -64,7 +64,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     if features.policy_changes {
         steps.extend(policy_changes(random, &features, &keys));
     }
-    // What has recovered in part may be forgotten in part, and is back if the clock is: the check knows whole keys only.
+    // A state that has recovered in part may be forgotten in part, and is back if the clock is: the check knows whole keys only.
     let is_whole = |policy: &PolicyPlan| {
         !policy.policy.contains(',') || LONG.contains(&policy.policy.as_str())
     };

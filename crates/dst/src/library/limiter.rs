@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sluicegate::{Limiter, Shaper};
 use sluicegate_core::{Limit, PreparedPolicy};
 
-use crate::{check::Waited, checked_store::CheckedStore, process::Process};
+use crate::{check::FinishedWait, checked_store::CheckedStore, process::Process};
 
 /// Ids of holds of permits that ended while the store failed, with their keys, and when they were requested and ended.
 type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64, u64)>;
@@ -66,7 +66,7 @@ impl Library {
             let result = this.limiter.until_ready(&key, &policy, cost, wait).await;
             let paused = this.process.moment().closed_for - sent.closed_for;
             let (process, _) = this.process.numbers();
-            this.process.checks().waited(&Waited {
+            this.process.checks().waited(&FinishedWait {
                 process,
                 key: &key,
                 timeout,

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::limiter::Library;
 use crate::{
-    check::Waited,
+    check::FinishedWait,
     plan::{PermitEnd, PermitPlan},
     process::Moment,
 };
@@ -163,7 +163,7 @@ impl Library {
         };
         let (process, _) = self.process.numbers();
         let paused = self.process.moment().closed_for - sent.closed_for;
-        self.process.checks().waited(&Waited {
+        self.process.checks().waited(&FinishedWait {
             process,
             key,
             timeout,

@@ -1,4 +1,4 @@
-//! What the nodes of a cluster know: who has which slot, what is migrated, and where they send clients.
+//! The maps of the nodes of a cluster: the owner of each slot, migrations, and redirections of clients.
 
 use parking_lot::Mutex;
 use sluicegate_resp::Writer;
@@ -10,7 +10,7 @@ use super::slots::{SlotMap, slot_of};
 pub(super) const FIRST_PORT: u16 = 7000;
 pub(super) const HOST: &str = "127.0.0.1";
 
-/// What the nodes of a cluster know.
+/// The maps of the nodes of a cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
     /// Whether no node serves any key while a shard has no primary; otherwise only its keys are not served.
@@ -36,7 +36,7 @@ pub(super) struct Migration {
     pub(super) to: usize,
 }
 
-/// What a node does with a command that has keys.
+/// The action of a node on a command that has keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Serve,
@@ -102,7 +102,7 @@ impl ClusterState {
         }
     }
 
-    /// What a node does with a command on `keys`. `has` is whether it has a key, `is_lost` whether a shard is known to have
+    /// The action of a node on a command on `keys`. `has` is whether it has a key, `is_lost` whether a shard is known to have
     /// no primary.
     pub(super) fn route(
         &self,
@@ -139,7 +139,7 @@ impl ClusterState {
             return Route::Serve;
         }
         let known = self.map_of(node).node_of(slot);
-        // A node has the truth about its own slots, and who has taken them.
+        // A node always knows its own slots, and the nodes that have taken them.
         Route::Moved(slot, if known == node { self.map.node_of(slot) } else { known })
     }
 

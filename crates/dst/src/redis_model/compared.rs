@@ -144,10 +144,11 @@ fn arguments<'a>(
     }
 }
 
-/// What the server refuses for a time, with the same commands for it and the model.
+/// One hour, longer than any run.
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Requests of plans, by scripts that are known and unknown. Now and then the server has no memory, or accepts no writes.
+/// Sends the same requests of plans, by scripts that are known and unknown, to the server and the model. In two plans of
+/// three, both have no memory or accept no writes from the middle on.
 fn model_answers_as(engine: Engine, brand: Brand) {
     let server = Server::start(engine);
     let wanted = size("SLUICEGATE_MODEL_COMMANDS", 20_000);

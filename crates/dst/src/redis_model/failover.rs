@@ -1,4 +1,4 @@
-//! What happens to the shards of a cluster: replicas take over, and slots move.
+//! Changes of the shards of a cluster: replicas take over, and slots move.
 
 use std::{sync::Arc, time::Duration};
 

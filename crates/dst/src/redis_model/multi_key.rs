@@ -13,7 +13,7 @@ use super::{
 };
 use crate::oracle::{decide, decide_denied};
 
-/// What the script replies.
+/// The reply of the script.
 pub(super) enum MultiKeyReply {
     Decisions(Vec<Decision>),
     /// Nothing was applied: these calendars are to be given.

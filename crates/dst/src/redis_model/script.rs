@@ -66,7 +66,7 @@ pub(super) struct ReceivedCall<'a> {
     pub(super) calendars: &'a [u8],
 }
 
-/// What a script replies.
+/// The reply of a script.
 #[derive(Clone, Debug)]
 pub(super) enum ScriptReply {
     Decision(Decision),

@@ -27,7 +27,7 @@ use crate::{
 /// For how long the server can lose its last writes.
 const MAX_LOST: Duration = Duration::from_secs(2);
 
-/// Whose texts a server has.
+/// The product whose error texts the server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brand {
     Redis,
@@ -79,19 +79,19 @@ pub(super) struct ServerState {
     full_until: Instant,
 }
 
-/// What a key holds, and since when it is void.
+/// The value of a key, and the time from which it is void.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredValue {
     pub(super) entry: Option<Entry>,
     /// When the server deletes the entry, in milliseconds.
     pub(super) expires: u64,
-    /// Shared with those that keep what a key was.
+    /// The state of the key by the oracle, shared with the copies of earlier values.
     pub(super) shadow: Arc<OracleSubject>,
     /// Whether another server set the end.
     pub(super) has_moved: bool,
 }
 
-/// The state of a key at a time, as the oracle knows it.
+/// The state of a key at one time, by the oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMoment {
     shadow: Arc<OracleSubject>,
@@ -388,7 +388,7 @@ impl RedisModel {
 }
 
 impl StoredValue {
-    /// What is left at `now`.
+    /// The value at `now`: the default if it has expired.
     pub(super) fn live(self, now: Timestamp) -> Self {
         if self.is_over(now) { Self::default() } else { self }
     }
@@ -399,14 +399,14 @@ impl StoredValue {
 }
 
 impl KeyMoment {
-    /// What the oracle decides on the key at that moment. Nothing changes.
+    /// The decision of the oracle on the key at that moment. Nothing changes.
     pub(crate) fn decide(&self, call: ScriptCall<'_>) -> Result<Decision, String> {
         decide(&mut OracleSubject::clone(&self.shadow), call, self.now)
     }
 }
 
 impl ServerState {
-    /// Stores a value. If it is a change, `before` is what it takes the place of.
+    /// Stores a value. If it is a change, `before` is the value that it replaces.
     pub(super) fn put(
         &mut self,
         at: Instant,

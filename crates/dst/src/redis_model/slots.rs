@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn slot_of_key_is_that_of_its_tag() {
-        // What `CLUSTER KEYSLOT` of Redis 7.0 replies.
+        // Replies of `CLUSTER KEYSLOT` of Redis 7.0.
         for (key, expected) in
             [(&b"foo"[..], 12182), (b"", 0), (b"user:{42}:take", 8000), (b"{}x", 10595)]
         {

@@ -31,11 +31,11 @@ const MIN_USED_PERCENT: u64 = 95;
 const PARTS: u64 = 20;
 /// No key is measured for longer than this.
 const MAX_MEASURED: Duration = Duration::from_secs(20);
-/// The most time between two rounds of requests. Several units come in it, which leases take at once.
+/// Maximum time between two rounds of requests. Several units come in it, which leases take at once.
 const ROUND: Duration = Duration::from_millis(250);
-/// The least time in which a burst but for its first unit comes back: rounds that come less often than that lose units.
+/// Minimum time in which a burst but for its first unit comes back: rounds that come less often than that lose units.
 const MIN_BURST_TIME: Duration = Duration::from_millis(300);
-/// Time between two looks at what ends by itself.
+/// Time between two checks of tasks that end by themselves.
 const POLL: Duration = Duration::from_millis(10);
 
 impl World<'_> {

@@ -46,9 +46,9 @@ pub(super) struct World<'a> {
     pub(super) processes: Vec<Process>,
     /// The processes that are servers of Sluicegate.
     pub(super) serving: Vec<Option<ServerProcess>>,
-    /// What each process uses of the library.
+    /// The library of each process.
     pub(super) libraries: Vec<Library>,
-    /// Those of processes that have returned their leases. Their shapers go on.
+    /// Libraries whose process has returned its leases; their shapers continue.
     pub(super) closing_libraries: Vec<Library>,
     pub(super) keys: Vec<Key>,
     /// Processes that return their leases, and then end.

@@ -10,7 +10,7 @@ use crate::{random::Random, time::START};
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     began: Instant,
-    /// What it shows at first, in microseconds.
+    /// Its first reading, in microseconds.
     start: u64,
     /// How much faster it runs, in parts per million.
     drift: i64,
@@ -27,7 +27,7 @@ pub(crate) fn start(random: &Random) {
     CLOCK.set(Some(Clock { began: Instant::now(), start, drift }));
 }
 
-/// What the clock shows.
+/// The reading of the clock.
 pub(crate) fn now() -> Timestamp {
     let Some(Clock { began, start, drift }) = CLOCK.get() else { return Timestamp::EPOCH };
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

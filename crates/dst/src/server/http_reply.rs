@@ -21,8 +21,8 @@ impl Head {
         self.fields.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
     }
 
-    /// What is wrong with the head of a response about this decision under policies called `name`. Nothing was to be taken by
-    /// a query.
+    /// The error in the head of a response about this decision under policies called `name`, if there is one. A query takes no
+    /// units.
     pub(super) fn error(&self, decision: &Decision, name: &str, is_query: bool) -> Option<String> {
         let is_denial = !decision.allowed() && !is_query;
         let expected = if is_denial { 429 } else { 200 };

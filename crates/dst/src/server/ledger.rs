@@ -1,4 +1,4 @@
-//! What was sent to the server, what it replied, and what the oracle says about it.
+//! The commands sent to the server, its replies, and the decisions of the oracle on them.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,8 +16,8 @@ use super::{
     metrics::Metrics,
     plan::Bounds,
     received::{Received, first_of},
-    replied::{Replied, protocol_name},
     reply::Reply,
+    reply_counts::{ReplyCounts, protocol_name},
     server_end::Observer,
     session_holds::{SessionHolds, Unsettled},
     turn,
@@ -31,15 +31,15 @@ use crate::{
 const NO_MEMORY: &str = "ERR max buffer memory reached";
 /// Bytes behind a command that waits which need no memory of all clients.
 const READ_AHEAD: usize = 1024;
-/// Bytes that clients of a simulation never need.
-const ENOUGH: usize = 1 << 20;
+/// Bytes of a buffer that clients of a simulation never fill.
+const UNLIMITED_BUFFER: usize = 1 << 20;
 /// A turn reads fewer bytes: it ends after 16 KiB, and reads as many at a time.
 const MAX_TURN: usize = 32 << 10;
 
 /// A key, as the oracle knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
-    /// The policy in force, and what HTTP calls it.
+    /// The policy in force, and its name in HTTP.
     pub(super) policy: PreparedPolicy,
     pub(super) policy_name: String,
     pub(super) state: OracleSubject,
@@ -49,17 +49,16 @@ pub(super) struct Key {
 
 /// A command that was sent and is not answered.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct PendingCommand {
     pub(super) command: Command,
     /// Bytes of the connection up to its end.
     end: usize,
-    /// If it waits.
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiting: Option<WaitState>,
 }
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitState {
     /// Its place among all.
     pub(super) arrival: u64,
     pub(super) deadline: Timestamp,
@@ -78,18 +77,18 @@ pub(super) struct Waiting {
 pub(super) struct Connection {
     client: usize,
     pub(super) protocol: SimulatedProtocol,
-    pub(super) sent: VecDeque<Sent>,
+    pub(super) sent: VecDeque<PendingCommand>,
     /// Bytes: sent by the client, read by the server, offered by it, accepted by the network, received by the client.
     bytes_sent: usize,
     read: usize,
     offered: usize,
     accepted: usize,
     received: usize,
-    /// With little memory, the bytes read when so many were behind a command that waits that the server may drop all later ones.
+    /// Under little memory: the read offset after which the server may drop commands behind a waiting one.
     pub(super) kept: Option<usize>,
     /// Whether the server has flushed them.
     is_flushed: bool,
-    /// What was offered and is an incomplete reply.
+    /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
     /// Whether the server has closed it.
     pub(super) has_ended: bool,
@@ -107,7 +106,7 @@ impl Connection {
     }
 }
 
-/// Everything that is known about a run.
+/// All data about a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) keys: Vec<Key>,
@@ -117,11 +116,10 @@ pub(super) struct Ledger {
     pub(super) session_holds: SessionHolds,
     /// Those of connections that have ended, which the server settles now.
     pub(super) unsettled: VecDeque<Unsettled>,
-    /// What was replied by each protocol.
-    pub(super) replied: BTreeMap<&'static str, Replied>,
+    /// The replies by each protocol.
+    pub(super) replied: BTreeMap<&'static str, ReplyCounts>,
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
-    /// The bounds in force.
     pub(super) bounds: Bounds,
     /// Whether the server stops: requests that wait are then denied.
     pub(super) is_stopping: bool,
@@ -167,7 +165,7 @@ impl Ledger {
         let connection = &mut self.connections[number];
         connection.bytes_sent += bytes;
         let end = connection.bytes_sent;
-        connection.sent.push_back(Sent { command, end, waiting: None });
+        connection.sent.push_back(PendingCommand { command, end, waiting: None });
     }
 
     /// The number of commands without an answer.
@@ -190,7 +188,7 @@ impl Ledger {
         let connection = &mut self.connections[number];
         let is_written = connection.accepted == connection.offered;
         let read = connection.kept.unwrap_or(connection.read);
-        if let Some(Sent { command, end, waiting }) = connection.sent.front_mut()
+        if let Some(PendingCommand { command, end, waiting }) = connection.sent.front_mut()
             && !command.timeout().is_zero()
             && is_written
             && read >= *end
@@ -198,7 +196,7 @@ impl Ledger {
         {
             self.arrivals += 1;
             self.log.add(format_args!("connection {number} waits"));
-            let waiting = waiting.insert(Waiting {
+            let waiting = waiting.insert(WaitState {
                 arrival: self.arrivals,
                 deadline: clock::now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
@@ -268,7 +266,7 @@ impl Ledger {
 
     /// The server has no memory for what it would keep of the connection. If it has read a command, it has not run it.
     fn rejected(&mut self, number: usize) {
-        if self.bounds.bytes >= ENOUGH {
+        if self.bounds.bytes >= UNLIMITED_BUFFER {
             self.violate(format_args!("bounds: connection {number} is rejected"));
         }
         let connection = &mut self.connections[number];
@@ -290,7 +288,13 @@ impl Ledger {
         }
     }
 
-    fn check_reply(&mut self, number: usize, sent: &Sent, received: &Received, now: Timestamp) {
+    fn check_reply(
+        &mut self,
+        number: usize,
+        sent: &PendingCommand,
+        received: &Received,
+        now: Timestamp,
+    ) {
         match &sent.command {
             Command::One { key, request } => {
                 self.check_one(*key, *request, received, now);
@@ -315,7 +319,7 @@ impl Ledger {
         }
     }
 
-    fn session_hold_is_denied(&mut self, number: usize, sent: &Sent) {
+    fn session_hold_is_denied(&mut self, number: usize, sent: &PendingCommand) {
         if sent.waiting.as_ref().is_some_and(|it| it.adds_session_hold)
             && let &Command::Wait { key, hold: Some(hold), .. } = &sent.command
         {
@@ -324,7 +328,7 @@ impl Ledger {
     }
 
     /// The policy under which a request on a key is decided.
-    pub(super) fn policy_of(&self, key: usize, sent: &Sent) -> PreparedPolicy {
+    pub(super) fn policy_of(&self, key: usize, sent: &PendingCommand) -> PreparedPolicy {
         let of_key = || self.keys[key].policy.clone();
         sent.waiting.as_ref().map_or_else(of_key, |it| it.policy.clone())
     }
@@ -401,7 +405,7 @@ impl Ledger {
     /// Checks that every client that reads has received what was offered to it.
     pub(super) fn check_received(&mut self) {
         // One for which there is no memory may end.
-        let may_end = self.bounds.bytes < ENOUGH;
+        let may_end = self.bounds.bytes < UNLIMITED_BUFFER;
         let lacks = |it: &Connection| {
             let is_over = it.is_left || it.has_ended && may_end;
             !is_over && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
@@ -417,15 +421,15 @@ impl Observer for Ledger {
     fn read(&mut self, number: usize, bytes: &[u8], _ends_now: bool) {
         let connection = &mut self.connections[number];
         connection.read += bytes.len();
-        // What is behind a command that waits is kept and does not run, and what comes after a rejection is dropped.
+        // Commands behind one that waits are kept and do not run. Commands after a rejection are dropped.
         let runs = connection.protocol == SimulatedProtocol::Resp
             && connection.sent.front().is_none_or(|it| it.waiting.is_none())
             && !self.is_stopping
-            && self.bounds.bytes >= ENOUGH;
+            && self.bounds.bytes >= UNLIMITED_BUFFER;
         let turn = if runs { turn::read(bytes.len()) } else { 0 };
-        if self.bounds.bytes < ENOUGH
+        if self.bounds.bytes < UNLIMITED_BUFFER
             && connection.kept.is_none()
-            && let Some(Sent { end, waiting: Some(_), .. }) = connection.sent.front()
+            && let Some(PendingCommand { end, waiting: Some(_), .. }) = connection.sent.front()
             && connection.read >= end + READ_AHEAD
         {
             connection.kept = Some(connection.read);

@@ -9,7 +9,7 @@ use sluicegate_core::{
 
 use super::{
     command::{Command, hold_id},
-    ledger::{Key, Ledger, Sent, Waiting},
+    ledger::{Key, Ledger, PendingCommand, WaitState},
     received::Received,
     reply::Reply,
     waiters::TOLERANCE,
@@ -23,11 +23,16 @@ use crate::{
 /// Keys, each with the units that a request takes or holds.
 type Takes<'a> = &'a [(usize, u32)];
 /// A key, its state after a decision, and the decision.
-type Decided = (usize, OracleSubject, Result<Decision, String>);
+type KeyDecision = (usize, OracleSubject, Result<Decision, String>);
 
 impl Ledger {
-    /// What the oracle decides on each of the keys.
-    fn decide_all(&self, operation: MultiKey, takes: Takes<'_>, now: Timestamp) -> Vec<Decided> {
+    /// The decision of the oracle on each of the keys.
+    fn decide_all(
+        &self,
+        operation: MultiKey,
+        takes: Takes<'_>,
+        now: Timestamp,
+    ) -> Vec<KeyDecision> {
         let id = if let MultiKey::Hold(id, _) = operation { hold_id(id) } else { Vec::new() };
         let on_key = |cost| match operation {
             MultiKey::Hold(_, ttl) => {
@@ -56,7 +61,7 @@ impl Ledger {
     pub(super) fn check_all(
         &mut self,
         (operation, takes): (MultiKey, Takes<'_>),
-        sent: &Sent,
+        sent: &PendingCommand,
         received: &Received,
         now: Timestamp,
     ) {
@@ -97,13 +102,13 @@ impl Ledger {
     }
 
     /// Requests for several keys that wait, with their connections.
-    fn multi_key_waiters(&self) -> impl Iterator<Item = (usize, MultiKey, Takes<'_>, &Waiting)> {
+    fn multi_key_waiters(&self) -> impl Iterator<Item = (usize, MultiKey, Takes<'_>, &WaitState)> {
         let open = self.connections.iter().enumerate().filter(|it| !it.1.has_ended);
         open.filter_map(|(number, connection)| match connection.sent.front()? {
-            Sent { command: Command::All { operation, takes, .. }, waiting, .. } => {
+            PendingCommand { command: Command::All { operation, takes, .. }, waiting, .. } => {
                 Some((number, *operation, &**takes, waiting.as_ref()?))
             }
-            Sent { .. } => None,
+            PendingCommand { .. } => None,
         })
     }
 
@@ -145,6 +150,6 @@ impl Ledger {
     }
 }
 
-fn all_allow(decided: &[Decided]) -> bool {
+fn all_allow(decided: &[KeyDecision]) -> bool {
     decided.iter().all(|it| it.2.as_ref().is_ok_and(Decision::allowed))
 }

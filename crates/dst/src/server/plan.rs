@@ -28,14 +28,14 @@ pub(crate) struct ServerPlan {
 /// Bounds of a server. Its clients then speak RESP alone: HTTP has clients and bytes beyond them, for health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Most clients at a time.
+    /// Maximum number of clients at a time.
     pub(crate) clients: usize,
-    /// Most bytes that are buffered for all clients.
+    /// Maximum number of bytes that are buffered for all clients.
     pub(crate) bytes: usize,
 }
 
 impl ServerPlan {
-    /// What a client speaks.
+    /// The protocol of a client.
     pub(super) fn protocol(&self, client: usize) -> SimulatedProtocol {
         if self.http.contains(&client) { SimulatedProtocol::Http } else { SimulatedProtocol::Resp }
     }

@@ -18,7 +18,7 @@ pub(crate) enum Reply {
     },
     Reset,
     Error(String),
-    /// What none of the commands may get.
+    /// A reply that no command may get.
     Other(String),
 }
 

@@ -89,7 +89,7 @@ impl Rules {
         self.reload_valid(server, self.text() != before)
     }
 
-    /// Reloads rules that change nothing. What is wrong with that.
+    /// Reloads rules that change nothing. Returns the error in the report, if there is one.
     pub(super) fn reload(
         &mut self,
         server: &SimulatedServer,

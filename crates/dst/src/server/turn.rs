@@ -1,4 +1,4 @@
-//! What the connection that runs now has read in this turn: until others run.
+//! Bytes that the running connection has read in its turn, which ends when others run.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Checks of requests that wait: who passes, in which order, and when.
+//! Checks of requests that wait: the order in which they pass, and the times.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sluicegate_server::simulation::SimulatedProtocol;
 use super::{
     clock,
     command::{Command, hold_id, waiting_operation},
-    ledger::{Key, Ledger, Sent, Waiting},
+    ledger::{Key, Ledger, PendingCommand, WaitState},
     received::Received,
 };
 use crate::{
@@ -34,7 +34,7 @@ impl Ledger {
     /// Whether a request passed that may have waited, after its answer was checked.
     pub(super) fn check_waited(
         &mut self,
-        sent: &Sent,
+        sent: &PendingCommand,
         (key, cost, hold): Wanted,
         received: &Received,
         now: Timestamp,
@@ -115,7 +115,9 @@ impl Ledger {
     /// Notes whether a request that begins to wait asks for a hold that is open already.
     pub(super) fn note_repeated(&mut self, number: usize) {
         let sent = self.connections[number].sent.front();
-        let Some(Sent { command: Command::Wait { key, cost, hold, .. }, waiting, .. }) = sent
+        let Some(PendingCommand {
+            command: Command::Wait { key, cost, hold, .. }, waiting, ..
+        }) = sent
         else {
             return;
         };
@@ -131,14 +133,12 @@ impl Ledger {
     }
 
     /// The requests that wait for a key, and what they want.
-    pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&Waiting, Wanted)> {
+    pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&WaitState, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
         open.filter_map(move |connection| match connection.sent.front()? {
-            Sent { command: Command::Wait { key: at, cost, hold, .. }, waiting, .. }
-                if *at == key =>
-            {
-                waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold)))
-            }
+            PendingCommand {
+                command: Command::Wait { key: at, cost, hold, .. }, waiting, ..
+            } if *at == key => waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold))),
             _ => None,
         })
     }

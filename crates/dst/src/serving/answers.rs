@@ -21,22 +21,22 @@ type Integers = [i64; 7];
 #[derive(Debug)]
 struct StoreAnswer {
     keys: Vec<Vec<u8>>,
-    decided: Decided,
+    decided: StoreDecision,
     is_fallback: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Decided {
+enum StoreDecision {
     /// The integers of the decision on a key. None: an error.
     OnKey(Kind, Option<Integers>),
     /// The decision, the key that binds, and the decisions on all keys.
     OnKeys(Option<(Integers, i64, Vec<Integers>)>),
 }
 
-/// The answer of the store that a reply is.
+/// The match of a reply with the answers of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replied {
-    Decided {
+pub(super) enum ReplyMatch {
+    Certain {
         is_fallback: bool,
     },
     /// One of several that it may be.
@@ -57,7 +57,7 @@ impl Answers {
 
     fn on_key(&mut self, key: &[u8], kind: Kind, answer: Option<&Answer>) {
         let is_fallback = answer.is_some_and(|it| it.source == Source::Fallback);
-        let decided = Decided::OnKey(kind, answer.map(|it| it.to_integers()));
+        let decided = StoreDecision::OnKey(kind, answer.map(|it| it.to_integers()));
         self.add(StoreAnswer { keys: vec![key.to_vec()], decided, is_fallback });
     }
 
@@ -69,7 +69,7 @@ impl Answers {
             (answer.decision.to_integers(), key, each)
         };
         let is_fallback = answer.as_ref().is_ok_and(|it| it.source == Source::Fallback);
-        let decided = Decided::OnKeys(answer.as_ref().ok().map(integers));
+        let decided = StoreDecision::OnKeys(answer.as_ref().ok().map(integers));
         self.add(StoreAnswer { keys, decided, is_fallback });
     }
 
@@ -79,20 +79,20 @@ impl Answers {
         command: &Command,
         keys: &[Vec<u8>],
         reply: &Reply,
-    ) -> Option<Replied> {
+    ) -> Option<ReplyMatch> {
         let found = match command {
             Command::One { request, .. } => {
                 let id = request.hold_id();
                 let kind = Kind::of(request.operation(&id));
                 if kind == Kind::Other("reset", 0) && *reply == Reply::Reset {
-                    return Some(Replied::Any);
+                    return Some(ReplyMatch::Any);
                 }
                 self.position(keys, |it| it == kind, reply)
             }
             Command::Wait { cost, hold, .. } => {
                 // A denial may be due to those that wait before it.
                 if matches!(reply, Reply::Decision([0, ..])) {
-                    return Some(Replied::Any);
+                    return Some(ReplyMatch::Any);
                 }
                 let takes = |kind| match kind {
                     Kind::Other("hold", units) => hold.is_some() && units == *cost,
@@ -104,12 +104,12 @@ impl Answers {
                 // A departure reads the key, as one that is given back does. Other requests may have the same answer.
                 let is_attempt =
                     |kind| takes(kind) || matches!(kind, Kind::Other("peek" | "refund", _));
-                return self.position(keys, is_attempt, reply).map(|_| Replied::Any);
+                return self.position(keys, is_attempt, reply).map(|_| ReplyMatch::Any);
             }
             Command::All { operation, .. } => {
                 assert_ne!(*operation, MultiKey::Peek, "no command peeks at several keys");
                 self.0.iter().position(|it| {
-                    let Decided::OnKeys(answer) = &it.decided else { return false };
+                    let StoreDecision::OnKeys(answer) = &it.decided else { return false };
                     let is_same = match (reply, answer) {
                         (Reply::MultiKey { decision, key, each }, Some(answer)) => {
                             (decision, key, each) == (&answer.0, &answer.1, &answer.2)
@@ -130,7 +130,7 @@ impl Answers {
         let is_like = |it: &StoreAnswer| it.keys == keys && it.decided == decided;
         let is_certain =
             self.0.iter().filter(|it| is_like(it)).all(|it| it.is_fallback == is_fallback);
-        Some(if is_certain { Replied::Decided { is_fallback } } else { Replied::Any })
+        Some(if is_certain { ReplyMatch::Certain { is_fallback } } else { ReplyMatch::Any })
     }
 
     fn position(
@@ -140,7 +140,7 @@ impl Answers {
         reply: &Reply,
     ) -> Option<usize> {
         self.0.iter().position(|it| {
-            let Decided::OnKey(applied, answer) = &it.decided else { return false };
+            let StoreDecision::OnKey(applied, answer) = &it.decided else { return false };
             let is_same = match (reply, answer) {
                 (Reply::Decision(integers), Some(answer)) => integers == answer,
                 (Reply::Error(_), None) => true,

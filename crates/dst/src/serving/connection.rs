@@ -17,7 +17,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use super::answers::{Answers, Replied};
+use super::answers::{Answers, ReplyMatch};
 use crate::{
     network::Stream,
     process::{Moment, Process},
@@ -29,7 +29,7 @@ const LATE: u64 = 20;
 
 /// A command that was sent and is not answered.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct OutstandingCommand {
     pub(super) command: Command,
     /// Its keys.
     pub(super) keys: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     /// Whether the server stops: it answers what it has read.
     is_stopping: Rc<Cell<bool>>,
     stream: Rc<RefCell<Stream>>,
-    sent: Rc<RefCell<VecDeque<Sent>>>,
+    sent: Rc<RefCell<VecDeque<OutstandingCommand>>>,
     reader: JoinHandle<()>,
 }
 
@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Sends commands.
-    pub(super) fn send(&self, commands: Vec<Sent>, bytes: &[u8]) {
+    pub(super) fn send(&self, commands: Vec<OutstandingCommand>, bytes: &[u8]) {
         self.sent.borrow_mut().extend(commands);
         // An error means that the connection has ended, which ends its reader, too.
         let _ = self.stream.borrow().try_write(bytes);
@@ -106,7 +106,7 @@ impl Connection {
 struct Client {
     is_stopping: Rc<Cell<bool>>,
     stream: Rc<RefCell<Stream>>,
-    sent: Rc<RefCell<VecDeque<Sent>>>,
+    sent: Rc<RefCell<VecDeque<OutstandingCommand>>>,
     process: Process,
     protocol: SimulatedProtocol,
     answers: Arc<Mutex<Answers>>,
@@ -161,7 +161,7 @@ impl Client {
                 "exactness: process {process} replies {reply:?} to {:?}, which its store did not answer",
                 sent.command
             )),
-            (Some(Replied::Decided { is_fallback }), Some(head)) => {
+            (Some(ReplyMatch::Certain { is_fallback }), Some(head)) => {
                 let expected = sent.command.status(reply, is_fallback);
                 if expected.is_some_and(|expected| expected != head.status) {
                     self.violate(format_args!(

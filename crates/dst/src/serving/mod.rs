@@ -1,7 +1,7 @@
 //! Servers of Sluicegate on the shared store: each is one of the processes, and its clients speak RESP or
 //! HTTP.
 //!
-//! What the store of a server answers is checked as for any other process. Here, each reply to a client must be one of these
+//! The answers of the store of a server are checked as for any other process. Here, each reply to a client must be one of these
 //! answers, and each client gets its reply in time.
 
 mod answers;

@@ -12,7 +12,7 @@ use tokio::{task::spawn_local, time::sleep};
 
 use super::{
     answers::Answers,
-    connection::{Connection, Sent},
+    connection::{Connection, OutstandingCommand},
 };
 use crate::{
     checked_store::CheckedStore,
@@ -80,7 +80,7 @@ impl ServerProcess {
                 }
             };
             let most = count * OPERATION + wait + self.process.pause_left();
-            Sent { command, keys: names, at: self.process.moment(), most }
+            OutstandingCommand { command, keys: names, at: self.process.moment(), most }
         });
         let sent: Vec<_> = sent.collect();
         if let Some(connection) = self.connection() {

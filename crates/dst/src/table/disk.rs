@@ -42,7 +42,7 @@ struct DiskState {
     /// The numbers of files by name, as programs see them and as they are on the disk.
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
-    /// What happened to names since the folder was synced, in order: on the disk, a part of it has happened as well.
+    /// Changes of names since the folder was synced, in order. Some of them are on the disk as well.
     changes: Vec<NameChange>,
     locked: BTreeSet<PathBuf>,
     /// Names that could not be removed.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::plan::{Action, FaultKind, PolicyPlan, TablePlan};
 
-/// What happens to the file as the process ends.
+/// Damage to the file as the process ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Nothing.

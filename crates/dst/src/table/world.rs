@@ -18,7 +18,7 @@ use crate::{
     time::{START, VirtualTime},
 };
 
-/// What a denial says because the table is full.
+/// `retry_after` of a denial because the table is full.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// A request is refused once the bound is reached. The one before may have exceeded it by the growth of the entries of a

@@ -43,7 +43,7 @@ impl Cell {
     #[inline(always)]
     fn peek(&self, wanted: Slot) -> Option<SlotRef<'_>> {
         let slot = self.read();
-        slot.is(wanted).then_some(SlotRef { cell: self, slot })
+        slot.matches(wanted).then_some(SlotRef { cell: self, slot })
     }
 
     #[inline(always)]
@@ -134,7 +134,7 @@ impl SlotRef<'_> {
 
     /// Waits until no decision is about to replace the state. Whether one was.
     #[inline(always)]
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn wait_unmarked(&self) -> bool {
         if self.slot.has_mark() {
             self.cell.wait();
         }

@@ -70,7 +70,7 @@ impl Model {
 
     /// Takes a unit from the state that was read, unless it has changed.
     fn try_take(seen: &SlotRef<'_>) -> bool {
-        !seen.settle() && seen.replace(seen.slot().at(state(taken(seen.slot()) + 1)))
+        !seen.wait_unmarked() && seen.replace(seen.slot().with_tat(state(taken(seen.slot()) + 1)))
     }
 
     fn key_buckets(&self, hash: u64) -> KeyBuckets<'_> {
@@ -125,7 +125,7 @@ fn race(
 }
 
 /// Takes a unit of [`HASH`] while `change` runs under the lock, with the index of the key.
-fn take_during(change: fn(&mut Locked<'_, ()>, SlotIndex), check: fn(&Model)) {
+fn take_during(change: fn(&mut LockedSegment<'_, ()>, SlotIndex), check: fn(&Model)) {
     let other = move |model: &Model| {
         let mut locked = model.segment.lock();
         let (index, _) = locked.find(HASH).expect("the key is there");
@@ -136,14 +136,14 @@ fn take_during(change: fn(&mut Locked<'_, ()>, SlotIndex), check: fn(&Model)) {
 
 /// Inserts another key with the same second word as [`HASH`] at its index: as when both have used one unit of the same
 /// window.
-fn put_second_key(locked: &mut Locked<'_, ()>, index: SlotIndex) {
+fn put_second_key(locked: &mut LockedSegment<'_, ()>, index: SlotIndex) {
     assert!(locked.insert(second_key(), slot(second_key(), 1, 1), |(), _| false));
     let (found, seen) = locked.find(second_key()).expect("it was put in");
     assert_eq!((found, seen.slot().second), (index, slot(HASH, 1, 1).second));
 }
 
 /// Moves the slot of [`HASH`] to its other bucket.
-fn move_slot(locked: &mut Locked<'_, ()>, index: SlotIndex) {
+fn move_slot(locked: &mut LockedSegment<'_, ()>, index: SlotIndex) {
     assert!(locked.relocate(index, &mut |(), _| false));
     locked.put(index, Slot::default());
 }
@@ -167,7 +167,7 @@ fn take_during_move_loses_no_unit() {
 
 #[test]
 fn take_during_split_loses_no_unit() {
-    let split = |locked: &mut Locked<'_, ()>, _| {
+    let split = |locked: &mut LockedSegment<'_, ()>, _| {
         let moving = locked.drain_where(|(), _| true);
         locked.adopt(moving.into_iter());
     };
@@ -196,7 +196,7 @@ fn peek_during_update_reads_one_moment() {
 
 #[test]
 fn replace_slot_of_new_key_fails() {
-    let reclaim = |locked: &mut Locked<'_, ()>, index| {
+    let reclaim = |locked: &mut LockedSegment<'_, ()>, index| {
         // Recovered slots are reclaimed: a key that took one more unit has not recovered.
         if locked.take(index, &mut |(), slot| taken(slot) == 1).is_some() {
             assert!(locked.insert(second_key(), slot(second_key(), 1, 5), |(), _| false));
@@ -212,7 +212,7 @@ fn replace_slot_of_new_key_fails() {
 
 #[test]
 fn replace_moved_slot_with_equal_state_fails() {
-    let replace = |locked: &mut Locked<'_, ()>, index| {
+    let replace = |locked: &mut LockedSegment<'_, ()>, index| {
         move_slot(locked, index);
         put_second_key(locked, index);
     };
@@ -223,7 +223,7 @@ fn replace_moved_slot_with_equal_state_fails() {
 
 #[test]
 fn replace_reseeded_slot_with_equal_state_fails() {
-    let reseed = |locked: &mut Locked<'_, ()>, index: SlotIndex| {
+    let reseed = |locked: &mut LockedSegment<'_, ()>, index: SlotIndex| {
         // Chosen so that each key has its first bucket elsewhere.
         assert!(locked.reseed(other_seed()));
         assert_ne!(locked.find(HASH).map(|(index, _)| index), Some(index));

@@ -13,14 +13,14 @@ fn store_key_flood_stays_within_bound_and_limits() {
     let flood = size("SLUICEGATE_FLOOD", 2_000_000);
     let bound = usize::try_from(size("SLUICEGATE_FLOOD_BYTES", 16 << 20)).unwrap();
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
-    let rule = store.prepare(&policy("gcra:5/1d"), at(0));
+    let prepared = store.prepare(&policy("gcra:5/1d"), at(0));
     let watched = |key: u64| [b"watched".as_slice(), &key.to_le_bytes()].concat();
     let mut passed = vec![0; 1_000];
     for key in 0..flood {
-        take(&store, &key.to_le_bytes(), &rule, key);
+        take(&store, &key.to_le_bytes(), &prepared, key);
         if key % 100 == 0 {
             let one = usize::try_from(key / 100 % 1_000).unwrap();
-            passed[one] += u32::from(take(&store, &watched(one as u64), &rule, key));
+            passed[one] += u32::from(take(&store, &watched(one as u64), &prepared, key));
         }
     }
     let usage = store.usage();
@@ -42,17 +42,21 @@ fn store_full_denies_or_allows_new_keys() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         for text in ["gcra:1/1d", "fixed-window:1/1d", "sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
-            let rule = store.prepare(&policy(text), at(0));
+            let prepared = store.prepare(&policy(text), at(0));
             let mut key = 0_u64;
             while store.usage().table_full < 50_000 {
-                take(&store, &key.to_le_bytes(), &rule, 0);
+                take(&store, &key.to_le_bytes(), &prepared, 0);
                 key += 1;
             }
             let rejected_keys = store.usage().table_full;
             let mut passed = 0;
             for new in 0..1_000_u64 {
-                passed +=
-                    u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &rule, 0));
+                passed += u64::from(take(
+                    &store,
+                    &[b"new", &new.to_le_bytes()[..]].concat(),
+                    &prepared,
+                    0,
+                ));
             }
             let rejected_keys = store.usage().table_full - rejected_keys;
             println!(
@@ -61,9 +65,9 @@ fn store_full_denies_or_allows_new_keys() {
             assert!(rejected_keys > 800);
             assert_eq!(passed >= rejected_keys, passes);
             // The keys in the table are still limited.
-            assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
+            assert!(!take(&store, &0_u64.to_le_bytes(), &prepared, 0));
             // A day later there is free space again, because every part was swept in between.
-            assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
+            assert!((0..128).any(|_| take(&store, b"later", &prepared, 86_400_000_001)));
         }
     }
 }
@@ -75,9 +79,9 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         for text in ["concurrency:1/1d", "gcra:1/1d", "concurrency:1/1d,sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
-            let rule = store.prepare(&policy(text), at(0));
+            let prepared = store.prepare(&policy(text), at(0));
             let apply = |key: &[u8], operation| {
-                store.apply_hold_numbered(key, &rule, at(0), operation).unwrap()
+                store.apply_hold_numbered(key, &prepared, at(0), operation).unwrap()
             };
             let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl };
             let (settle, renew) = (
@@ -126,9 +130,9 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
     let (bound, ttl) = (2 << 20, Some(Duration::from_secs(86_400)));
     for text in ["concurrency:65536/1d", "gcra:1000000/1d"] {
         let store = MemoryStore::bounded(bound, WhenFull::Deny);
-        let rule = store.prepare(&policy(text), at(0));
+        let prepared = store.prepare(&policy(text), at(0));
         let apply = |key: u64, op: HoldOperation<'_>| {
-            store.apply_hold_numbered(&key.to_le_bytes(), &rule, at(0), op).unwrap()
+            store.apply_hold_numbered(&key.to_le_bytes(), &prepared, at(0), op).unwrap()
         };
         let id = |number: u64| format!("{number:064}").into_bytes();
         let before = store.usage().bytes;
@@ -173,11 +177,11 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
 fn take_simple_policy_uses_a_slot_only() {
     let bytes = |text: &str| {
         let store = MemoryStore::new();
-        let rule = store.prepare(&policy(text), at(0));
+        let prepared = store.prepare(&policy(text), at(0));
         for key in 0..100_000_u64 {
-            assert!(take(&store, &key.to_le_bytes(), &rule, key));
+            assert!(take(&store, &key.to_le_bytes(), &prepared, key));
             // In place, too.
-            assert!(take(&store, &key.to_le_bytes(), &rule, key));
+            assert!(take(&store, &key.to_le_bytes(), &prepared, key));
         }
         assert_eq!(store.len(), 100_000);
         store.usage().bytes / 100_000
@@ -194,10 +198,10 @@ fn take_simple_policy_uses_a_slot_only() {
 fn take_log_of_100000_events_is_counted() {
     let store = MemoryStore::bounded(4 << 20, WhenFull::Deny);
     let log = policy("sliding-log:100000/1d");
-    let rule = store.prepare(&log, at(0));
+    let prepared = store.prepare(&log, at(0));
     let mut entry = None;
     for event in 0..100_001 {
-        let found = store.apply_numbered(b"a", &rule, at(event), Operation::Take(1));
+        let found = store.apply_numbered(b"a", &prepared, at(event), Operation::Take(1));
         let expected = apply(&log, &mut entry, at(event), Operation::Take(1));
         assert_eq!(found, expected);
     }
@@ -206,7 +210,7 @@ fn take_log_of_100000_events_is_counted() {
     // Logs that do not fit are rejected, and the bound holds.
     for key in 0..4_u8 {
         for event in 0..100_000 {
-            take(&store, &[key], &rule, 200_000 + event);
+            take(&store, &[key], &prepared, 200_000 + event);
         }
     }
     let usage = store.usage();

@@ -41,8 +41,8 @@ fn apply_without_effect_stores_no_key() {
 fn with_entry_stored_key_reads_entry() {
     let store = MemoryStore::new();
     for text in ["gcra:3/1m", "sliding-counter:3/1m"] {
-        let rule = store.prepare(&policy(text), at(0));
-        assert!(take(&store, text.as_bytes(), &rule, 0));
+        let prepared = store.prepare(&policy(text), at(0));
+        assert!(take(&store, text.as_bytes(), &prepared, 0));
         let actual = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
         assert_eq!(actual.as_deref(), Some(text));
     }
@@ -53,10 +53,10 @@ fn with_entry_stored_key_reads_entry() {
 fn insert_stream_of_new_keys_reuses_recovered_slots() {
     for text in ["fixed-window:1/1s", "gcra:1/1s"] {
         let store = MemoryStore::new();
-        let rule = store.prepare(&policy(text), at(0));
+        let prepared = store.prepare(&policy(text), at(0));
         // A thousand new keys a second, each seen once.
         for key in 0..200_000_u32 {
-            assert!(take(&store, &key.to_le_bytes(), &rule, u64::from(key) * 1_000));
+            assert!(take(&store, &key.to_le_bytes(), &prepared, u64::from(key) * 1_000));
         }
         let usage = store.usage();
         // A table of its smallest size holds 65 536.
@@ -69,11 +69,16 @@ fn insert_stream_of_new_keys_reuses_recovered_slots() {
 fn without_forgetting_a_key_of_another_time_is_kept() {
     let store = MemoryStore::new().without_forgetting();
     for text in ["fixed-window:1/1s", "gcra:1/1s"] {
-        let rule = store.prepare(&policy(text), at(0));
-        assert!(take(&store, text.as_bytes(), &rule, 0));
+        let prepared = store.prepare(&policy(text), at(0));
+        assert!(take(&store, text.as_bytes(), &prepared, 0));
         for key in 0..200_000_u32 {
-            assert!(take(&store, &[text.as_bytes(), &key.to_le_bytes()].concat(), &rule, 1 << 40));
+            assert!(take(
+                &store,
+                &[text.as_bytes(), &key.to_le_bytes()].concat(),
+                &prepared,
+                1 << 40
+            ));
         }
-        assert!(!take(&store, text.as_bytes(), &rule, 5));
+        assert!(!take(&store, text.as_bytes(), &prepared, 5));
     }
 }

@@ -18,9 +18,9 @@ fn clock() -> Instant {
 }
 
 /// Nanoseconds that one take took. Whether it was allowed must be as expected.
-fn timed(store: &MemoryStore, key: &[u8], rule: &NumberedPolicy, allowed: bool) -> u64 {
+fn timed(store: &MemoryStore, key: &[u8], prepared: &NumberedPolicy, allowed: bool) -> u64 {
     let start = clock();
-    let found = take(store, key, rule, 0);
+    let found = take(store, key, prepared, 0);
     let took = start.elapsed();
     assert_eq!(found, allowed, "{}", key.escape_ascii());
     u64::try_from(took.as_nanos()).unwrap()
@@ -34,16 +34,16 @@ fn spread(mut times: Vec<u64>) -> [u64; 3] {
 
 fn store() -> (MemoryStore, NumberedPolicy) {
     let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
-    let rule = store.prepare(&policy(&format!("gcra:{BURST}/1d")), at(0));
-    (store, rule)
+    let prepared = store.prepare(&policy(&format!("gcra:{BURST}/1d")), at(0));
+    (store, prepared)
 }
 
 /// Uses up every key, in turn, and returns the times and the number of bytes.
 fn exhaust(keys: &(impl Iterator<Item = Vec<u8>> + Clone)) -> ([u64; 3], usize) {
-    let (store, rule) = store();
+    let (store, prepared) = store();
     let mut times = Vec::new();
     for turn in 0..=BURST {
-        times.extend(keys.clone().map(|key| timed(&store, &key, &rule, turn < BURST)));
+        times.extend(keys.clone().map(|key| timed(&store, &key, &prepared, turn < BURST)));
     }
     assert_eq!(store.len(), times.len() / (BURST as usize + 1), "no two keys are one");
     (spread(times), store.usage().bytes)
@@ -85,7 +85,7 @@ fn keys_chosen_by_their_time_stay_fast() {
     let count = size("SLUICEGATE_HOSTILE", 100_000);
     let generations = 20;
     let each = usize::try_from(count / generations).unwrap();
-    let (store, rule) = store();
+    let (store, prepared) = store();
     let mut keys: Vec<Vec<u8>> = (0..each).map(|key| key.to_le_bytes().to_vec()).collect();
     let mut medians = Vec::new();
     let mut last = [0; 3];
@@ -96,7 +96,7 @@ fn keys_chosen_by_their_time_stay_fast() {
         let mut measured: Vec<_> = keys
             .drain(..)
             .map(|key| {
-                let turns = (0..8).map(|turn| timed(&store, &key, &rule, turn < BURST));
+                let turns = (0..8).map(|turn| timed(&store, &key, &prepared, turn < BURST));
                 let turns: Vec<_> = turns.collect();
                 times.extend_from_slice(&turns);
                 (turns[0] + turns.iter().min().unwrap(), key)
@@ -140,7 +140,7 @@ fn changes_between_one_log_and_eight_cost_the_same_under_a_long_log() {
         let key = events.to_string();
         (0..events).for_each(|_| assert!(take(&store, key.as_bytes(), &one, 0)));
         let changes = (0..100).flat_map(|_| [&eight, &one]);
-        spread(changes.map(|rule| timed(&store, key.as_bytes(), rule, true)).collect())
+        spread(changes.map(|prepared| timed(&store, key.as_bytes(), prepared, true)).collect())
     });
     println!(
         "figure: changes between one log and eight: {short:?} ns (median, 99.99 %, slowest) under 100 events, \

@@ -33,7 +33,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 /// Whether one unit was to be had.
-fn take(store: &MemoryStore, key: &[u8], rule: &NumberedPolicy, now: u64) -> bool {
+fn take(store: &MemoryStore, key: &[u8], prepared: &NumberedPolicy, now: u64) -> bool {
     let operation = sluicegate_core::Operation::Take(1);
-    store.apply_numbered(key, rule, at(now), operation).unwrap().allowed()
+    store.apply_numbered(key, prepared, at(now), operation).unwrap().allowed()
 }

@@ -51,18 +51,20 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
         let store = MemoryStore::new();
         let prepared = PreparedPolicy::new(&policy(text));
-        let rule = store.prepare(prepared.policy(), at(0));
+        let numbered = store.prepare(prepared.policy(), at(0));
         let passed: [AtomicU64; KEYS] = Default::default();
         std::thread::scope(|scope| {
             for thread in 0..6_usize {
-                let (store, rule, prepared, passed) = (&store, &rule, &prepared, &passed);
+                let (store, numbered, prepared, passed) = (&store, &numbered, &prepared, &passed);
                 scope.spawn(move || {
                     for round in 0..3_000 {
                         let first = (thread * 5 + round) % KEYS;
                         if thread == 0 {
                             let key = [u8::try_from(first).unwrap()];
                             let take = |key: &[u8]| {
-                                store.apply_numbered(key, rule, at(7), Operation::Take(1)).unwrap()
+                                store
+                                    .apply_numbered(key, numbered, at(7), Operation::Take(1))
+                                    .unwrap()
                             };
                             let allowed = take(&key).allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
@@ -95,7 +97,7 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
         let mut left = Vec::new();
         for (key, passed) in (0..).zip(&passed) {
             let passed = passed.load(Ordering::Relaxed);
-            let peek = store.apply_numbered(&[key], &rule, at(7), Operation::Peek(1));
+            let peek = store.apply_numbered(&[key], &numbered, at(7), Operation::Peek(1));
             let remaining = peek.unwrap().remaining;
             left.push(remaining);
             assert_eq!(passed + u64::from(remaining), UNITS, "{text}: key {key}");
@@ -127,9 +129,9 @@ fn take_multi_key_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         let store = MemoryStore::bounded(0, when_full);
         let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
-        let rule = store.prepare(prepared.policy(), at(0));
+        let numbered = store.prepare(prepared.policy(), at(0));
         let apply =
-            |key: &[u8], operation| store.apply_numbered(key, &rule, at(0), operation).unwrap();
+            |key: &[u8], operation| store.apply_numbered(key, &numbered, at(0), operation).unwrap();
         let _ = apply(b"known", Operation::Take(1));
         let mut key = 0_u64;
         while store.usage().table_full < 10_000 {

@@ -24,8 +24,8 @@ fn fill(store: &MemoryStore, keys: &mut Vec<u64>, first: u64, now: u64) -> usize
     let before = keys.len();
     for index in first.. {
         let key = NUMBERS * 100 + index;
-        let rule = store.prepare(&windows(12, index), super::at(now));
-        if take(store, &key.to_le_bytes(), &rule, now) {
+        let prepared = store.prepare(&windows(12, index), super::at(now));
+        if take(store, &key.to_le_bytes(), &prepared, now) {
             keys.push(key);
         } else if store.usage().table_full >= 100 {
             break;
@@ -49,17 +49,17 @@ fn load_full_table_keeps_policy_numbers() {
         if reused {
             // Policies whose keys have recovered leave their numbers to those that follow.
             for index in 0..NUMBERS {
-                let rule = store.prepare(&windows(1, index), super::at(now));
-                assert!(take(&store, &index.to_le_bytes(), &rule, now));
+                let prepared = store.prepare(&windows(1, index), super::at(now));
+                assert!(take(&store, &index.to_le_bytes(), &prepared, now));
             }
             now = 2 * HOUR;
         }
         let mut keys = Vec::new();
         for index in 0..NUMBERS {
-            let rule = store.prepare(&windows(6, index), super::at(now));
+            let prepared = store.prepare(&windows(6, index), super::at(now));
             for turn in 1..=keys_per_policy {
                 let key = turn * NUMBERS + index;
-                assert!(take(&store, &key.to_le_bytes(), &rule, now));
+                assert!(take(&store, &key.to_le_bytes(), &prepared, now));
                 keys.push(key);
             }
         }

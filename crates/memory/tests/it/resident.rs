@@ -148,13 +148,13 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
         if known.as_ref().is_none_or(|(last, _)| *last != policy) {
             known = Some((policy.clone(), store.prepare(&policy, at(now))));
         }
-        let (_, rule) = known.as_ref().unwrap();
+        let (_, prepared) = known.as_ref().unwrap();
         if flood.holds {
             let (id, ttl) = (format!("request {request:08}"), Some(Duration::from_secs(86_400)));
             let hold = HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl };
-            let _ = store.apply_hold_numbered(&key.to_le_bytes(), rule, at(now), hold).unwrap();
+            let _ = store.apply_hold_numbered(&key.to_le_bytes(), prepared, at(now), hold).unwrap();
         } else {
-            take(&store, &key.to_le_bytes(), rule, now);
+            take(&store, &key.to_le_bytes(), prepared, now);
         }
         now += flood.pace;
         keys = keys.max(key + 1);
@@ -163,10 +163,10 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
         }
     }
     if flood.charged > 0 {
-        let rule = store.prepare(&(flood.policy)(0), at(now));
+        let prepared = store.prepare(&(flood.policy)(0), at(now));
         for key in 0..keys {
             let (key, operation) = (&key.to_le_bytes(), Operation::Charge(flood.charged));
-            let charged = store.apply_numbered(key, &rule, at(now), operation);
+            let charged = store.apply_numbered(key, &prepared, at(now), operation);
             assert!(charged.unwrap().allowed());
         }
     }

@@ -47,23 +47,23 @@ const MIXTURE: Kind = Kind {
 const OWN_POLICIES: Kind = Kind { name: "a policy a key", texts: &[] };
 const KINDS: [Kind; 4] = [WINDOWS, LOGS, MIXTURE, OWN_POLICIES];
 
-/// A store, and the rules of a kind of keys in it.
+/// A store, and the policies of a kind of keys in it.
 struct Subject {
     store: MemoryStore,
-    rules: Vec<NumberedPolicy>,
+    prepared: Vec<NumberedPolicy>,
 }
 
 impl Subject {
     fn new(store: MemoryStore, kind: &Kind) -> Self {
-        let rules = kind.texts.iter().map(|text| store.prepare(&policy(text), at(0))).collect();
-        Self { store, rules }
+        let prepared = kind.texts.iter().map(|text| store.prepare(&policy(text), at(0))).collect();
+        Self { store, prepared }
     }
 
     fn take(&self, key: u64, now: u64) -> bool {
         let own = || self.store.prepare(&policy(&format!("gcra:1/12h,gcra:{}/1d", key + 1)), at(0));
-        let turn = usize::try_from(key).unwrap() % self.rules.len().max(1);
-        let rule = self.rules.get(turn).cloned().unwrap_or_else(own);
-        take(&self.store, &key.to_le_bytes(), &rule, now)
+        let turn = usize::try_from(key).unwrap() % self.prepared.len().max(1);
+        let prepared = self.prepared.get(turn).cloned().unwrap_or_else(own);
+        take(&self.store, &key.to_le_bytes(), &prepared, now)
     }
 
     /// Takes from new keys until the store is as full as that: the keys that it holds then.
@@ -188,12 +188,12 @@ fn load_less_memory_keeps_keys_limited_for_longest() {
     {
         let store = MemoryStore::bounded(bound(), WhenFull::Deny);
         let mut known = [Vec::new(), Vec::new()];
-        let rules = [long, short].map(|text| store.prepare(&policy(text), at(0)));
+        let prepared = [long, short].map(|text| store.prepare(&policy(text), at(0)));
         let mut key = 0_u64;
         while store.usage().table_full < 1000 {
             // A third of the keys for long.
             let kind = usize::from(!key.is_multiple_of(3));
-            if take(&store, &key.to_le_bytes(), &rules[kind], 0) {
+            if take(&store, &key.to_le_bytes(), &prepared[kind], 0) {
                 known[kind].push(key);
             }
             key += 1;
@@ -213,11 +213,11 @@ fn load_less_memory_keeps_keys_limited_for_longest() {
         assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
         assert!(kept[1] < known[1].len());
         // Once the dropped keys have recovered, new keys use the space that is left.
-        let rule = loaded.prepare(&policy(short), at(0));
+        let prepared = loaded.prepare(&policy(short), at(0));
         let mut passed = [0_u64; 2];
         for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {
             for key in &known[1] {
-                *passed += u64::from(take(&loaded, &key.to_le_bytes(), &rule, now));
+                *passed += u64::from(take(&loaded, &key.to_le_bytes(), &prepared, now));
             }
         }
         assert_eq!(passed[0], 0);
@@ -230,11 +230,11 @@ fn load_less_memory_keeps_keys_limited_for_longest() {
 fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
     for (when_full, least) in [(WhenFull::Deny, 0), (WhenFull::Allow, 1000)] {
         let store = MemoryStore::bounded(8 << 20, WhenFull::Deny);
-        let rule = store.prepare(&policy("sliding-log:1000/1h"), at(0));
+        let prepared = store.prepare(&policy("sliding-log:1000/1h"), at(0));
         // Some keys with much state: few are dropped.
         for key in 0..400_u64 {
             for _ in 0..1000 {
-                assert!(take(&store, &key.to_le_bytes(), &rule, key));
+                assert!(take(&store, &key.to_le_bytes(), &prepared, key));
             }
         }
         let bytes = store.usage().bytes;
@@ -270,10 +270,10 @@ fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
 fn restart_of_a_table_that_filled_up_after_a_restart_keeps_every_key() {
     let policy = policy("sliding-log:2/1h");
     let fill = |store: &MemoryStore| {
-        let rule = store.prepare(&policy, at(5));
+        let prepared = store.prepare(&policy, at(5));
         let mut key = store.usage().keys as u64;
         while store.usage().table_full < 500 {
-            take(store, &key.to_le_bytes(), &rule, 5);
+            take(store, &key.to_le_bytes(), &prepared, 5);
             key += 1;
         }
     };
@@ -303,8 +303,8 @@ fn restart_of_a_full_table_with_new_policies_keeps_every_key() {
     }
     let (usage, mut stored) = (store.usage(), 10_000);
     for (key, limit) in (10_000_u64..).zip(1..=64) {
-        let rule = store.prepare(&policy(&format!("gcra:{limit}/1h")), at(5));
-        stored += usize::from(take(&store, &key.to_le_bytes(), &rule, 5));
+        let prepared = store.prepare(&policy(&format!("gcra:{limit}/1h")), at(5));
+        stored += usize::from(take(&store, &key.to_le_bytes(), &prepared, 5));
     }
     assert!(stored > 10_000 && store.usage().bytes > usage.bytes, "{:?}", store.usage());
     for _ in 0..2 {

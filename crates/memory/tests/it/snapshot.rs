@@ -275,7 +275,7 @@ fn load_damaged_file_is_an_error() {
 /// A file that inserts new keys into the store that is being saved, after every few writes.
 struct Growing<'a> {
     store: &'a MemoryStore,
-    rule: &'a NumberedPolicy,
+    prepared: &'a NumberedPolicy,
     /// The number of the next new key.
     next: u64,
     /// New keys for every eight writes.
@@ -288,7 +288,7 @@ impl Write for Growing<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writes += 1;
         for _ in 0..if self.writes.is_multiple_of(8) { self.pace } else { 0 } {
-            assert!(take(self.store, &self.next.to_le_bytes(), self.rule, 0));
+            assert!(take(self.store, &self.next.to_le_bytes(), self.prepared, 0));
             self.next += 1;
         }
         self.bytes.extend_from_slice(bytes);
@@ -308,17 +308,19 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     // Under a policy whose state is in the slot, and under one whose state is beside the table.
     for text in ["fixed-window:1/12h", "sliding-log:1/12h"] {
         let store = MemoryStore::new();
-        let rule = store.prepare(&policy(text), at(0));
-        assert!((0..old).all(|key| take(&store, &key.to_le_bytes(), &rule, 0)));
+        let numbered = prepared(&store, text);
+        assert!((0..old).all(|key| take(&store, &key.to_le_bytes(), &numbered, 0)));
         let (mut next, mut snapshots, mut written) = (old, 0, 0);
         for pace in [0, 1, 2, 1] {
             let (writes, bytes) = (0, Vec::new());
-            let mut file = Growing { store: &store, rule: &rule, next, pace, writes, bytes };
+            let mut file =
+                Growing { store: &store, prepared: &numbered, next, pace, writes, bytes };
             let keys = store.save(&mut file, at(1)).unwrap();
             let loaded = load(&file.bytes).unwrap();
             let mut missing = 0;
             for key in 0..next {
-                missing += u64::from(take(&loaded, &key.to_le_bytes(), &rule_of(&loaded, text), 2));
+                missing +=
+                    u64::from(take(&loaded, &key.to_le_bytes(), &prepared(&loaded, text), 2));
             }
             assert_eq!(missing, 0, "{text}: missing of {next} keys, {} grew", file.next - next);
             assert!(keys >= next, "{text}");
@@ -332,6 +334,6 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     }
 }
 
-fn rule_of(store: &MemoryStore, text: &str) -> NumberedPolicy {
+fn prepared(store: &MemoryStore, text: &str) -> NumberedPolicy {
     store.prepare(&policy(text), at(0))
 }

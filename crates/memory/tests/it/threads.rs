@@ -14,13 +14,16 @@ use super::{at, policy, size, take};
 fn take_many_threads_never_exceed_the_burst() {
     for text in ["gcra:1000/1d", "fixed-window:1000/1d"] {
         let store = MemoryStore::new();
-        let rule = store.prepare(&policy(text), at(0));
+        let prepared = store.prepare(&policy(text), at(0));
         let passed = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        passed.fetch_add(take(&store, b"hot", &rule, 7).into(), Ordering::Relaxed);
+                        passed.fetch_add(
+                            take(&store, b"hot", &prepared, 7).into(),
+                            Ordering::Relaxed,
+                        );
                     }
                 });
             }
@@ -33,14 +36,14 @@ fn take_many_threads_never_exceed_the_burst() {
 #[test]
 fn store_growing_under_threads_loses_no_key() {
     let store = MemoryStore::new();
-    let rule = store.prepare(&policy("gcra:2/1d"), at(0));
+    let prepared = store.prepare(&policy("gcra:2/1d"), at(0));
     let passed = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for key in 0..300_000_u32 {
                     passed.fetch_add(
-                        take(&store, &key.to_le_bytes(), &rule, 7).into(),
+                        take(&store, &key.to_le_bytes(), &prepared, 7).into(),
                         Ordering::Relaxed,
                     );
                 }
@@ -58,16 +61,16 @@ fn take_moving_keys_with_equal_states_are_distinct() {
     const LIMIT: u8 = 3;
     let keys = size("SLUICEGATE_EQUAL_KEYS", 150_000);
     let store = MemoryStore::new();
-    let rule = store.prepare(&policy(&format!("fixed-window:{LIMIT}/366d:align=clock")), at(0));
+    let prepared = store.prepare(&policy(&format!("fixed-window:{LIMIT}/366d:align=clock")), at(0));
     let admitted: Vec<AtomicU8> = (0..keys).map(|_| AtomicU8::new(0)).collect();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let (store, rule, admitted) = (&store, &rule, &admitted);
+            let (store, prepared, admitted) = (&store, &prepared, &admitted);
             scope.spawn(move || {
                 // Two go up and two come later, so that keys are put in beside those that are taken from.
                 let order = (0..keys).chain(0..keys).skip(usize::try_from(thread * 512).unwrap());
                 for key in order.step_by(1 + usize::from(thread == 3)).chain(0..keys) {
-                    if take(store, &key.to_le_bytes(), rule, 7) {
+                    if take(store, &key.to_le_bytes(), prepared, 7) {
                         admitted[usize::try_from(key).unwrap()].fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -88,7 +91,7 @@ fn take_moving_keys_with_equal_states_are_distinct() {
 fn take_contended_key_rate_is_exact() {
     let (store, clock) = (MemoryStore::new(), SystemClock::new());
     let start = clock.now();
-    let rule = store.prepare(&policy("gcra:1000/1s:burst=100"), start);
+    let prepared = store.prepare(&policy("gcra:1000/1s:burst=100"), start);
     let whole = Duration::from_secs(size("SLUICEGATE_CONTENTION_SECONDS", 2));
     let (passed, first, last) = (AtomicU64::new(0), AtomicU64::new(u64::MAX), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -97,7 +100,7 @@ fn take_contended_key_rate_is_exact() {
                 while clock.now() < start + whole {
                     let operation = sluicegate_core::Operation::Take(1);
                     let now = clock.now();
-                    let decision = store.apply_numbered(b"hot", &rule, now, operation);
+                    let decision = store.apply_numbered(b"hot", &prepared, now, operation);
                     if decision.is_ok_and(|decision| decision.allowed()) {
                         passed.fetch_add(1, Ordering::Relaxed);
                         first.fetch_min(now.as_micros(), Ordering::Relaxed);
@@ -119,7 +122,7 @@ fn take_contended_key_rate_is_exact() {
 fn take_many_keys_admit_exactly_their_limits() {
     let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);
     let store = MemoryStore::new();
-    let rule = store.prepare(&policy("gcra:10/1s:burst=20"), at(0));
+    let prepared = store.prepare(&policy("gcra:10/1s:burst=20"), at(0));
     let (interval, tolerance) = (100_000, 20 * 100_000);
     let mut arrivals = vec![0_u64; usize::try_from(keys).unwrap()];
     let mut random = 7_u64;
@@ -136,7 +139,7 @@ fn take_many_keys_admit_exactly_their_limits() {
         if passes {
             *arrival = next;
         }
-        assert_eq!(take(&store, &key.to_le_bytes(), &rule, now), passes, "{key} at {now}");
+        assert_eq!(take(&store, &key.to_le_bytes(), &prepared, now), passes, "{key} at {now}");
         admitted += u64::from(passes);
     }
     let usage = store.usage();

@@ -100,7 +100,7 @@ pub(crate) fn begin(
         timer: None,
         due: timer_due,
     };
-    let ticket = match queues(|queues| queues.enter(queue_key, request, client)) {
+    let ticket = match queues(|queues| queues.enqueue(queue_key, request, client)) {
         Ok(ticket) => ticket,
         Err(full) => return Ok(WaitStart::Refused(format!("ERR {full}"))),
     };

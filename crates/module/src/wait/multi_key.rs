@@ -61,7 +61,7 @@ pub(super) fn begin_all(
             let taken = waiting.last(context, taken, now)?;
             return Ok(waiting.answered(context, taken));
         }
-        let ticket = match enter(&waiting, taken.key, None, due) {
+        let ticket = match enqueue(&waiting, taken.key, None, due) {
             Ok(ticket) => ticket,
             Err(full) => return Ok(WaitAllStart::Refused(full)),
         };
@@ -103,7 +103,7 @@ pub(super) fn due_all(
             Ok(Progress::Moves(taken)) => {
                 let Some((client, _)) = remove(context, ticket) else { return };
                 at = taken.key;
-                match enter(waiting, at, client, due) {
+                match enqueue(waiting, at, client, due) {
                     Ok(entered) => ticket = entered,
                     Err(full) => {
                         if let Some(client) = client {
@@ -119,8 +119,8 @@ pub(super) fn due_all(
     }
 }
 
-/// Enters the queue of the key at `at`.
-fn enter(
+/// Joins the wait queue of the key at `at`.
+fn enqueue(
     waiting: &Arc<WaitingTakes>,
     at: usize,
     client: Option<Client>,
@@ -137,7 +137,7 @@ fn enter(
         timer: None,
         due,
     };
-    queues(|queues| queues.enter(Arc::clone(key), request, data))
+    queues(|queues| queues.enqueue(Arc::clone(key), request, data))
         .map_err(|full| format!("ERR {full}"))
 }
 

@@ -307,105 +307,105 @@ mod tests {
 
     #[test]
     fn denied_applies_from_sending_for_its_policy_and_cost() {
-        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
+        let (cache, policy) = (cache(), planned("gcra:10/1s:burst=1"));
         let token = cache.begin_query(b"k", at(1000));
-        cache.record(b"k", &rule, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
+        cache.record(b"k", &policy, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
 
-        let answer = cache.denied(b"k", &rule, 1, at(5000)).unwrap();
+        let answer = cache.denied(b"k", &policy, 1, at(5000)).unwrap();
         // `retry_after` starts at the time of the reply, so that the client is not early.
         assert_eq!(answer.to_integers(), [0, 1, 0, 99_000, 99_000, 0, 0]);
         assert_eq!(answer.source, Source::Cache);
-        assert!(cache.denied(b"k", &rule, 1, at(100_999)).is_some());
-        assert!(cache.denied(b"k", &rule, 1, at(101_000)).is_none());
-        assert!(cache.denied(b"k", &rule, 2, at(5000)).is_none());
-        assert!(cache.denied(b"K", &rule, 1, at(5000)).is_none());
+        assert!(cache.denied(b"k", &policy, 1, at(100_999)).is_some());
+        assert!(cache.denied(b"k", &policy, 1, at(101_000)).is_none());
+        assert!(cache.denied(b"k", &policy, 2, at(5000)).is_none());
+        assert!(cache.denied(b"K", &policy, 1, at(5000)).is_none());
         let other = planned("gcra:10/1s:burst=1");
         assert!(cache.denied(b"k", &other, 1, at(5000)).is_none());
     }
 
     #[test]
     fn denied_never_passing_lasts_for_the_maximum_age() {
-        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
+        let (cache, policy) = (cache(), planned("gcra:10/1s:burst=1"));
         let token = cache.begin_query(b"k", at(1000));
-        cache.record(b"k", &rule, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
-        let answer = cache.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
+        cache.record(b"k", &policy, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
+        let answer = cache.denied(b"k", &policy, 2, at(1_000_999)).unwrap();
         assert_eq!(answer.retry(), Some(Retry::Never));
-        assert!(cache.denied(b"k", &rule, 1, at(5000)).is_none(), "another cost may pass");
-        assert!(cache.denied(b"k", &rule, 2, at(1_001_000)).is_none());
+        assert!(cache.denied(b"k", &policy, 1, at(5000)).is_none(), "another cost may pass");
+        assert!(cache.denied(b"k", &policy, 2, at(1_001_000)).is_none());
     }
 
     #[test]
     fn denied_long_denial_ends_at_the_maximum_age() {
-        let (cache, rule) = (cache(), planned("fixed-window:1/1h"));
+        let (cache, policy) = (cache(), planned("fixed-window:1/1h"));
         cache.record(
             b"k",
-            &rule,
+            &policy,
             1,
             cache.begin_query(b"k", at(0)),
             at(0),
             &denial("fixed-window:1/1h", 1),
         );
-        assert!(cache.denied(b"k", &rule, 1, at(999_999)).is_some());
-        assert!(cache.denied(b"k", &rule, 1, at(1_000_000)).is_none());
+        assert!(cache.denied(b"k", &policy, 1, at(999_999)).is_some());
+        assert!(cache.denied(b"k", &policy, 1, at(1_000_000)).is_none());
     }
 
     #[test]
     fn denied_while_units_are_held_lasts_a_period() {
-        for policy in ["fixed-window:5/500ms", "token-bucket:5/500ms:refill=interval"] {
-            let rule = planned(policy);
+        for text in ["fixed-window:5/500ms", "token-bucket:5/500ms:refill=interval"] {
+            let policy = planned(text);
             let mut entry = None;
             let hold =
                 HoldOperation::Hold { id: b"id", cost: 5, ttl: Some(Duration::from_millis(400)) };
-            let _ = apply_hold(&rule.policy, &mut entry, at(0), hold).unwrap();
-            let denied = apply(&rule.policy, &mut entry, at(0), Operation::Take(1)).unwrap();
+            let _ = apply_hold(&policy.policy, &mut entry, at(0), hold).unwrap();
+            let denied = apply(&policy.policy, &mut entry, at(0), Operation::Take(1)).unwrap();
             assert_eq!(denied.retry(), Some(Retry::After(Duration::from_millis(900))));
             let mut passes = entry.clone();
-            let _ = apply(&rule.policy, &mut passes, at(1), Operation::Charge(1)).unwrap();
+            let _ = apply(&policy.policy, &mut passes, at(1), Operation::Charge(1)).unwrap();
             let earlier =
-                apply(&rule.policy, &mut passes, at(500_001), Operation::Peek(1)).unwrap();
-            assert!(earlier.allowed(), "{policy}");
+                apply(&policy.policy, &mut passes, at(500_001), Operation::Peek(1)).unwrap();
+            assert!(earlier.allowed(), "{text}");
 
             let cache = cache();
-            cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
-            assert!(cache.denied(b"k", &rule, 1, at(499_999)).is_some());
-            assert!(cache.denied(b"k", &rule, 1, at(500_000)).is_none(), "{policy}");
+            cache.record(b"k", &policy, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+            assert!(cache.denied(b"k", &policy, 1, at(499_999)).is_some());
+            assert!(cache.denied(b"k", &policy, 1, at(500_000)).is_none(), "{text}");
         }
     }
 
     #[test]
     fn forget_drops_denials_of_commands_in_flight() {
-        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
+        let (cache, policy) = (cache(), planned("gcra:10/1s:burst=1"));
         let denied = denial("gcra:10/1s:burst=1", 1);
-        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        cache.record(b"k", &policy, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
         cache.forget(b"k");
-        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+        assert!(cache.denied(b"k", &policy, 1, at(1)).is_none());
         let token = cache.begin_query(b"k", at(0));
         cache.forget(b"k");
-        cache.record(b"k", &rule, 1, token, at(0), &denied);
-        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
-        // An answer under another rule.
-        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        cache.record(b"k", &policy, 1, token, at(0), &denied);
+        assert!(cache.denied(b"k", &policy, 1, at(1)).is_none());
+        // An answer under another policy.
+        cache.record(b"k", &policy, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
         let other = planned("gcra:20/1s:burst=1");
         let allowed = Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..denied };
         cache.record(b"k", &other, 1, cache.begin_query(b"k", at(1)), at(1), &allowed);
-        assert!(cache.denied(b"k", &rule, 1, at(2)).is_none());
+        assert!(cache.denied(b"k", &policy, 1, at(2)).is_none());
     }
 
     #[test]
     fn denied_count_all_is_never_cached() {
-        let (cache, rule) = (cache(), planned("fixed-window:1/1h:count=all"));
+        let (cache, policy) = (cache(), planned("fixed-window:1/1h:count=all"));
         let denied = denial("fixed-window:1/1h:count=all", 1);
-        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
-        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+        cache.record(b"k", &policy, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        assert!(cache.denied(b"k", &policy, 1, at(1)).is_none());
     }
 
     #[test]
     fn record_many_keys_is_bounded() {
-        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
+        let (cache, policy) = (cache(), planned("gcra:10/1s:burst=1"));
         let denied = denial("gcra:10/1s:burst=1", 1);
         for key in 0..100_000_u32 {
             let key = key.to_le_bytes();
-            cache.record(&key, &rule, 1, cache.begin_query(&key, at(0)), at(0), &denied);
+            cache.record(&key, &policy, 1, cache.begin_query(&key, at(0)), at(0), &denied);
         }
         let size = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
@@ -413,31 +413,30 @@ mod tests {
         };
         let keys: usize = cache.shards.iter().map(size).sum();
         assert!(keys <= 1000, "{keys}");
-        assert!(cache.denied(&99_999_u32.to_le_bytes(), &rule, 1, at(1)).is_some());
+        assert!(cache.denied(&99_999_u32.to_le_bytes(), &policy, 1, at(1)).is_some());
     }
 
     #[test]
     fn take_usage_drains_like_its_algorithm() {
         let cache = cache();
         let on_error = OnError::Local(Share::ALL);
-        for (policy, after, used) in [
+        for (text, after, used) in [
             ("gcra:10/1s", 250_000, 5),
             ("fixed-window:10/1s", 250_000, 5),
             ("gcra:10/1s", 500_000, 0),
         ] {
-            let rule =
-                PlannedPolicy::new(&policy.parse::<PreparedPolicy>().unwrap().on_error(on_error));
+            let policy =
+                PlannedPolicy::new(&text.parse::<PreparedPolicy>().unwrap().on_error(on_error));
             let mut entry = None;
-            let policy = &rule.policy;
-            let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
-            cache.record(b"k", &rule, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
-            let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
+            let decision = apply(&policy.policy, &mut entry, at(0), Operation::Take(5)).unwrap();
+            cache.record(b"k", &policy, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
+            let expected = if policy.policy.as_gcra().is_some() && used > 0 { 3 } else { used };
             let reported = |cache: &DenialCache| {
                 let mut actual = None;
                 cache.take_usage(b"k", at(after), |it| actual = Some(it.used));
                 actual
             };
-            assert_eq!(reported(&cache).unwrap_or(0), expected, "{rule:?}");
+            assert_eq!(reported(&cache).unwrap_or(0), expected, "{policy:?}");
             assert_eq!(reported(&cache), None, "it is reported once");
         }
     }

@@ -104,7 +104,7 @@ impl Leases {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
             if lease.policy.number != policy.number || now >= lease.until {
-                *expired = lease.leftover(key);
+                *expired = lease.unspent(key);
                 lease.left = 0;
             }
             if lease.policy.number != policy.number {
@@ -179,7 +179,7 @@ impl Leases {
                 if now.is_some_and(|now| now < lease.until) {
                     return true;
                 }
-                all.extend(lease.leftover(key));
+                all.extend(lease.unspent(key));
                 let is_refilling = Arc::strong_count(&lease.refill_lock) > 1;
                 if !is_refilling {
                     self.count.fetch_sub(1, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl Lease {
         }
     }
 
-    fn leftover(&self, key: &[u8]) -> Option<UnspentLease> {
+    fn unspent(&self, key: &[u8]) -> Option<UnspentLease> {
         let &Self { ref policy, left, owed_until, .. } = self;
         let policy = policy.clone();
         (left > 0).then(|| UnspentLease { key: key.into(), policy, left, owed_until })
@@ -265,11 +265,11 @@ mod tests {
 
     fn take(
         leases: &Leases,
-        rule: &PlannedPolicy,
+        policy: &PlannedPolicy,
         cost: u32,
         now: Timestamp,
     ) -> Result<Answer, u32> {
-        match leases.take(b"k", rule, cost, now, &mut None) {
+        match leases.take(b"k", policy, cost, now, &mut None) {
             LeaseOutcome::Taken(answer) => Ok(answer),
             LeaseOutcome::Refill(_, chunk) => Err(chunk),
             LeaseOutcome::Full => Err(0),
@@ -279,16 +279,16 @@ mod tests {
     #[test]
     fn take_busy_key_doubles_its_chunks() {
         let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
-        let rule = leased(8);
+        let policy = leased(8);
         let mut chunks = Vec::new();
-        let mut handed = 0;
+        let mut taken = 0;
         for _ in 0..40 {
-            match take(&leases, &rule, 1, at(10)) {
+            match take(&leases, &policy, 1, at(10)) {
                 Err(chunk) => {
                     chunks.push(chunk);
                     let _ = leases.granted(
                         b"k",
-                        &rule,
+                        &policy,
                         (chunk, 1),
                         (at(10), at(10)),
                         &answer(900, 100),
@@ -296,24 +296,24 @@ mod tests {
                 }
                 Ok(answer) => {
                     assert!(answer.allowed() && answer.source == Source::Lease);
-                    handed += 1;
+                    taken += 1;
                 }
             }
         }
         assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
-        assert_eq!(handed, 32);
+        assert_eq!(taken, 32);
     }
 
     #[test]
     fn take_expired_lease_returns_the_units_still_owed() {
         let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
-        let rule = leased(100);
-        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 1);
-        let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &answer(0, 1050));
-        assert_eq!(take(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
+        let policy = leased(100);
+        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
+        let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1050));
+        assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
         assert!(leases.expired(Some(at(999))).is_empty());
         let mut expired = None;
-        leases.take(b"k", &rule, 1, at(1000), &mut expired);
+        leases.take(b"k", &policy, 1, at(1000), &mut expired);
         let expired = expired.unwrap();
         // 50 ms of debt remain, of which 15 may pass until the refund arrives.
         assert_eq!((expired.left, expired.owed(at(1000), Duration::from_millis(15))), (90, 35));
@@ -323,26 +323,29 @@ mod tests {
     #[test]
     fn take_beyond_the_maximum_number_is_full() {
         let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
-        let rule = leased(100);
+        let policy = leased(100);
         for key in [b"a", b"b"] {
             assert!(matches!(
-                leases.take(key, &rule, 1, at(0), &mut None),
+                leases.take(key, &policy, 1, at(0), &mut None),
                 LeaseOutcome::Refill(..)
             ));
         }
-        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Full));
+        assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Full));
         assert!(leases.expired(Some(at(2000))).is_empty());
-        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
+        assert!(matches!(
+            leases.take(b"c", &policy, 1, at(0), &mut None),
+            LeaseOutcome::Refill(..)
+        ));
     }
 
     #[test]
     fn take_nearly_exhausted_key_gets_small_chunks() {
         let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
-        let rule = leased(100);
-        let _ = take(&leases, &rule, 1, at(0));
-        let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &answer(10, 990));
-        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 5);
+        let policy = leased(100);
+        let _ = take(&leases, &policy, 1, at(0));
+        let _ = leases.granted(b"k", &policy, (64, 64), (at(0), at(0)), &answer(10, 990));
+        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 5);
         leases.denied(b"k");
-        assert_eq!(take(&leases, &rule, 1, at(0)).unwrap_err(), 1);
+        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
     }
 }

@@ -34,7 +34,7 @@ impl NodeConnection {
         });
         if begins {
             if self.report.is_some() {
-                self.keep();
+                self.start_keeper();
             }
             // In the background, because the caller may be cancelled.
             self.context.spawn(Arc::clone(self).make());

@@ -31,21 +31,21 @@ pub(crate) struct Flow {
 
 /// The number of a command that was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent(u64);
+pub(crate) struct CommandNumber(u64);
 
 impl Flow {
     /// Counts `commands` as sent.
-    pub(crate) fn send(&self, commands: usize, now: Timestamp) -> Sent {
+    pub(crate) fn send(&self, commands: usize, now: Timestamp) -> CommandNumber {
         let commands = u64::try_from(commands).unwrap_or(u64::MAX);
         let before = self.sent.fetch_add(commands, Ordering::Relaxed);
         if before <= self.answered.load(Ordering::Relaxed) {
             self.moved_at.store(now.as_micros(), Ordering::Relaxed);
         }
-        Sent(before + commands)
+        CommandNumber(before + commands)
     }
 
     /// Records the reply to a command.
-    pub(crate) fn answered(&self, Sent(number): Sent, now: Timestamp) {
+    pub(crate) fn answered(&self, CommandNumber(number): CommandNumber, now: Timestamp) {
         self.answered.fetch_max(number, Ordering::Relaxed);
         self.moved_at.store(now.as_micros(), Ordering::Relaxed);
         self.moved.notify_waiters();

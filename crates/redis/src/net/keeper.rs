@@ -39,13 +39,13 @@ const REPLACE_EVERY: Duration = Duration::from_secs(2);
 
 /// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Probe {
+enum ProbeResult {
     /// The server replies, and accepts writes.
     Works,
     /// It replies, but later than the deadline of a command.
     Slow(Duration),
     /// It replies that it accepts no writes.
-    Refuses(String),
+    RejectsWrites(String),
     /// The user may not run the commands of a take.
     MayNot(String),
     /// The user may not use the key of the probe, so that writes are unknown.
@@ -55,7 +55,7 @@ enum Probe {
 }
 
 /// Whether the reply says that the server accepts no writes now, on any key.
-pub(crate) fn refuses_writes(reply: &Value) -> bool {
+pub(crate) fn rejects_writes(reply: &Value) -> bool {
     const CODES: [&str; 10] = [
         "READONLY",
         "MASTERDOWN",
@@ -81,14 +81,14 @@ pub(crate) fn refuses_writes(reply: &Value) -> bool {
 
 /// A missing permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingPermission {
     /// To run a command, on any key.
     Command,
     /// To use this key.
     Key,
 }
 
-impl Missing {
+impl MissingPermission {
     /// The missing permission in a reply. Each version has its own texts, and others for scripts.
     pub(crate) fn of(reply: &Value) -> Option<Self> {
         const ANY: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
@@ -114,7 +114,7 @@ fn is_about_slot(details: Option<&str>) -> bool {
 
 impl NodeConnection {
     /// Starts the keeper task, unless it runs.
-    pub(super) fn keep(self: &Arc<Self>) {
+    pub(super) fn start_keeper(self: &Arc<Self>) {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
             let (node, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
             let context = Arc::clone(&self.context);
@@ -124,7 +124,7 @@ impl NodeConnection {
                 loop {
                     // Returns when it is woken or after the pause.
                     let _ = timeout(context.jitter(pause), wake.notified()).await;
-                    let Some(next) = keeper.turn().await else { return };
+                    let Some(next) = keeper.check_once().await else { return };
                     pause = next;
                     sleep(SPACING).await;
                 }
@@ -165,7 +165,7 @@ impl NodeConnection {
             self.log(|report, now| report.change(true, now));
         }
         // A command may have been applied since.
-        if !self.permission.has_refusals() {
+        if !self.permission.has_rejections() {
             self.unbarred();
         }
     }
@@ -204,7 +204,7 @@ struct Keeper {
 
 impl Keeper {
     /// Checks once. Returns the pause until the next check; `None` if the connection is not used any more.
-    async fn turn(&mut self) -> Option<Duration> {
+    async fn check_once(&mut self) -> Option<Duration> {
         let node = self.node.upgrade()?;
         let is_open = node.breaker.is_open();
         let is_suspect = node.is_suspect.swap(false, Ordering::Relaxed);
@@ -223,33 +223,33 @@ impl Keeper {
         node: &Arc<NodeConnection>,
         is_open: bool,
         is_suspect: bool,
-        probe: Probe,
+        probe: ProbeResult,
     ) {
         match probe {
             // The user may not use the key of the probe either, which has the same prefix.
-            Probe::Forbidden(why) if node.permission.is_in_doubt() => node.barred(&why),
-            Probe::Forbidden(_) if is_suspect => {
+            ProbeResult::Forbidden(why) if node.permission.is_in_doubt() => node.barred(&why),
+            ProbeResult::Forbidden(_) if is_suspect => {
                 node.works();
                 self.find_primary(node).await;
             }
             // The user may be allowed the other commands.
-            Probe::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
-            Probe::Works | Probe::Forbidden(_) | Probe::MayNot(_) => {
+            ProbeResult::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
+            ProbeResult::Works | ProbeResult::Forbidden(_) | ProbeResult::MayNot(_) => {
                 self.resolved_at = None;
                 node.decided();
                 node.works();
             }
             // Late commands are counted already.
-            Probe::Slow(_) if !is_open => {}
-            Probe::Slow(span) => {
+            ProbeResult::Slow(_) if !is_open => {}
+            ProbeResult::Slow(span) => {
                 let millis = span.as_millis();
                 node.unavailable(&format!("{}: answers after {millis} ms", node.endpoint));
             }
-            Probe::Refuses(why) => {
+            ProbeResult::RejectsWrites(why) => {
                 node.unavailable(&why);
                 self.find_primary(node).await;
             }
-            Probe::Fails(why) => node.unavailable(&why),
+            ProbeResult::Fails(why) => node.unavailable(&why),
         }
     }
 
@@ -281,13 +281,13 @@ impl Keeper {
 
 impl NodeConnection {
     /// Checks whether the server accepts writes.
-    async fn probe(self: &Arc<Self>) -> Probe {
+    async fn probe(self: &Arc<Self>) -> ProbeResult {
         let deadline = Deadline::after(PROBE_TIMEOUT);
         let OpenConnection { mut connection, number, flow, .. } =
             match self.connection(deadline).await {
                 Ok(up) => up,
-                Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
-                Err(error) => return Probe::Fails(error.to_string()),
+                Err(StoreError::Unavailable(why)) => return ProbeResult::Fails(why),
+                Err(error) => return ProbeResult::Fails(error.to_string()),
             };
         let begin = self.context.now();
         let sent = flow.send(1, begin);
@@ -300,30 +300,30 @@ impl NodeConnection {
                     let (code, details) = (error.code(), error.details().unwrap_or_default());
                     format!("{}: {code} {details}", self.endpoint)
                 };
-                match (&reply, Missing::of(&reply)) {
-                    (Value::ServerError(error), Some(Missing::Command)) => {
-                        Probe::MayNot(why(error))
+                match (&reply, MissingPermission::of(&reply)) {
+                    (Value::ServerError(error), Some(MissingPermission::Command)) => {
+                        ProbeResult::MayNot(why(error))
                     }
-                    (Value::ServerError(error), Some(Missing::Key)) => {
+                    (Value::ServerError(error), Some(MissingPermission::Key)) => {
                         let key = String::from_utf8_lossy(&self.probe_key()).into_owned();
-                        Probe::Forbidden(format!("{} (such as `{key}`)", why(error)))
+                        ProbeResult::Forbidden(format!("{} (such as `{key}`)", why(error)))
                     }
                     // Its commands are redirected.
                     (Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {
-                        Probe::Works
+                        ProbeResult::Works
                     }
-                    (Value::ServerError(error), _) if refuses_writes(&reply) => {
-                        Probe::Refuses(why(error))
+                    (Value::ServerError(error), _) if rejects_writes(&reply) => {
+                        ProbeResult::RejectsWrites(why(error))
                     }
-                    _ if span > self.context.options.deadline => Probe::Slow(span),
-                    _ => Probe::Works,
+                    _ if span > self.context.options.deadline => ProbeResult::Slow(span),
+                    _ => ProbeResult::Works,
                 }
             }
             // The connection may never return replies again, even if the server recovers.
             _ => {
                 let why = format!("{} does not answer", self.endpoint);
                 self.lost(Some(number), &why);
-                Probe::Fails(why)
+                ProbeResult::Fails(why)
             }
         }
     }
@@ -345,12 +345,12 @@ impl NodeConnection {
         if is_unknown(&reply) {
             reply = connection.send_packed_command(&call(true)).await?;
         }
-        if Missing::of(&reply) == Some(Missing::Command) {
+        if MissingPermission::of(&reply) == Some(MissingPermission::Command) {
             let mut take = redis::cmd("SG.TAKE");
             take.arg(&key).arg("gcra:1/1s").arg("COST").arg(0);
             let by_module = connection.send_packed_command(&take).await?;
             let is_none = matches!(&by_module, Value::ServerError(error) if error.code() == "ERR");
-            if !is_none && Missing::of(&by_module) != Some(Missing::Command) {
+            if !is_none && MissingPermission::of(&by_module) != Some(MissingPermission::Command) {
                 reply = by_module;
             }
         }

@@ -328,7 +328,7 @@ impl NodeConnection {
 
     /// The user lacks the permission for a command: `keeper` checks whether that holds for all commands.
     pub(crate) fn forbidden(&self) {
-        self.permission.refused(self.context.now());
+        self.permission.record_rejection(self.context.now());
         // `keeper` probes often enough already.
         if self.permission.is_in_doubt() && !self.permission.is_barred() {
             self.suspect();
@@ -337,7 +337,7 @@ impl NodeConnection {
 
     /// A command was applied.
     pub(crate) fn decided(&self) {
-        if self.permission.has_refusals() {
+        if self.permission.has_rejections() {
             self.permission.answered();
             self.unbarred();
         }

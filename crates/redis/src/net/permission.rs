@@ -1,9 +1,9 @@
 //! Missing permissions of the user on one server, according to replies.
 //!
 //! A user without permission for one key may use another, and clients choose keys. Therefore rejected keys never
-//! open the circuit breaker: every command is still sent. After `most` consecutive rejections the user may have
+//! open the circuit breaker: every command is still sent. After `max_rejections` consecutive rejections the user may have
 //! permission for no key (a wrong prefix): the store counts as unavailable until a command is applied, or for
-//! [`LASTS`] after the last rejection.
+//! [`REJECTION_LIFETIME`] after the last rejection.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -14,13 +14,13 @@ use sluicegate_core::Timestamp;
 
 /// Time after the last rejection in which the store counts as unavailable. A server that is not ready gets no requests
 /// from its clients, and must get some again to see that it is ready.
-const LASTS: Duration = Duration::from_secs(10);
+const REJECTION_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Counts consecutive commands that were rejected.
 #[derive(Debug)]
 pub(crate) struct Permission {
-    most: u32,
-    refused: AtomicU32,
+    max_rejections: u32,
+    rejected: AtomicU32,
     /// Whether the user may use no key, as far as is known.
     is_barred: AtomicBool,
     /// The end of that without a further rejection, in microseconds.
@@ -28,36 +28,36 @@ pub(crate) struct Permission {
 }
 
 impl Permission {
-    pub(super) const fn new(most: u32) -> Self {
+    pub(super) const fn new(max_rejections: u32) -> Self {
         Self {
-            most,
-            refused: AtomicU32::new(0),
+            max_rejections,
+            rejected: AtomicU32::new(0),
             is_barred: AtomicBool::new(false),
             until: AtomicU64::new(0),
         }
     }
 
     /// A command was rejected.
-    pub(super) fn refused(&self, now: Timestamp) {
-        self.until.store((now + LASTS).as_micros(), Ordering::Relaxed);
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn record_rejection(&self, now: Timestamp) {
+        self.until.store((now + REJECTION_LIFETIME).as_micros(), Ordering::Relaxed);
+        self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether enough consecutive commands were rejected that all may be.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) >= self.most
+        self.rejected.load(Ordering::Relaxed) >= self.max_rejections
     }
 
     /// Whether a command was rejected since the last one that was applied.
-    pub(super) fn has_refusals(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) != 0
+    pub(super) fn has_rejections(&self) -> bool {
+        self.rejected.load(Ordering::Relaxed) != 0
     }
 
     /// A command was applied.
     pub(super) fn answered(&self) {
         // All threads share the cache line, therefore it is written only if the value changes.
-        if self.has_refusals() {
-            self.refused.store(0, Ordering::Relaxed);
+        if self.has_rejections() {
+            self.rejected.store(0, Ordering::Relaxed);
         }
     }
 
@@ -87,29 +87,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permission_refusals_in_a_row_cast_doubt_until_an_answer() {
+    fn permission_rejections_in_a_row_cast_doubt_until_an_answer() {
         let permission = Permission::new(2);
         let now = Timestamp::EPOCH;
-        permission.refused(now);
+        permission.record_rejection(now);
         assert!(!permission.is_in_doubt());
         permission.answered();
-        permission.refused(now);
+        permission.record_rejection(now);
         assert!(!permission.is_in_doubt());
-        permission.refused(now);
+        permission.record_rejection(now);
         assert!(permission.is_in_doubt());
         permission.answered();
-        assert!(!permission.is_in_doubt() && !permission.has_refusals());
+        assert!(!permission.is_in_doubt() && !permission.has_rejections());
     }
 
     #[test]
-    fn permission_bar_ends_with_an_answer_or_without_refusals() {
+    fn permission_bar_ends_with_an_answer_or_without_rejections() {
         let permission = Permission::new(1);
         let now = Timestamp::EPOCH;
-        permission.refused(now);
+        permission.record_rejection(now);
         assert!(permission.bar() && !permission.bar());
-        assert!(permission.is_barred_at(now) && !permission.is_barred_at(now + LASTS));
-        permission.refused(now + LASTS);
-        assert!(permission.is_barred_at(now + LASTS));
+        assert!(permission.is_barred_at(now) && !permission.is_barred_at(now + REJECTION_LIFETIME));
+        permission.record_rejection(now + REJECTION_LIFETIME);
+        assert!(permission.is_barred_at(now + REJECTION_LIFETIME));
         assert!(permission.unbar() && !permission.unbar() && !permission.is_barred_at(now));
     }
 }

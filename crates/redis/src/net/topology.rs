@@ -288,8 +288,8 @@ impl Cluster {
         let mut error = StoreError::Unavailable("the cluster has no nodes".to_owned());
         for node in node_of.into_iter().chain(seeds) {
             match node.command(&command, Deadline::after(MAP_TIMEOUT)).await {
-                Ok(Value::ServerError(refusal)) => {
-                    let words = refusal.details().unwrap_or_default();
+                Ok(Value::ServerError(reply)) => {
+                    let words = reply.details().unwrap_or_default();
                     error = StoreError::Unavailable(format!("{}: {words}", node.endpoint));
                 }
                 Ok(value) => {

@@ -11,8 +11,8 @@ use sluicegate_testing::{Engine, Server};
 
 use crate::servers::{patient, store_of};
 
-fn rule(policy: &str) -> PreparedPolicy {
-    policy.parse().unwrap()
+fn policy(text: &str) -> PreparedPolicy {
+    text.parse().unwrap()
 }
 
 #[tokio::test]
@@ -20,12 +20,12 @@ async fn store_every_operation_is_answered_by_every_engine() {
     for engine in Engine::ALL {
         let server = Server::start(engine);
         let store = store_of(&server).await;
-        let rule = rule("gcra:10/1h:burst=5");
+        let policy = policy("gcra:10/1h:burst=5");
 
-        let answer = store.take(b"k", &rule, 2).await.unwrap();
+        let answer = store.take(b"k", &policy, 2).await.unwrap();
         assert!(answer.allowed() && answer.source == Source::Store);
         assert_eq!((answer.remaining, answer.limit), (3, 5));
-        let apply = async |operation| store.apply(b"k", &rule, operation).await.unwrap();
+        let apply = async |operation| store.apply(b"k", &policy, operation).await.unwrap();
         assert_eq!(apply(Operation::Peek(1)).await.remaining, 3);
         assert_eq!(apply(Operation::Charge(4)).await.remaining, 0);
         assert!(!apply(Operation::Take(1)).await.allowed());
@@ -38,7 +38,7 @@ async fn store_every_operation_is_answered_by_every_engine() {
         assert_eq!(server.query::<u64>("DBSIZE"), 0);
 
         // Without a fallback, no denial is cached.
-        let strict = rule.on_error(OnError::Fail);
+        let strict = policy.on_error(OnError::Fail);
         assert!(store.apply(b"k", &strict, Operation::Take(5)).await.unwrap().allowed());
         for _ in 0..2 {
             let denied = store.apply(b"k", &strict, Operation::Take(1)).await.unwrap();
@@ -64,16 +64,16 @@ async fn store_decision_takes_one_round_trip() {
         };
         calls("evalsha") + calls("eval")
     };
-    for policy in
+    for text in
         ["gcra:1000/1s", "gcra:1000/1s,sliding-log:500/1m", "fixed-window:1000/day:tz=Europe/Paris"]
     {
-        let rule = rule(policy);
-        let _ = store.take(b"k", &rule, 1).await.unwrap();
+        let policy = policy(text);
+        let _ = store.take(b"k", &policy, 1).await.unwrap();
         let before = calls();
         for _ in 0..50 {
-            assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+            assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
         }
-        assert_eq!(calls() - before, 50, "{policy}");
+        assert_eq!(calls() - before, 50, "{text}");
     }
 }
 
@@ -81,23 +81,26 @@ async fn store_decision_takes_one_round_trip() {
 async fn script_missing_on_the_server_is_sent_again() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rules =
-        [rule("gcra:1000000/1s"), rule("sliding-log:100/1s"), rule("gcra:9/1s,fixed-window:9/1s")];
+    let policies = [
+        policy("gcra:1000000/1s"),
+        policy("sliding-log:100/1s"),
+        policy("gcra:9/1s,fixed-window:9/1s"),
+    ];
     for _ in 0..20 {
         server.query::<()>("SCRIPT FLUSH");
-        let takes: Vec<_> = rules
+        let takes: Vec<_> = policies
             .iter()
             .cycle()
             .take(60)
-            .map(|rule| KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) })
+            .map(|policy| KeyedOperation { key: b"k", policy, operation: Operation::Take(1) })
             .collect();
         for answer in store.apply_many(&takes).await {
             assert_ne!(answer.unwrap().source, Source::Fallback);
         }
-        let _ = store.apply(b"k", &rules[0], Operation::Reset).await.unwrap();
+        let _ = store.apply(b"k", &policies[0], Operation::Reset).await.unwrap();
         server.query::<()>("SCRIPT FLUSH");
-        for rule in &rules {
-            assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
+        for policy in &policies {
+            assert_eq!(store.take(b"j", policy, 0).await.unwrap().source, Source::Store);
         }
     }
     // One script for all concurrent requests, and one for the next.
@@ -109,37 +112,37 @@ async fn script_missing_on_the_server_is_sent_again() {
 async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     let server = Server::start(Engine::Valkey91);
     let store = store_of(&server).await;
-    let rule = rule("gcra:1/1h:burst=3");
-    assert!(store.take(b"k", &rule, 3).await.unwrap().allowed());
-    let denied = store.take(b"k", &rule, 1).await.unwrap();
+    let policy = policy("gcra:1/1h:burst=3");
+    assert!(store.take(b"k", &policy, 3).await.unwrap().allowed());
+    let denied = store.take(b"k", &policy, 1).await.unwrap();
     assert_eq!((denied.allowed(), denied.source), (false, Source::Store));
-    let again = store.take(b"k", &rule, 1).await.unwrap();
+    let again = store.take(b"k", &policy, 1).await.unwrap();
     assert_eq!((again.allowed(), again.source, again.remaining), (false, Source::Cache, 0));
     assert!(again.retry().unwrap() <= denied.retry().unwrap());
     assert_eq!((again.limit, again.binding), (denied.limit, denied.binding));
     // For this cost, policy and key.
-    assert_eq!(store.take(b"k", &rule, 2).await.unwrap().source, Source::Store);
-    assert_eq!(store.take(b"j", &rule, 1).await.unwrap().source, Source::Store);
+    assert_eq!(store.take(b"k", &policy, 2).await.unwrap().source, Source::Store);
+    assert_eq!(store.take(b"j", &policy, 1).await.unwrap().source, Source::Store);
     // This store sees its own refunds at once.
-    let _ = store.apply(b"k", &rule, Operation::Refund(1)).await.unwrap();
-    let answer = store.take(b"k", &rule, 1).await.unwrap();
+    let _ = store.apply(b"k", &policy, Operation::Refund(1)).await.unwrap();
+    let answer = store.take(b"k", &policy, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
 
     // It sees refunds by others after the bound.
     let mut options = patient();
     options.max_denial_cache = Duration::from_millis(300);
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    assert!(!other.take(b"k", &rule, 1).await.unwrap().allowed());
-    let _ = store.apply(b"k", &rule, Operation::Reset).await.unwrap();
+    assert!(!other.take(b"k", &policy, 1).await.unwrap().allowed());
+    let _ = store.apply(b"k", &policy, Operation::Reset).await.unwrap();
     let late = crate::servers::eventually_true("the bound", async || {
-        other.take(b"k", &rule, 1).await.unwrap().allowed()
+        other.take(b"k", &policy, 1).await.unwrap().allowed()
     });
     let late = late.await;
     println!("figure: a reset by another is noticed after {} ms (bound 300)", late.as_millis());
     assert!(late < Duration::from_millis(1000));
 
     // A cost that never fits is denied for ever each time.
-    let never = store.take(b"k", &rule, 9).await.unwrap();
+    let never = store.take(b"k", &policy, 9).await.unwrap();
     assert_eq!(never.retry(), Some(Retry::Never));
     let counters = store.counters();
     assert_eq!((counters.cache, counters.fallback_deny), (1, 0));
@@ -149,17 +152,17 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
 async fn denial_cache_denial_ends_when_the_store_would_allow() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = rule("gcra:20/1s:burst=1");
+    let policy = policy("gcra:20/1s:burst=1");
     for _ in 0..20 {
-        assert!(store.take(b"k", &rule, 1).await.is_ok());
-        let denied = store.take(b"k", &rule, 1).await.unwrap();
+        assert!(store.take(b"k", &policy, 1).await.is_ok());
+        let denied = store.take(b"k", &policy, 1).await.unwrap();
         let Some(Retry::After(wait)) = denied.retry() else { continue };
-        let cached = store.take(b"k", &rule, 1).await.unwrap();
+        let cached = store.take(b"k", &policy, 1).await.unwrap();
         let Some(Retry::After(actual)) = cached.retry() else { continue };
         assert!(actual <= wait);
         // A client that waits for `retry_after` passes, because there is no other.
         crate::servers::pass(actual).await;
-        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+        assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     }
 }
 
@@ -167,7 +170,7 @@ async fn denial_cache_denial_ends_when_the_store_would_allow() {
 async fn take_many_several_keys_answers_in_order() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let (small, large) = (rule("gcra:3/1h"), rule("fixed-window:100/1h"));
+    let (small, large) = (policy("gcra:3/1h"), policy("fixed-window:100/1h"));
     let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
     let mut takes = Vec::new();
     for key in &keys {
@@ -200,9 +203,9 @@ async fn store_client_clock_off_decides_the_same() {
     // windows that it needs.
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = rule("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");
+    let policy = policy("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");
     for expected in [1, 0] {
-        assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, expected);
+        assert_eq!(store.take(b"k", &policy, 1).await.unwrap().remaining, expected);
     }
-    assert!(!store.take(b"k", &rule, 1).await.unwrap().allowed());
+    assert!(!store.take(b"k", &policy, 1).await.unwrap().allowed());
 }

@@ -18,7 +18,7 @@ pub(crate) fn url(cluster: &Cluster) -> String {
 async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let mut cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
-    let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
     let status = store.inspect().await.unwrap();
     assert_eq!((status.servers.len(), status.problems().count()), (3, 0), "{status:?}");
@@ -26,7 +26,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     // Each node learns the script, and each key is found.
     let takes: Vec<_> = keys
         .iter()
-        .map(|key| KeyedOperation { key, policy: &rule, operation: Operation::Take(1) })
+        .map(|key| KeyedOperation { key, policy: &policy, operation: Operation::Take(1) })
         .collect();
     for answer in store.apply_many(&takes).await {
         let answer = answer.unwrap();
@@ -39,7 +39,9 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.query("CLUSTER MYID")).collect();
     for key in 0..20 {
-        assert!(store.take(format!("{{hot}}{key}").as_bytes(), &rule, 3).await.unwrap().allowed());
+        assert!(
+            store.take(format!("{{hot}}{key}").as_bytes(), &policy, 3).await.unwrap().allowed()
+        );
     }
     cluster.nodes[to].query::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
     cluster.nodes[from].query::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
@@ -48,11 +50,11 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         if key.ends_with('5') {
             // New keys of a slot that moves are made where it moves to.
             let fresh = format!("{{hot}}fresh{key}");
-            assert_eq!(store.take(fresh.as_bytes(), &rule, 1).await.unwrap().remaining, 9);
+            assert_eq!(store.take(fresh.as_bytes(), &policy, 1).await.unwrap().remaining, 9);
         }
         let port = cluster.nodes[to].port();
         cluster.nodes[from].query::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
-        assert_eq!(store.take(key.as_bytes(), &rule, 1).await.unwrap().remaining, 6);
+        assert_eq!(store.take(key.as_bytes(), &policy, 1).await.unwrap().remaining, 6);
     }
     let redirected = store.counters().redirects;
     assert!(redirected >= 20, "{redirected}");
@@ -60,7 +62,7 @@ async fn cluster_keys_are_found_on_their_nodes_after_failures() {
         node.query::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to]));
     }
     for key in 0..20 {
-        let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
+        let answer = store.take(format!("{{hot}}{key}").as_bytes(), &policy, 1).await.unwrap();
         assert_eq!((answer.remaining, answer.source), (5, Source::Store));
     }
     println!("figure: a slot moved under 20 keys: nothing lost, {redirected} requests redirected");
@@ -164,10 +166,10 @@ async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     })
     .await;
     let store = RedisStore::connect_with(&url, patient()).await.unwrap();
-    let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     // `foo` is of slot 12182, `bar` of 5061.
-    assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
-    assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
+    assert_eq!(store.take(b"foo", &policy, 1).await.unwrap().source, Source::Fallback);
+    assert_eq!(store.take(b"bar", &policy, 1).await.unwrap().source, Source::Store);
     let status = store.inspect().await.unwrap();
     let actual: Vec<_> = status.problems().map(ToString::to_string).collect();
     assert!(actual.iter().any(|it| it.contains("the cluster serves only ")), "{actual:?}");

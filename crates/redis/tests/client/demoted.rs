@@ -33,18 +33,18 @@ impl Accepted {
 /// Four clients under load, while their primary is demoted for a time, and after.
 async fn demote(what: &str, server: &Server, url: &str, options: Options) {
     let span = Duration::from_millis(size("SLUICEGATE_DEMOTED_MS", 1500));
-    let rule: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
-    let rule = rule.on_error(OnError::Local(Share::ALL));
+    let policy: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
+    let policy = policy.on_error(OnError::Local(Share::ALL));
     let stop = Arc::new(AtomicBool::new(false));
     let (mut stores, mut tasks) = (Vec::new(), Vec::new());
     for client in 0..CLIENTS {
         let store = RedisStore::connect_with(url, options.clone()).await.unwrap();
         stores.push(store.clone());
-        let (rule, stop) = (rule.clone(), Arc::clone(&stop));
+        let (policy, stop) = (policy.clone(), Arc::clone(&stop));
         tasks.push(tokio::spawn(async move {
             let key = client.to_le_bytes();
             while !stop.load(Ordering::Relaxed) {
-                let _ = store.take(&key, &rule, 1).await.unwrap();
+                let _ = store.take(&key, &policy, 1).await.unwrap();
                 crate::servers::pass(Duration::from_micros(200)).await;
             }
         }));
@@ -122,13 +122,13 @@ async fn demoted_primary_is_not_stormed_behind_sentinels() {
 async fn demoted_primary_answers_other_commands_on_the_connection() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
-    assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+    let policy: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
+    assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     let rounds = size("SLUICEGATE_DEMOTIONS", 5);
     let mut answered = 0;
     for _ in 0..rounds {
         server.query::<()>("REPLICAOF 127.0.0.1 1");
-        let take = KeyedOperation { key: b"k", policy: &rule, operation: Operation::Take(1) };
+        let take = KeyedOperation { key: b"k", policy: &policy, operation: Operation::Take(1) };
         let peek = KeyedOperation { operation: Operation::Peek(1), ..take };
         let questions = [peek, take, peek, take, take, peek];
         let batches = (0..50).map(|_| store.apply_many(&questions).into_future());
@@ -146,7 +146,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
         }
         server.query::<()>("REPLICAOF NO ONE");
         eventually_true("the store decides again", async || {
-            store.take(b"k", &rule, 1).await.unwrap().source == Source::Store
+            store.take(b"k", &policy, 1).await.unwrap().source == Source::Store
         })
         .await;
     }

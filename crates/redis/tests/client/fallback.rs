@@ -39,7 +39,7 @@ enum Way {
 
 struct Subject {
     key: Vec<u8>,
-    rule: PreparedPolicy,
+    policy: PreparedPolicy,
     way: Way,
     /// The share of the 100 units.
     most: u64,
@@ -49,20 +49,20 @@ struct Subject {
 
 fn subjects() -> Vec<Subject> {
     let mut subjects = Vec::new();
-    for policy in POLICIES {
-        let policy: Policy = policy.parse().unwrap();
+    for text in POLICIES {
+        let policy: Policy = text.parse().unwrap();
         for (share, most) in [(Share::ALL, 100), (Share::of(1, 2).unwrap(), 50)] {
             for way in [Way::Take, Way::Costs3, Way::Batch, Way::MultiKey, Way::Leased] {
-                let rule = PreparedPolicy::new(&policy).on_error(OnError::Local(share));
-                let rule = match way {
-                    Way::Leased => match rule.lease(8) {
-                        Ok(rule) => rule,
+                let prepared = PreparedPolicy::new(&policy).on_error(OnError::Local(share));
+                let policy = match way {
+                    Way::Leased => match prepared.lease(8) {
+                        Ok(leased) => leased,
                         Err(_) => continue,
                     },
-                    _ => rule,
+                    _ => prepared,
                 };
                 let key = format!("k{}", subjects.len()).into_bytes();
-                subjects.push(Subject { key, rule, way, most, admitted: 0 });
+                subjects.push(Subject { key, policy, way, most, admitted: 0 });
             }
         }
     }
@@ -72,21 +72,21 @@ fn subjects() -> Vec<Subject> {
 impl Subject {
     /// Sends one request: returns the units admitted, and the source of the decision.
     async fn send(&self, store: &RedisStore) -> (u64, Source) {
-        let Self { key, rule, .. } = self;
+        let Self { key, policy, .. } = self;
         let cost = if self.way == Way::Costs3 { 3 } else { 1 };
         let (allowed, source) = match self.way {
             Way::Take | Way::Costs3 | Way::Leased => {
-                let answer = store.take(key, rule, cost).await.unwrap();
+                let answer = store.take(key, policy, cost).await.unwrap();
                 (answer.allowed(), answer.source)
             }
             Way::Batch => {
-                let question = KeyedOperation { key, policy: rule, operation: Operation::Take(1) };
+                let question = KeyedOperation { key, policy, operation: Operation::Take(1) };
                 let answer = store.apply_many(&[question]).await.remove(0).unwrap();
                 (answer.allowed(), answer.source)
             }
             Way::MultiKey => {
                 let other = [key, &b":other"[..]].concat();
-                let take = |key| KeyedTake { key, policy: rule, cost };
+                let take = |key| KeyedTake { key, policy, cost };
                 let answer = store
                     .apply_multi_key(MultiKeyOperation::Take, &[take(key), take(&other)])
                     .await
@@ -166,16 +166,16 @@ async fn flap(outage: Outage) {
     }
     back().await;
     let (mut worst, mut least) = (0.0_f64, f64::MAX);
-    for Subject { rule, way, most, admitted, .. } in &subjects {
+    for Subject { policy, way, most, admitted, .. } in &subjects {
         // The recovery during the test, rounded up.
         let bound = most + begin.elapsed().as_secs() * most / 3600 + 1;
-        assert!(*admitted <= bound, "{rule:?} {way:?}: {admitted} admitted, bound {bound}");
+        assert!(*admitted <= bound, "{policy:?} {way:?}: {admitted} admitted, bound {bound}");
         let part = *admitted as f64 * 100.0 / *most as f64;
         (worst, least) = (worst.max(part), least.min(part));
     }
     println!(
         "figure: {outages} outages ({outage:?}) with {answered} answers in between: local fallback admits \
-         {least:.0} to {worst:.0} % of its share in all, under {} rules (bound 100 % and what recovers)",
+         {least:.0} to {worst:.0} % of its share in all, under {} policies (bound 100 % and what recovers)",
         subjects.len()
     );
     assert!(answered > 0 && worst > 50.0);
@@ -209,15 +209,15 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     options.max_local_memory = 2 << 20;
     options.max_known_keys = 64;
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
-    let rule = rule.on_error(OnError::Local(Share::ALL));
-    assert_eq!(store.take(b"early0", &rule, 5).await.unwrap().source, Source::Store);
+    let policy: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
+    let policy = policy.on_error(OnError::Local(Share::ALL));
+    assert_eq!(store.take(b"early0", &policy, 5).await.unwrap().source, Source::Store);
     server.kill();
     let mut admitted = [0; 20];
     let mut decide = async || {
         for (index, admitted) in admitted.iter_mut().enumerate() {
             for _ in 0..10 {
-                let answer = store.take(format!("early{index}").as_bytes(), &rule, 1).await;
+                let answer = store.take(format!("early{index}").as_bytes(), &policy, 1).await;
                 *admitted += u32::from(answer.unwrap().allowed());
             }
         }
@@ -227,7 +227,7 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     let flood = size("SLUICEGATE_FALLBACK_FLOOD", 150_000);
     let mut passed = 0_u64;
     for key in 0..flood {
-        let answer = store.take(&key.to_le_bytes(), &rule, 1).await.unwrap();
+        let answer = store.take(&key.to_le_bytes(), &policy, 1).await.unwrap();
         passed += u64::from(answer.allowed());
     }
     let admitted = decide().await;
@@ -239,25 +239,25 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     assert_eq!((admitted[0], &admitted[1..]), (0, &[5; 19][..]));
 }
 
-/// A change of rule between two outages: units admitted in fallback stay counted. A reset clears them.
+/// A policy change between two outages: units admitted in fallback stay counted. A reset clears them.
 #[tokio::test]
-async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() {
+async fn local_fallback_after_policy_change_keeps_usage() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule =
+    let policy =
         |text: &str| text.parse::<PreparedPolicy>().unwrap().on_error(OnError::Local(Share::ALL));
-    let (old, new) = (rule("fixed-window:60/1h"), rule("fixed-window:100/1h"));
-    let decide = async |rule: &PreparedPolicy| {
+    let (old, new) = (policy("fixed-window:60/1h"), policy("fixed-window:100/1h"));
+    let decide = async |policy: &PreparedPolicy| {
         let mut admitted = 0;
         for _ in 0..110 {
-            let answer = store.take(b"k", rule, 1).await.unwrap();
+            let answer = store.take(b"k", policy, 1).await.unwrap();
             admitted += u32::from(answer.allowed() && answer.source == Source::Fallback);
         }
         admitted
     };
     assert_eq!(store.take(b"k", &old, 20).await.unwrap().source, Source::Store);
     server.kill();
-    // 20 of 60 are in use, by the store's last answer under the rule of that time.
+    // 20 of 60 are in use, by the last answer of the store under the policy of that time.
     assert_eq!(decide(&new).await, 80);
     server.restart();
     let back = async || {
@@ -269,7 +269,7 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     back().await;
     let _ = store.take(b"k", &old, 1).await.unwrap();
     server.kill();
-    assert_eq!(decide(&rule("fixed-window:120/1h")).await, 20);
+    assert_eq!(decide(&policy("fixed-window:120/1h")).await, 20);
     // A reset that fails changes nothing.
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
     assert_eq!(decide(&old).await, 0);
@@ -278,5 +278,5 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     assert!(store.apply(b"k", &old, Operation::Reset).await.is_ok());
     server.kill();
     assert_eq!(decide(&old).await, 60);
-    println!("figure: local fallback over changes of rule admits 80, 20 and, after a reset, 60");
+    println!("figure: local fallback over policy changes admits 80, 20 and, after a reset, 60");
 }

@@ -12,10 +12,10 @@ use crate::servers::{eventually_true, pass};
 const PIPELINE: usize = 30;
 
 /// Sends pipelines of 30 takes until the span is over; returns the number of takes that the store admitted.
-async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
+async fn batches(store: &RedisStore, policy: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
-        let take = KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) };
+        let take = KeyedOperation { key: b"k", policy, operation: Operation::Take(1) };
         for answer in store.apply_many(&[take; PIPELINE]).await {
             let answer = answer.unwrap();
             admitted += u64::from(answer.source == Source::Store && answer.allowed());
@@ -26,10 +26,10 @@ async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u
 }
 
 /// The same, 30 at a time that are no pipeline.
-async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
+async fn concurrent(store: &RedisStore, policy: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
-        let takes = (0..PIPELINE).map(|_| store.take(b"k", rule, 1).into_future());
+        let takes = (0..PIPELINE).map(|_| store.take(b"k", policy, 1).into_future());
         for answer in join_all(takes).await {
             let answer = answer.unwrap();
             admitted += u64::from(answer.source == Source::Store && answer.allowed());
@@ -44,7 +44,7 @@ async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -
 async fn stopped_server_executes_little_late() {
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 350));
     let outages = size("SLUICEGATE_LATE_OUTAGES", 3);
-    let rule: PreparedPolicy = "gcra:100000000/365d".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:100000000/365d".parse().unwrap();
     for in_pipelines in [true, false] {
         let server = Server::start(Engine::Redis70);
         let mut options = Options::default();
@@ -54,10 +54,10 @@ async fn stopped_server_executes_little_late() {
         let (mut late, mut admitted) = (Vec::new(), 0);
         for _ in 0..outages {
             eventually_true("the store answers", async || {
-                store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
+                store.take(b"probe", &policy, 1).await.unwrap().source == Source::Store
             })
             .await;
-            let (client, prepared) = (store.clone(), rule.clone());
+            let (client, prepared) = (store.clone(), policy.clone());
             let load = tokio::spawn(async move {
                 let span = span + Duration::from_millis(100);
                 if in_pipelines {
@@ -72,10 +72,10 @@ async fn stopped_server_executes_little_late() {
             server.signal("-CONT");
             admitted += load.await.unwrap();
             eventually_true("the store answers again", async || {
-                store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
+                store.take(b"probe", &policy, 1).await.unwrap().source == Source::Store
             })
             .await;
-            let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
+            let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
             let charged = u64::from(100_000_000 - peek.remaining);
             // Nothing is admitted that is not charged.
             assert!(charged >= admitted, "{charged} charged, {admitted} admitted");

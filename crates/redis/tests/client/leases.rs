@@ -15,10 +15,10 @@ use crate::{
 async fn lease_hot_key_is_taken_in_chunks() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+    let policy = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
     let mut sources = [0_u32; 2];
     for _ in 0..10_000 {
-        let answer = store.take(b"k", &rule, 1).await.unwrap();
+        let answer = store.take(b"k", &policy, 1).await.unwrap();
         assert!(answer.allowed());
         sources[usize::from(answer.source == Source::Lease)] += 1;
     }
@@ -32,12 +32,12 @@ async fn lease_unused_units_are_returned_exactly_once() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     // Nothing drains during the test.
-    let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+    let policy = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
-        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+        assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     }
     let used = async || {
-        let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
         10_000 - peek.remaining
     };
     assert!(used().await > 100);
@@ -47,7 +47,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
     assert_eq!(counters.lease_forfeited, 0, "{counters:?}");
     // The same without `flush`, when the time of the lease is over.
     for _ in 0..10 {
-        let _ = store.take(b"k", &rule, 1).await.unwrap();
+        let _ = store.take(b"k", &policy, 1).await.unwrap();
     }
     eventually_true("leases end", async || used().await == 110).await;
 }
@@ -59,9 +59,9 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     let mut options = patient();
     options.deadline = Duration::from_millis(200);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+    let policy = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..20 {
-        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+        assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     }
     // The return is done, but its answer is lost: it is not sent again, and counted as lost.
     proxy.set(Fault::Hole);
@@ -70,7 +70,7 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     let counters = store.counters();
     assert!(counters.lease_returned == 0 && counters.lease_forfeited > 0, "{counters:?}");
     let other = store_of(&server).await;
-    let peek = other.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
+    let peek = other.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }
 
@@ -82,11 +82,11 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
         let (seconds, micros): (u64, u64) = server.query("TIME");
         seconds * 1_000_000 + micros
     };
-    let rule = "gcra:2000/1s:burst=200".parse::<PreparedPolicy>().unwrap().lease(50).unwrap();
+    let policy = "gcra:2000/1s:burst=200".parse::<PreparedPolicy>().unwrap().lease(50).unwrap();
     let begin = micros();
     let mut tasks = Vec::new();
     for client in 0..8 {
-        let (url, rule) = (server.url(), rule.clone());
+        let (url, policy) = (server.url(), policy.clone());
         tasks.push(tokio::spawn(async move {
             let mut store = RedisStore::connect_with(&url, patient()).await.unwrap();
             let mut admitted = 0_u64;
@@ -95,7 +95,7 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
                     // Dies: its leases are forfeited.
                     store = RedisStore::connect_with(&url, patient()).await.unwrap();
                 }
-                admitted += u64::from(store.take(b"k", &rule, 1).await.unwrap().allowed());
+                admitted += u64::from(store.take(b"k", &policy, 1).await.unwrap().allowed());
                 crate::servers::pass(Duration::from_millis(1)).await;
             }
             admitted

@@ -24,15 +24,15 @@ async fn worker() {
     let span = Duration::from_millis(std::env::var("SLUICEGATE_SPAN").unwrap().parse().unwrap());
     let chunk = std::env::var("SLUICEGATE_CHUNK").unwrap().parse().unwrap();
     let store = RedisStore::connect_with(&url, patient()).await.unwrap();
-    let rule = POLICY.parse::<PreparedPolicy>().unwrap().lease(chunk).unwrap();
+    let policy = POLICY.parse::<PreparedPolicy>().unwrap().lease(chunk).unwrap();
     let start = now();
     let tasks: Vec<_> = (0..4)
         .map(|_| {
-            let (store, rule) = (store.clone(), rule.clone());
+            let (store, policy) = (store.clone(), policy.clone());
             tokio::spawn(async move {
                 let (mut admitted, mut held_up, mut last) = (0_u64, Duration::ZERO, Duration::ZERO);
                 while last < span {
-                    admitted += u64::from(store.take(b"k", &rule, 1).await.unwrap().allowed());
+                    admitted += u64::from(store.take(b"k", &policy, 1).await.unwrap().allowed());
                     crate::servers::pass(Duration::from_micros(500)).await;
                     let elapsed = start.elapsed();
                     held_up += (elapsed - last).saturating_sub(HEALTHY);
@@ -85,11 +85,11 @@ async fn store_four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         let store = store_of(&server).await;
-        let rule: PreparedPolicy = POLICY.parse().unwrap();
+        let policy: PreparedPolicy = POLICY.parse().unwrap();
         let span = Duration::from_millis(size("SLUICEGATE_PROCESSES_MS", 1500));
         // Used up, so that from now on each unit is a millisecond.
         let before = micros(&server);
-        assert!(store.take(b"k", &rule, 100).await.unwrap().allowed());
+        assert!(store.take(b"k", &policy, 100).await.unwrap().allowed());
         let after = micros(&server);
         let admitted = 100 + processes(4, &server.url(), span, 0).0;
         let end = micros(&server);
@@ -128,10 +128,10 @@ async fn script_flush_under_load_causes_no_error() {
         .map(|_| {
             let store = store.clone();
             tokio::spawn(async move {
-                let rule: PreparedPolicy = POLICY.parse().unwrap();
+                let policy: PreparedPolicy = POLICY.parse().unwrap();
                 let (mut admitted, mut other) = (0_u64, 0_u64);
                 while start.elapsed() < span {
-                    let answer = store.take(b"k", &rule, 1).await.unwrap();
+                    let answer = store.take(b"k", &policy, 1).await.unwrap();
                     admitted += u64::from(answer.allowed());
                     other += u64::from(answer.source == Source::Fallback);
                     tokio::task::yield_now().await;

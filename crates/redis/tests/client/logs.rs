@@ -73,13 +73,13 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
     let mut options = Options::default();
     options.on_error = OnError::Allow;
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
+    let policy = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     let load: Vec<_> = (0..8)
         .map(|_| {
-            let (store, rule) = (store.clone(), rule.clone());
+            let (store, policy) = (store.clone(), policy.clone());
             tokio::spawn(async move {
                 loop {
-                    let _ = store.take(b"k", &rule, 1).await;
+                    let _ = store.take(b"k", &policy, 1).await;
                     pass(Duration::from_micros(500)).await;
                 }
             })
@@ -132,9 +132,9 @@ async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     let port = free_port();
     let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"), Options::default()).unwrap();
     assert!(store.inspect().await.is_err());
-    let rule: PreparedPolicy = "gcra:10/1s".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:10/1s".parse().unwrap();
     for _ in 0..50 {
-        assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Fallback);
+        assert_eq!(store.take(b"k", &policy, 1).await.unwrap().source, Source::Fallback);
         pass(Duration::from_millis(5)).await;
     }
     let all = lines(port, "");
@@ -146,7 +146,7 @@ async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     let cluster = RedisStore::new(&url, Options::default()).unwrap();
     let before = cluster_lines().len();
     for _ in 0..50 {
-        assert_eq!(cluster.take(b"k", &rule, 1).await.unwrap().source, Source::Fallback);
+        assert_eq!(cluster.take(b"k", &policy, 1).await.unwrap().source, Source::Fallback);
         pass(Duration::from_millis(5)).await;
     }
     assert!(cluster.unavailable().is_some());

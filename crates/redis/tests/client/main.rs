@@ -18,7 +18,7 @@ mod module;
 mod multi_key;
 mod partition;
 mod proxy;
-mod refused;
+mod rejected;
 mod sentinel;
 mod servers;
 mod settings;

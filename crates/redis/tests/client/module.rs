@@ -32,7 +32,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
     for engine in ENGINES {
         let server = with_module(engine);
         let stores = [store(&server, true).await, store(&server, false).await];
-        let rules: Vec<PreparedPolicy> = [
+        let policies: Vec<PreparedPolicy> = [
             "gcra:7/1h:burst=40",
             "leaky-queue:9/1h:capacity=40",
             "token-bucket:5/1h:burst=40:refill=interval",
@@ -44,8 +44,8 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
         .iter()
         .map(|text| text.parse().unwrap())
         .collect();
-        for rule in &rules {
-            let key = rule.policy().to_string().into_bytes();
+        for policy in &policies {
+            let key = policy.policy().to_string().into_bytes();
             let mut remaining = 40;
             for turn in 0..60_u32 {
                 let store = &stores[usize::from(turn % 3 == 0)];
@@ -55,7 +55,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     7 => Operation::Refund(1),
                     _ => Operation::Take(1),
                 };
-                let answer = store.apply(&key, rule, operation).await.unwrap();
+                let answer = store.apply(&key, policy, operation).await.unwrap();
                 // Units that recover between the calls take an hour.
                 remaining = match operation {
                     Operation::Charge(cost) => remaining - i64::from(cost),
@@ -64,29 +64,33 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     _ => remaining,
                 };
                 let actual = i64::from(answer.remaining);
-                assert_eq!(actual, remaining.max(0), "{engine:?} {rule:?} turn {turn} {answer:?}");
+                assert_eq!(
+                    actual,
+                    remaining.max(0),
+                    "{engine:?} {policy:?} turn {turn} {answer:?}"
+                );
                 let mut get = redis::cmd("GET");
                 let bytes: Vec<u8> = get.arg(&key).query(&mut server.connect()).unwrap();
-                assert_eq!(Entry::decode(&bytes).unwrap().policy(), rule.policy());
+                assert_eq!(Entry::decode(&bytes).unwrap().policy(), policy.policy());
                 if remaining <= 0 {
                     break;
                 }
             }
             let refused = stores.each_ref().map(async |store| {
-                let answer = store.take(&key, rule, 1000).await.unwrap();
+                let answer = store.take(&key, policy, 1000).await.unwrap();
                 answer.retry() == Some(Retry::Never)
             });
             assert_eq!(join_all(refused).await, [true, true]);
         }
-        // Two that differ in the rule: it is carried over.
+        // Two policies: usage carries over.
         let answers = [
-            stores[0].take(b"c", &rules[0], 4).await.unwrap().remaining,
-            stores[1].take(b"c", &rules[3], 4).await.unwrap().remaining,
-            stores[0].take(b"c", &rules[4], 4).await.unwrap().remaining,
+            stores[0].take(b"c", &policies[0], 4).await.unwrap().remaining,
+            stores[1].take(b"c", &policies[3], 4).await.unwrap().remaining,
+            stores[0].take(b"c", &policies[4], 4).await.unwrap().remaining,
         ];
         assert_eq!(answers, [36, 32, 28]);
         let fresh = stores.each_ref().map(async |store| {
-            store.apply(b"c", &rules[6], Operation::Reset).await.unwrap().to_integers()
+            store.apply(b"c", &policies[6], Operation::Reset).await.unwrap().to_integers()
         });
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
@@ -100,19 +104,19 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
 async fn module_reservation_is_that_of_the_policy() {
     let server = with_module(Engine::Redis70);
     let store = store(&server, true).await;
-    let rule: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
     let wait =
         |hours: u64| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(3600 * hours) };
-    assert!(store.apply(b"r", &rule, wait(0)).await.unwrap().delay().is_zero());
-    assert!(store.apply(b"r", &rule, wait(1)).await.unwrap().delay().as_secs() > 3590);
-    assert!(!store.apply(b"r", &rule, wait(1)).await.unwrap().allowed());
+    assert!(store.apply(b"r", &policy, wait(0)).await.unwrap().delay().is_zero());
+    assert!(store.apply(b"r", &policy, wait(1)).await.unwrap().delay().as_secs() > 3590);
+    assert!(!store.apply(b"r", &policy, wait(1)).await.unwrap().allowed());
     let longest = Operation::Reserve { cost: 1, max_wait: Duration::MAX };
-    assert!(store.apply(b"r", &rule, longest).await.unwrap().allowed());
+    assert!(store.apply(b"r", &policy, longest).await.unwrap().allowed());
     let window: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
     let error = store.apply(b"w", &window, wait(1)).await.unwrap_err();
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
     let _: i64 = server.query("RPUSH list x");
-    let error = store.take(b"list", &rule, 1).await.unwrap_err();
+    let error = store.take(b"list", &policy, 1).await.unwrap_err();
     assert!(error.to_string().contains("does not hold a string"), "{error}");
 }
 
@@ -126,7 +130,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
     for engine in ENGINES {
         let server = Server::with(engine, &["--enable-module-command", "yes"]);
         let store = store(&server, true).await;
-        let rule: PreparedPolicy = "fixed-window:3000/1h".parse().unwrap();
+        let policy: PreparedPolicy = "fixed-window:3000/1h".parse().unwrap();
         let others: [PreparedPolicy; 2] =
             ["gcra:9/1h".parse().unwrap(), "sliding-log:9/1h".parse().unwrap()];
         let stop = AtomicBool::new(false);
@@ -134,7 +138,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
             let mut admitted = 0;
             while !stop.load(Ordering::Relaxed) {
                 if taker % 2 == 0 {
-                    let answer = store.take(b"all", &rule, 1).await.unwrap();
+                    let answer = store.take(b"all", &policy, 1).await.unwrap();
                     assert_eq!(answer.limit, 3000, "no answer is another's");
                     admitted += u32::from(answer.allowed());
                     continue;
@@ -142,14 +146,14 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
                 let keys: Vec<_> = (0..9_u8).map(|key| [key, 0]).collect();
                 let questions = keys.iter().zip(others.iter().cycle());
                 let mut questions: Vec<_> = questions
-                    .map(|(key, rule)| KeyedOperation {
+                    .map(|(key, policy)| KeyedOperation {
                         key,
-                        policy: rule,
+                        policy,
                         operation: Operation::Take(1),
                     })
                     .collect();
                 questions[4] =
-                    KeyedOperation { key: b"all", policy: &rule, operation: Operation::Take(2) };
+                    KeyedOperation { key: b"all", policy: &policy, operation: Operation::Take(2) };
                 let answers = store.apply_many(&questions).await;
                 let limits = answers.iter().map(|answer| answer.as_ref().unwrap().limit);
                 assert_eq!(limits.collect::<Vec<_>>(), [9, 9, 9, 9, 3000, 9, 9, 9, 9]);
@@ -174,7 +178,7 @@ async fn module_loaded_and_unloaded_under_load_causes_no_error() {
         let (admitted, ()) = futures_util::future::join(join_all(takers), changes).await;
         let mut admitted: u32 = admitted.iter().sum();
         // The remaining units, to the last one.
-        while store.take(b"all", &rule, 1).await.unwrap().allowed() {
+        while store.take(b"all", &policy, 1).await.unwrap().allowed() {
             admitted += 1;
         }
         let counters = store.counters();
@@ -200,9 +204,9 @@ async fn module_user_without_permission_uses_scripts() {
     let mut options = patient();
     options.look_for_module = Some(Duration::from_millis(1));
     let store = RedisStore::new(&url, options).unwrap();
-    let rule: PreparedPolicy = "gcra:9/1h".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:9/1h".parse().unwrap();
     for left in (0..9).rev() {
-        assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, left);
+        assert_eq!(store.take(b"k", &policy, 1).await.unwrap().remaining, left);
     }
     assert_eq!((store.counters().module, store.counters().unavailable), (0, 0));
 }

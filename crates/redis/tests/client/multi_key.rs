@@ -36,8 +36,8 @@ fn store_random_histories_decide_as_core() {
     }
 }
 
-fn takes<'a>(keys: &[&'a [u8]], rules: &[&'a PreparedPolicy]) -> Vec<KeyedTake<'a>> {
-    keys.iter().zip(rules).map(|(key, rule)| KeyedTake { key, policy: rule, cost: 1 }).collect()
+fn takes<'a>(keys: &[&'a [u8]], policies: &[&'a PreparedPolicy]) -> Vec<KeyedTake<'a>> {
+    keys.iter().zip(policies).map(|(key, policy)| KeyedTake { key, policy, cost: 1 }).collect()
 }
 
 #[tokio::test]
@@ -91,13 +91,14 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     let mut options: Options = patient();
     options.deadline = Duration::from_millis(300);
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule = |on_error| "fixed-window:2/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
-    let (deny, allow) = (rule(OnError::Deny), rule(OnError::Allow));
-    let local = rule(OnError::Local(Share::ALL));
+    let policy =
+        |on_error| "fixed-window:2/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
+    let (deny, allow) = (policy(OnError::Deny), policy(OnError::Allow));
+    let local = policy(OnError::Local(Share::ALL));
     server.kill();
-    let take = async |rules: [&PreparedPolicy; 2]| {
+    let take = async |policies: [&PreparedPolicy; 2]| {
         let answer = store
-            .apply_multi_key(MultiKeyOperation::Take, &takes(&[b"a", b"b"], &rules))
+            .apply_multi_key(MultiKeyOperation::Take, &takes(&[b"a", b"b"], &policies))
             .await
             .unwrap();
         assert_eq!(answer.source, Source::Fallback);

@@ -84,10 +84,10 @@ impl Admitted {
 
     /// Takes all available units, until it is stopped.
     fn load(&self, store: RedisStore, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<()> {
-        let (admitted, rule) = (self.clone(), rule());
+        let (admitted, policy) = (self.clone(), policy());
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                let answer = store.take(b"k", &rule, 1).await.unwrap();
+                let answer = store.take(b"k", &policy, 1).await.unwrap();
                 if answer.source == Source::Store && answer.allowed() {
                     let mut admitted = admitted.0.lock().unwrap();
                     *admitted = (admitted.0 + 1, Some(now()));
@@ -98,7 +98,7 @@ impl Admitted {
     }
 }
 
-fn rule() -> PreparedPolicy {
+fn policy() -> PreparedPolicy {
     format!("gcra:{RATE}/1s:burst={BURST}").parse().unwrap()
 }
 

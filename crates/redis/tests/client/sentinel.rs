@@ -61,17 +61,17 @@ async fn sentinel_failovers_cost_a_burst_each() {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&url(&sentinels), options).await.unwrap();
-    let rule: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
+    let policy: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
     let (stop, decided) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let begin = now();
     let load: Vec<_> = (0..4)
         .map(|_| {
-            let (store, rule) = (store.clone(), rule.clone());
+            let (store, policy) = (store.clone(), policy.clone());
             let (stop, decided) = (Arc::clone(&stop), Arc::clone(&decided));
             tokio::spawn(async move {
                 let (mut admitted, mut denied_without) = (0_u64, 0_u64);
                 while !stop.load(Ordering::Relaxed) {
-                    let answer = store.take(b"k", &rule, 1).await.unwrap();
+                    let answer = store.take(b"k", &policy, 1).await.unwrap();
                     match answer.source {
                         Source::Fallback => denied_without += u64::from(!answer.allowed()),
                         _ => {

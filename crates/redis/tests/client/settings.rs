@@ -23,7 +23,7 @@ async fn permissions_least_are_enough() {
             let _ = server.try_query::<()>("ACL SETUSER limiter alldbs");
         }
         let store = RedisStore::connect_with(&url, options.clone()).await.unwrap();
-        for policy in [
+        for text in [
             "gcra:30/1m",
             "leaky-queue:3/1s,gcra:1/1s",
             "token-bucket:5/1m:refill=interval",
@@ -31,7 +31,7 @@ async fn permissions_least_are_enough() {
             "sliding-log:5/1m",
             "sliding-counter:5/1m",
         ] {
-            let rule: PreparedPolicy = policy.parse().unwrap();
+            let policy: PreparedPolicy = text.parse().unwrap();
             for operation in [
                 Operation::Take(1),
                 Operation::Take(9),
@@ -40,8 +40,8 @@ async fn permissions_least_are_enough() {
                 Operation::Refund(1),
                 Operation::Reset,
             ] {
-                let answer = store.apply(b"k", &rule, operation).await.unwrap();
-                assert_eq!(answer.source, Source::Store, "{engine:?} {policy} {operation:?}");
+                let answer = store.apply(b"k", &policy, operation).await.unwrap();
+                assert_eq!(answer.source, Source::Store, "{engine:?} {text} {operation:?}");
             }
         }
         let _ = store.take(b"k", &"gcra:1/1h".parse().unwrap(), 1).await.unwrap();
@@ -100,8 +100,8 @@ async fn functions_are_installed_and_removed() {
         let actual: Vec<i64> = server.query("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
         assert_eq!(actual[..3], [1, 16, 15]);
         // The same key, by either way.
-        let rule = "gcra:30/60s:burst=16".parse().unwrap();
-        assert_eq!(store.take(b"user", &rule, 1).await.unwrap().remaining, 14);
+        let policy = "gcra:30/60s:burst=16".parse().unwrap();
+        assert_eq!(store.take(b"user", &policy, 1).await.unwrap().remaining, 14);
         store.uninstall().await.unwrap();
         assert_eq!(store.inspect().await.unwrap().servers[0].library, None);
         assert!(store.uninstall().await.is_err());

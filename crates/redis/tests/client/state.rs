@@ -11,8 +11,8 @@ use crate::servers::store_of;
 async fn state_unreadable_is_an_error_and_is_kept() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
-    assert!(store.take(b"whole", &rule, 1).await.unwrap().allowed());
+    let policy = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
+    assert!(store.take(b"whole", &policy, 1).await.unwrap().allowed());
     let mut connection = server.connect();
     let whole: Vec<u8> = redis::cmd("GET").arg("whole").query(&mut connection).unwrap();
     let newer = [&[4][..], &whole[1..]].concat();
@@ -29,7 +29,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     ] {
         for operation in [Operation::Take(1), Operation::Peek(1), Operation::Charge(1)] {
             // The store is available: the fallback does not apply.
-            let error = store.apply(key.as_bytes(), &rule, operation).await.unwrap_err();
+            let error = store.apply(key.as_bytes(), &policy, operation).await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt(it, _) if it == fault), "{key}: {error:?}");
         }
     }
@@ -37,13 +37,13 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     assert_eq!(redis::cmd("LLEN").arg("list").query::<u64>(&mut connection).unwrap(), 1);
     assert_eq!(store.counters().corrupt, 9);
     // The error of one key does not affect others.
-    assert_eq!(store.take(b"whole", &rule, 1).await.unwrap().source, Source::Store);
-    assert!(store.apply(b"garbage", &rule, Operation::Reset).await.is_ok());
-    assert!(store.take(b"garbage", &rule, 1).await.unwrap().allowed());
+    assert_eq!(store.take(b"whole", &policy, 1).await.unwrap().source, Source::Store);
+    assert!(store.apply(b"garbage", &policy, Operation::Reset).await.is_ok());
+    assert!(store.take(b"garbage", &policy, 1).await.unwrap().allowed());
 }
 
-/// While a change of rule is rolled out, old and new processes use the same keys: usage carries over in both
-/// directions, and together they admit no more than the larger rule does.
+/// While a policy change is rolled out, old and new processes use the same keys: usage carries over in both
+/// directions, and together they admit no more than the larger policy does.
 #[tokio::test]
 async fn state_two_policies_at_once_admit_no_more_than_the_larger() {
     let server = Server::start(Engine::Redis70);
@@ -70,8 +70,8 @@ async fn state_two_policies_at_once_admit_no_more_than_the_larger() {
 async fn script_killed_makes_the_store_unavailable() {
     let server = Server::with(Engine::Redis70, &["--busy-reply-threshold", "1"]);
     let store = store_of(&server).await;
-    let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
-    assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Store);
+    let policy = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
+    assert_eq!(store.take(b"k", &policy, 1).await.unwrap().source, Source::Store);
     let mut connection = server.connect();
     let busy = std::thread::spawn(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection).unwrap_err()
@@ -80,12 +80,12 @@ async fn script_killed_makes_the_store_unavailable() {
         server.try_query::<String>("PING").is_err_and(|error| error.code() == Some("BUSY"))
     })
     .await;
-    let answer = store.take(b"k", &rule, 1).await.unwrap();
+    let answer = store.take(b"k", &policy, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Fallback));
     server.query::<()>("SCRIPT KILL");
     assert!(busy.join().unwrap().to_string().contains("killed"));
     crate::servers::eventually_true("the store answers", async || {
-        store.take(b"k", &rule, 1).await.unwrap().source == Source::Store
+        store.take(b"k", &policy, 1).await.unwrap().source == Source::Store
     })
     .await;
 }

@@ -112,10 +112,10 @@ async fn tls_certificates_are_checked_on_both_sides() {
             .map(|name| (files.path(&format!("{name}.crt")), files.path(&format!("{name}.key"))));
         options
     };
-    let rule: PreparedPolicy = "gcra:9/1h".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:9/1h".parse().unwrap();
     let take = async |url: &str, options: Options| {
         let store = RedisStore::connect_with(url, options).await?;
-        store.take(b"k", &rule, 1).await.map(|answer| answer.remaining)
+        store.take(b"k", &policy, 1).await.map(|answer| answer.remaining)
     };
 
     let (_open, port) = server(&files, "no");

@@ -20,24 +20,24 @@ async fn store_stopped_server_delays_no_request() {
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 700));
     // A machine that runs other tests as well is late itself; the full size has it alone.
     let slack = Duration::from_millis(size("SLUICEGATE_SLACK_MS", 150));
-    let rule = |on_error| "gcra:1000000/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
+    let policy = |on_error| "gcra:1000000/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
     for on_error in [OnError::Deny, OnError::Allow, OnError::Local(Share::of(1, 2).unwrap())] {
         server.query::<()>("FLUSHALL");
-        let rule = rule(on_error);
+        let policy = policy(on_error);
         let store = RedisStore::connect(&server.url()).await.unwrap();
         eventually_true("it answers", async || {
-            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+            store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
         })
         .await;
         server.signal("-STOP");
         let start = now();
         let tasks = (0..8).map(|_| {
-            let (store, rule) = (store.clone(), rule.clone());
+            let (store, policy) = (store.clone(), policy.clone());
             tokio::spawn(async move {
                 let (mut times, mut decided) = (Vec::new(), 0_u64);
                 while start.elapsed() < span {
                     let began = now();
-                    let answer = store.take(b"k", &rule, 1).await.unwrap();
+                    let answer = store.take(b"k", &policy, 1).await.unwrap();
                     times.push(began.elapsed());
                     assert_eq!(answer.source, Source::Fallback);
                     assert_eq!(answer.allowed(), !matches!(on_error, OnError::Deny));
@@ -58,11 +58,11 @@ async fn store_stopped_server_delays_no_request() {
         let opened = store.counters().breaker_opened;
         server.signal("-CONT");
         let back = eventually_true("it answers again", async || {
-            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+            store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
         })
         .await;
         // Requests that were sent without waiting are applied late, and then no more.
-        let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
         let late = 1_000_000 - peek.remaining;
         times.sort_unstable();
         let tail = times[times.len() * 999 / 1000];
@@ -86,13 +86,13 @@ async fn local_fallback_starts_with_the_last_known_state() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let share = OnError::Local(Share::of(1, 2).unwrap());
-    let rule = "fixed-window:100/1h".parse::<PreparedPolicy>().unwrap().on_error(share);
-    assert_eq!(store.take(b"warm", &rule, 60).await.unwrap().source, Source::Store);
+    let policy = "fixed-window:100/1h".parse::<PreparedPolicy>().unwrap().on_error(share);
+    assert_eq!(store.take(b"warm", &policy, 60).await.unwrap().source, Source::Store);
     server.kill();
     let mut admitted = [0, 0];
     for _ in 0..100 {
         for (key, admitted) in [b"warm", b"cold"].into_iter().zip(&mut admitted) {
-            let answer = store.take(key, &rule, 1).await.unwrap();
+            let answer = store.take(key, &policy, 1).await.unwrap();
             assert_eq!(answer.source, Source::Fallback);
             *admitted += u32::from(answer.allowed());
         }
@@ -105,7 +105,7 @@ async fn local_fallback_starts_with_the_last_known_state() {
     // Operations that only change a state have no fallback.
     for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
         assert!(matches!(
-            store.apply(b"warm", &rule, operation).await.unwrap_err(),
+            store.apply(b"warm", &policy, operation).await.unwrap_err(),
             StoreError::Unavailable(_)
         ));
     }
@@ -119,7 +119,7 @@ async fn store_killed_server_costs_at_most_a_burst() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
     let mut server = Server::with(Engine::Redis70, &arguments);
     let (rate, burst) = (500, 100);
-    let rule: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
+    let policy: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
@@ -128,11 +128,11 @@ async fn store_killed_server_costs_at_most_a_burst() {
     let begin = clock.now();
     let tasks: Vec<_> = (0..4)
         .map(|_| {
-            let (store, rule, stop) = (store.clone(), rule.clone(), stop.clone());
+            let (store, policy, stop) = (store.clone(), policy.clone(), stop.clone());
             tokio::spawn(async move {
                 let mut admitted = 0_u64;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    let answer = store.take(b"k", &rule, 1).await.unwrap();
+                    let answer = store.take(b"k", &policy, 1).await.unwrap();
                     admitted += u64::from(answer.allowed() && answer.source == Source::Store);
                     crate::servers::pass(Duration::from_micros(300)).await;
                 }
@@ -174,17 +174,17 @@ async fn store_full_server_is_unavailable() {
     let server =
         Server::with(Engine::Redis70, &["--maxmemory", "10mb", "--maxmemory-policy", "noeviction"]);
     let store = store_of(&server).await;
-    let rule = "gcra:10/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
-    assert_eq!(store.take(b"old", &rule, 1).await.unwrap().source, Source::Store);
+    let policy = "gcra:10/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
+    assert_eq!(store.take(b"old", &policy, 1).await.unwrap().source, Source::Store);
     // Less than it takes up already.
     server.query::<()>("CONFIG SET maxmemory 100kb");
     for key in 0..20_u32 {
-        let answer = store.take(&key.to_le_bytes(), &rule, 1).await.unwrap();
+        let answer = store.take(&key.to_le_bytes(), &policy, 1).await.unwrap();
         assert_eq!((answer.allowed(), answer.source), (true, Source::Fallback));
     }
     let counters = store.counters();
     println!(
-        "figure: full: {} of 20 answered as the rule says, and counted",
+        "figure: full: {} of 20 answered as the policy says, and counted",
         counters.fallback_allow
     );
     assert_eq!((counters.fallback_allow, counters.unavailable), (20, 20));

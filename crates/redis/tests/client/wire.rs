@@ -22,7 +22,7 @@ async fn wire_faults_never_swap_answers() {
     // Time enough for an answer, if the wire lets it through; less than it is late by.
     options.deadline = Duration::from_millis(60);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    let rules: Vec<PreparedPolicy> =
+    let policies: Vec<PreparedPolicy> =
         (0..32).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
     for fault in
         [Fault::Delay, Fault::Slices, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset]
@@ -30,12 +30,12 @@ async fn wire_faults_never_swap_answers() {
         let (mut answered, mut fallen) = (0_u64, 0_u64);
         for _ in 0..times {
             eventually_true("the store answers", async || {
-                store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
+                store.take(b"key0", &policies[0], 0).await.unwrap().source == Source::Store
             })
             .await;
             proxy.set(fault);
-            let replies = rules.iter().enumerate().map(async |(key, rule)| {
-                (key, store.take(format!("key{key}").as_bytes(), rule, 0).await.unwrap())
+            let replies = policies.iter().enumerate().map(async |(key, policy)| {
+                (key, store.take(format!("key{key}").as_bytes(), policy, 0).await.unwrap())
             });
             for (key, answer) in futures_util::future::join_all(replies).await {
                 match answer.source {
@@ -51,7 +51,7 @@ async fn wire_faults_never_swap_answers() {
         }
         // Any fault has ended by now.
         let took = eventually_true("the store answers again", async || {
-            store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
+            store.take(b"key0", &policies[0], 0).await.unwrap().source == Source::Store
         })
         .await;
         println!(
@@ -77,27 +77,27 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     // Nothing drains during the test.
-    let rule: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
+    let policy: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
     let used =
-        async || 1000 - direct.apply(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
+        async || 1000 - direct.apply(b"k", &policy, Operation::Peek(0)).await.unwrap().remaining;
     let mut expected = 0;
     for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
-        let _ = direct.apply(b"k", &rule, Operation::Charge(100)).await.unwrap();
+        let _ = direct.apply(b"k", &policy, Operation::Charge(100)).await.unwrap();
         expected += 100;
         eventually_true("the store answers", async || {
-            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+            store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
         })
         .await;
         proxy.set(fault);
-        let error = store.apply(b"k", &rule, Operation::Refund(10)).await.unwrap_err();
+        let error = store.apply(b"k", &policy, Operation::Refund(10)).await.unwrap_err();
         assert!(matches!(error, StoreError::Timeout(_) | StoreError::Unavailable(_)), "{error}");
         proxy.set(Fault::None);
         expected -= 10;
         eventually_true("the refund is done", async || used().await == expected).await;
         // And once: whatever comes after it is done after it.
         eventually_true("the store answers again", async || {
-            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+            store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
         })
         .await;
         assert_eq!(used().await, expected, "{fault:?}");
@@ -111,12 +111,12 @@ async fn wire_cancelled_request_takes_no_other_answer() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     // No unit comes back while the test runs, however slow the machine is.
-    let rules: Vec<PreparedPolicy> =
+    let policies: Vec<PreparedPolicy> =
         (0..100).map(|key| format!("gcra:{}/365d", 1000 + key).parse().unwrap()).collect();
     for round in 0..50_u32 {
-        for (key, rule) in rules.iter().enumerate() {
+        for (key, policy) in policies.iter().enumerate() {
             let key = key.to_be_bytes();
-            let take = store.take(&key, rule, 1).into_future();
+            let take = store.take(&key, policy, 1).into_future();
             tokio::pin!(take);
             // Begun, and given up.
             let begun = std::future::poll_fn(|context| {
@@ -125,7 +125,7 @@ async fn wire_cancelled_request_takes_no_other_answer() {
             });
             let _ = begun.await;
         }
-        let answer = store.take(b"last", &rules[7], 1).await.unwrap();
+        let answer = store.take(b"last", &policies[7], 1).await.unwrap();
         assert_eq!((answer.limit, answer.remaining), (1007, 1006 - round));
     }
 }

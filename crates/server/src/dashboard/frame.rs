@@ -167,7 +167,11 @@ fn of_protocol(stats: &ServerStats, name: &'static str) -> Decisions {
 
 fn of_source(stats: &ServerStats, source: Source) -> Decisions {
     let sum = |count: fn(&Outcomes) -> &Counter| stats.sum(|it| count(it.outcomes(source)).count());
-    Decisions { name: source.word(), allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
+    Decisions {
+        name: source.as_str(),
+        allowed: sum(|it| &it.allowed),
+        denied: sum(|it| &it.denied),
+    }
 }
 
 impl LatencyFrame {

@@ -34,14 +34,14 @@ impl WaitQueues {
     }
 
     /// Adds a request, which `woken` wakes.
-    pub(crate) fn enter(
+    pub(crate) fn enqueue(
         &self,
         key: &Arc<[u8]>,
         request: WaitRequest,
         woken: &Arc<Notify>,
     ) -> Result<Ticket, QueueFull> {
         let mut queues = self.queues.lock();
-        let ticket = queues.enter(Arc::clone(key), request, Arc::clone(woken))?;
+        let ticket = queues.enqueue(Arc::clone(key), request, Arc::clone(woken))?;
         self.waiting.store(queues.waiting(), Ordering::SeqCst);
         Ok(ticket)
     }

@@ -241,7 +241,7 @@ fn decisions(shared: &MetricSources, out: &mut Exposition) {
     for protocol in shared.stats.protocols() {
         // State in memory has one source.
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
-            let word = if in_memory { "memory" } else { source.word() };
+            let word = if in_memory { "memory" } else { source.as_str() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
                 shared.stats.sum_of_protocol(protocol, |it| of(it.outcomes(source)).count())
             };

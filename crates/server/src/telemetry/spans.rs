@@ -108,7 +108,7 @@ pub(crate) fn record_decision(source: Source, decision: &Decision, cause: Cause<
     if let Some(rule) = cause.rule {
         span.record("sluicegate.rule", rule);
     }
-    span.record("sluicegate.source", source.word());
+    span.record("sluicegate.source", source.as_str());
     span.record("sluicegate.allowed", decision.allowed());
     if let Outcome::Deny { retry: Retry::After(wait) } = decision.outcome {
         let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);

@@ -94,7 +94,7 @@ pub(crate) async fn wait(
     let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
     let request = new_request(policy.policy().clone(), cost, now + timeout);
     let woken = Arc::<Notify>::default();
-    let ticket = decider.queues.enter(&key, request, &woken)?;
+    let ticket = decider.queues.enqueue(&key, request, &woken)?;
     let _guard = TicketGuard { decider, key: &key, policy: &policy, ticket };
     let mut event = Event::Start;
     loop {

@@ -53,7 +53,7 @@ pub(crate) async fn wait_all(
         let at = answer.key;
         let Some((key, policy, cost)) = takes.get(at) else { break };
         let request = WaitRequest::hold(policy.policy().clone(), *cost, deadline);
-        let ticket = decider.queues.enter(key, request, &woken)?;
+        let ticket = decider.queues.enqueue(key, request, &woken)?;
         let _guard = TicketGuard { decider, key, policy, ticket };
         let (mut event, mut is_asked) = (Event::Start, true);
         // In the queue of this key, until another key denies the request.

@@ -27,14 +27,14 @@ fn wait_queues_full_reject_and_free_memory_when_empty() {
     for key in 0..10 {
         for index in 0..MAX_WAITERS_OF_KEY {
             let request = if index % 3 == 0 { &reserved } else { &queued };
-            tickets.push(queues.enter(key, request.clone(), ()).unwrap());
+            tickets.push(queues.enqueue(key, request.clone(), ()).unwrap());
         }
         if key < 9 {
-            assert_eq!(queues.enter(key, queued.clone(), ()), Err(QueueFull::Key));
-            assert_eq!(queues.enter(key, reserved.clone(), ()), Err(QueueFull::Key));
+            assert_eq!(queues.enqueue(key, queued.clone(), ()), Err(QueueFull::Key));
+            assert_eq!(queues.enqueue(key, reserved.clone(), ()), Err(QueueFull::Key));
         }
     }
-    assert_eq!(queues.enter(11, queued.clone(), ()), Err(QueueFull::All));
+    assert_eq!(queues.enqueue(11, queued.clone(), ()), Err(QueueFull::All));
     assert_eq!(queues.waiting(), MAX_WAITERS);
     for ticket in tickets {
         assert!(queues.remove(ticket).is_some());
@@ -42,14 +42,14 @@ fn wait_queues_full_reject_and_free_memory_when_empty() {
     }
     assert_eq!(queues.waiting(), 0);
     assert!(queues.queues.is_empty());
-    assert!(queues.enter(11, queued, ()).is_ok());
+    assert!(queues.enqueue(11, queued, ()).is_ok());
 }
 
 #[test]
 fn remove_head_returns_next_head() {
     let mut queues = WaitQueues::default();
-    let [a, b, c, d] =
-        ["a", "b", "c", "d"].map(|it| queues.enter(0, request("gcra:1/1s", 1, LATE), it).unwrap());
+    let [a, b, c, d] = ["a", "b", "c", "d"]
+        .map(|it| queues.enqueue(0, request("gcra:1/1s", 1, LATE), it).unwrap());
     assert_eq!(queues.head(&0), Some(a));
     assert_eq!(queues.remove(b), Some(("b", None, None)));
     assert_eq!(queues.leave(&0, a, true), Some(c));
@@ -67,8 +67,8 @@ fn applied_wakes_head_only_if_it_may_pass_earlier() {
     let mut queues = WaitQueues::default();
     let policy: Policy = "gcra:1/1s".parse().unwrap();
     let other: Policy = "gcra:1/2s".parse().unwrap();
-    let head = queues.enter(0, request("gcra:1/1s", 1, LATE), ()).unwrap();
-    let _behind = queues.enter(0, request("gcra:1/2s", 1, LATE), ()).unwrap();
+    let head = queues.enqueue(0, request("gcra:1/1s", 1, LATE), ()).unwrap();
+    let _behind = queues.enqueue(0, request("gcra:1/2s", 1, LATE), ()).unwrap();
     let reserve = Operation::Reserve { cost: 1, max_wait: std::time::Duration::MAX };
     let mut wakes = |policy, operation| queues.applied(&0, policy, operation) == Some(head);
     for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
@@ -92,7 +92,7 @@ fn applied_take_that_may_begin_a_window_wakes_head() {
     ] {
         let mut queues = WaitQueues::default();
         let (policy, other) = (text.parse().unwrap(), "gcra:1/1s".parse().unwrap());
-        let head = queues.enter(0, request(text, 9, LATE), ()).unwrap();
+        let head = queues.enqueue(0, request(text, 9, LATE), ()).unwrap();
         let expected = wakes.then_some(head);
         assert_eq!(queues.applied(&0, &policy, Operation::Take(1)), expected, "{text}");
         assert_eq!(queues.held(&0, &policy, true), expected, "{text}");
@@ -101,7 +101,7 @@ fn applied_take_that_may_begin_a_window_wakes_head() {
         assert_eq!(queues.held(&0, &other, false), Some(head), "{text}");
     }
     let (mut queues, text) = (WaitQueues::default(), "fixed-window:9/1s:count=all");
-    let (policy, head) = (text.parse().unwrap(), queues.enter(0, request(text, 9, LATE), ()));
+    let (policy, head) = (text.parse().unwrap(), queues.enqueue(0, request(text, 9, LATE), ()));
     assert_eq!(queues.held(&0, &policy, false), head.ok(), "a denial is recorded");
 }
 
@@ -110,7 +110,7 @@ fn last_pass(requests: &[WaitRequest], now: u64) -> Option<u64> {
     let mut queues = WaitQueues::default();
     let mut pass_time = None;
     for request in requests {
-        let ticket = queues.enter(0, request.clone(), ()).unwrap();
+        let ticket = queues.enqueue(0, request.clone(), ()).unwrap();
         pass_time = queues.earliest_pass(ticket, observed(None, now));
     }
     pass_time.map(Timestamp::as_micros)
@@ -132,7 +132,7 @@ fn earliest_pass_requests_ahead_go_first_unless_late() {
 #[test]
 fn earliest_pass_store_clock_differs_is_local_time() {
     let mut queues = WaitQueues::default();
-    let tickets = [(); 2].map(|()| queues.enter(0, request("gcra:1/1s", 1, LATE), ()).unwrap());
+    let tickets = [(); 2].map(|()| queues.enqueue(0, request("gcra:1/1s", 1, LATE), ()).unwrap());
     let observed = || ObservedEntry { entry: None, store_time: at(70_000_000), local_time: at(5) };
     assert_eq!(queues.earliest_pass(tickets[0], observed()), Some(at(5)));
     assert_eq!(queues.earliest_pass(tickets[1], observed()), Some(at(1_000_005)));
@@ -185,7 +185,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
                 }
             }
             _ => {
-                let ticket = queues.enter(0, new.clone(), ()).unwrap();
+                let ticket = queues.enqueue(0, new.clone(), ()).unwrap();
                 let bound = queues.earliest_pass(ticket, observed(entry.clone(), now));
                 // From the head of the queue, one after the other.
                 let (mut whole, mut then) = (entry.clone(), at(now));
@@ -225,7 +225,7 @@ fn projections_many_keys_take_bounded_memory() {
     let mut tickets = Vec::new();
     for key in 0..300 {
         for _ in 0..2 {
-            let ticket = queues.enter(key, new.clone(), ()).unwrap();
+            let ticket = queues.enqueue(key, new.clone(), ()).unwrap();
             let _ = queues.earliest_pass(ticket, observed(entry.clone(), 9000));
             tickets.push(ticket);
         }

@@ -1,5 +1,4 @@
-//! What holds whatever happens, in any order: random arrivals, steps, times, departures of clients and
-//! operations of others.
+//! Properties under random arrivals, steps, times, departures of clients and operations of others, in any order.
 
 use std::collections::HashMap;
 
@@ -106,11 +105,11 @@ fn run(policy: &str, acts: &[Act], is_quick: bool, mut check: impl FnMut(&World)
             }
         }
         if is_quick {
-            world.settle();
+            world.run_until_idle();
         }
         check(&world);
     }
-    world.settle();
+    world.run_until_idle();
     world.run_until(world.now.as_micros() + 1000 * SECOND);
     assert!(world.drivers.is_empty(), "every request is answered");
     assert_eq!(world.queues.waiting(), 0);

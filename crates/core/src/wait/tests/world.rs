@@ -46,7 +46,7 @@ impl World {
     /// A request arrives; its driver runs until it sleeps.
     pub(super) fn wait(&mut self, policy: &str, cost: u32, timeout: u64) -> Ticket {
         let ticket = self.arrive(policy, cost, timeout);
-        self.settle();
+        self.run_until_idle();
         ticket
     }
 
@@ -54,7 +54,7 @@ impl World {
     pub(super) fn arrive(&mut self, policy: &str, cost: u32, timeout: u64) -> Ticket {
         let request = request(policy, cost, self.now + Duration::from_micros(timeout));
         let (policy, deadline) = (request.policy.clone(), request.deadline);
-        let ticket = self.queues.enter(0, request, ()).unwrap();
+        let ticket = self.queues.enqueue(0, request, ()).unwrap();
         let step = Step::SleepUntil(self.now);
         self.costs.insert(ticket, cost.into());
         self.deadlines.insert(ticket, deadline);
@@ -66,7 +66,7 @@ impl World {
     /// An operation of a client that does not wait.
     pub(super) fn apply(&mut self, policy: &str, operation: Operation) -> Decision {
         let decision = self.apply_only(policy, operation);
-        self.settle();
+        self.run_until_idle();
         decision
     }
 
@@ -112,7 +112,7 @@ impl World {
     /// A client disconnects.
     pub(super) fn kill(&mut self, ticket: Ticket) -> Option<Operation> {
         let refund = self.leave(ticket);
-        self.settle();
+        self.run_until_idle();
         refund
     }
 
@@ -120,7 +120,7 @@ impl World {
     pub(super) fn stop(&mut self) {
         for ticket in self.drivers.keys().copied().collect::<Vec<_>>() {
             self.poll(ticket, Event::Stopped);
-            self.settle();
+            self.run_until_idle();
         }
         assert!(self.drivers.is_empty());
     }
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// Runs all drivers until they sleep.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             let awake = self.drivers.keys().copied().find(|it| {
                 let Driver { step, is_woken, .. } = &self.drivers[it];
@@ -177,7 +177,7 @@ impl World {
     pub(super) fn run_until(&mut self, micros: u64) {
         while let Some(then) = self.next_time().filter(|then| *then <= at(micros)) {
             self.now = self.now.max(then);
-            self.settle();
+            self.run_until_idle();
         }
         self.now = at(micros);
     }

@@ -37,7 +37,7 @@ struct Connection {
     has_ended: bool,
 }
 
-/// What the server may have done.
+/// One possible history of the server.
 #[derive(Clone, Debug)]
 struct History {
     rules: RuleStates,

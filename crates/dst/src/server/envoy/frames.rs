@@ -1,6 +1,6 @@
 //! Which calls are complete in the bytes that the server has read.
 
-/// What a client of HTTP/2 sends first.
+/// Length of the preface that a client of HTTP/2 sends first.
 const PREFACE: usize = 24;
 /// Length of the head of a frame.
 const HEAD: usize = 9;

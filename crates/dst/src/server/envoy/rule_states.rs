@@ -1,4 +1,4 @@
-//! What rules decide, and how often: written from `docs/rules.md` and `docs/metrics.md`, not from the code that evaluates rules.
+//! The decisions of rules, and their numbers: written from `docs/rules.md` and `docs/metrics.md`, not from the code that evaluates rules.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 /// Allowed requests that left less than a fifth of the limit, which metrics count besides.
 pub(super) const NEAR_LIMIT: &str = "near_limit";
 
-/// Rules, the states of their keys, and what they have decided.
+/// Rules, the states of their keys, and the numbers of their decisions.
 #[derive(Clone, Debug)]
 pub(super) struct RuleStates {
     rules: Arc<[(RulePlan, PreparedPolicy)]>,
@@ -45,7 +45,7 @@ impl RuleStates {
         (0..self.rules.len()).map(rule_name)
     }
 
-    /// How often a rule has had an outcome, as metrics name it.
+    /// Number of times that a rule has had an outcome, by its name in metrics.
     pub(super) fn count(&self, rule: &str, outcome: &'static str) -> u64 {
         self.counts.get(&(rule.to_owned(), outcome)).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Leases under random schedules of threads: takes, the end of leases, a change of rule and a reset at once
+//! Leases under random schedules of threads: takes, the end of leases, a policy change and a reset at once
 //! (RELIABILITY 12). `cargo xtask loom` runs it.
 
 use std::sync::Arc;
@@ -36,13 +36,13 @@ impl World {
     }
 
     /// Takes one unit, as `leased` does.
-    fn take(&self, leases: &Leases, rule: &PlannedPolicy) {
+    fn take(&self, leases: &Leases, policy: &PlannedPolicy) {
         let (now, mut over) = (self.now(), None);
-        let handed = leases.take(b"k", rule, 1, now, &mut over);
-        if let Some(leftover) = over {
-            self.add(&self.over, leftover.left);
+        let outcome = leases.take(b"k", policy, 1, now, &mut over);
+        if let Some(unspent) = over {
+            self.add(&self.over, unspent.left);
         }
-        match handed {
+        match outcome {
             LeaseOutcome::Taken(_) => {
                 self.add(&self.used, 1);
                 let granted_at = self.granted_at.load(Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl World {
                     binding: 0,
                 };
                 let times = (sent, self.now());
-                let lost = leases.granted(b"k", rule, (chunk, 1), times, &decision);
+                let lost = leases.granted(b"k", policy, (chunk, 1), times, &decision);
                 self.add(&self.used, 1);
                 self.add(&self.over, lost);
             }
@@ -76,10 +76,10 @@ impl World {
 #[test]
 fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
     let schedules = usize::try_from(size("SLUICEGATE_SCHEDULES", 5_000)).unwrap();
-    let rules: Vec<PlannedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
-        .map(|policy| {
+    let policies: Vec<PlannedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
+        .map(|text| {
             PlannedPolicy::new(
-                &policy.parse::<sluicegate_core::PreparedPolicy>().unwrap().lease(8).unwrap(),
+                &text.parse::<sluicegate_core::PreparedPolicy>().unwrap().lease(8).unwrap(),
             )
         })
         .into();
@@ -91,29 +91,29 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 let (world, leases) = (Arc::clone(&world), Arc::clone(&leases));
                 thread::spawn(move || run(&world, &leases))
             };
-            let takes = |rule: PlannedPolicy, count: usize| {
+            let takes = |policy: PlannedPolicy, count: usize| {
                 spawn(Box::new(move |world, leases| {
-                    (0..count).for_each(|_| world.take(leases, &rule));
+                    (0..count).for_each(|_| world.take(leases, &policy));
                 }))
             };
             let threads = [
-                takes(rules[0].clone(), 5),
-                takes(rules[0].clone(), 5),
-                // After a reload, the same key has another rule.
-                takes(rules[1].clone(), 3),
+                takes(policies[0].clone(), 5),
+                takes(policies[0].clone(), 5),
+                // After a reload, the same key has another policy.
+                takes(policies[1].clone(), 3),
                 spawn(Box::new(|world, leases| {
                     for _ in 0..3 {
                         world.now.fetch_add(60, Ordering::SeqCst);
-                        for leftover in leases.expired(Some(world.now())) {
-                            world.add(&world.over, leftover.left);
+                        for unspent in leases.expired(Some(world.now())) {
+                            world.add(&world.over, unspent.left);
                         }
                     }
                 })),
                 spawn(Box::new(|world, leases| world.add(&world.over, leases.forget(b"k")))),
             ];
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            for leftover in leases.expired(None) {
-                world.add(&world.over, leftover.left);
+            for unspent in leases.expired(None) {
+                world.add(&world.over, unspent.left);
             }
             let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
             assert_eq!(count(&world.taken), count(&world.used) + count(&world.over));

@@ -62,7 +62,7 @@ impl<'a> DecisionReply<'a> {
 
 /// The source, where there are several.
 pub(super) fn visible_source(worker: &HttpWorker, source: Source) -> Option<&'static str> {
-    (!worker.context.decider.is_local()).then(|| source.word())
+    (!worker.context.decider.is_local()).then(|| source.as_str())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.

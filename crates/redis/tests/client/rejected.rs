@@ -13,12 +13,12 @@ use crate::{
 
 const ENGINES: [Engine; 3] = [Engine::Redis62, Engine::Redis70, Engine::Valkey91];
 
-fn rule() -> PreparedPolicy {
+fn policy() -> PreparedPolicy {
     "fixed-window:1000000/1d".parse().unwrap()
 }
 
 async fn decides(store: &RedisStore) {
-    let source = async || store.take(b"k", &rule(), 1).await.unwrap().source;
+    let source = async || store.take(b"k", &policy(), 1).await.unwrap().source;
     eventually_true("the store decides again", async || source().await == Source::Store).await;
 }
 
@@ -43,7 +43,7 @@ async fn breaker_server_without_memory_opens_it() {
         let mut probes = 0;
         while probes < 5 {
             assert!(store.unavailable().is_some(), "{engine:?}");
-            assert_eq!(store.take(b"k", &rule(), 1).await.unwrap().source, Source::Fallback);
+            assert_eq!(store.take(b"k", &policy(), 1).await.unwrap().source, Source::Fallback);
             pass(Duration::from_millis(100)).await;
             probes += 1;
         }
@@ -73,11 +73,11 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
         decides(&store).await;
         server.query::<()>("ACL SETUSER default -del -info");
         for _ in 0..40 {
-            let error = store.apply(b"k", &rule(), Operation::Reset).await.unwrap_err();
+            let error = store.apply(b"k", &policy(), Operation::Reset).await.unwrap_err();
             assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
             assert!(store.unavailable().is_none(), "{engine:?}");
         }
-        assert_eq!(store.take(b"k", &rule(), 1).await.unwrap().source, Source::Store);
+        assert_eq!(store.take(b"k", &policy(), 1).await.unwrap().source, Source::Store);
         assert_eq!(store.counters().breaker_opened, 0, "{engine:?}");
     }
 }
@@ -91,7 +91,7 @@ async fn breaker_forbidden_keys_leave_it_closed_and_the_store_unavailable() {
         let store = store_of(&server).await;
         decides(&store).await;
         server.query::<()>("ACL SETUSER default resetkeys ~limits:*");
-        let take = async |key: &[u8]| store.take(key, &rule(), 1).await.unwrap().source;
+        let take = async |key: &[u8]| store.take(key, &policy(), 1).await.unwrap().source;
         let is_away = async || {
             assert_eq!(take(b"k").await, Source::Fallback);
             store.unavailable().is_some()
@@ -146,7 +146,7 @@ async fn cluster_without_memory_is_unavailable() {
     let store = RedisStore::connect_with(&cluster::url(&cluster), patient()).await.unwrap();
     let keys: Vec<_> = (0..60_u32).map(|key| key.to_le_bytes()).collect();
     for key in &keys {
-        assert_eq!(store.take(key, &rule(), 1).await.unwrap().source, Source::Store);
+        assert_eq!(store.take(key, &policy(), 1).await.unwrap().source, Source::Store);
     }
     let limit = |maximum| {
         cluster.nodes.iter().for_each(|node| {
@@ -159,7 +159,7 @@ async fn cluster_without_memory_is_unavailable() {
     let is_closed = async || store.health().iter().all(|it| !it.breaker_open);
     eventually_true("every breaker closes", is_closed).await;
     for key in &keys {
-        assert_eq!(store.take(key, &rule(), 1).await.unwrap().source, Source::Store);
+        assert_eq!(store.take(key, &policy(), 1).await.unwrap().source, Source::Store);
     }
     assert_eq!(store.counters().breaker_opened, 3);
 }

@@ -1,4 +1,4 @@
-//! What was replied, and the metrics of the server about it.
+//! The replies of the server, counted, and its metrics about them.
 
 use sluicegate_server::simulation::SimulatedProtocol;
 
@@ -13,9 +13,9 @@ pub(super) const fn protocol_name(protocol: SimulatedProtocol) -> &'static str {
     }
 }
 
-/// What was replied by one protocol.
+/// The replies by one protocol.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Replied {
+pub(super) struct ReplyCounts {
     /// Decisions that allow, and those that deny.
     pub(super) decisions: [u64; 2],
     pub(super) commands: u64,
@@ -23,7 +23,7 @@ pub(super) struct Replied {
     pub(super) lost: u64,
 }
 
-impl Replied {
+impl ReplyCounts {
     /// How the metrics of the server differ.
     pub(super) fn compare(&self, protocol: SimulatedProtocol, metrics: &Metrics) -> Option<String> {
         let name = protocol_name(protocol);
