@@ -85,6 +85,12 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         self.renewal.is_some()
     }
 
+    /// Whether the store may have made the hold, so that a drop settles or cancels it.
+    #[must_use]
+    pub const fn may_be_open(&self) -> bool {
+        self.is_armed
+    }
+
     /// Holds `cost` units in the store.
     ///
     /// # Errors

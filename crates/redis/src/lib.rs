@@ -69,3 +69,13 @@ pub use store::RedisStore;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 mod library {}
+
+/// The program of the page on the store is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redis.md")]
+mod page {}
+
+/// The program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -9,14 +9,18 @@ use crate::Environment;
 
 /// Settings of a store. Start from the default and change what differs.
 ///
-/// ```
+/// ```no_run
 /// use std::time::Duration;
-/// use sluicegate_redis::Options;
+/// use sluicegate_redis::{Options, RedisStore};
 ///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let mut options = Options::default();
-/// assert_eq!(options.deadline, Duration::from_millis(15));
 /// options.prefix = b"limits:".to_vec();
-/// options.max_denial_cache = Duration::from_millis(200);
+/// options.deadline = Duration::from_millis(50);
+/// let store = RedisStore::connect_with("redis://127.0.0.1/", options).await?;
+/// # Ok::<(), sluicegate_core::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -47,7 +51,8 @@ pub struct Options {
     pub max_local_memory: usize,
     /// TLS settings. By default, the system's authorities are trusted.
     pub tls: TlsOptions,
-    /// How often to check whether a node has the module (`docs/module.md`) by now. Each new connection checks
+    /// How often to check whether a node has
+    /// [the module](https://github.com/sluicegate/sluicegate/blob/main/docs/module.md) by now. Each new connection checks
     /// too. `None`: use scripts only. Default: 10 s.
     pub look_for_module: Option<Duration>,
     /// The fallback that the log names when the store becomes unavailable. Each

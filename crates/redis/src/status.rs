@@ -51,6 +51,7 @@ pub struct ServerStatus {
 
 /// A problem, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoreProblem {
     /// The problem.
     pub what: String,

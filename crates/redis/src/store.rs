@@ -59,17 +59,36 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError::Settings`] for an invalid URL, [`StoreError::Unavailable`] if no server replies.
+    ///
+    /// # Panics
+    /// It is awaited outside of a tokio runtime with timers and I/O.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(url, Options::default()).await
     }
 
     /// [`RedisStore::connect`] with other options.
     ///
+    /// ```no_run
+    /// use sluicegate_redis::{Options, RedisStore};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let mut options = Options::default();
+    /// options.tls.ca = Some("ca.pem".into());
+    /// let store = RedisStore::connect_with("rediss://limiter:password@redis.example/", options).await?;
+    /// assert_eq!(store.unavailable(), None);
+    /// # Ok::<(), sluicegate_core::StoreError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
+    /// As [`RedisStore::connect`], and [`StoreError::Settings`] for invalid options.
+    ///
+    /// # Panics
     /// As [`RedisStore::connect`].
     pub async fn connect_with(url: &str, options: Options) -> Result<Self, StoreError> {
         let store = Self::new(url, options)?;
-        let patience = Deadline::after(store.0.context.options.connect_timeout * 2);
+        let patience = Deadline::after(store.0.context.options.connect_timeout.saturating_mul(2));
         for node in store.0.topology.all(patience).await? {
             let pong = node.command(&redis::cmd("PING"), patience).await?;
             if let redis::Value::ServerError(error) = pong {

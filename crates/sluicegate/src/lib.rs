@@ -97,7 +97,6 @@
 
 mod error;
 mod hold_outcome;
-mod hold_wait;
 mod limiter;
 mod local;
 mod multi_key;
@@ -119,8 +118,8 @@ pub use sluicegate_core::{
     OperationError, Outcome, Policy, PolicyError, PreparedPolicy, Retry, Share, Source, Store,
     StoreError, Timestamp, builder,
 };
+pub use sluicegate_holds::{Jitter, WaitOptions};
 pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
-pub use wait::{Jitter, WaitOptions};
 
 /// The program of the README is compiled and run.
 #[cfg(doctest)]

@@ -7,15 +7,14 @@ use sluicegate_core::{
     PreparedPolicy, Store, StoreError, StoreStatus,
 };
 
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_holds::{HoldGuard, HoldId, HoldWait, WaitOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     HoldOutcome, LocalLimiter, Permit, SingleLimiter,
     hold_outcome::{all_decided, decided, guards},
-    hold_wait::HoldWait,
     multi_key::keyed_takes,
-    wait::{self, WaitOptions},
+    wait,
 };
 
 /// Limits in any store: in this process, or in Redis or Valkey for all processes together (the crate

@@ -6,16 +6,15 @@ use sluicegate_core::{
     Answer, AsStore, Clock, Decision, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
     MultiKeyOperation, Operation, OperationError, Outcome, PreparedPolicy, Retry, Source,
 };
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_holds::{HoldGuard, HoldId, HoldWait, WaitOptions};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     HoldOutcome, LocalPermit,
     hold_outcome::{all_decided, decided, guards},
-    hold_wait::HoldWait,
     multi_key::keyed_takes,
-    wait::{self, WaitOptions},
+    wait,
 };
 
 /// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async. Only a reserve, a hold and a take from

@@ -4,6 +4,7 @@ use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 /// A request without its body, from which keys, costs and policies are derived.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,

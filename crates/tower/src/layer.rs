@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sluicegate_core::Store;
+use sluicegate_holds::Jitter;
 use tower_layer::Layer;
 
 use crate::{
@@ -16,6 +17,8 @@ use crate::{
 /// service: the response is 429 with a problem document (RFC 9457), or set by [`on_rejection`](Self::on_rejection). While
 /// the store is unavailable, every request gets 503, or passes with
 /// [`allow_on_error`](Self::allow_on_error).
+///
+/// A `leaky-queue` delays requests, which needs a tokio runtime with timers.
 ///
 /// Layers on one store share their counts if the names of their policies and the parts of their keys are equal.
 ///
@@ -61,6 +64,7 @@ impl<S: Store> RateLimitLayer<S> {
             cost: Cost::Fixed(1),
             headers: HeaderStyle::default(),
             max_wait: None,
+            jitter: Jitter::NONE,
             shadow: false,
             allow_on_error: false,
             observe: None,
@@ -133,13 +137,73 @@ impl<S, R> RateLimitLayer<S, R> {
     /// With limits of the gcra family and `leaky-queue`, waiting requests pass in arrival order, evenly spaced. A
     /// cancelled request releases its reservation to later ones. With other limits, a waiting request tries again
     /// after its retry time, and reserves nothing. A waiting request uses no capacity of the service.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::{Request, Response};
+    /// use sluicegate::LocalLimiter;
+    /// use sluicegate_tower::{NamedPolicy, RateLimitLayer};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// // Three requests at once, and a hundred a second: the others wait.
+    /// let policy = NamedPolicy::new("partner", "gcra:100/1s:burst=3".parse()?);
+    /// let layer = RateLimitLayer::new(LocalLimiter::new(), policy).wait_up_to(Duration::from_secs(60));
+    ///
+    /// let hello = service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new("hello".to_owned()))
+    /// });
+    /// let service = layer.layer(hello);
+    /// for _ in 0..5 {
+    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 200);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// The future of a request panics if it has to wait outside of a tokio runtime with timers.
     #[must_use]
     pub fn wait_up_to(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = Some(max_wait);
         self
     }
 
-    /// Decides and calls [`observe`](Self::observe), but lets every request pass unchanged.
+    /// Adds a random delay to each wait of [`wait_up_to`](Self::wait_up_to), so that requests that wait for the same moment,
+    /// such as the start of a window, do not all arrive at once. A wait still ends within its maximum, and no request passes
+    /// before its reservation. A request that need not wait is not delayed. Default: [`Jitter::NONE`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_tower::{Jitter, RateLimitLayer};
+    /// # let limiter = sluicegate::LocalLimiter::new();
+    /// # let policy: sluicegate::Policy = "fixed-window:100/1s".parse()?;
+    ///
+    /// let layer = RateLimitLayer::new(limiter, policy)
+    ///     .wait_up_to(Duration::from_secs(5))
+    ///     .jitter(Jitter::up_to(Duration::from_millis(50)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.settings.jitter = jitter;
+        self
+    }
+
+    /// Decides and calls [`observe`](Self::observe), but lets every request pass unchanged, to try a limit on real
+    /// traffic before it denies anything.
+    ///
+    /// ```
+    /// use sluicegate_tower::RateLimitLayer;
+    /// # let limiter = sluicegate::LocalLimiter::new();
+    /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
+    ///
+    /// let layer = RateLimitLayer::new(limiter, policy)
+    ///     .shadow(true)
+    ///     .observe(|event| println!("{event}")); // default: denied (shadow)
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.settings.shadow = shadow;
@@ -153,7 +217,27 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// Calls `observe` with each decision and each error of the store, for metrics and logs.
+    /// Calls `observe` with each decision and each error of the store, for metrics and logs. It is called before the
+    /// service or the rejection, on the task of the request, and should be quick.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use sluicegate_tower::RateLimitLayer;
+    /// # let limiter = sluicegate::LocalLimiter::new();
+    /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
+    ///
+    /// let denied = Arc::new(AtomicU64::new(0));
+    /// let counter = Arc::clone(&denied);
+    /// let layer = RateLimitLayer::new(limiter, policy).observe(move |event| match event.result {
+    ///     Ok(answer) if answer.allowed() => {}
+    ///     Ok(answer) => {
+    ///         println!("{}: denied by the {}", event.policy, answer.source.as_str());
+    ///         counter.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    ///     Err(error) => eprintln!("{}: {error}", event.policy),
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn observe(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observe = Some(Arc::new(observe));

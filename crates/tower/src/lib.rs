@@ -49,8 +49,14 @@ pub use rejection::{Event, Grpc, ProblemJson, Rejection, RejectionHandler};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;
+pub use sluicegate_holds::Jitter;
 
 /// The programs of the page on this crate are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tower.md")]
 mod page {}
+
+/// The program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

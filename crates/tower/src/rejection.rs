@@ -6,7 +6,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Answer, Retry};
 use sluicegate_headers::{ProblemType, problem};
 
 use crate::{Head, NamedPolicy};
@@ -25,14 +25,15 @@ impl<B, F: Fn(&Rejection<'_>) -> Response<B>> RejectionHandler<B> for F {
 }
 
 /// A rejected request and the reason.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Rejection<'a> {
     /// The request.
     pub head: Head<'a>,
     /// The policy of the request.
     pub policy: &'a NamedPolicy,
-    /// The denial; `None` if the store is unavailable.
-    pub denied: Option<&'a Decision>,
+    /// The denial, which also names its source; `None` if the store is unavailable.
+    pub denied: Option<&'a Answer>,
 }
 
 impl Rejection<'_> {
@@ -95,7 +96,7 @@ fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let (status, message, retry) = match rejection.denied.map(Decision::retry) {
+    let (status, message, retry) = match rejection.denied.map(|denied| denied.retry()) {
         None => (UNAVAILABLE, ProblemType::ReducedCapacity.title(), None),
         Some(retry) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded.title(), retry),
     };
@@ -115,12 +116,13 @@ fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
 }
 
 /// A decision, for metrics and logs.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Event<'a> {
     /// The name of the policy.
     pub policy: &'a str,
-    /// The decision, or the error of the store.
-    pub result: Result<&'a Decision, &'a dyn std::error::Error>,
+    /// The decision and its [source](Answer::source), or the error of the store.
+    pub result: Result<&'a Answer, &'a dyn std::error::Error>,
     /// Whether the decision has no effect, because of [`shadow`](crate::RateLimitLayer::shadow).
     pub shadow: bool,
 }
@@ -129,7 +131,7 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shadow = if self.shadow { " (shadow)" } else { "" };
         match self.result {
-            Ok(decision) if decision.allowed() => write!(formatter, "{}: allowed", self.policy)?,
+            Ok(answer) if answer.allowed() => write!(formatter, "{}: allowed", self.policy)?,
             Ok(_) => write!(formatter, "{}: denied", self.policy)?,
             Err(error) => write!(formatter, "{}: {error}", self.policy)?,
         }

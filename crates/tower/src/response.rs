@@ -1,7 +1,7 @@
 //! Responses: rate limit headers, and rejections.
 
 use http::{HeaderMap, Response, header::RETRY_AFTER};
-use sluicegate_core::Decision;
+use sluicegate_core::{Answer, Decision};
 use sluicegate_headers::retry_after;
 
 use crate::{Head, HeaderStyle, NamedPolicy, Rejection, RejectionHandler, settings::Shared};
@@ -11,13 +11,13 @@ impl<S, R> Shared<S, R> {
     #[inline(always)]
     pub(crate) fn response_headers(
         &self,
-        decision: Option<Decision>,
+        answer: Option<Answer>,
         policy: &NamedPolicy,
     ) -> Option<Box<ResponseHeaders>> {
         let headers = self.settings.headers;
-        let decision =
-            decision.filter(|_| headers != HeaderStyle::None && !self.settings.shadow)?;
-        Some(Box::new(ResponseHeaders { headers, policy: policy.clone(), decision }))
+        let answer = answer.filter(|_| headers != HeaderStyle::None && !self.settings.shadow)?;
+        let (policy, decision) = (policy.clone(), answer.decision);
+        Some(Box::new(ResponseHeaders { headers, policy, decision }))
     }
 
     /// The response to a rejected request.
@@ -26,7 +26,7 @@ impl<S, R> Shared<S, R> {
         &self,
         head: Head<'_>,
         policy: &NamedPolicy,
-        denied: Option<Decision>,
+        denied: Option<Answer>,
     ) -> Response<C>
     where
         R: RejectionHandler<C>,

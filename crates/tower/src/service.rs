@@ -125,10 +125,9 @@ impl<S, R> Shared<S, R> {
             Ok(answer) => (settings.next(policy, Ok::<_, &S::Error>(&answer)), Some(answer)),
             Err(error) => (settings.next_after_error(policy, error), None),
         };
-        let decision = answer.map(|answer| answer.decision);
         let begun = match next {
-            NextStep::Pass => CallState::Passes(self.response_headers(decision, policy)),
-            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, decision))),
+            NextStep::Pass => CallState::Passes(self.response_headers(answer, policy)),
+            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, answer))),
             NextStep::Wait => return CallState::waits(policy, key, cost, answer),
         };
         key.leave();
@@ -147,6 +146,7 @@ impl<C> CallState<C> {
 
 pin_project! {
     /// The response of a [`RateLimit`].
+    #[must_use = "a future must be polled"]
     pub struct ResponseFuture<F, C, E> {
         #[pin]
         kind: Kind<F, C, E>,

@@ -2,10 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{
-    Answer, Decision, Operation, Outcome, Retry, Source, Timestamp,
-    wait::{WaitRequest, Waiter},
-};
+use sluicegate_core::{Answer, Operation, Outcome, Retry, Source};
+use sluicegate_holds::{HoldWait, Jitter, TakeWait, WaitOptions};
 
 use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules};
 
@@ -17,6 +15,7 @@ pub(crate) struct Settings {
     pub(crate) cost: Cost,
     pub(crate) headers: HeaderStyle,
     pub(crate) max_wait: Option<Duration>,
+    pub(crate) jitter: Jitter,
     pub(crate) shadow: bool,
     pub(crate) allow_on_error: bool,
     pub(crate) observe: Option<Arc<Observe>>,
@@ -57,7 +56,7 @@ impl Settings {
     }
 
     /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
-    /// first operation of its [waiter](Self::waiter).
+    /// first operation of its [wait](Self::take_wait).
     #[inline]
     pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation {
         match self.max_wait {
@@ -68,12 +67,23 @@ impl Settings {
         }
     }
 
-    /// The waiter of a request that arrives at the epoch.
-    pub(crate) fn waiter(&self, policy: &NamedPolicy, cost: u32) -> Waiter {
+    /// How a request waits until its take passes.
+    pub(crate) fn take_wait(&self, policy: &NamedPolicy, cost: u32) -> TakeWait {
         let policy = policy.policy().clone();
-        let deadline = Timestamp::EPOCH + self.max_wait.unwrap_or_default();
-        let request = WaitRequest::take(policy, cost, deadline);
-        if self.max_wait.is_some() { Waiter::alone(request) } else { Waiter::once(request) }
+        match self.max_wait {
+            Some(max_wait) => TakeWait::new(policy, cost, self.wait_up_to(max_wait)),
+            None => TakeWait::once(policy, cost),
+        }
+    }
+
+    /// How a request waits until its units are held.
+    pub(crate) fn hold_wait(&self) -> HoldWait {
+        let max_wait = self.max_wait.filter(|_| !self.shadow);
+        HoldWait::new(self.wait_up_to(max_wait.unwrap_or_default()))
+    }
+
+    const fn wait_up_to(&self, max_wait: Duration) -> WaitOptions {
+        WaitOptions::up_to(max_wait).jitter(self.jitter)
     }
 
     /// The next step after the first result.
@@ -117,13 +127,13 @@ impl Settings {
         }
     }
 
-    // A function of its own, because the observer needs the decision in memory.
+    // A function of its own, because the observer needs the answer in memory.
     #[inline(never)]
     fn call_observer(
         &self,
         observe: &Observe,
         policy: &NamedPolicy,
-        result: Result<Decision, &dyn std::error::Error>,
+        result: Result<Answer, &dyn std::error::Error>,
     ) {
         let result = result.as_ref().map_err(|error| *error);
         observe(&Event { policy: policy.name(), result, shadow: self.shadow });
@@ -137,8 +147,7 @@ impl Settings {
         result: Result<&Answer, &E>,
     ) -> bool {
         if let Some(observe) = &self.observe {
-            let result = result.map(|answer| answer.decision);
-            let result = result.map_err(|error| error as &dyn std::error::Error);
+            let result = result.copied().map_err(|error| error as &dyn std::error::Error);
             self.call_observer(&**observe, policy, result);
         }
         self.shadow || result.map_or(self.allow_on_error, |answer| answer.allowed())
@@ -151,6 +160,7 @@ impl Settings {
             .field("parts", &self.parts)
             .field("headers", &self.headers)
             .field("max_wait", &self.max_wait)
+            .field("jitter", &self.jitter)
             .field("shadow", &self.shadow)
             .field("allow_on_error", &self.allow_on_error)
             .finish_non_exhaustive()

@@ -5,8 +5,9 @@ use std::{future::poll_fn, sync::Arc};
 use http::{Request, Response};
 use sluicegate_core::{
     Answer, Operation, Store, Timestamp,
-    wait::{Event, Step, Waiter},
+    wait::{Event, Step},
 };
+use sluicegate_holds::TakeWait;
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
@@ -45,18 +46,18 @@ where
         let take = Operation::Take(pending.cost);
         shared.store.apply(&pending.key, &pending.policy.inner().policy, take).await
     } else {
-        let waiter = settings.waiter(&pending.policy, pending.cost);
-        let mut reservation = Reservation { shared: &shared, pending: &pending, waiter };
+        let wait = settings.take_wait(&pending.policy, pending.cost);
+        let mut reservation = Reservation { shared: &shared, pending: &pending, wait };
         reservation.wait(first, &mut service, &mut is_ready).await?
     };
-    let decision = result.as_ref().ok().map(|answer| answer.decision);
+    let answer = result.as_ref().ok().copied();
     if !settings.passes(&pending.policy, result.as_ref()) {
-        return Ok(shared.reject(Head::of(&request), &pending.policy, decision));
+        return Ok(shared.reject(Head::of(&request), &pending.policy, answer));
     }
     if !is_ready {
         poll_fn(|context| service.poll_ready(context)).await?;
     }
-    let headers = shared.response_headers(decision, &pending.policy);
+    let headers = shared.response_headers(answer, &pending.policy);
     let mut response = service.call(request).await?;
     if let Some(headers) = headers {
         headers.write(response.headers_mut());
@@ -68,7 +69,7 @@ where
 struct Reservation<'a, S: Store + 'static, R: Send + Sync + 'static> {
     shared: &'a Arc<Shared<S, R>>,
     pending: &'a DecisionRequest,
-    waiter: Waiter,
+    wait: TakeWait,
 }
 
 impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
@@ -85,12 +86,12 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
     where
         T: Service<Request<B>> + Clone,
     {
-        let Self { shared, pending: DecisionRequest { policy, key, .. }, waiter } = self;
+        let Self { shared, pending: DecisionRequest { policy, key, .. }, wait } = self;
         let start = Instant::now();
         let now = || Timestamp::EPOCH + start.elapsed();
         let mut event = Event::Start;
         loop {
-            event = match waiter.poll(now(), event) {
+            event = match wait.poll(now(), event) {
                 Step::Apply(operation) => Event::Answered(match first.take() {
                     Some(answer) => answer,
                     None => {
@@ -107,7 +108,7 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
                     *service = service.clone();
                     *is_ready = false;
                     sleep(then.since(now())).await;
-                    if waiter.cancel().is_some() {
+                    if wait.cancel().is_some() {
                         // The reservation is used only once the service is ready.
                         poll_fn(|context| service.poll_ready(context)).await?;
                         *is_ready = true;
@@ -122,8 +123,8 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
 
 impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<'_, S, R> {
     fn drop(&mut self) {
-        let Self { shared, pending: DecisionRequest { policy, key, .. }, waiter } = self;
-        let Some(refund) = waiter.cancel() else { return };
+        let Self { shared, pending: DecisionRequest { policy, key, .. }, wait } = self;
+        let Some(refund) = wait.cancel() else { return };
         if shared.store.apply(key, &policy.inner().policy, refund).now().is_some() {
             return;
         }

@@ -53,13 +53,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a wait for a hold gives up after its first denial",
-        "crates/sluicegate/src/hold_wait.rs",
+        "crates/holds/src/hold_wait.rs",
         ".filter(|left| !left.is_zero())?;",
         ".filter(|left| left.is_zero())?;",
     ),
     mutant(
         "a wait for a hold ignores its timeout",
-        "crates/sluicegate/src/hold_wait.rs",
+        "crates/holds/src/hold_wait.rs",
         ".min(after);\n        Some((pause + self.options.random_delay()).min(left))",
         ".min(after);\n        Some(pause + self.options.random_delay() + left * 0)",
     ),

@@ -1,11 +1,14 @@
-//! deny.toml allows the licence of every dependency.
+//! deny.toml allows the licence of every dependency, and each published package has the texts of its own.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use cargo_metadata::Metadata;
 
-use super::findings::Findings;
+use super::{files::relative, findings::Findings};
+
+/// The texts of our licences, in the root.
+const TEXTS: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
 pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -> Result<()> {
     let settings = fs::read_to_string(root.join("deny.toml")).context("deny.toml is missing")?;
@@ -20,7 +23,34 @@ pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -
             Some(_) => {}
         }
     }
+    check_texts(metadata, root, findings)
+}
+
+/// `cargo package` takes no file from above the folder of a package.
+fn check_texts(metadata: &Metadata, root: &Path, findings: &mut Findings) -> Result<()> {
+    for text in TEXTS {
+        let expected =
+            fs::read(root.join(text)).with_context(|| format!("{text} cannot be read"))?;
+        let packages = metadata.workspace_packages().into_iter();
+        for package in packages.filter(|it| it.publish.as_ref().is_none_or(|to| !to.is_empty())) {
+            let path = package.manifest_path.with_file_name(text).into_std_path_buf();
+            let actual = fs::read(&path).ok();
+            if let Some(fault) = text_fault(&relative(&path, root), actual.as_deref(), &expected) {
+                findings.error(fault);
+            }
+        }
+    }
     Ok(())
+}
+
+/// The fault of the licence text at `path`; `None` as its text: it is missing.
+fn text_fault(path: &str, actual: Option<&[u8]>, expected: &[u8]) -> Option<String> {
+    let fault = match actual {
+        None => "is missing",
+        Some(actual) if actual != expected => "has another text",
+        Some(_) => return None,
+    };
+    Some(format!("{path} {fault}: expected a symbolic link to the file in the root"))
 }
 
 /// The list `allow` under `[licenses]`.
@@ -76,6 +106,16 @@ fn one(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_fault_missing_or_other_text_is_found() {
+        let fault = |actual| text_fault("crates/core/LICENSE-MIT", actual, b"MIT License");
+        assert_eq!(fault(Some(b"MIT License")), None);
+        let missing = fault(None).unwrap();
+        assert!(missing.starts_with("crates/core/LICENSE-MIT is missing:"), "{missing}");
+        let other = fault(Some(b"../../LICENSE-MIT")).unwrap();
+        assert!(other.contains("has another text"), "{other}");
+    }
 
     #[test]
     fn satisfied_follows_spdx() {

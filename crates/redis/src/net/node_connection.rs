@@ -39,6 +39,9 @@ use crate::native;
 /// Maximum time of a probe; afterwards its connection is closed.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// Longest time until a deadline: a clock cannot add every [`Duration`].
+const MAX_SPAN: Duration = Duration::from_hours(366 * 24);
+
 /// When a reply is due, and the time that the command had.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -48,7 +51,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(span: Duration) -> Self {
-        Self { at: Instant::now() + span, span }
+        Self { at: Instant::now() + span.min(MAX_SPAN), span }
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -38,7 +38,7 @@ impl Library {
     /// sluicegate WITHCODE` shows which version is installed.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     /// The names of its functions.
-    pub const FUNCTIONS: [&'static str; 11] = [
+    pub const FUNCTIONS: &'static [&'static str] = &[
         "sg_take",
         "sg_peek",
         "sg_charge",

@@ -1,7 +1,9 @@
 //! URL, user and password of the store, and errors in them.
 
+use std::time::Duration;
+
 use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
-use sluicegate_redis::RedisStore;
+use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Engine, Server, TempDir};
 
@@ -117,6 +119,25 @@ async fn connect_missing_server_is_an_error_that_names_it() {
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("127.0.0.1"), "{error}");
     assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));
+}
+
+#[tokio::test]
+async fn connect_longest_time_limits_decide() {
+    let server = Server::start(Engine::Redis70);
+    let mut options = Options::default();
+    options.deadline = Duration::MAX;
+    options.connect_timeout = Duration::MAX;
+    options.max_denial_cache = Duration::MAX;
+    options.lease_lifetime = Duration::MAX;
+    options.look_for_module = Some(Duration::MAX);
+    let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
+    let policy: PreparedPolicy = "gcra:4/1h".parse().unwrap();
+    let leased = policy.lease(2).unwrap();
+    for (policy, cost, allowed) in
+        [(&policy, 1, true), (&policy, 4, false), (&policy, 4, false), (&leased, 1, true)]
+    {
+        assert_eq!(store.take(b"k", policy, cost).await.unwrap().allowed(), allowed);
+    }
 }
 
 #[tokio::test]

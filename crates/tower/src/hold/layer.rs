@@ -52,7 +52,8 @@ pub struct HoldLayer<S, R = ProblemJson> {
 }
 
 impl<S, R> RateLimitLayer<S, R> {
-    /// Holds units while a request is in flight, instead of taking them. Policies with `concurrency` limits need this.
+    /// Holds units while a request is in flight, instead of taking them. Policies with `concurrency` limits need this. A
+    /// policy with a `leaky-queue` cannot hold: each request is an error of the store.
     #[must_use]
     pub fn hold(self) -> HoldLayer<S, R> {
         HoldLayer {
@@ -64,7 +65,8 @@ impl<S, R> RateLimitLayer<S, R> {
 
 impl<S, R> HoldLayer<S, R> {
     /// Sets the lifetime of a hold that is not renewed, because the process died: 1 ms to 24 h; default 30 s. Under
-    /// `concurrency` limits it is at most their shortest period.
+    /// `concurrency` limits it is at most their shortest period. A lifetime outside of this range is an error of the store
+    /// for each request.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;

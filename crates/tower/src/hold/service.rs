@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http::{Request, Response};
@@ -98,31 +99,31 @@ where
     key.leave();
     // In a box, because it moves from the call to the response and to its body.
     let mut held = Box::new(Held { guard, used_from: settings.used_from.clone() });
-    let Some(result) = held.guard.open(cost).now() else {
-        return CallState::Waits(HoldRequest {
-            policy: policy.into_owned(),
-            cost,
-            held,
-            first: None,
-        });
+    let wait = shared.settings.hold_wait();
+    let peeks = wait.peeks(Duration::ZERO, &policy.inner().policy);
+    let first = if peeks { None } else { held.guard.open(cost).now() };
+    let Some(result) = first else {
+        let policy = policy.into_owned();
+        return CallState::Waits(HoldRequest { policy, cost, held, first: None });
     };
     if let Ok(answer) = &result
         && !held.guard.decide(answer)
-        && shared.settings.waits_for_hold(answer)
+        && wait.pause(Duration::ZERO, answer.retry()).is_some()
     {
         let (policy, first) = (policy.into_owned(), Some(*answer));
         return CallState::Waits(HoldRequest { policy, cost, held, first });
     }
-    let decision = result.as_ref().ok().map(|answer| answer.decision);
+    let answer = result.as_ref().ok().copied();
     if shared.settings.passes(&policy, result.as_ref()) {
-        CallState::Passes(Some(held), shared.response_headers(decision, &policy))
+        CallState::Passes(Some(held), shared.response_headers(answer, &policy))
     } else {
-        CallState::Rejected(Box::new(shared.reject(head, &policy, decision)))
+        CallState::Rejected(Box::new(shared.reject(head, &policy, answer)))
     }
 }
 
 pin_project! {
     /// The response of a [`HoldService`].
+    #[must_use = "a future must be polled"]
     pub struct HoldFuture<F, C, E, S>
     where
         S: Store,

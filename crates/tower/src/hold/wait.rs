@@ -4,20 +4,13 @@ use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
-use sluicegate_core::{Answer, Outcome, Retry, Store};
+use sluicegate_core::{Answer, Operation, Store};
+use sluicegate_holds::{HoldGuard, HoldWait};
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
 use super::body::{Held, HeldBody, respond};
-use crate::{
-    Head, NamedPolicy, RejectionHandler,
-    settings::{Settings, Shared},
-};
-
-/// Pause before a hold is tried again; it doubles with each attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause: units may be settled at any time, which the store does not report.
-const MAX_PAUSE: Duration = Duration::from_millis(250);
+use crate::{Head, NamedPolicy, RejectionHandler, settings::Shared};
 
 /// A request whose units are not held yet.
 pub(super) struct HoldRequest<S: Store + 'static> {
@@ -27,14 +20,6 @@ pub(super) struct HoldRequest<S: Store + 'static> {
     pub(super) held: Box<Held<S>>,
     /// The first answer, if the store gave it at once.
     pub(super) first: Option<Answer>,
-}
-
-impl Settings {
-    /// Whether a request waits after an answer.
-    pub(super) fn waits_for_hold(&self, answer: &Answer) -> bool {
-        let never = matches!(answer.outcome, Outcome::Deny { retry: Retry::Never });
-        self.max_wait.is_some() && !self.shadow && !answer.allowed() && !never
-    }
 }
 
 /// Holds the units of `pending`, waits for them if needed, and calls the service or rejects the request.
@@ -51,38 +36,54 @@ where
     C: Body,
 {
     let HoldRequest { policy, cost, mut held, mut first } = pending;
-    let deadline = Instant::now() + shared.settings.max_wait.unwrap_or_default();
-    let (mut pause, mut is_ready) = (FIRST_PAUSE, true);
+    let (wait, start, mut is_ready) = (shared.settings.hold_wait(), Instant::now(), true);
     let result = loop {
-        let result = match first.take() {
-            Some(answer) => Ok(answer),
-            None => held.guard.open(cost).await,
+        let attempted = match first.take() {
+            Some(answer) => Ok((answer, wait.pause(start.elapsed(), answer.retry()))),
+            None => attempt(&*shared.store, &mut held.guard, cost, &wait, start).await,
         };
-        let Ok(answer) = &result else { break result };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if held.guard.decide(answer) || !shared.settings.waits_for_hold(answer) || left.is_zero() {
-            break result;
-        }
+        let pause = match attempted {
+            Ok((_, Some(pause))) => pause,
+            Ok((answer, None)) => break Ok(answer),
+            Err(error) => break Err(error),
+        };
         // A ready service may hold a slot in a queue that other requests could use. A clone holds none.
         service = service.clone();
         is_ready = false;
-        let retry = match answer.retry() {
-            Some(Retry::After(retry)) => retry,
-            Some(Retry::Never) | None => left,
-        };
-        sleep(pause.min(left).min(retry)).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        sleep(pause).await;
     };
-    let decision = result.as_ref().ok().map(|answer| answer.decision);
+    let answer = result.as_ref().ok().copied();
     if !shared.settings.passes(&policy, result.as_ref()) {
-        let response = shared.reject(Head::of(&request), &policy, decision);
+        let response = shared.reject(Head::of(&request), &policy, answer);
         return Ok(response.map(|body| HeldBody::new(body, None)));
     }
     held.guard.keep_alive();
     if !is_ready {
         poll_fn(|context| service.poll_ready(context)).await?;
     }
-    let headers = shared.response_headers(decision, &policy);
+    let headers = shared.response_headers(answer, &policy);
     let response = service.call(request).await?;
     Ok(respond(response, Some(held), headers))
+}
+
+/// Tries once. Returns the answer and, if the request waits, how long it pauses.
+async fn attempt<S: Store + 'static>(
+    store: &S,
+    guard: &mut HoldGuard<S>,
+    cost: u32,
+    wait: &HoldWait,
+    start: Instant,
+) -> Result<(Answer, Option<Duration>), S::Error> {
+    // The request's own hold, whose answer was lost, could deny its peek.
+    if !guard.may_be_open() && wait.peeks(start.elapsed(), guard.policy()) {
+        let peek = store.apply(guard.key(), guard.policy(), Operation::Peek(cost)).await?;
+        let pause = wait.pause(start.elapsed(), peek.retry());
+        // A denial that is the answer is recorded by the hold below.
+        if pause.is_some() {
+            return Ok((peek, pause));
+        }
+    }
+    let answer = guard.open(cost).await?;
+    guard.decide(&answer);
+    Ok((answer, wait.pause(start.elapsed(), answer.retry())))
 }

@@ -20,29 +20,28 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::{JoinHandle, yield_now},
-    time::Instant,
 };
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{layer::policy, store::Virtual};
 
 /// The one key of a layer without parts.
-const KEY: &[u8] = b"7:default,";
+pub(crate) const KEY: &[u8] = b"7:default,";
 const TOKENS_USED: HeaderName = HeaderName::from_static("x-tokens-used");
 
 /// Lets tokio's paused time pass.
-async fn pass(time: Duration) {
+pub(crate) async fn pass(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 
 /// A body whose frames a test sends.
 #[derive(Debug)]
-enum TestBody {
+pub(crate) enum TestBody {
     Text(Option<String>),
     Stream(UnboundedReceiver<Result<Frame<Bytes>, &'static str>>),
 }
 
-type Frames = UnboundedSender<Result<Frame<Bytes>, &'static str>>;
+pub(crate) type Frames = UnboundedSender<Result<Frame<Bytes>, &'static str>>;
 
 impl From<String> for TestBody {
     fn from(text: String) -> Self {
@@ -71,7 +70,7 @@ impl Body for TestBody {
 
 /// The behaviour of the service.
 #[derive(Debug)]
-enum Action {
+pub(crate) enum Action {
     Respond(Response<TestBody>),
     Fail,
     Panic,
@@ -79,7 +78,7 @@ enum Action {
 
 /// A service whose responses a test sends.
 #[derive(Clone)]
-struct Inner(Arc<tokio::sync::Mutex<UnboundedReceiver<Action>>>);
+pub(crate) struct Inner(Arc<tokio::sync::Mutex<UnboundedReceiver<Action>>>);
 
 impl Service<Request<()>> for Inner {
     type Response = Response<TestBody>;
@@ -102,18 +101,18 @@ impl Service<Request<()>> for Inner {
     }
 }
 
-type Held = HeldBody<TestBody, Arc<Virtual>>;
+pub(crate) type Held = HeldBody<TestBody, Arc<Virtual>>;
 
 /// A service behind a layer, its store, and the actions of the service.
-struct Setup {
-    service: HoldService<Inner, Arc<Virtual>>,
-    store: Arc<Virtual>,
-    actions: UnboundedSender<Action>,
+pub(crate) struct Setup {
+    pub(crate) service: HoldService<Inner, Arc<Virtual>>,
+    pub(crate) store: Arc<Virtual>,
+    pub(crate) actions: UnboundedSender<Action>,
     policy: Policy,
 }
 
 impl Setup {
-    fn new(
+    pub(crate) fn new(
         at_once: bool,
         text: &str,
         set: impl FnOnce(RateLimitLayer<Arc<Virtual>>) -> HoldLayer<Arc<Virtual>>,
@@ -126,7 +125,7 @@ impl Setup {
     }
 
     /// Starts a request, and lets it arrive at the service.
-    async fn start(&self) -> JoinHandle<Result<Response<Held>, &'static str>> {
+    pub(crate) async fn start(&self) -> JoinHandle<Result<Response<Held>, &'static str>> {
         let request = tokio::spawn(self.service.clone().oneshot(Request::new(())));
         settle().await;
         request
@@ -140,13 +139,13 @@ impl Setup {
     }
 
     /// Starts a request that is answered with a stream.
-    async fn stream(&self) -> (Frames, Response<Held>) {
+    pub(crate) async fn stream(&self) -> (Frames, Response<Held>) {
         let (frames, stream) = unbounded_channel();
         (frames, self.respond(Response::new(TestBody::Stream(stream))).await)
     }
 
     /// Remaining units.
-    async fn remaining(&self) -> u32 {
+    pub(crate) async fn remaining(&self) -> u32 {
         settle().await;
         self.store.decide(KEY, &self.policy, Operation::Peek(0)).unwrap().remaining
     }
@@ -164,7 +163,7 @@ impl Setup {
 }
 
 /// Lets all tasks come as far as they come without time.
-async fn settle() {
+pub(crate) async fn settle() {
     for _ in 0..50 {
         yield_now().await;
     }
@@ -314,33 +313,6 @@ async fn hold_denied_by_a_rate_is_denied_after_the_end() {
         }
         assert!(setup.denies().await);
         assert_eq!(setup.remaining().await, 0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn hold_waits_for_units_up_to_its_limit() {
-    for at_once in [true, false] {
-        let wait = |layer: RateLimitLayer<_>| layer.wait_up_to(Duration::from_secs(5)).hold();
-        let setup = Setup::new(at_once, "concurrency:1/1h", wait);
-        let (frames, response) = setup.stream().await;
-        let start = Instant::now();
-        let waiting = setup.start().await;
-        pass(Duration::from_secs(2)).await;
-        assert!(!waiting.is_finished());
-        drop((frames, response));
-        setup.actions.send(Action::Respond(Response::new(TestBody::Text(None)))).unwrap();
-        assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
-        assert!(start.elapsed() <= Duration::from_millis(2500), "{:?}", start.elapsed());
-        // A request that is cancelled while it waits holds nothing.
-        let (frames, response) = setup.stream().await;
-        let waiting = setup.start().await;
-        waiting.abort();
-        drop((frames, response));
-        assert_eq!(setup.remaining().await, 1);
-        let (_frames, _response) = setup.stream().await;
-        let start = Instant::now();
-        let denied = setup.service.clone().oneshot(Request::new(())).await.unwrap();
-        assert_eq!((denied.status().as_u16(), start.elapsed().as_secs()), (429, 5));
     }
 }
 

@@ -5,6 +5,7 @@
 mod concurrency;
 mod examples;
 mod hold;
+mod hold_waiting;
 mod layer;
 mod rejections;
 mod server;

@@ -1,13 +1,18 @@
 //! Responses to rejected requests.
 
+use std::sync::{Arc, Mutex};
+
 use http::{Request, Response};
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, Source};
 use sluicegate_tower::{
     Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Rejection, RejectionHandler,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::store::Virtual;
+use crate::{
+    layer::{CountingService, policy},
+    store::Virtual,
+};
 
 /// The response to the second request, or to one while the store is unavailable.
 async fn rejected<R>(
@@ -19,7 +24,7 @@ async fn rejected<R>(
 where
     R: RejectionHandler<String> + Send + Sync + 'static,
 {
-    let store = std::sync::Arc::new(Virtual::new(true));
+    let store = Arc::new(Virtual::new(true));
     let policy: Policy = "gcra:1/1m".parse().unwrap();
     let layer =
         RateLimitLayer::new(store.clone(), NamedPolicy::new("calls", policy)).on_rejection(handler);
@@ -98,4 +103,28 @@ async fn rejection_function_gets_retry_after_added() {
     let response = rejected(slow_down, "text/plain", false, 1).await;
     assert_eq!((response.status().as_u16(), response.body().as_str()), (420, "calls /x"));
     assert_eq!(response.headers()["retry-after"], "60");
+}
+
+#[tokio::test]
+async fn observe_and_rejection_have_the_source() {
+    for (at_once, source) in [(true, Source::Cache), (false, Source::Cache), (true, Source::Lease)]
+    {
+        let (store, observed) = (Arc::new(Virtual::new(at_once)), Arc::new(Mutex::new(Vec::new())));
+        let events = Arc::clone(&observed);
+        let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1h"))
+            .observe(move |event| {
+                let answer = event.result.expect("the store answers");
+                events.lock().unwrap().push((answer.allowed(), answer.source));
+            })
+            .on_rejection(|rejection: &Rejection<'_>| {
+                Response::new(rejection.denied.map_or("none", |it| it.source.as_str()).to_owned())
+            });
+        let service = layer.layer(CountingService::default());
+        let passed = service.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(passed.body(), "done");
+        store.set_source(source);
+        let denied = service.oneshot(Request::new(())).await.unwrap();
+        assert_eq!(denied.body(), source.as_str());
+        assert_eq!(*observed.lock().unwrap(), [(true, Source::Store), (false, source)]);
+    }
 }

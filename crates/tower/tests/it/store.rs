@@ -7,12 +7,13 @@ use std::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use sluicegate_core::{
     Answer, Applied, Decision, Entry, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
-    apply_hold,
+    Operation, Outcome, Policy, PreparedPolicy, ReadEntry, Retry, Source, Store, StoreStatus,
+    TableUsage, Timestamp, apply, apply_hold,
 };
 use tokio::{task::yield_now, time::Instant};
 
@@ -23,6 +24,10 @@ pub(crate) struct Virtual {
     /// Whether it answers without a future.
     at_once: bool,
     away: AtomicBool,
+    /// The source of its answers.
+    source: Mutex<Source>,
+    /// Whether the answer to the next hold is lost: the store decides it, and the request gets a fallback denial.
+    loses_answer: AtomicBool,
 }
 
 /// The store is unavailable.
@@ -40,7 +45,17 @@ impl std::error::Error for Away {}
 impl Virtual {
     pub(crate) fn new(at_once: bool) -> Self {
         let start = Instant::now();
-        Self { start, entries: Mutex::default(), at_once, away: AtomicBool::new(false) }
+        let (away, source) = (AtomicBool::new(false), Mutex::new(Source::Store));
+        let loses_answer = AtomicBool::new(false);
+        Self { start, entries: Mutex::default(), at_once, away, source, loses_answer }
+    }
+
+    pub(crate) fn lose_next_answer(&self) {
+        self.loses_answer.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_source(&self, source: Source) {
+        *self.source.lock().unwrap() = source;
     }
 
     pub(crate) fn set_away(&self, away: bool) {
@@ -63,6 +78,10 @@ impl Virtual {
         })
     }
 
+    fn answer(&self, decision: Decision) -> Answer {
+        Answer { decision, source: *self.source.lock().unwrap() }
+    }
+
     fn with_entry<T>(
         &self,
         key: &[u8],
@@ -77,6 +96,11 @@ impl Virtual {
     }
 }
 
+fn fallback_denial(decision: Decision) -> Answer {
+    let outcome = Outcome::Deny { retry: Retry::After(Duration::from_millis(100)) };
+    Answer { decision: Decision { outcome, ..decision }, source: Source::Fallback }
+}
+
 impl Store for Virtual {
     type Error = Away;
 
@@ -86,7 +110,7 @@ impl Store for Virtual {
         policy: &'a PreparedPolicy,
         operation: Operation,
     ) -> Applied<'a, Result<Answer, Away>> {
-        let decide = move || self.decide(key, policy.policy(), operation).map(Answer::from);
+        let decide = move || self.decide(key, policy.policy(), operation).map(|it| self.answer(it));
         if self.at_once {
             return Applied::Now(decide());
         }
@@ -106,13 +130,17 @@ impl Store for Virtual {
             self.with_entry(key, |entry, now| {
                 apply_hold(policy.policy(), entry, now, operation).expect("a valid hold")
             })
+            .map(|it| match self.loses_answer.swap(false, Relaxed) {
+                true => fallback_denial(it),
+                false => self.answer(it),
+            })
         };
         if self.at_once {
-            return Applied::Now(decide().map(Answer::from));
+            return Applied::Now(decide());
         }
         Applied::later(async move {
             yield_now().await;
-            decide().map(Answer::from)
+            decide()
         })
     }
 

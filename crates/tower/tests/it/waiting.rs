@@ -1,10 +1,10 @@
 //! Requests that wait until they are allowed, in virtual time.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use sluicegate_core::{Operation, PreparedPolicy, Store};
-use sluicegate_tower::{KeyPart, RateLimit, RateLimitLayer};
+use sluicegate_tower::{Jitter, KeyPart, RateLimit, RateLimitLayer};
 use tokio::{
     task::{JoinHandle, yield_now},
     time::Instant,
@@ -90,6 +90,69 @@ async fn wait_window_is_tried_again() {
         passed.sort_unstable();
         // One per window. Which request comes first in the last one depends on chance.
         assert!(passed.starts_with(&[0, 1, 2]) && passed.len() <= 4, "{passed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_longest_wait_passes() {
+    for (at_once, text) in [true, false]
+        .into_iter()
+        .flat_map(|it| ["gcra:1/1s:burst=1", "fixed-window:1/1s"].map(|text| (it, text)))
+    {
+        let layer = RateLimitLayer::new(Virtual::new(at_once), policy(text));
+        let service = layer.wait_up_to(Duration::MAX).layer(CountingService::default());
+        for (status, seconds) in [(200, 0), (200, 1)] {
+            let (millis, actual) = send(&service).await.unwrap();
+            assert_eq!((actual, millis / 1000), (status, seconds), "{text}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_with_jitter_is_longer_within_its_maximum() {
+    let short = Jitter::up_to(Duration::from_secs(2)).seeded(7);
+    let long = Jitter::up_to(Duration::from_secs(1000)).seeded(7);
+    let second = Duration::from_secs(1);
+    for at_once in [true, false] {
+        for (text, max_wait, jitter, expected) in [
+            ("gcra:1/1s:burst=1", Some(5), short, second + short.delay()),
+            ("gcra:1/1s:burst=1", Some(5), long, 5 * second),
+            ("fixed-window:1/1s", Some(5), short, second + short.delay()),
+            ("fixed-window:1/1s", Some(5), long, 5 * second),
+            // A reservation is not used before its time, nor after the longest wait.
+            ("leaky-queue:1/1s:capacity=2", Some(1), long, second),
+            ("leaky-queue:1/1s:capacity=2", None, long, second),
+        ] {
+            let mut layer = RateLimitLayer::new(Virtual::new(at_once), policy(text)).jitter(jitter);
+            if let Some(seconds) = max_wait {
+                layer = layer.wait_up_to(Duration::from_secs(seconds));
+            }
+            let service = layer.layer(CountingService::default());
+            assert_eq!(send(&service).await.unwrap(), (0, 200), "it need not wait");
+            let (waited, status) = send(&service).await.unwrap();
+            let expected = expected.as_millis();
+            assert_eq!(status, 200, "{text}");
+            assert!((expected..=expected + 2).contains(&waited), "{text}: {waited} {expected}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_with_jitter_separates_requests_of_a_window() {
+    for at_once in [true, false] {
+        let layer = RateLimitLayer::new(Virtual::new(at_once), policy("fixed-window:20/1s"));
+        let layer = layer.wait_up_to(Duration::from_secs(5));
+        let layer = layer.jitter(Jitter::up_to(Duration::from_secs(1)));
+        let service = layer.layer(CountingService::default());
+        let tasks: Vec<_> = (0..40).map(|_| send(&service)).collect();
+        let mut times = BTreeSet::new();
+        for task in tasks {
+            let (millis, status) = task.await.unwrap();
+            assert_eq!(status, 200);
+            times.insert(millis);
+        }
+        // The first 20 do not wait. The others have random delays, of which few are equal.
+        assert!(times.len() > 10 && times.iter().all(|it| *it <= 2001), "{times:?}");
     }
 }
 

@@ -7,30 +7,46 @@ use std::time::Duration;
 
 use sluicegate_core::{PreparedPolicy, Retry, wait::peeks_first};
 
-use crate::wait::WaitOptions;
+use crate::WaitOptions;
 
 /// The shortest and the longest pause between two attempts.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
-/// A request that waits until a hold fits, in time since its start.
-#[derive(Debug)]
-pub(crate) struct HoldWait {
+/// When a request that waits until a hold fits makes its next attempt, in time since its start.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate_core::Retry;
+/// use sluicegate_holds::HoldWait;
+///
+/// let wait = HoldWait::new(Duration::from_secs(10).into());
+/// let denied = Some(Retry::After(Duration::from_secs(60)));
+/// assert_eq!(wait.pause(Duration::ZERO, denied), Some(Duration::from_millis(1)));
+/// assert_eq!(wait.pause(Duration::from_secs(1), denied), Some(Duration::from_millis(125)));
+/// assert_eq!(wait.pause(Duration::from_secs(10), denied), None);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct HoldWait {
     options: WaitOptions,
 }
 
 impl HoldWait {
-    pub(crate) const fn new(options: WaitOptions) -> Self {
+    /// A request that waits as `options` say. With a timeout of zero, it does not wait.
+    #[must_use]
+    pub const fn new(options: WaitOptions) -> Self {
         Self { options }
     }
 
     /// Whether a peek comes before the hold, because each denial is recorded: only the last one is to be.
-    pub(crate) fn peeks(&self, waited: Duration, policy: &PreparedPolicy) -> bool {
+    #[must_use]
+    pub fn peeks(&self, waited: Duration, policy: &PreparedPolicy) -> bool {
         waited < self.options.timeout() && peeks_first(policy.policy())
     }
 
     /// How long to pause after a denial; `None` if that is the answer.
-    pub(crate) fn pause(&self, waited: Duration, retry: Option<Retry>) -> Option<Duration> {
+    #[must_use]
+    pub fn pause(&self, waited: Duration, retry: Option<Retry>) -> Option<Duration> {
         let Some(Retry::After(after)) = retry else { return None };
         let left = self.options.timeout().checked_sub(waited).filter(|left| !left.is_zero())?;
         let pause = (waited / 8).clamp(MIN_PAUSE, MAX_PAUSE).min(after);
