@@ -21,7 +21,7 @@ pub struct Usage {
     pub remaining: u32,
     /// The time until nothing is in use.
     pub reset_after: Duration,
-    /// Of a `sliding-counter`: the units counted in the window before the current one, and in that.
+    /// Of a limit that estimates by two windows: the units counted in the window before the current one, and in that.
     pub window_counts: Option<(u64, u64)>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) type States = SmallVec<[State; 1]>;
 ///
 /// Only [`apply`](crate::apply) makes one. Stores store it as it is, or as bytes
 /// ([`Entry::encode`](crate::Entry::encode)).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub(crate) policy: Policy,
     /// As many as the policy has limits; behind them [`State::Holds`], if holds are open or the entry is

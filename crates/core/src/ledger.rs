@@ -96,6 +96,8 @@ impl PartialEq for Ledger {
     }
 }
 
+impl Eq for Ledger {}
+
 impl Ledger {
     /// Number of open holds.
     pub(crate) const fn len(&self) -> usize {

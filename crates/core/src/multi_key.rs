@@ -83,6 +83,24 @@ impl MultiKeyDecision {
         let decision = Decision { outcome, limit, remaining, reset_after, binding };
         Some(Self { decision, key, each })
     }
+
+    /// Whether all keys allow the request.
+    #[must_use]
+    pub const fn allowed(&self) -> bool {
+        self.decision.allowed()
+    }
+
+    /// The longest delay of a key; zero if denied.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        self.decision.delay()
+    }
+
+    /// When to try again; `None` if allowed.
+    #[must_use]
+    pub const fn retry(&self) -> Option<Retry> {
+        self.decision.retry()
+    }
 }
 
 /// An operation on several keys that is invalid, or that a policy does not support.
@@ -114,11 +132,11 @@ pub enum MultiKeyError {
 ///     ];
 ///     apply_multi_key(MultiKeyOperation::Take, parts, Timestamp::EPOCH).expect("two keys")
 /// };
-/// assert!(take(&mut anna, 4).decision.allowed());
+/// assert!(take(&mut anna, 4).allowed());
 /// let denied = take(&mut anna, 2);
 /// assert_eq!((denied.key, denied.decision.remaining), (0, 1), "her own limit is binding");
 /// // The denied request has cost the tenant nothing.
-/// assert!(take(&mut ben, 2).decision.allowed());
+/// assert!(take(&mut ben, 2).allowed());
 /// assert_eq!(take(&mut ben, 1).key, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

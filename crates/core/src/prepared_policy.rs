@@ -11,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    algorithm::GcraName, policy::Policy, share::Share, store_error::StoreError, text::PolicyError,
+    algorithm::GcraName, parameters::LimitError, policy::Policy, share::Share,
+    store_error::StoreError, text::PolicyError,
 };
 
 /// The answer while the store is unavailable.
@@ -44,10 +45,21 @@ impl OnError {
 }
 
 /// `deny`, `allow`, `fail`, `local`, or a share such as `local=1/4`.
+///
+/// ```
+/// use sluicegate_core::OnError;
+///
+/// assert_eq!("fail".parse(), Ok(OnError::Fail));
+/// let error = "open".parse::<OnError>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "invalid on_error `open`: expected deny, allow, fail, local or a share such as `local=1/4`"
+/// );
+/// ```
 impl FromStr for OnError {
-    type Err = &'static str;
+    type Err = LimitError;
 
-    fn from_str(text: &str) -> Result<Self, &'static str> {
+    fn from_str(text: &str) -> Result<Self, LimitError> {
         let share = |text: &str| {
             let (part, whole) = text.split_once('/')?;
             Share::of(part.parse().ok()?, whole.parse().ok()?).ok()
@@ -61,7 +73,11 @@ impl FromStr for OnError {
             ("allow", _) => Ok(Self::Allow),
             ("fail", _) => Ok(Self::Fail),
             (_, Some(Some(share))) => Ok(Self::Local(share)),
-            _ => Err("expected deny, allow, fail, local or a share such as `local=1/4`"),
+            _ => Err(LimitError::Domain {
+                name: "on_error",
+                value: text.to_owned(),
+                domain: "deny, allow, fail, local or a share such as `local=1/4`",
+            }),
         }
     }
 }

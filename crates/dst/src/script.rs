@@ -322,7 +322,7 @@ impl Words<'_> {
         let mut policies = Vec::new();
         while let Some(policy) = self.next() {
             let (policy, lease) = (policy.to_owned(), self.number()?);
-            let on_error = self.word()?.parse().map_err(anyhow::Error::msg)?;
+            let on_error = self.word()?.parse::<OnError>()?;
             policies.push(PolicyPlan { policy, lease, on_error });
         }
         ensure!(!policies.is_empty(), "a key needs a policy");

@@ -1,4 +1,4 @@
-//! The system clock. Only this file reads the wall clock, and only `tsc` the monotonic clock.
+//! The system clock. Only this file reads the wall clock, and only `tsc` the monotonic clock (ADR 20).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,9 +7,8 @@ use sluicegate_core::{Clock, Timestamp};
 use crate::tsc;
 
 /// The system's time, without steps: the wall clock at the start, plus the time elapsed by the monotonic clock. If the
-/// time stamp counter of the processor can be trusted, it is used between readings of the monotonic clock (ADR 20):
-/// a reading then takes about 10 ns instead of 37 ns, and is at most a few microseconds off while the counter keeps
-/// its rate.
+/// time stamp counter of the processor can be trusted, it is used between readings of the monotonic clock: a reading
+/// then takes about 10 ns instead of 37 ns, and is at most a few microseconds off while the counter keeps its rate.
 ///
 /// ```
 /// use sluicegate_core::Clock;

@@ -54,7 +54,7 @@ impl<C: Clock> ClockedStore<C> {
     /// Applies `operation` to `key`: [`Store::apply`] without the other errors of stores.
     ///
     /// # Errors
-    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations.
+    /// As [`MemoryStore::apply`].
     #[inline(always)]
     pub fn decide(
         &self,

@@ -5,6 +5,18 @@
 //! - [`ClockedStore`]: the table with a clock, as a [`Store`](sluicegate_core::Store).
 //! - [`SystemClock`]: the time of this process, which never steps.
 //!
+//! ```
+//! use sluicegate_core::{PreparedPolicy, Store};
+//! use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+//!
+//! let table = MemoryStore::bounded(64 << 20, WhenFull::Deny);
+//! let store = ClockedStore::new(table, SystemClock::new());
+//! let policy: PreparedPolicy = "gcra:30/1m:burst=16".parse()?;
+//! let answer = store.take(b"user7", &policy, 1).now().expect("it answers now")?;
+//! assert_eq!(answer.remaining, 15);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The table reads no clock: its caller passes the time, and may hold policies with their numbers
 //! ([`NumberedPolicy`]).
 //!

@@ -93,6 +93,22 @@ impl MemoryStore {
     /// Writes every key that has not recovered at `now`, and returns their number. Other threads can decide at the same time;
     /// each key is written once, as it is when its segment is reached, even if the table grows.
     ///
+    /// ```
+    /// use std::io::Cursor;
+    /// use sluicegate_core::{Clock, Operation, Policy};
+    /// use sluicegate_memory::{MemoryStore, SystemClock, WhenFull};
+    ///
+    /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
+    /// let policy: Policy = "fixed-window:1/1h".parse()?;
+    /// assert!(store.apply(b"user7", &policy, clock.now(), Operation::Take(1))?.allowed());
+    ///
+    /// let mut file = Vec::new();
+    /// assert_eq!(store.save(&mut file, clock.now())?, 1);
+    /// let loaded = MemoryStore::load(Cursor::new(file), clock.now(), 64 << 20, WhenFull::Deny)?;
+    /// assert!(!loaded.apply(b"user7", &policy, clock.now(), Operation::Take(1))?.allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`SnapshotError::Io`] from `out`.
     pub fn save(&self, out: impl Write, now: Timestamp) -> Result<u64, SnapshotError> {
@@ -169,6 +185,16 @@ impl MemoryStore {
     /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for
     /// longest are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others.
     /// Under [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
+    ///
+    /// ```
+    /// use std::io::Cursor;
+    /// use sluicegate_core::Timestamp;
+    /// use sluicegate_memory::{MemoryStore, SnapshotError, WhenFull};
+    ///
+    /// let other = Cursor::new("not a state file".repeat(2));
+    /// let loaded = MemoryStore::load(other, Timestamp::EPOCH, 64 << 20, WhenFull::Deny);
+    /// assert!(matches!(loaded, Err(SnapshotError::Damaged(_))));
+    /// ```
     ///
     /// # Errors
     /// [`SnapshotError`] unless the file is whole, unchanged and of a supported version.

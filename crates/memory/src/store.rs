@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    fmt,
     hash::{BuildHasher, Hasher},
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -45,7 +46,6 @@ const PREFETCH_AHEAD: usize = 8;
 /// assert_eq!(store.len(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct MemoryStore {
     id: StoreId,
     pub(crate) hasher: RandomState,
@@ -169,7 +169,8 @@ impl MemoryStore {
     /// callers that use it again should hold a [`NumberedPolicy`].
     ///
     /// # Errors
-    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations.
+    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations, and for all operations that take
+    /// or give back units under a policy with `concurrency` limits: hold them. Nothing is changed.
     pub fn apply(
         &self,
         key: &[u8],
@@ -336,6 +337,17 @@ impl MemoryStore {
 
     pub(crate) fn base(&self) -> Timestamp {
         Timestamp::saturating_from_micros(self.base.load(Ordering::Relaxed))
+    }
+}
+
+/// Usage and settings only: the keys of the hash are secret, and the table is large.
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MemoryStore")
+            .field("usage", &self.usage())
+            .field("when_full", &self.when_full)
+            .finish_non_exhaustive()
     }
 }
 

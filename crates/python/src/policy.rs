@@ -7,7 +7,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use sluicegate::{OnError, PreparedPolicy};
+use sluicegate::{LimitError, OnError, PreparedPolicy};
 
 use crate::errors;
 
@@ -35,8 +35,9 @@ impl Policy {
             text.parse().map_err(|error| errors::policy(py, &error))?;
         let mut prepared = PreparedPolicy::new(&policy);
         if let Some(text) = &on_error {
-            let invalid = || errors::new(py, "PolicyError", invalid_on_error(text));
-            prepared = prepared.on_error(text.parse::<OnError>().map_err(|_| invalid())?);
+            let on_error = text.parse::<OnError>();
+            let invalid = |error: LimitError| errors::new(py, "PolicyError", error.to_string());
+            prepared = prepared.on_error(on_error.map_err(invalid)?);
         }
         if lease > 0 {
             prepared = prepared.lease(lease).map_err(|error| errors::store(py, &error))?;
@@ -99,12 +100,6 @@ impl Policy {
     fn key(&self) -> (String, &Option<String>, u32) {
         (self.__str__(), &self.on_error, self.lease)
     }
-}
-
-fn invalid_on_error(text: &str) -> String {
-    format!(
-        "invalid on_error `{text}`: expected deny, allow, fail, local or a share such as `local=1/4`"
-    )
 }
 
 /// The policy of an argument: a `Policy` or its text.

@@ -1,13 +1,15 @@
 //! One error for functions that use several parts of the library.
 
 use sluicegate_core::{
-    HoldError, LimitError, MultiKeyError, OperationError, PolicyError, StoreError,
+    HoldError, LimitError, MultiKeyError, OperationError, PolicyError, StoreError, TimestampError,
 };
 
 use crate::PushError;
 
 /// Every error of this library: each converts to it, so that `?` works in a function that parses a policy, decides, and
 /// queues items. A denial is an answer, never an error.
+///
+/// One does not convert: [`SnapshotError`](crate::SnapshotError), which has an [`io::Error`](std::io::Error).
 ///
 /// ```
 /// use sluicegate::{Limiter, PreparedPolicy};
@@ -29,6 +31,9 @@ pub enum Error {
     /// The store made no decision, or a setting is invalid.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A time beyond [`Timestamp::MAX`](crate::Timestamp::MAX).
+    #[error(transparent)]
+    Timestamp(#[from] TimestampError),
     /// The queue of a [`Shaper`](crate::Shaper) is full.
     #[error("the queue is full")]
     QueueFull,

@@ -44,7 +44,8 @@ impl<P, D> HoldOutcome<P, D> {
     }
 
     /// The permit; `None` if denied.
-    pub fn permit(self) -> Option<P> {
+    #[must_use = "units are held only until the permit is dropped"]
+    pub fn into_permit(self) -> Option<P> {
         match self {
             Self::Allowed(permit) => Some(permit),
             Self::Denied(_) => None,

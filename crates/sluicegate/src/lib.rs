@@ -6,7 +6,7 @@
 //! use std::time::Duration;
 //! use sluicegate::{Limiter, Policy};
 //!
-//! let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_secs(60)).burst(16).build()?);
+//! let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_mins(1)).burst(16).build()?);
 //! assert!(limiter.check().allowed());
 //! # Ok::<(), sluicegate::Error>(())
 //! ```
@@ -51,7 +51,7 @@
 //!
 //! let limiter = Limiter::single("leaky-queue:100/1s".parse::<Policy>()?);
 //! for _ in 0..3 {
-//!     assert!(limiter.blocking_until_ready(1, Duration::from_secs(60)).allowed());
+//!     assert!(limiter.blocking_until_ready(1, Duration::from_mins(1)).allowed());
 //!     println!("request"); // 10 ms apart
 //! }
 //! # Ok::<(), sluicegate::Error>(())
@@ -67,12 +67,12 @@
 //! let limiter = SingleLimiter::with_clock("gcra:1/1m".parse::<Policy>()?, clock.clone());
 //! assert!(limiter.check().allowed());
 //! assert!(!limiter.check().allowed());
-//! clock.advance(Duration::from_secs(60));
+//! clock.advance(Duration::from_mins(1));
 //! assert!(limiter.check().allowed());
 //! # Ok::<(), sluicegate::Error>(())
 //! ```
 //!
-//! Limits that several processes share need the crate `sluicegate-redis`, and `.await?`. The calls are the same:
+//! Limits that several processes share need the crate `sluicegate-redis`, and `.await?`. The calls on keys are the same:
 //!
 //! ```
 //! use sluicegate::{Limiter, PreparedPolicy};
@@ -87,8 +87,10 @@
 //! ```
 //!
 //! - [`SingleLimiter`]: one limit without a key.
-//! - [`LocalLimiter`]: a limit for each key, in this process, without async and without errors.
-//! - [`Limiter`]: a limit for each key in any [`Store`], with async.
+//! - [`LocalLimiter`]: a limit for each key, in this process, without async. Most of its calls have no error.
+//! - [`Limiter`]: a limit for each key in any [`Store`], with async. The module [`store`] has what a store of your own
+//!   needs.
+//! - [`ManualClock`], [`RuntimeClock`]: clocks for tests.
 //! - [`HoldOutcome`], [`Permit`]: units held until they are settled, for requests in flight and costs known only afterwards.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
 //! - [`Policy`]: how much is allowed, as text or by [`builder`]s. [`PreparedPolicy`]: a policy with its settings, such
@@ -96,13 +98,18 @@
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 
 mod error;
+mod hold_loop;
 mod hold_outcome;
 mod limiter;
+mod limiter_holds;
 mod local;
+mod local_holds;
 mod multi_key;
 mod permit;
+mod runtime_clock;
 mod shaper;
 mod single;
+pub mod store;
 mod wait;
 
 pub use error::Error;
@@ -110,16 +117,17 @@ pub use hold_outcome::HoldOutcome;
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
 pub use permit::{LocalPermit, Permit};
+pub use runtime_clock::RuntimeClock;
 pub use shaper::{PushError, Shaper};
 pub use single::SingleLimiter;
 pub use sluicegate_core::{
     Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, HoldError, KeyedOperation,
-    LimitError, ManualClock, MultiKeyAnswer, MultiKeyDecision, MultiKeyError, OnError, Operation,
-    OperationError, Outcome, Policy, PolicyError, PreparedPolicy, Retry, Share, Source, Store,
-    StoreError, Timestamp, builder,
+    Limit, LimitError, ManualClock, MultiKeyAnswer, MultiKeyDecision, MultiKeyError, OnError,
+    Operation, OperationError, Outcome, Policy, PolicyError, PolicySettings, PreparedPolicy, Retry,
+    Share, Source, StateError, StateFault, Store, StoreError, Timestamp, TimestampError, builder,
 };
 pub use sluicegate_holds::{Jitter, WaitOptions};
-pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+pub use sluicegate_memory::{ClockedStore, MemoryStore, SnapshotError, SystemClock, WhenFull};
 
 /// The program of the README is compiled and run.
 #[cfg(doctest)]

@@ -6,16 +6,9 @@ use sluicegate_core::{
     Answer, AsStore, Clock, Counters, KeyedOperation, MultiKeyAnswer, MultiKeyOperation, Operation,
     PreparedPolicy, Store, StoreError, StoreStatus,
 };
+use sluicegate_holds::WaitOptions;
 
-use sluicegate_holds::{HoldGuard, HoldId, HoldWait, WaitOptions};
-use tokio::time::{Instant, sleep};
-
-use crate::{
-    HoldOutcome, LocalLimiter, Permit, SingleLimiter,
-    hold_outcome::{all_decided, decided, guards},
-    multi_key::keyed_takes,
-    wait,
-};
+use crate::{LocalLimiter, SingleLimiter, multi_key::keyed_takes, wait};
 
 /// Limits in any store: in this process, or in Redis or Valkey for all processes together (the crate
 /// `sluicegate-redis`).
@@ -23,7 +16,7 @@ use crate::{
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
 #[derive(Clone, Debug)]
-pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
+pub struct Limiter(pub(crate) Arc<dyn Store<Error = StoreError>>);
 
 impl Limiter {
     /// Limits in `store`: for example a `RedisStore` of the crate `sluicegate-redis`, or a [`LocalLimiter`].
@@ -39,7 +32,8 @@ impl Limiter {
         Self(Arc::new(store))
     }
 
-    /// Limits in this process, with up to 1 GiB of state. [`LocalLimiter`] has the same calls without async.
+    /// Limits in this process, with up to 1 GiB of state. [`LocalLimiter`] has the same calls on
+    /// keys without async.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
@@ -76,8 +70,11 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if the key holds a value that Sluicegate did not write. While the store is
-    /// unavailable, [`PreparedPolicy::on_error`] decides.
+    /// - [`StoreError::Operation`] under a policy with `concurrency` limits: hold the units.
+    /// - [`StoreError::Corrupt`] if the key holds a value that Sluicegate did not write.
+    /// - [`StoreError::Key`] if the key is longer than the store allows.
+    /// - [`StoreError::Unavailable`] or [`StoreError::Timeout`] while the store is unavailable, under
+    ///   [`OnError::Fail`](crate::OnError::Fail). Otherwise, [`PreparedPolicy::on_error`] decides.
     pub async fn take(
         &self,
         key: impl AsRef<[u8]>,
@@ -90,7 +87,7 @@ impl Limiter {
     /// Returns what [`Limiter::take`] would return, and changes nothing.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// As [`Limiter::take`], except that the policy may have `concurrency` limits.
     pub async fn peek(
         &self,
         key: impl AsRef<[u8]>,
@@ -103,8 +100,22 @@ impl Limiter {
     /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
     /// wait until the units are available again.
     ///
+    /// ```
+    /// use sluicegate::{Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let policy: PreparedPolicy = "token-bucket:1000/1h".parse()?;
+    /// assert!(limiter.charge("team7", &policy, 1500).await?.allowed()); // it has used 1500 tokens
+    /// assert!(!limiter.take("team7", &policy, 1).await?.allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`Limiter::take`], and [`StoreError::Unavailable`] or [`StoreError::Timeout`] while the store is unavailable.
+    /// As [`Limiter::take`], and [`StoreError::Unavailable`] or [`StoreError::Timeout`] while the store is unavailable,
+    /// whatever `on_error` is.
     pub async fn charge(
         &self,
         key: impl AsRef<[u8]>,
@@ -160,6 +171,8 @@ impl Limiter {
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
     /// `wait`, which is a [`Duration`] or [`WaitOptions`].
     ///
+    /// It waits on the timers of tokio. For tests under paused time, see [`RuntimeClock`](crate::RuntimeClock).
+    ///
     /// With limits of the gcra family and `leaky-queue`, this is one reservation: waiting requests pass in
     /// arrival order and evenly spaced, those of other processes included. With other limits, this tries again after
     /// each retry time; [`Jitter`](crate::Jitter) then separates requests that wait for the same window.
@@ -174,7 +187,7 @@ impl Limiter {
     /// let limiter = Limiter::in_memory();
     /// let policy: PreparedPolicy = "leaky-queue:100/1s".parse()?;
     /// for _ in 0..3 {
-    ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_secs(60)).await?.allowed());
+    ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_mins(1)).await?.allowed());
     /// }
     /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
@@ -243,7 +256,7 @@ impl Limiter {
     /// let user: PreparedPolicy = "gcra:5/1m".parse()?;
     /// let team: PreparedPolicy = "gcra:100/1m".parse()?;
     /// let answer = limiter.take_all([("user7", &user, 6), ("team1", &team, 6)]).await?;
-    /// assert!(!answer.decision.allowed());
+    /// assert!(!answer.allowed());
     /// assert_eq!(answer.key, 0, "the user's own limit is binding");
     /// assert_eq!(limiter.peek("team1", &team, 1).await?.remaining, 100);
     /// # Ok::<(), sluicegate::Error>(())
@@ -261,207 +274,6 @@ impl Limiter {
         self.0.apply_multi_key(MultiKeyOperation::Take, &keyed_takes(&takes)).await
     }
 
-    /// Holds `cost` units for up to `ttl`, which is a [`Duration`] from 1 ms to 24 h, or `None` for the default of
-    /// `concurrency` limits, their shortest period. The permit settles when it is dropped.
-    ///
-    /// A future that is dropped while it waits cancels the hold in the background.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sluicegate::{HoldOutcome, Limiter, PreparedPolicy};
-    ///
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// let limiter = Limiter::in_memory();
-    /// // Tokens of a language model: 4000 are held, and 2310 are used.
-    /// let policy: PreparedPolicy = "token-bucket:10000/1h".parse()?;
-    /// let held = limiter.hold("team7", &policy, 4000, Duration::from_secs(30)).await?;
-    /// let HoldOutcome::Allowed(permit) = held else { panic!("the key is unused") };
-    /// assert_eq!(permit.answer().remaining, 6000);
-    /// assert_eq!(permit.settle(2310).await?.remaining, 7690);
-    /// # Ok::<(), sluicegate::Error>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Limiter::take`], and [`StoreError::Hold`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`,
-    /// or if 65 536 holds of the key are open.
-    pub async fn hold(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome, StoreError> {
-        self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into()).await
-    }
-
-    /// [`Limiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the hold
-    /// is allowed and changes nothing: a repeated request holds once.
-    ///
-    /// A future that is dropped while it waits may leave the hold open until it expires, because another permit may have
-    /// the same id.
-    ///
-    /// # Errors
-    /// As [`Limiter::hold`], and [`StoreError::Hold`] if the id is empty or too long.
-    pub async fn hold_with_id(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        id: impl AsRef<[u8]>,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome, StoreError> {
-        self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into()).await
-    }
-
-    /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
-    /// a [`Duration`] or [`WaitOptions`], and immediately if it never can.
-    ///
-    /// A settle may free units at any time. Therefore this tries again after 1 ms at first, and then after an eighth of
-    /// the time that it has waited, at most 250 ms.
-    ///
-    /// A future that is dropped while it waits holds nothing.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sluicegate::{Limiter, PreparedPolicy};
-    ///
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// let limiter = Limiter::in_memory();
-    /// let policy: PreparedPolicy = "concurrency:1/30s".parse()?;
-    /// let report = limiter.hold("report", &policy, 1, None).await?;
-    /// let wait = Duration::from_millis(20);
-    /// let next = limiter.hold_until_ready("report", &policy, 1, None, wait).await?;
-    /// assert!(!next.allowed());
-    /// drop(report);
-    /// assert!(limiter.hold_until_ready("report", &policy, 1, None, wait).await?.allowed());
-    /// # Ok::<(), sluicegate::Error>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Limiter::hold`].
-    ///
-    /// # Panics
-    /// A wait is needed outside of a tokio runtime with timers.
-    pub async fn hold_until_ready(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-        wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome, StoreError> {
-        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
-        let start = Instant::now();
-        loop {
-            if wait.peeks(start.elapsed(), policy) {
-                let peek = self.peek(key, policy, cost).await?;
-                // A denial that is the answer is recorded by the hold below.
-                if let Some(pause) = wait.pause(start.elapsed(), peek.retry()) {
-                    sleep(pause).await;
-                    continue;
-                }
-            }
-            let outcome = self.hold_as(key, policy, HoldId::random(), cost, ttl).await?;
-            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(start.elapsed(), answer.retry()) else {
-                return Ok(outcome);
-            };
-            sleep(pause).await;
-        }
-    }
-
-    async fn hold_as(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        id: HoldId,
-        cost: u32,
-        ttl: Option<Duration>,
-    ) -> Result<HoldOutcome, StoreError> {
-        let mut guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let answer = guard.open(cost).await?;
-        Ok(decided(guard, answer))
-    }
-
-    /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
-    /// that is given twice, only the first cost counts, and it has one permit.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sluicegate::{Limiter, PreparedPolicy};
-    ///
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// let limiter = Limiter::in_memory();
-    /// // Requests and tokens of one provider: on a Redis Cluster, `{...}` puts both keys into one slot.
-    /// let requests: PreparedPolicy = "concurrency:20/30s,gcra:500/1m".parse()?;
-    /// let tokens: PreparedPolicy = "token-bucket:10000/1h".parse()?;
-    /// let keys = [("{llm}:requests", &requests, 1), ("{llm}:tokens", &tokens, 4000)];
-    /// let permits = limiter.hold_all(keys, Duration::from_secs(30)).await?.permit();
-    /// let [request, tokens] = <[_; 2]>::try_from(permits.unwrap()).unwrap();
-    /// assert_eq!(tokens.settle(2310).await?.remaining, 7690);
-    /// drop(request); // one request
-    /// # Ok::<(), sluicegate::Error>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Limiter::hold`], and [`StoreError::Settings`] without a key, or if the keys are in several slots of a
-    /// Redis Cluster.
-    pub async fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
-        &self,
-        holds: impl IntoIterator<Item = (K, P, u32)>,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
-        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let takes = keyed_takes(&holds);
-        let id = HoldId::random();
-        let guards = guards(&self.0, &takes, &id, ttl);
-        let operation = MultiKeyOperation::Hold { id: &id, ttl };
-        let answer = self.0.apply_multi_key(operation, &takes).await?;
-        Ok(all_decided(guards, answer))
-    }
-
-    /// Waits until the units of all keys are held, as [`Limiter::hold_until_ready`] does for one key.
-    ///
-    /// # Errors
-    /// As [`Limiter::hold_all`].
-    ///
-    /// # Panics
-    /// A wait is needed outside of a tokio runtime with timers.
-    pub async fn hold_all_until_ready<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
-        &self,
-        holds: impl IntoIterator<Item = (K, P, u32)>,
-        ttl: impl Into<Option<Duration>>,
-        wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
-        let holds: Vec<_> = holds.into_iter().collect();
-        let holds = holds.iter().map(|(key, policy, cost)| (key.as_ref(), policy.borrow(), *cost));
-        let (holds, ttl, wait) =
-            (holds.collect::<Vec<_>>(), ttl.into(), HoldWait::new(wait.into()));
-        let start = Instant::now();
-        loop {
-            if holds.iter().any(|it| wait.peeks(start.elapsed(), it.1)) {
-                let takes = keyed_takes(&holds);
-                let peek = self.0.apply_multi_key(MultiKeyOperation::Peek, &takes).await?;
-                if let Some(pause) = wait.pause(start.elapsed(), peek.decision.retry()) {
-                    sleep(pause).await;
-                    continue;
-                }
-            }
-            let outcome = self.hold_all(holds.iter().copied(), ttl).await?;
-            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(start.elapsed(), answer.decision.retry()) else {
-                return Ok(outcome);
-            };
-            sleep(pause).await;
-        }
-    }
-
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -471,7 +283,20 @@ impl Limiter {
         }
     }
 
-    /// Gives unused leased units back to the store. Without this call, they are forfeited.
+    /// Gives unused leased units back to the store. Without this call, they are forfeited. The limiter stays usable.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let policy: PreparedPolicy = "gcra:1000/1s".parse()?;
+    /// assert!(limiter.take("api", &policy.lease(100)?, 1).await?.allowed());
+    /// limiter.close().await; // before the program ends
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn close(&self) {
         self.0.close().await;
     }

@@ -1,24 +1,19 @@
 //! Limits in this process.
 
-use std::{borrow::Borrow, fmt::Debug, sync::Arc, thread, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Clock, Decision, HoldError, HoldOperation, MultiKeyAnswer, MultiKeyError,
-    MultiKeyOperation, Operation, OperationError, Outcome, PreparedPolicy, Retry, Source,
+    Answer, AsStore, Clock, Decision, KeyedTake, MultiKeyAnswer, MultiKeyError, MultiKeyOperation,
+    Operation, OperationError, Outcome, PreparedPolicy, Retry, Source,
 };
-use sluicegate_holds::{HoldGuard, HoldId, HoldWait, WaitOptions};
+use sluicegate_holds::WaitOptions;
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
-use tokio::time::{Instant, sleep};
 
-use crate::{
-    HoldOutcome, LocalPermit,
-    hold_outcome::{all_decided, decided, guards},
-    multi_key::keyed_takes,
-    wait,
-};
+use crate::{multi_key::keyed_takes, wait};
 
-/// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async. Only a reserve, a hold and a take from
-/// several keys can fail: if the policy does not support them.
+/// Limits in this process: the calls of [`Limiter`](crate::Limiter) on keys, without async. Those that wait have a form
+/// for tasks and, with `blocking_` in its name, one for threads. Only a reserve, a hold and a take from several keys
+/// can fail: if the policy does not support them.
 ///
 /// Under a policy with `concurrency` limits, units can only be held: `take`, `charge`, `refund` and `until_ready` change
 /// nothing, and answer with a denial that [never](Retry::Never) passes.
@@ -78,6 +73,17 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     }
 
     /// Takes `cost` units, all or none.
+    ///
+    /// ```
+    /// use sluicegate::{LocalLimiter, PreparedPolicy, Retry};
+    ///
+    /// let limiter = LocalLimiter::new();
+    /// let policy: PreparedPolicy = "gcra:1/1s:burst=3,fixed-window:100/day".parse()?;
+    /// assert_eq!(limiter.take("user7", &policy, 3).remaining, 0);
+    /// let denied = limiter.take("user7", &policy, 1);
+    /// assert!(matches!(denied.retry(), Some(Retry::After(wait)) if wait.as_secs_f64() <= 1.0));
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Take(cost))
     }
@@ -89,6 +95,16 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
 
     /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
     /// wait until the units are available again.
+    ///
+    /// ```
+    /// use sluicegate::{LocalLimiter, PreparedPolicy};
+    ///
+    /// let limiter = LocalLimiter::new();
+    /// let policy: PreparedPolicy = "token-bucket:1000/1h".parse()?;
+    /// assert!(limiter.charge("team7", &policy, 1500).allowed()); // it has used 1500 tokens
+    /// assert!(!limiter.take("team7", &policy, 1).allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     pub fn charge(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Charge(cost))
     }
@@ -99,6 +115,19 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     }
 
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{LocalLimiter, ManualClock, PreparedPolicy};
+    ///
+    /// let limiter = LocalLimiter::with_clock(ManualClock::default());
+    /// let policy: PreparedPolicy = "gcra:1/1s:burst=1".parse()?;
+    /// let max_wait = Duration::from_secs(1);
+    /// assert_eq!(limiter.reserve("api", &policy, 1, max_wait)?.delay(), Duration::ZERO);
+    /// assert_eq!(limiter.reserve("api", &policy, 1, max_wait)?.delay(), Duration::from_secs(1));
+    /// assert!(!limiter.reserve("api", &policy, 1, max_wait)?.allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`OperationError`] unless every limit is of the gcra family or a `leaky-queue`.
@@ -130,6 +159,19 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
 
     /// Takes from several keys, from all of them or from none. If a key is given twice, only the first take counts.
     ///
+    /// ```
+    /// use sluicegate::{LocalLimiter, PreparedPolicy};
+    ///
+    /// let limiter = LocalLimiter::new();
+    /// let user: PreparedPolicy = "gcra:5/1m".parse()?;
+    /// let team: PreparedPolicy = "gcra:100/1m".parse()?;
+    /// let answer = limiter.take_all([("user7", &user, 6), ("team1", &team, 6)])?;
+    /// assert!(!answer.allowed());
+    /// assert_eq!(answer.key, 0, "the user's own limit is binding");
+    /// assert_eq!(limiter.peek("team1", &team, 1).remaining, 100);
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`MultiKeyError`] without a key, or if a policy has `concurrency` limits.
     pub fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
@@ -137,16 +179,15 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         takes: impl IntoIterator<Item = (K, P, u32)>,
     ) -> Result<MultiKeyAnswer, MultiKeyError> {
         let takes: Vec<_> = takes.into_iter().collect();
-        let (takes, now) = (keyed_takes(&takes), self.0.clock().now());
-        let taken = self.0.store().apply_multi_key(MultiKeyOperation::Take, &takes, now)?;
-        Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
+        self.decide_multi_key(MultiKeyOperation::Take, &keyed_takes(&takes))
     }
 
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
     /// `wait`, which is a [`Duration`] or [`WaitOptions`].
     ///
-    /// It waits on the timers of tokio, also with a [`ManualClock`]. A future that is dropped while it waits may have
-    /// used its units.
+    /// It waits on the timers of tokio, whatever the clock, and tries windows and logs again by the clock. A
+    /// [`ManualClock`] does not advance while it waits; under paused time, use a [`RuntimeClock`]. A future that is
+    /// dropped while it waits may have used its units.
     ///
     /// ```
     /// use std::time::Duration;
@@ -156,7 +197,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     /// let limiter = LocalLimiter::new();
     /// let policy: PreparedPolicy = "leaky-queue:100/1s".parse()?;
     /// for _ in 0..3 {
-    ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_secs(60)).await.allowed());
+    ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_mins(1)).await.allowed());
     /// }
     /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
@@ -167,6 +208,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     /// A wait is needed outside of a tokio runtime with timers.
     ///
     /// [`ManualClock`]: crate::ManualClock
+    /// [`RuntimeClock`]: crate::RuntimeClock
     pub async fn until_ready(
         &self,
         key: impl AsRef<[u8]>,
@@ -188,7 +230,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     ///
     /// let (limiter, policy) = (LocalLimiter::new(), "gcra:100/1s:burst=1".parse::<PreparedPolicy>()?);
     /// for _ in 0..3 {
-    ///     assert!(limiter.blocking_until_ready("user7", &policy, 1, Duration::from_secs(60)).allowed());
+    ///     assert!(limiter.blocking_until_ready("user7", &policy, 1, Duration::from_mins(1)).allowed());
     /// }
     /// // The next unit is available in 10 ms.
     /// assert!(!limiter.blocking_until_ready("user7", &policy, 1, Duration::from_millis(1)).allowed());
@@ -219,6 +261,16 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         self.len() == 0
     }
 
+    /// Applies an operation to several keys.
+    pub(crate) fn decide_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, MultiKeyError> {
+        let decision = self.0.store().apply_multi_key(operation, takes, self.0.clock().now())?;
+        Ok(MultiKeyAnswer { multi_key: decision, source: Source::Store })
+    }
+
     /// Applies an operation that every policy without `concurrency` supports.
     fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Answer {
         match self.0.decide(key, policy, operation) {
@@ -236,187 +288,6 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     }
 }
 
-impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
-    /// Holds `cost` units for up to `ttl`, which is a [`Duration`] from 1 ms to 24 h, or `None` for the default of
-    /// `concurrency` limits, their shortest period. The permit settles when it is dropped.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sluicegate::{HoldOutcome, LocalLimiter, ManualClock, PreparedPolicy};
-    ///
-    /// let clock = ManualClock::default();
-    /// let limiter = LocalLimiter::with_clock(clock.clone());
-    /// let policy: PreparedPolicy = "concurrency:2/30s".parse()?;
-    /// let first = limiter.hold("user7", &policy, 1, None)?.permit();
-    /// let second = limiter.hold("user7", &policy, 1, None)?.permit();
-    /// assert!(!limiter.hold("user7", &policy, 1, None)?.allowed());
-    ///
-    /// drop(first);
-    /// assert!(limiter.hold("user7", &policy, 1, None)?.allowed());
-    /// clock.advance(Duration::from_secs(30));
-    /// assert!(!second.unwrap().renew().allowed(), "it has expired");
-    /// # Ok::<(), sluicegate::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`HoldError`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`, or if 65 536 holds of the key are
-    /// open.
-    pub fn hold(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into())
-    }
-
-    /// [`LocalLimiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the
-    /// hold is allowed and changes nothing: a repeated request holds once.
-    ///
-    /// # Errors
-    /// As [`LocalLimiter::hold`], and [`HoldError::Id`] if the id is empty or too long.
-    pub fn hold_with_id(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        id: impl AsRef<[u8]>,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into())
-    }
-
-    /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
-    /// a [`Duration`] or [`WaitOptions`], and immediately if it never can. See
-    /// [`Limiter::hold_until_ready`](crate::Limiter::hold_until_ready) for the pace of the attempts.
-    ///
-    /// It waits on the timers of tokio, also with a [`ManualClock`](crate::ManualClock). A future that is dropped while it
-    /// waits holds nothing.
-    ///
-    /// # Errors
-    /// As [`LocalLimiter::hold`].
-    ///
-    /// # Panics
-    /// A wait is needed outside of a tokio runtime with timers.
-    pub async fn hold_until_ready(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-        wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
-        let start = Instant::now();
-        loop {
-            let waited = start.elapsed();
-            let outcome = self.try_hold(key, policy, cost, ttl, &wait, waited)?;
-            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(waited, answer.retry()) else {
-                return Ok(outcome);
-            };
-            sleep(pause).await;
-        }
-    }
-
-    /// [`LocalLimiter::hold_until_ready`] that blocks the thread, in real time, whatever the clock.
-    ///
-    /// ```
-    /// use std::{thread, time::Duration};
-    /// use sluicegate::{LocalLimiter, PreparedPolicy};
-    ///
-    /// let limiter = LocalLimiter::new();
-    /// let policy: PreparedPolicy = "concurrency:2/30s".parse()?;
-    /// thread::scope(|scope| {
-    ///     for _ in 0..6 {
-    ///         scope.spawn(|| {
-    ///             let wait = Duration::from_secs(60);
-    ///             let held = limiter.blocking_hold_until_ready("report", &policy, 1, None, wait);
-    ///             assert!(held.unwrap().allowed());
-    ///         });
-    ///     }
-    /// });
-    /// # Ok::<(), sluicegate::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`LocalLimiter::hold`].
-    pub fn blocking_hold_until_ready(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: impl Into<Option<Duration>>,
-        wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        let (key, ttl, wait) = (key.as_ref(), ttl.into(), HoldWait::new(wait.into()));
-        let clock = SystemClock::new();
-        loop {
-            let waited = clock.uptime();
-            let outcome = self.try_hold(key, policy, cost, ttl, &wait, waited)?;
-            let HoldOutcome::Denied(answer) = &outcome else { return Ok(outcome) };
-            let Some(pause) = wait.pause(waited, answer.retry()) else {
-                return Ok(outcome);
-            };
-            thread::sleep(pause);
-        }
-    }
-
-    /// One attempt of a request that has waited for `waited`.
-    fn try_hold(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        cost: u32,
-        ttl: Option<Duration>,
-        wait: &HoldWait,
-        waited: Duration,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        if wait.peeks(waited, policy) {
-            let peek = self.peek(key, policy, cost);
-            // A denial that is the answer is recorded by the hold below.
-            if wait.pause(waited, peek.retry()).is_some() {
-                return Ok(HoldOutcome::Denied(peek));
-            }
-        }
-        self.hold_as(key, policy, HoldId::random(), cost, ttl)
-    }
-
-    fn hold_as(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        id: HoldId,
-        cost: u32,
-        ttl: Option<Duration>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
-        let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let operation = HoldOperation::Hold { id: guard.id(), cost, ttl };
-        let decision = self.0.decide_hold(key, policy, operation)?;
-        Ok(decided(guard, decision.into()))
-    }
-
-    /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
-    /// that is given twice, only the first cost counts, and it has one permit.
-    ///
-    /// # Errors
-    /// [`MultiKeyError`] without a key, and as [`LocalLimiter::hold`].
-    pub fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
-        &self,
-        holds: impl IntoIterator<Item = (K, P, u32)>,
-        ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
-        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let (takes, id) = (keyed_takes(&holds), HoldId::random());
-        let guards = guards(&self.0, &takes, &id, ttl);
-        let operation = MultiKeyOperation::Hold { id: &id, ttl };
-        let taken = self.0.store().apply_multi_key(operation, &takes, self.0.clock().now())?;
-        let answer = MultiKeyAnswer { multi_key: taken, source: Source::Store };
-        Ok(all_decided(guards, answer))
-    }
-}
-
 impl Default for LocalLimiter {
     fn default() -> Self {
         Self::new()
@@ -430,6 +301,17 @@ impl<C> Clone for LocalLimiter<C> {
 }
 
 /// A limiter over a table with settings of its own: what happens when it is full, and keys of a state file.
+///
+/// ```
+/// use sluicegate::{ClockedStore, LocalLimiter, MemoryStore, PreparedPolicy, SystemClock, WhenFull};
+///
+/// // While 64 MiB are full, new keys are allowed, uncounted.
+/// let table = MemoryStore::bounded(64 << 20, WhenFull::Allow);
+/// let limiter = LocalLimiter::from(ClockedStore::new(table, SystemClock::new()));
+/// let policy: PreparedPolicy = "gcra:30/1m".parse()?;
+/// assert!(limiter.take("user7", &policy, 1).allowed());
+/// # Ok::<(), sluicegate::Error>(())
+/// ```
 impl<C> From<ClockedStore<C>> for LocalLimiter<C> {
     fn from(store: ClockedStore<C>) -> Self {
         Self(Arc::new(store))

@@ -13,3 +13,8 @@ pub(crate) fn keyed_takes<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         .map(|take| KeyedTake { key: take.0.as_ref(), policy: take.1.borrow(), cost: take.2 })
         .collect()
 }
+
+/// The policy of each.
+pub(crate) fn policies<'a>(takes: &[KeyedTake<'a>]) -> Vec<&'a PreparedPolicy> {
+    takes.iter().map(|take| take.policy).collect()
+}

@@ -68,6 +68,7 @@ pub enum PushError<T> {
 
 impl<T> PushError<T> {
     /// The item.
+    #[must_use]
     pub fn into_item(self) -> T {
         match self {
             Self::Full(item) | Self::Closed(item) => item,
@@ -145,7 +146,12 @@ impl<T> Shaper<T> {
     /// this future loses neither the item nor its send time.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if the key holds a value that Sluicegate did not write.
+    /// [`StoreError::Corrupt`] if the key holds a value that Sluicegate did not write. Under
+    /// [`OnError::Fail`](crate::OnError::Fail), also [`StoreError::Unavailable`] or [`StoreError::Timeout`]; the item
+    /// stays in the queue.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with timers.
     pub async fn next(&self) -> Result<Option<T>, StoreError> {
         let mut send_time = self.send_time.lock().await;
         while self.queue.lock().is_empty() {

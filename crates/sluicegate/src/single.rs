@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 2 << 20;
 /// use std::time::Duration;
 /// use sluicegate::{Limiter, Policy};
 ///
-/// let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_secs(60)).burst(2).build()?);
+/// let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_mins(1)).burst(2).build()?);
 /// assert!(limiter.check().allowed());
 /// assert!(limiter.check().allowed());
 /// assert!(!limiter.check().allowed());
@@ -34,6 +34,15 @@ pub struct SingleLimiter<C = SystemClock> {
 
 impl SingleLimiter {
     /// A limiter of one key under `policy`: a [`Policy`](crate::Policy) or a [`PreparedPolicy`].
+    ///
+    /// ```
+    /// use sluicegate::{PreparedPolicy, SingleLimiter};
+    ///
+    /// let limiter = SingleLimiter::new("fixed-window:1/1h".parse::<PreparedPolicy>()?);
+    /// assert!(limiter.check().allowed());
+    /// assert!(!limiter.check().allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     #[must_use]
     pub fn new(policy: impl Into<PreparedPolicy>) -> Self {
         Self::with_clock(policy, SystemClock::new())
@@ -42,6 +51,18 @@ impl SingleLimiter {
 
 impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     /// A limiter in the time of `clock`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{ManualClock, Policy, SingleLimiter};
+    ///
+    /// let clock = ManualClock::default();
+    /// let limiter = SingleLimiter::with_clock("gcra:1/1m".parse::<Policy>()?, clock.clone());
+    /// assert!(limiter.check().allowed());
+    /// clock.advance(Duration::from_mins(1));
+    /// assert!(limiter.check().allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     #[must_use]
     pub fn with_clock(policy: impl Into<PreparedPolicy>, clock: C) -> Self {
         let store = MemoryStore::bounded(MAX_BYTES, WhenFull::default());
@@ -55,6 +76,16 @@ impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     }
 
     /// Takes one unit, if it is available.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, Policy, Retry};
+    ///
+    /// let limiter = Limiter::single("gcra:1/1m".parse::<Policy>()?);
+    /// assert!(limiter.check().allowed());
+    /// let denied = limiter.check();
+    /// assert!(matches!(denied.retry(), Some(Retry::After(wait)) if wait.as_secs() < 60));
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
     pub fn check(&self) -> Answer {
         self.take(1)
     }
@@ -93,6 +124,23 @@ impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     }
 
     /// Waits until `cost` units are taken, as [`LocalLimiter::until_ready`] does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, Policy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::single("leaky-queue:100/1s".parse::<Policy>()?);
+    /// for _ in 0..3 {
+    ///     assert!(limiter.until_ready(1, Duration::from_mins(1)).await.allowed()); // 10 ms apart
+    /// }
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
     pub async fn until_ready(&self, cost: u32, wait: impl Into<WaitOptions>) -> Answer {
         self.limiter.until_ready(KEY, &self.policy, cost, wait).await
     }
@@ -107,9 +155,10 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
     /// Holds `cost` units for up to `ttl`, as [`LocalLimiter::hold`] does.
     ///
     /// ```
+    /// use std::time::Duration;
     /// use sluicegate::{Limiter, Policy};
     ///
-    /// let limiter = Limiter::single("concurrency:1/30s".parse::<Policy>()?);
+    /// let limiter = Limiter::single(Policy::concurrency(1).per(Duration::from_secs(30)).build()?);
     /// let held = limiter.hold(1, None)?;
     /// assert!(held.allowed());
     /// assert!(!limiter.hold(1, None)?.allowed());
@@ -128,10 +177,37 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         self.limiter.hold(KEY, &self.policy, cost, ttl)
     }
 
+    /// Holds `cost` units under an id of 1 to 64 bytes, as [`LocalLimiter::hold_with_id`] does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, Policy};
+    ///
+    /// let limiter = Limiter::single(Policy::concurrency(1).per(Duration::from_secs(30)).build()?);
+    /// let held = limiter.hold_with_id("job 12", 1, None)?;
+    /// assert!(held.allowed());
+    /// assert!(limiter.hold_with_id("job 12", 1, None)?.allowed(), "it is open already");
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::hold_with_id`].
+    pub fn hold_with_id(
+        &self,
+        id: impl AsRef<[u8]>,
+        cost: u32,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+        self.limiter.hold_with_id(KEY, &self.policy, id, cost, ttl)
+    }
+
     /// Waits until `cost` units are held, as [`LocalLimiter::hold_until_ready`] does.
     ///
     /// # Errors
     /// As [`LocalLimiter::hold`].
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
     pub async fn hold_until_ready(
         &self,
         cost: u32,

@@ -260,3 +260,5 @@ impl PartialEq for EventLog {
         self.events().eq(other.events())
     }
 }
+
+impl Eq for EventLog {}

@@ -39,7 +39,7 @@ pub enum Align {
 }
 
 /// Length and start of windows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// A period of always the same length.
     Span {

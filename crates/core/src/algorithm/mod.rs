@@ -55,7 +55,7 @@ macro_rules! algorithms {
 
         /// State of a key for one limit. `None` is a limit that is unused or has recovered. The open holds of the
         /// key, if any, follow the states of its limits, so that keys without holds need no space for them.
-        #[derive(Clone, Debug, Default, PartialEq)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub(crate) enum State {
             #[default] None, Holds(Box<Ledger>), $($name(<$name as Algorithm>::State),)*
         }

@@ -3,14 +3,15 @@
 use std::{marker::PhantomData, time::Duration};
 
 use super::Policy;
+pub use super::several::PolicyBuilder;
 use crate::{
     algorithm::{
-        Align, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, SlidingCounter, SlidingLog,
-        Window,
+        Align, Concurrency, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, SlidingCounter,
+        SlidingLog, Window,
     },
     calendar::CalendarUnit,
     parameters::LimitError,
-    text::{MAX_LIMITS, PolicyError},
+    text::PolicyError,
 };
 
 /// A limit of `N` units that lacks its period.
@@ -23,7 +24,7 @@ impl<K> WithoutPeriod<K> {
         Self(LimitBuilder { options: LimitOptions::new(limit), kind: PhantomData })
     }
 
-    /// Sets the period: whole microseconds, 1 ms to 366 days.
+    /// Sets the period: whole microseconds, 1 ms to 366 days. [`build`](LimitBuilder::build) checks it.
     pub fn per(self, period: Duration) -> LimitBuilder<K> {
         self.0.with(|it| it.period = period)
     }
@@ -46,7 +47,7 @@ impl WithoutPeriod<FixedWindowOptions> {
 /// use std::time::Duration;
 /// use sluicegate_core::Policy;
 ///
-/// let queue = Policy::leaky_queue(30).per(Duration::from_secs(60)).borrow();
+/// let queue = Policy::leaky_queue(30).per(Duration::from_mins(1)).borrow();
 /// ```
 #[must_use]
 #[derive(Clone, Debug)]
@@ -56,6 +57,7 @@ pub struct LimitBuilder<K> {
 }
 
 /// The options of all algorithms; each reads its own.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct LimitOptions {
     limit: u32,
@@ -167,8 +169,11 @@ kinds! {
     SlidingLogOptions: HasCount => LimitOptions::sliding_log;
     /// `sliding-counter`.
     SlidingCounterOptions: HasCount => |it| SlidingCounter::new(it.limit, it.period, it.count_all).map(Limit::from);
+    /// `concurrency`.
+    ConcurrencyOptions: => |it| Concurrency::new(it.limit, it.period).map(Limit::from);
 }
 
+/// Builders, one for each algorithm. `limit` is 1 to 4 294 967 295 units, unless the algorithm says otherwise.
 impl Policy {
     /// `limit` units per period by the generic cell rate algorithm: one unit each `period / limit`, up to
     /// [`burst`](LimitBuilder::burst) at once.
@@ -177,7 +182,7 @@ impl Policy {
     /// use std::time::Duration;
     /// use sluicegate_core::Policy;
     ///
-    /// let policy = Policy::gcra(30).per(Duration::from_secs(60)).burst(16).build()?;
+    /// let policy = Policy::gcra(30).per(Duration::from_mins(1)).burst(16).build()?;
     /// assert_eq!(policy.to_string(), "gcra:30/1m:burst=16");
     ///
     /// let error = Policy::gcra(30).per(Duration::ZERO).build().unwrap_err();
@@ -188,24 +193,54 @@ impl Policy {
         WithoutPeriod::new(limit)
     }
 
-    /// A bucket that holds [`burst`](LimitBuilder::burst) tokens when full, refilled with `limit` tokens per period.
+    /// A bucket that holds [`burst`](LimitBuilder::burst) tokens when full, refilled with `limit` tokens
+    /// per period.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let policy = Policy::token_bucket(100).per(Duration::from_hours(1)).refill_by_interval().build()?;
+    /// assert_eq!(policy.to_string(), "token-bucket:100/1h:refill=interval");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
     pub const fn token_bucket(limit: u32) -> WithoutPeriod<TokenBucketOptions> {
         WithoutPeriod::new(limit)
     }
 
-    /// A bucket that holds [`capacity`](LimitBuilder::capacity) units and leaks `limit` units per period. It delays
-    /// no request.
+    /// A bucket that holds [`capacity`](LimitBuilder::capacity) units and leaks `limit` units per period.
+    /// It delays no request.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let policy = Policy::leaky_bucket(120).per(Duration::from_mins(1)).capacity(20).build()?;
+    /// assert_eq!(policy.to_string(), "leaky-bucket:120/1m:capacity=20");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
     pub const fn leaky_bucket(limit: u32) -> WithoutPeriod<LeakyBucketOptions> {
         WithoutPeriod::new(limit)
     }
 
-    /// A queue of [`capacity`](LimitBuilder::capacity) units that releases one unit each `period / limit`.
+    /// A queue of [`capacity`](LimitBuilder::capacity) units that releases one unit each
+    /// `period / limit`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let policy = Policy::leaky_queue(5).per(Duration::from_secs(1)).capacity(20).build()?;
+    /// assert_eq!(policy.to_string(), "leaky-queue:5/1s:capacity=20");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
     pub const fn leaky_queue(limit: u32) -> WithoutPeriod<LeakyQueueOptions> {
         WithoutPeriod::new(limit)
     }
 
     /// `limit` units per window. A window starts with its first request, unless
-    /// [`align_to_clock`](LimitBuilder::align_to_clock) or [`per_calendar`](WithoutPeriod::per_calendar) is called.
+    /// [`align_to_clock`](LimitBuilder::align_to_clock) or
+    /// [`per_calendar`](WithoutPeriod::per_calendar) is called.
     ///
     /// ```
     /// use sluicegate_core::{CalendarUnit, Policy};
@@ -219,12 +254,47 @@ impl Policy {
     }
 
     /// `limit` units in any interval of one period, exactly: the time of each request is stored.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let policy = Policy::sliding_log(30).per(Duration::from_mins(1)).count_all().build()?;
+    /// assert_eq!(policy.to_string(), "sliding-log:30/1m:count=all");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
     pub const fn sliding_log(limit: u32) -> WithoutPeriod<SlidingLogOptions> {
         WithoutPeriod::new(limit)
     }
 
     /// `limit` units in a sliding window of one period, estimated from two counts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let policy = Policy::sliding_counter(1000).per(Duration::from_hours(1)).build()?;
+    /// assert_eq!(policy.to_string(), "sliding-counter:1000/1h");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
     pub const fn sliding_counter(limit: u32) -> WithoutPeriod<SlidingCounterOptions> {
+        WithoutPeriod::new(limit)
+    }
+
+    /// `limit` units (1 to 65 536) that are held at one time, such as requests in flight. The period is the longest
+    /// lifetime of a hold that is not renewed, and the default one. Units are taken by holds only
+    /// ([`apply_hold`](crate::apply_hold)).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::Policy;
+    ///
+    /// let in_flight = Policy::concurrency(20).per(Duration::from_secs(30));
+    /// let policy = in_flight.and(Policy::gcra(500).per(Duration::from_mins(1))).build()?;
+    /// assert_eq!(policy.to_string(), "concurrency:20/30s,gcra:500/1m");
+    /// # Ok::<(), sluicegate_core::PolicyError>(())
+    /// ```
+    pub const fn concurrency(limit: u32) -> WithoutPeriod<ConcurrencyOptions> {
         WithoutPeriod::new(limit)
     }
 }
@@ -325,40 +395,8 @@ impl<K: LimitKind> LimitBuilder<K> {
     }
 }
 
-/// Several limits on the same key. [`build`](Self::build) checks all values.
-#[must_use]
-#[derive(Clone, Debug)]
-pub struct PolicyBuilder {
-    limits: Vec<Result<Limit, LimitError>>,
-}
-
-impl PolicyBuilder {
-    /// Adds a limit, up to 8 in all.
-    pub fn and(mut self, limit: impl Into<Self>) -> Self {
-        self.limits.append(&mut limit.into().limits);
-        self
-    }
-
-    /// The policy.
-    ///
-    /// # Errors
-    /// [`PolicyError`] for a value outside its domain or more than 8 limits, with the text that the parser of policies
-    /// has for it.
-    pub fn build(self) -> Result<Policy, PolicyError> {
-        let count = self.limits.len();
-        let mut limits = Vec::with_capacity(count);
-        for (index, limit) in self.limits.into_iter().take(MAX_LIMITS).enumerate() {
-            limits.push(limit.map_err(|error| {
-                let error = PolicyError::new(error.to_string(), index + 1, 0);
-                if count > 1 { error.among_several() } else { error }
-            })?);
-        }
-        if count > MAX_LIMITS { Err(PolicyError::count(count)) } else { Policy::try_from(limits) }
-    }
-}
-
 impl<K: LimitKind> From<LimitBuilder<K>> for PolicyBuilder {
     fn from(builder: LimitBuilder<K>) -> Self {
-        Self { limits: vec![K::limit(&builder.options)] }
+        Self::of(K::limit(&builder.options))
     }
 }

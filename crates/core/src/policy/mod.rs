@@ -3,6 +3,7 @@
 pub mod builder;
 mod hint;
 mod parse;
+mod several;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -24,9 +25,10 @@ use crate::{
 /// assert_eq!(policy.to_string(), "leaky-bucket:120/1m,sliding-log:1000/1d");
 ///
 /// // The same by calls, which cannot have the options of another algorithm.
-/// let minute = std::time::Duration::from_secs(60);
-/// let day = Policy::sliding_log(1000).per(1440 * minute);
-/// assert_eq!(policy, Policy::leaky_bucket(120).per(minute).and(day).build()?);
+/// use std::time::Duration;
+///
+/// let day = Policy::sliding_log(1000).per(Duration::from_hours(24));
+/// assert_eq!(policy, Policy::leaky_bucket(120).per(Duration::from_mins(1)).and(day).build()?);
 ///
 /// let error = "gcra:30/0s".parse::<Policy>().unwrap_err();
 /// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");

@@ -17,7 +17,7 @@ pub fn peeks_first(policy: &Policy) -> bool {
 pub struct WaitRequest {
     /// The policy to pass under.
     pub policy: Policy,
-    /// Units to take, at least 1.
+    /// Units to take; 0 is always allowed.
     pub cost: u32,
     /// The last moment at which the client can use a pass.
     pub deadline: Timestamp,
@@ -27,7 +27,7 @@ pub struct WaitRequest {
 }
 
 impl WaitRequest {
-    /// A request that takes `cost` units, at least 1, under `policy`, not after `deadline`.
+    /// A request that takes `cost` units under `policy`, not after `deadline`.
     #[must_use]
     pub const fn take(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
         Self { policy, cost, deadline, holds: false }

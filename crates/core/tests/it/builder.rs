@@ -39,7 +39,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
     let units_of_calendar =
         [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
     let zones = [None, Some("UTC"), Some("Europe/Paris"), Some("Atlantis/Poseidonis")];
-    let numbers = (0..8usize, units(), micros(), proptest::option::of(units()));
+    let numbers = (0..9usize, units(), micros(), proptest::option::of(units()));
     let options = (
         prop::sample::select(units_of_calendar.to_vec()),
         any::<bool>(),
@@ -110,10 +110,11 @@ impl Parameters {
                 let it = size.map_or(it.clone(), |size| it.keep_max(size));
                 set!(it, count_all if flag).into()
             }
-            _ => {
+            7 => {
                 let it = Policy::sliding_counter(limit).per(period);
                 set!(it, count_all if flag).into()
             }
+            _ => Policy::concurrency(limit).per(period).into(),
         }
     }
 
@@ -140,7 +141,8 @@ impl Parameters {
                 let keep = self.keep_us.map_or(String::new(), |keep| format!(":keep={keep}us"));
                 format!("sliding-log:{rate}{count_all}{keep}{}", size("keep-max"))
             }
-            _ => format!("sliding-counter:{rate}{count_all}"),
+            7 => format!("sliding-counter:{rate}{count_all}"),
+            _ => format!("concurrency:{rate}"),
         }
     }
 }

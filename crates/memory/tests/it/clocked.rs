@@ -10,7 +10,7 @@ use sluicegate_core::{
     Applied, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation, Operation, PreparedPolicy,
     Retry, Source, Store, StoreError, Timestamp,
 };
-use sluicegate_memory::{ClockedStore, MemoryStore};
+use sluicegate_memory::{ClockedStore, MemoryStore, WhenFull};
 
 use super::at;
 
@@ -133,4 +133,20 @@ fn clocked_store_policy_of_another_store_is_looked_up() {
     assert!(now(first.take(b"k", &hourly, 1)).unwrap().allowed());
     assert_eq!(now(second.take(b"k", &daily, 4)).unwrap().remaining, 6);
     assert_eq!(now(second.take(b"k", &hourly, 1)).unwrap().remaining, 995);
+}
+
+#[test]
+fn store_debug_shows_usage_and_no_hash_keys() {
+    let keys = [0x0123_4567_89ab_cdef, 0x1234_5678_9abc_def0, 0x2345_6789_abcd_ef01, 42_424_242];
+    let table = MemoryStore::with_hash_keys(keys, 4 << 20, WhenFull::Allow);
+    let store = ClockedStore::new(table, ManualClock::new(at(0)));
+    assert!(
+        store.decide(b"k", &policy("fixed-window:9/1h"), Operation::Take(1)).unwrap().allowed()
+    );
+    let shown = format!("{store:?}");
+    assert!(shown.len() < 300, "{shown}");
+    assert!(shown.contains("keys: 1, ") && shown.contains("when_full: Allow"), "{shown}");
+    for key in keys {
+        assert!(!shown.contains(&key.to_string()), "{shown}");
+    }
 }

@@ -160,6 +160,6 @@ async fn hold_until_ready_over_redis_holds_after_a_settle_with_few_requests() {
     let (calls, waited) = (calls(), started.elapsed());
     let most = 20.0 + 9.0 * (waited.as_secs_f64() * 1e3 / 8.0).ln();
     assert!(calls > 5 && (calls as f64) < most, "{calls} calls in {waited:?}");
-    assert!(held.permit().unwrap().settle(0).await.unwrap().allowed());
+    assert!(held.into_permit().unwrap().settle(0).await.unwrap().allowed());
     assert!(waits.await.unwrap());
 }

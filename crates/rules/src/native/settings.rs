@@ -1,6 +1,6 @@
 //! Reads settings of rules and overrides.
 
-use sluicegate_core::{OnError, Share, one_of};
+use sluicegate_core::{OnError, one_of};
 use smallvec::smallvec;
 
 use super::conditions::{condition, conditions};
@@ -88,17 +88,8 @@ fn cost_of(
 
 pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
     let text = node.text("on_error")?;
-    let share = |text: &str| {
-        let (part, whole) = text.split_once('/')?;
-        let share = Share::of(part.parse().ok()?, whole.parse().ok()?);
-        share.ok().map(OnError::Local)
-    };
-    let found = match &**text {
-        "allow" => Some(OnError::Allow),
-        "deny" => Some(OnError::Deny),
-        "local" => Some(OnError::Local(Share::ALL)),
-        other => other.strip_prefix("local=").and_then(share),
-    };
+    // A request is answered in any case: a rule cannot have `fail`.
+    let found = text.parse().ok().filter(|it| *it != OnError::Fail);
     found.ok_or_else(|| {
         let shown = quoted(text);
         node.fault(format!(

@@ -154,6 +154,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "rules:\n- {name: a, on_error: open, policy: 'gcra:1/1s'}",
             "2:23: invalid on_error `open`: expected `allow`, `deny`, `local` or `local=1/4`",
         ),
+        (
+            "rules:\n- {name: a, on_error: fail, policy: 'gcra:1/1s'}",
+            "2:23: invalid on_error `fail`: expected `allow`, `deny`, `local` or `local=1/4`",
+        ),
         ("rules:\n- name: a\n  name: b", "3:3: duplicate field `name`: first given in line 2"),
         // Conditions.
         (

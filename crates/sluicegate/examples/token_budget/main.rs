@@ -17,13 +17,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request};
 use parking_lot::Mutex;
-use sluicegate::{Limiter, LocalLimiter};
+use sluicegate::{Limiter, LocalLimiter, RuntimeClock};
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout},
 };
 
-use self::{gateway::Gateway, process::RuntimeClock, provider::Provider};
+use self::{gateway::Gateway, provider::Provider};
 
 mod gateway;
 mod network;

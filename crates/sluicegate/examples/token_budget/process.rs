@@ -5,8 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use sluicegate::{AsStore, Clock, Limiter, Timestamp};
-use tokio::time::Instant;
+use sluicegate::{AsStore, Limiter};
 
 /// The connection of a process to the store that all processes share. After the process is killed, its requests are
 /// discarded: Rust drops the values that a task owned, and an operating system does not.
@@ -36,21 +35,5 @@ impl AsStore for Process {
 
     fn as_store(&self) -> &Limiter {
         if self.killed.load(Ordering::Relaxed) { &self.nowhere } else { &self.store }
-    }
-}
-
-/// The time of the tokio runtime.
-#[derive(Debug)]
-pub(crate) struct RuntimeClock(Instant);
-
-impl RuntimeClock {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now())
-    }
-}
-
-impl Clock for RuntimeClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::EPOCH + self.0.elapsed()
     }
 }

@@ -44,7 +44,7 @@ fn remote(before: usize, after: usize) -> Remote {
 
 async fn permit(limiter: &Limiter, policy: &PreparedPolicy, cost: u32) -> Permit {
     let held = limiter.hold("k", policy, cost, TTL).await.unwrap();
-    held.permit().expect("the units are available")
+    held.into_permit().expect("the units are available")
 }
 
 /// Lets the tasks in the background finish.
@@ -64,7 +64,7 @@ fn local_permit_settle_charges_rates_and_frees_concurrency() {
     let clock = ManualClock::default();
     let limiter = LocalLimiter::with_clock(clock.clone());
     let both = policy("concurrency:10/30s,fixed-window:10/1h");
-    let hold = |cost| limiter.hold("k", &both, cost, None).unwrap().permit();
+    let hold = |cost| limiter.hold("k", &both, cost, None).unwrap().into_permit();
     let permit = hold(6).unwrap();
     assert_eq!((permit.answer().remaining, permit.id().len()), (4, 16));
     assert!(hold(5).is_none());
@@ -105,7 +105,7 @@ fn hold_with_id_repeated_holds_once() {
     let clock = ManualClock::default();
     let limiter = LocalLimiter::with_clock(clock);
     let one = policy("concurrency:10/30s");
-    let hold = || limiter.hold_with_id("k", &one, "job 7", 4, None).unwrap().permit().unwrap();
+    let hold = || limiter.hold_with_id("k", &one, "job 7", 4, None).unwrap().into_permit().unwrap();
     let (first, second) = (hold(), hold());
     assert_eq!(in_use(&limiter, &one), 4);
     assert!(first.settle(4).allowed());
@@ -266,7 +266,7 @@ async fn hold_all_and_take_all_take_all_or_none() {
     let Remote { limiter, local, .. } = remote(0, 1);
     let (one, window) = (policy("concurrency:1/30s"), policy("fixed-window:10/1h"));
     let keys = [("r", &one, 1), ("k", &window, 4)];
-    let permits = limiter.hold_all(keys, TTL).await.unwrap().permit().unwrap();
+    let permits = limiter.hold_all(keys, TTL).await.unwrap().into_permit().unwrap();
     let HoldOutcome::Denied(denied) = limiter.hold_all(keys, TTL).await.unwrap() else {
         panic!("one is in flight")
     };
@@ -276,15 +276,15 @@ async fn hold_all_and_take_all_take_all_or_none() {
     assert_eq!(tokens.settle(1).await.unwrap().remaining, 9);
     assert!(request.settle(1).await.unwrap().allowed());
     let same = [("k", &window, 2), ("k", &window, 5)];
-    assert_eq!(limiter.hold_all(same, TTL).await.unwrap().permit().unwrap().len(), 1);
-    assert_eq!(local.hold_all(same, TTL).unwrap().permit().unwrap().len(), 1);
+    assert_eq!(limiter.hold_all(same, TTL).await.unwrap().into_permit().unwrap().len(), 1);
+    assert_eq!(local.hold_all(same, TTL).unwrap().into_permit().unwrap().len(), 1);
     background().await;
     assert_eq!(in_use(&local, &window), 5);
     let takes = [("k", &window, 5), ("l", &window, 11)];
-    assert!(!limiter.take_all(takes).await.unwrap().decision.allowed());
-    assert!(!local.take_all(takes).unwrap().decision.allowed());
+    assert!(!limiter.take_all(takes).await.unwrap().allowed());
+    assert!(!local.take_all(takes).unwrap().allowed());
     assert_eq!(in_use(&local, &window), 5);
-    assert!(local.take_all([("k", &window, 5)]).unwrap().decision.allowed());
+    assert!(local.take_all([("k", &window, 5)]).unwrap().allowed());
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn local_take_under_concurrency_is_denied_for_ever() {
 async fn hold_until_ready_passes_after_a_settle_or_is_denied_in_time() {
     let Remote { limiter, local, .. } = remote(1, 1);
     let concurrency = policy("concurrency:1/1h");
-    let first = limiter.hold("k", &concurrency, 1, None).await.unwrap().permit().unwrap();
+    let first = limiter.hold("k", &concurrency, 1, None).await.unwrap().into_permit().unwrap();
     let start = tokio::time::Instant::now();
     let settle = async {
         pass(Duration::from_secs(20)).await;
@@ -323,7 +323,7 @@ async fn hold_until_ready_passes_after_a_settle_or_is_denied_in_time() {
     let (next, settled) = tokio::join!(next, settle);
     let late = start.elapsed().checked_sub(settled).unwrap();
     assert!(late <= Duration::from_millis(250), "{late:?}");
-    let permit = next.unwrap().permit().expect("the hold fits");
+    let permit = next.unwrap().into_permit().expect("the hold fits");
     let (start, wait) = (tokio::time::Instant::now(), Duration::from_secs(5));
     assert!(!limiter.hold_until_ready("k", &concurrency, 1, None, wait).await.unwrap().allowed());
     assert_eq!(start.elapsed(), wait);
@@ -387,7 +387,7 @@ async fn hold_until_ready_cancelled_at_every_await_holds_nothing() {
     let concurrency = policy("concurrency:10/30s");
     for polls in 0..40 {
         let Remote { limiter, local, .. } = remote(1, 2);
-        let full = limiter.hold("k", &concurrency, 10, None).await.unwrap().permit().unwrap();
+        let full = limiter.hold("k", &concurrency, 10, None).await.unwrap().into_permit().unwrap();
         let mut attempts = 0;
         {
             let wait = Duration::from_secs(60);
@@ -422,7 +422,7 @@ fn blocking_hold_until_ready_of_many_threads_never_exceeds_the_limit() {
                 for _ in 0..20 {
                     let wait = Duration::from_secs(60);
                     let held = limiter.blocking_hold_until_ready("k", &concurrency, 1, None, wait);
-                    let permit = held.unwrap().permit().expect("the hold fits in time");
+                    let permit = held.unwrap().into_permit().expect("the hold fits in time");
                     let others = in_flight.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     assert!(others < 2, "{others}");
                     in_flight.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);

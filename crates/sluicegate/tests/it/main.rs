@@ -6,6 +6,7 @@
 mod examples;
 mod hold;
 mod limiter;
+mod same_calls;
 mod shaper;
 mod slow_store;
 mod types;

@@ -1,4 +1,4 @@
-//! A store that answers later, and is unavailable at times.
+//! A store that answers later, and is unavailable at times. It imports from `sluicegate` only, as one of a user does.
 
 use std::sync::{
     Arc,
@@ -8,8 +8,8 @@ use std::sync::{
 use sluicegate::{
     Answer, Applied, LocalLimiter, ManualClock, MultiKeyAnswer, Operation, PreparedPolicy, Store,
     StoreError,
+    store::{HoldOperation, KeyedTake, MultiKeyOperation, ReadEntry, StoreStatus},
 };
-use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, ReadEntry, StoreStatus};
 
 /// A store in this process that behaves as a remote one.
 #[derive(Clone, Debug)]

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use sluicegate::{Jitter, Limiter, LocalLimiter, ManualClock, PreparedPolicy, WaitOptions};
+use sluicegate::{
+    Jitter, Limiter, LocalLimiter, ManualClock, PreparedPolicy, RuntimeClock, WaitOptions,
+};
 use tokio::time::Instant;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -73,6 +75,20 @@ async fn until_ready_window_is_tried_again_until_the_timeout() {
     tokio::task::yield_now().await;
     clock.advance(Duration::from_secs(1));
     assert!(waiting.await.unwrap().allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_clock_under_paused_time_lets_waiting_requests_pass() {
+    let limiter = LocalLimiter::with_clock(RuntimeClock::new());
+    let start = Instant::now();
+    let hour = Duration::from_hours(1);
+    for text in ["fixed-window:1/1h", "sliding-log:1/1h"] {
+        let policy = policy(text);
+        assert!(limiter.until_ready(text, &policy, 1, Duration::ZERO).await.allowed());
+        assert!(!limiter.until_ready(text, &policy, 1, hour / 2).await.allowed(), "{text}");
+        assert!(limiter.until_ready(text, &policy, 1, 2 * hour).await.allowed(), "{text}");
+    }
+    assert!(start.elapsed() >= 2 * hour);
 }
 
 #[tokio::test]
