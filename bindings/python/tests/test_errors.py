@@ -240,6 +240,13 @@ def test_unix_socket_of_a_server_holds(unix_server):
     assert limiter.peek("{b}1", "token-bucket:100/1h").remaining == 96
 
 
+def test_hold_wait_count_all_records_one_denial():
+    limiter, policy = Limiter.in_memory(), "concurrency:5/1h,sliding-log:12/1h:count=all"
+    with limiter.hold("k", policy, 5):
+        assert not limiter.hold("k", policy, 5, timeout=0.2)
+    assert limiter.peek("k", policy, 0).remaining == 2, "12, without those of two requests"
+
+
 def test_denials_and_policies_are_pickled():
     limiter, policy = Limiter.in_memory(clock=ManualClock()), Policy("gcra:1/1m", on_error="local=1/4", lease=2)
     read = pickle.loads(pickle.dumps(policy))

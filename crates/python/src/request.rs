@@ -7,8 +7,8 @@ use sluicegate::{
     Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Store, StoreError,
     WaitOptions,
 };
-use sluicegate_core::{KeyedTake, MultiKeyOperation, Retry};
-use sluicegate_holds::HoldId;
+use sluicegate_core::{KeyedTake, MultiKeyOperation};
+use sluicegate_holds::{HoldId, HoldWait};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -19,10 +19,6 @@ use crate::{
 };
 
 pub(crate) type Replied = Result<Value, StoreError>;
-
-/// Pauses between two attempts of a hold that waits.
-const MIN_PAUSE: Duration = Duration::from_millis(1);
-const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// A key with its policy and its units.
 #[derive(Debug)]
@@ -135,24 +131,35 @@ impl Request {
 }
 
 impl HoldRequest {
-    /// Holds. While the units are not available, it tries again at a pace that adapts, because a settle may free
-    /// units at any time, and a store does not announce that.
+    /// Holds. While the units are not available, it tries again at the pace of the library.
     async fn perform(self, store: &Arc<AnyStore>) -> Replied {
-        let start = Instant::now();
+        let (start, wait) = (Instant::now(), HoldWait::new(self.timeout.into()));
+        // A hold with an id of its own may be open already, which only an attempt finds out.
+        let mut may_be_open = self.id.is_some();
         loop {
-            let (decision, key, guards) = self.attempt(store).await?;
-            let waited = start.elapsed();
-            let left = self.timeout.checked_sub(waited).filter(|left| !left.is_zero());
-            if let Some(left) = left
-                && let Some(Retry::After(after)) = decision.retry()
-            {
-                drop(guards);
-                sleep((waited / 8).clamp(MIN_PAUSE, MAX_PAUSE).min(after).min(left)).await;
-                continue;
+            let peeks = self.keys.iter().any(|it| wait.peeks(start.elapsed(), &it.policy));
+            if peeks && !may_be_open {
+                let peek = self.peek(store).await?;
+                // A denial that is the answer is recorded by the attempt below.
+                if let Some(pause) = wait.pause(start.elapsed(), peek.decision.retry()) {
+                    sleep(pause).await;
+                    continue;
+                }
             }
-            let policy = self.keys[key.unwrap_or_default()].policy.clone();
-            return Ok(Value::Held { decision, key, policy, guards });
+            may_be_open = false;
+            let (decision, key, guards) = self.attempt(store).await?;
+            let Some(pause) = wait.pause(start.elapsed(), decision.retry()) else {
+                let policy = self.keys[key.unwrap_or_default()].policy.clone();
+                return Ok(Value::Held { decision, key, policy, guards });
+            };
+            drop(guards);
+            sleep(pause).await;
         }
+    }
+
+    /// The decision that a hold would have, which changes nothing.
+    async fn peek(&self, store: &Arc<AnyStore>) -> Result<MultiKeyAnswer, StoreError> {
+        store.apply_multi_key(MultiKeyOperation::Peek, &keyed_takes(&self.keys)).await
     }
 
     /// Tries once. The guards are those of the units held: none if it is denied.
