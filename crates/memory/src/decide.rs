@@ -1,6 +1,8 @@
 //! Deciding one request: in the slot of its key by a compare-and-swap, or under the lock of the segment.
 
-use sluicegate_core::{Decision, Entry, Operation, OperationError, Timestamp};
+use sluicegate_core::{
+    Clock, Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, Timestamp,
+};
 
 use crate::{
     MemoryStore, NumberedPolicy,
@@ -13,6 +15,67 @@ use crate::{
 };
 
 impl MemoryStore {
+    /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
+    /// callers that use it again should hold a [`NumberedPolicy`].
+    ///
+    /// # Errors
+    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations, and for all operations that take
+    /// or give back units under a policy with `concurrency` limits: hold them. Nothing is changed.
+    pub fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, OperationError> {
+        self.apply_numbered(key, &self.prepare(policy, now), now, operation)
+    }
+
+    /// [`MemoryStore::apply`] under a policy that is looked up already.
+    ///
+    /// # Errors
+    /// As [`MemoryStore::apply`].
+    #[inline(always)]
+    pub fn apply_numbered(
+        &self,
+        key: &[u8],
+        policy: &NumberedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, OperationError> {
+        let key = self.look_up(self.hash(key));
+        self.apply_hashed::<true, _>(key, policy, now, operation)
+    }
+
+    /// [`MemoryStore::apply_numbered`] at the time of a clock, which is read while the slot of the key is loaded.
+    #[inline(always)]
+    pub(crate) fn apply_by<E: From<OperationError>>(
+        &self,
+        key: &[u8],
+        policy: &NumberedPolicy,
+        clock: &impl Clock,
+        operation: Operation,
+    ) -> Result<Decision, E> {
+        // In this order, because a processor may finish all instructions before it reads its counter, and begin no later
+        // ones until then (ADR 20). What precedes the reading overlaps with the end of the request before, and the load
+        // of a prefetched slot with the reading.
+        let key = self.prefetch_hashed(key);
+        self.apply_hashed::<true, E>(key, policy, clock.now(), operation)
+    }
+
+    /// [`apply_hashed`](Self::apply_hashed) under a policy to which another store has attached its data.
+    #[cold]
+    pub(crate) fn apply_unattached(
+        &self,
+        hash: u64,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, OperationError> {
+        let policy = self.prepare(policy.policy(), now);
+        self.apply_hashed::<true, _>(self.look_up(hash), &policy, now, operation)
+    }
+
     /// The fast path: a take under a policy whose states fit in slots, on a key whose state is in one. A denial writes
     /// nothing; an allowed take is one compare-and-swap and a write. For `GUESS`, see
     /// [`KeyBuckets::peek`].
@@ -262,52 +325,5 @@ impl MemoryStore {
             locked.data_mut().take(index, &self.budget);
             self.budget.count_keys(1, 0);
         }
-    }
-
-    /// The slot for an entry, which becomes an overflow entry if it does not fit.
-    pub(crate) fn slot_of(
-        &self,
-        locked: &mut LockedSegment<'_, OverflowTable>,
-        hash: u64,
-        entry: Entry,
-        policy: &NumberedPolicy,
-        now: Timestamp,
-    ) -> Slot {
-        if let Some((number, state)) = self.packed(&entry, policy, now) {
-            policy.note_written(now);
-            return Slot::simple(hash, number, state);
-        }
-        Slot::overflow(hash, locked.data_mut().put(entry, &self.budget))
-    }
-
-    /// The number of the policy and the encoded state, if a slot can hold the entry.
-    pub(crate) fn packed(
-        &self,
-        entry: &Entry,
-        policy: &NumberedPolicy,
-        now: Timestamp,
-    ) -> Option<(u64, Tat)> {
-        // The entry may still be under an older policy, if the operation stored nothing.
-        let (number, codec) =
-            policy.numbered().filter(|_| entry.policy().ptr_eq(policy.policy()))?;
-        Some((number, codec.encode(entry, self.base(), now)?))
-    }
-
-    /// The entry of a slot. An overflow entry is removed from its table.
-    pub(crate) fn take_entry(
-        &self,
-        locked: &mut LockedSegment<'_, OverflowTable>,
-        slot: Slot,
-    ) -> Option<Entry> {
-        if slot.policy_number() != OVERFLOW {
-            return self.simple_entry(slot);
-        }
-        locked.data_mut().take(slot.index(), &self.budget)
-    }
-
-    pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {
-        let policy = self.policies.get(slot.policy_number())?;
-        let (_, codec) = policy.numbered()?;
-        codec.decode(policy.policy(), slot.tat(), self.base())
     }
 }

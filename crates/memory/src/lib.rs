@@ -20,7 +20,7 @@
 //! The table reads no clock: its caller passes the time, and may hold policies with their numbers
 //! ([`NumberedPolicy`]).
 //!
-//! From the outside in: `clocked_store` (the clock), `store` (which slot, which lock) and `decide`, `shard` (segments behind a directory, and how
+//! From the outside in: `clocked_store` (the clock), `decide` and `entries`, `store` (which slot, which lock), `shard` (segments behind a directory, and how
 //! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
 //! them). Beside them: `eviction` (growth, and what happens at the bound), `overflow` (entries that do not fit in
 //! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys),
@@ -34,6 +34,7 @@ mod clock;
 mod clocked_store;
 mod decide;
 mod dropped;
+mod entries;
 mod eviction;
 mod heap;
 mod holds;

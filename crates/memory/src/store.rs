@@ -8,10 +8,7 @@ use std::{
 };
 
 use ahash::RandomState;
-use sluicegate_core::{
-    Clock, Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, StoreId, TableUsage,
-    Timestamp,
-};
+use sluicegate_core::{Policy, PreparedPolicy, StoreId, TableUsage, Timestamp};
 
 use crate::{
     NumberedPolicy, WhenFull,
@@ -23,7 +20,7 @@ use crate::{
     policy_table::PolicyTable,
     segment::{HashedKey, SEGMENT_BYTES},
     shard::{SHARDS, Shard, Shards},
-    slot::{MAX_SINCE, OVERFLOW},
+    slot::MAX_SINCE,
 };
 
 /// Requests of a batch whose slots are prefetched while another is decided.
@@ -142,19 +139,6 @@ impl MemoryStore {
         policy.attached(&self.id, prepare).map_or_else(|| Cow::Owned(prepare()), Cow::Borrowed)
     }
 
-    /// [`apply_hashed`](Self::apply_hashed) under a policy to which another store has attached its data.
-    #[cold]
-    pub(crate) fn apply_unattached(
-        &self,
-        hash: u64,
-        policy: &PreparedPolicy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, OperationError> {
-        let policy = self.prepare(policy.policy(), now);
-        self.apply_hashed::<true, _>(self.look_up(hash), &policy, now, operation)
-    }
-
     /// The policy as this store has attached it; `None` if another store has.
     #[inline(always)]
     pub(crate) fn attached<'a>(
@@ -163,54 +147,6 @@ impl MemoryStore {
         now: impl FnOnce() -> Timestamp,
     ) -> Option<&'a NumberedPolicy> {
         policy.attached(&self.id, || self.prepare(policy.policy(), now()))
-    }
-
-    /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
-    /// callers that use it again should hold a [`NumberedPolicy`].
-    ///
-    /// # Errors
-    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations, and for all operations that take
-    /// or give back units under a policy with `concurrency` limits: hold them. Nothing is changed.
-    pub fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, OperationError> {
-        self.apply_numbered(key, &self.prepare(policy, now), now, operation)
-    }
-
-    /// [`MemoryStore::apply`] under a policy that is looked up already.
-    ///
-    /// # Errors
-    /// As [`MemoryStore::apply`].
-    #[inline(always)]
-    pub fn apply_numbered(
-        &self,
-        key: &[u8],
-        policy: &NumberedPolicy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, OperationError> {
-        let key = self.look_up(self.hash(key));
-        self.apply_hashed::<true, _>(key, policy, now, operation)
-    }
-
-    /// [`MemoryStore::apply_numbered`] at the time of a clock, which is read while the slot of the key is loaded.
-    #[inline(always)]
-    pub(crate) fn apply_by<E: From<OperationError>>(
-        &self,
-        key: &[u8],
-        policy: &NumberedPolicy,
-        clock: &impl Clock,
-        operation: Operation,
-    ) -> Result<Decision, E> {
-        // In this order, because a processor may finish all instructions before it reads its counter, and begin no later
-        // ones until then (ADR 20). What precedes the reading overlaps with the end of the request before, and the load
-        // of a prefetched slot with the reading.
-        let key = self.prefetch_hashed(key);
-        self.apply_hashed::<true, E>(key, policy, clock.now(), operation)
     }
 
     /// Prefetches the slot of a key, for a request that follows soon.
@@ -228,7 +164,7 @@ impl MemoryStore {
 
     /// A hash with its buckets, of which the second is prefetched: it is loaded while the first is searched.
     #[inline(always)]
-    fn look_up(&self, hash: u64) -> HashedKey<'_> {
+    pub(crate) fn look_up(&self, hash: u64) -> HashedKey<'_> {
         let buckets = self.shards.bucket_view(hash).key_buckets(hash);
         buckets.prefetch_second();
         (hash, buckets)
@@ -254,36 +190,6 @@ impl MemoryStore {
             }
             each(item, self.look_up(hash));
         }
-    }
-
-    /// Calls `read` on the entry of `key`; `None` if nothing is stored.
-    ///
-    /// The entry may have recovered: check its [`lifetime`](Entry::lifetime). `read` is called under a lock, and must
-    /// not call the store.
-    pub fn with_entry<R>(&self, key: &[u8], read: impl FnOnce(&Entry) -> R) -> Option<R> {
-        self.with_entry_of(self.hash(key), read)
-    }
-
-    /// As [`with_entry`](Self::with_entry), for the key with this hash.
-    pub(crate) fn with_entry_of<R>(&self, hash: u64, read: impl FnOnce(&Entry) -> R) -> Option<R> {
-        let locked = self.shard(hash).lock(hash);
-        let slot = locked.find(hash)?.1.slot();
-        match slot.policy_number() {
-            OVERFLOW => locked.data().get(slot.index()).map(read),
-            _ => self.simple_entry(slot).as_ref().map(read),
-        }
-    }
-
-    /// Resets `key`. Whether it had state that had not recovered at `now`.
-    pub fn reset(&self, key: &[u8], now: Timestamp) -> bool {
-        let hash = self.hash(key);
-        let mut locked = self.shard(hash).lock(hash);
-        let Some((index, _)) = locked.find(hash) else { return false };
-        let slot = locked.claim(index);
-        let entry = self.take_entry(&mut locked, slot);
-        locked.clear(index);
-        self.budget.count_keys(1, 0);
-        entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
     }
 
     /// Number of stored keys, including recovered ones that have not been reclaimed yet.

@@ -79,3 +79,8 @@ mod page {}
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// The program of the project's README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod project_readme {}

@@ -11,9 +11,9 @@ use sluicegate_core::as_micros;
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
+    key_display::KeyDisplay,
     policies::rule_store::ReloadReport,
     protocols::http::{self, Access, Handler, Mount, MountedRequest, Problem, Reply},
-    stats::KeyDisplay,
 };
 
 /// Bounds of the duration of a block.

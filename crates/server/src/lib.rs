@@ -15,6 +15,7 @@
 //! | `decide` | one request in, one decision out: blocks, rules, the store, whom it wakes |
 //! | `policies` | policies by text or name, the rules in force and their reload |
 //! | `store` | where state is kept, snapshots, the state file |
+//! | `key_display` | how keys are shown to operators |
 //! | `settings` | what can be configured |
 //! | `telemetry` | spans for OpenTelemetry, sent to a collector |
 //! | `stats` | counters of each protocol and worker, samples of keys |
@@ -38,6 +39,7 @@ mod budgets;
 mod clock;
 mod dashboard;
 mod decide;
+mod key_display;
 mod metrics;
 mod net;
 mod policies;

@@ -6,7 +6,7 @@ use sluicegate_commands::{KeyDescription, PolicyText};
 use sluicegate_core::{Entry, Policy, PreparedPolicy, Retry, StoreError, Timestamp, as_micros};
 
 use super::{playground::Level, sources::Sources};
-use crate::{DashboardMode, stats::KeyDisplay};
+use crate::{DashboardMode, key_display::KeyDisplay};
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]

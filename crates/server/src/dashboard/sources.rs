@@ -6,8 +6,9 @@ use sluicegate_memory::WhenFull;
 
 use crate::{
     decide::Decider,
+    key_display::KeyDisplay,
     net::clients::Clients,
-    stats::{KeyDisplay, LatencyHistogram, SampledKeys, ServerStats},
+    stats::{LatencyHistogram, SampledKeys, ServerStats},
     store::snapshots::SnapshotLog,
 };
 

@@ -8,6 +8,7 @@ use crate::{
     clock::ServerClock,
     dashboard::{self, Broadcaster},
     decide::Decider,
+    key_display::KeyDisplay,
     metrics::{self, MetricSources},
     net::{
         clients::Clients, incidents::Incidents, listen::Addresses, protocol::Protocol,
@@ -19,7 +20,7 @@ use crate::{
         http::{self, HostNames, HttpContext},
         resp::{self, RespContext},
     },
-    stats::{KeyDisplay, SampledKeys, ServerStats},
+    stats::{SampledKeys, ServerStats},
     store::{open::OpenStore, snapshots::SnapshotLog},
 };
 

@@ -6,7 +6,6 @@
 mod cause;
 mod counter;
 mod heavy_hitters;
-mod key_display;
 mod key_sampler;
 mod sampled_keys;
 
@@ -18,7 +17,6 @@ pub(crate) use self::{
     cause::{Cause, DeniedBy, Denier},
     counter::Counter,
     heavy_hitters::{FadedTime, HeavyHitter, HeavyHitters, MAX_SAMPLED_KEY, UNIT},
-    key_display::KeyDisplay,
     key_sampler::{KeySampler, KeySamples, LatencyHistogram},
     sampled_keys::{Busiest, KeyFilter, KeyPage, LINGER, SampledKeys, Scale},
 };
