@@ -7,7 +7,7 @@
 //!
 //! Invariant: an expected time is never too late, so that no request is denied that might pass. Other
 //! requests of this process drop the projection of their key (`WaitQueues::invalidate`); changes that
-//! another process made show in when the first waiter would pass ([`Projection::holds`]).
+//! another process made show in when the first waiter would pass ([`Projection::is_still_valid`]).
 
 use std::{collections::VecDeque, time::Duration};
 

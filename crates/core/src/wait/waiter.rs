@@ -101,7 +101,7 @@ enum Purpose {
 }
 
 impl Waiter {
-    /// A waiter for [`WaitQueues::enter`](super::WaitQueues::enter).
+    /// A waiter for [`WaitQueues::enqueue`](super::WaitQueues::enqueue).
     #[must_use]
     pub const fn queued(request: WaitRequest) -> Self {
         Self { request, mode: Mode::Queued, state: State::New }
