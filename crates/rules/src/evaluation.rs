@@ -13,7 +13,7 @@ mod descriptor;
 mod events;
 mod hold;
 
-use sluicegate_core::{Answer, Decision, HoldOperation, OnError, Operation, Source};
+use sluicegate_core::{Answer, Decision, HoldOperation, MAX_KEY, OnError, Operation, Source};
 use smallvec::SmallVec;
 
 pub use self::{
@@ -22,9 +22,6 @@ pub use self::{
     hold::{HoldDenial, hold_answer},
 };
 use crate::rule::{Charge, Match, Treatment};
-
-/// Maximum length of a key, in bytes.
-const MAX_KEY: usize = 65_536;
 
 /// An operation on the rules of a request, for a number of equal requests. The rules set the cost of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

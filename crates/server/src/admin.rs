@@ -6,8 +6,8 @@ use futures_util::future::LocalBoxFuture;
 use http_body_util::Either;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
-use sluicegate_commands::{CommandError, MAX_KEY};
-use sluicegate_core::as_micros;
+use sluicegate_commands::CommandError;
+use sluicegate_core::{MAX_KEY, as_micros};
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},

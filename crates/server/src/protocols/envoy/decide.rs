@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, Operation, Outcome, Retry, Source, StoreError, Timestamp,
+    Decision, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
