@@ -161,7 +161,7 @@ fn trace_line_over_1_mib_is_an_error() {
 }
 
 #[test]
-fn trace_invalid_value_next_event_is_read() {
+fn trace_after_invalid_value_next_line_is_read() {
     let mut reader = TraceReader::new(&b"t_us,key,cost\nx,a,1\n5,a,1\n"[..]).unwrap();
     assert!(reader.next_batch().is_err());
     let lines: Vec<_> = reader.next_batch().unwrap().events().map(|event| event.line).collect();
