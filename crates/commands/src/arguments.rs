@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Timestamp, any_of, closest};
+use sluicegate_core::{MAX_KEY, Timestamp, any_of, closest};
 
-use crate::{
-    CommandError,
-    decimal::decimal,
-    limits::{MAX_KEY, MAX_SPAN},
-    quote::quote,
-    spec::CommandSpec,
-};
+use crate::{CommandError, decimal::decimal, limits::MAX_SPAN, quote::quote, spec::CommandSpec};
 
 /// Arguments that a host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Decision, Retry, whole_seconds};
 
 /// How a reply shows a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,5 @@ fn redis_cell_integers(decision: &Decision) -> [i64; 5] {
 }
 
 fn seconds(span: Duration) -> i64 {
-    let whole = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
-    i64::try_from(whole).unwrap_or(i64::MAX)
+    i64::try_from(whole_seconds(span)).unwrap_or(i64::MAX)
 }

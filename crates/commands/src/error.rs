@@ -1,8 +1,8 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use sluicegate_core::{HoldError, MultiKeyError, OperationError, PolicyError, StateError};
+use sluicegate_core::{HoldError, MAX_KEY, MultiKeyError, OperationError, PolicyError, StateError};
 
-use crate::{limits::MAX_KEY, quote::quote, spec::CommandSpec};
+use crate::{quote::quote, spec::CommandSpec};
 
 /// Why a command fails. Its text is the whole error reply and starts with the class:
 /// `ERR` for arguments, `SGPOLICY` for a policy, `SGSTATE` for a state that cannot be read.

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// Upper bound on the bytes of a key.
-pub const MAX_KEY: usize = 65_536;
-
 /// Upper bound on a time span in an option, in microseconds: 2^50, 35 years. It is the default of `MAXWAIT`
 /// in `SG.RESERVE`.
 pub const MAX_SPAN: u64 = 1 << 50;

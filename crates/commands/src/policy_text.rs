@@ -71,7 +71,7 @@ fn parse_throttle(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<Polic
     let count = units("count", count, 1)?;
     let period = span("period", period, " of seconds", 1, MAX_PERIOD_SECONDS)?;
 
-    let burst = u32::try_from(max_burst + 1).unwrap_or(u32::MAX); // `number` checks the bounds
+    let burst = u32::try_from(max_burst + 1).expect("`number` checks the bounds");
     let drain = |_| CommandError::Drain { max_burst, count: count.into(), period };
     let period = Duration::from_secs(period);
     let limit = Gcra::new(GcraName::Gcra, count, period, Some(burst), false).map_err(drain)?;

@@ -19,6 +19,9 @@ pub enum Source {
 }
 
 impl Source {
+    /// All sources.
+    pub const ALL: [Self; 4] = [Self::Store, Self::Cache, Self::Lease, Self::Fallback];
+
     /// Its name in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

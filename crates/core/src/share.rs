@@ -42,14 +42,14 @@ impl Share {
     /// That part of `units`, rounded down, and at least one.
     pub(crate) fn units(self, units: u32) -> u32 {
         let part = u64::from(units) * u64::from(self.part) / u64::from(self.whole);
-        u32::try_from(part).unwrap_or(u32::MAX).max(1)
+        u32::try_from(part).expect("a share is at most 1").max(1)
     }
 
     /// That part of `units` in use, rounded up.
     #[must_use]
     pub fn used(self, units: u32) -> u32 {
         let part = (u64::from(units) * u64::from(self.part)).div_ceil(u64::from(self.whole));
-        u32::try_from(part).unwrap_or(u32::MAX)
+        u32::try_from(part).expect("a share is at most 1")
     }
 
     /// A period longer by as much as the rate is to be less, rounded up.

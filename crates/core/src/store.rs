@@ -14,6 +14,9 @@ use crate::{
     time::Timestamp,
 };
 
+/// Upper bound on the length of a key in commands and rules, in bytes. Stores take keys of any length.
+pub const MAX_KEY: usize = 65_536;
+
 /// One of several independent operations.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedOperation<'a> {

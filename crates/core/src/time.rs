@@ -86,6 +86,21 @@ pub fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// A span in whole seconds, rounded up; `u64::MAX` for one longer than that holds.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use sluicegate_core::whole_seconds;
+///
+/// assert_eq!(whole_seconds(Duration::from_micros(1_000_001)), 2);
+/// assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+/// ```
+#[must_use]
+pub fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

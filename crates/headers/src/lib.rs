@@ -30,14 +30,14 @@ mod target;
 pub use forwarded::AddressList;
 pub use network::Network;
 pub use path_options::PathOptions;
-pub use problem::{Detail, ProblemType, problem};
+pub use problem::{ProblemType, problem};
 pub use rate_limit_headers::RateLimitHeaders;
 pub use target::{Others, Reading, Readings, canonical_path, unescaped};
 
 use std::time::Duration;
 
 use http::HeaderName;
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Decision, Retry, whole_seconds};
 
 /// The header with the policies: `RateLimit-Policy`.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -53,10 +53,10 @@ pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-r
 /// The greatest integer of a structured field (RFC 9651): 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// A span in whole seconds, rounded up.
+/// A span in whole seconds, rounded up, at most 999 999 999 999 999.
 #[must_use]
 pub fn seconds(span: Duration) -> u64 {
-    (span.as_secs() + u64::from(span.subsec_nanos() > 0)).min(MAX_INTEGER)
+    whole_seconds(span).min(MAX_INTEGER)
 }
 
 /// The value of `Retry-After`: whole seconds, rounded up, at least 1. `None` if the request is allowed, and if it can

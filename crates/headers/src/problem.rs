@@ -1,7 +1,5 @@
 //! The body of a rejection: a problem document (RFC 9457) of the types that the draft registers.
 
-use std::fmt;
-
 use sluicegate_core::{Decision, Retry};
 
 use crate::{RateLimitHeaders, retry_after};
@@ -88,53 +86,39 @@ impl ProblemType {
 #[must_use]
 pub fn problem(headers: &RateLimitHeaders, denied: &Decision) -> String {
     let members = ProblemType::QuotaExceeded.members();
-    let (detail, name) = (Detail::of(denied), headers.quoted_name(denied));
+    let (detail, name) = (detail(denied), headers.quoted_name(denied));
     format!(r#"{{{members},"detail":"{detail}","violated-policies":[{name}]}}"#)
 }
 
-/// The member `detail` of a denial: `Retry after 2 seconds.` It needs no escapes in JSON.
-///
-/// ```
-/// use sluicegate_core::{Operation, Policy, Timestamp, apply};
-/// use sluicegate_headers::Detail;
-///
-/// let policy: Policy = "gcra:1/2s".parse()?;
-/// let mut entry = None;
-/// let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
-/// let denied = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
-/// assert_eq!(Detail::of(&denied).to_string(), "Retry after 2 seconds.");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detail {
-    /// Text before the number.
-    pub before: &'static str,
-    /// Whole seconds, rounded up.
-    pub seconds: Option<u64>,
-    /// Text after the number.
-    pub after: &'static str,
-}
-
-impl Detail {
-    /// The detail of a denial.
-    #[must_use]
-    pub fn of(denied: &Decision) -> Self {
-        if denied.retry() == Some(Retry::Never) {
-            let before = "The cost exceeds the limit: this request can never be allowed.";
-            return Self { before, seconds: None, after: "" };
-        }
-        let seconds = retry_after(denied).unwrap_or_default();
-        let after = if seconds == 1 { " second." } else { " seconds." };
-        Self { before: "Retry after ", seconds: Some(seconds), after }
+/// The member `detail` of a denial. It needs no escapes in JSON.
+fn detail(denied: &Decision) -> String {
+    if denied.retry() == Some(Retry::Never) {
+        return "The cost exceeds the limit: this request can never be allowed.".to_owned();
     }
+    let seconds = retry_after(denied).unwrap_or_default();
+    let unit = if seconds == 1 { "second" } else { "seconds" };
+    format!("Retry after {seconds} {unit}.")
 }
 
-impl fmt::Display for Detail {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.before)?;
-        if let Some(seconds) = self.seconds {
-            write!(formatter, "{seconds}")?;
+#[cfg(test)]
+mod tests {
+    use sluicegate_core::{Operation, Policy, Timestamp, apply};
+
+    use super::*;
+
+    #[test]
+    fn detail_seconds_agree_in_number() {
+        for (policy, expected) in [
+            ("gcra:1/1ms", "Retry after 1 second."),
+            ("gcra:1/1s", "Retry after 1 second."),
+            ("gcra:1/1001ms", "Retry after 2 seconds."),
+        ] {
+            let policy: Policy = policy.parse().unwrap();
+            let mut entry = None;
+            let mut take =
+                || apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1)).unwrap();
+            assert!(take().allowed());
+            assert_eq!(detail(&take()), expected);
         }
-        formatter.write_str(self.after)
     }
 }

@@ -74,8 +74,7 @@ impl RateLimitHeaders {
     }
 
     /// The name of the binding limit in quotes: a string of structured fields, and of JSON.
-    #[must_use]
-    pub fn quoted_name(&self, decision: &Decision) -> &str {
+    pub(crate) fn quoted_name(&self, decision: &Decision) -> &str {
         self.names.get(decision.binding).map_or("\"\"", String::as_str)
     }
 }

@@ -3,6 +3,10 @@
 mod read;
 mod tree;
 
+use std::time::Duration;
+
+use sluicegate_core::{Align, FixedWindow, Limit, Policy, Window};
+
 pub(crate) use self::{read::read, tree::DomainTree};
 use crate::MAX_METRIC_NAME;
 
@@ -41,6 +45,16 @@ impl Unit {
     #[must_use]
     pub const fn seconds(self) -> u32 {
         self.name_and_seconds().1
+    }
+
+    /// The policy of a number of requests in it: windows aligned to the clock that count denied requests as well.
+    /// `None` for zero requests.
+    #[must_use]
+    pub fn policy(self, requests: u32) -> Option<Policy> {
+        let period = Duration::from_secs(self.seconds().into());
+        let window = Window::Span { period, align: Align::Clock };
+        let limit = FixedWindow::new(requests, &window, true).ok()?;
+        Policy::try_from(vec![Limit::FixedWindow(limit)]).ok()
     }
 
     const fn name_and_seconds(self) -> (&'static str, u32) {
@@ -108,13 +122,6 @@ pub struct Descriptor<'r> {
     pub entries: &'r [(&'r str, &'r str)],
     /// A limit that came with it, in requests per unit, and that replaces those of the rules.
     pub limit: Option<(u32, Unit)>,
-}
-
-/// The policy of a number of requests per unit: windows aligned to the clock that count denied requests as well.
-/// `None` for zero requests.
-pub(crate) fn window(requests: u32, unit: Unit) -> Option<sluicegate_core::Policy> {
-    let text = format!("fixed-window:{requests}/{}s:align=clock:count=all", unit.seconds());
-    text.parse().ok()
 }
 
 /// Appends an entry to a name in metrics.

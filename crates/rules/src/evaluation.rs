@@ -13,9 +13,7 @@ mod descriptor;
 mod events;
 mod hold;
 
-use sluicegate_core::{
-    Answer, Decision, HoldOperation, OnError, Operation, Outcome, Retry, Source,
-};
+use sluicegate_core::{Answer, Decision, HoldOperation, MAX_KEY, OnError, Operation, Source};
 use smallvec::SmallVec;
 
 pub use self::{
@@ -24,9 +22,6 @@ pub use self::{
     hold::{HoldDenial, hold_answer},
 };
 use crate::rule::{Charge, Match, Treatment};
-
-/// Maximum length of a key, in bytes.
-const MAX_KEY: usize = 65_536;
 
 /// An operation on the rules of a request, for a number of equal requests. The rules set the cost of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,18 +83,11 @@ impl MatchOutcome {
 
 /// Whether `one` is binding rather than `other`, which comes first: the longer denial, or else the least remaining.
 fn is_binding(one: &Decision, other: &Decision) -> bool {
-    match (retry(one), retry(other)) {
+    match (one.retry(), other.retry()) {
         (Some(one), Some(other)) => one > other,
         (Some(_), None) => true,
         (None, Some(_)) => false,
         (None, None) => one.remaining < other.remaining,
-    }
-}
-
-const fn retry(decision: &Decision) -> Option<Retry> {
-    match decision.outcome {
-        Outcome::Allow { .. } => None,
-        Outcome::Deny { retry } => Some(retry),
     }
 }
 

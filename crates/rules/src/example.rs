@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use sluicegate_core::parse_period;
+
 use crate::{
     error::{Fault, quoted},
     request::Request,
@@ -10,16 +12,8 @@ use crate::{
 
 /// Maximum number of requests of a step.
 const MAX_TIMES: u32 = 100_000;
-/// Units of durations in microseconds, two letters first.
-const SPANS: [(&str, u64); 7] = [
-    ("ms", 1_000),
-    ("us", 1),
-    ("w", 604_800_000_000),
-    ("d", 86_400_000_000),
-    ("h", 3_600_000_000),
-    ("m", 60_000_000),
-    ("s", 1_000_000),
-];
+/// Longest duration, in microseconds: 35 years.
+const MAX_DURATION: u64 = 1 << 50;
 
 /// An example of requests with their expected results.
 #[derive(Clone, Debug)]
@@ -202,38 +196,53 @@ fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
     })
 }
 
-/// Parses a duration such as `90s` or `1m30s`.
 fn duration(node: &Node, what: &str) -> Result<Duration, Fault> {
     let text = node.text(what)?;
-    let fault = || {
+    sum_of_periods(text).ok_or_else(|| {
         let shown = quoted(text);
         node.fault(format!(
             "invalid {what} {shown}: expected a duration such as `250ms`, `90s`, `1m30s` or `2h`"
         ))
-    };
-    let mut rest: &str = text;
-    let mut micros: u64 = 0;
+    })
+}
+
+/// The duration of a text such as `90s` or `1m30s`; `0` needs no unit.
+fn sum_of_periods(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let (mut sum, mut rest) = (0_u64, text);
     loop {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, after) = rest.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| fault())?;
-        let unit = SPANS.iter().find_map(|(name, unit)| Some((after.strip_prefix(name)?, unit)));
-        let Some((next, unit)) = unit else {
-            // Zero needs no unit.
-            return if number == 0 && after.is_empty() && micros == 0 {
-                Ok(Duration::ZERO)
-            } else {
-                Err(fault())
-            };
-        };
-        micros =
-            number.checked_mul(*unit).and_then(|it| micros.checked_add(it)).ok_or_else(fault)?;
-        if micros > 1 << 50 {
-            return Err(fault());
+        let unit = rest.find(|char: char| !char.is_ascii_digit()).filter(|unit| *unit > 0)?;
+        let next = rest[unit..].find(|char: char| char.is_ascii_digit());
+        let (period, others) = rest.split_at(next.map_or(rest.len(), |next| unit + next));
+        sum = sum.saturating_add(parse_period(period)?);
+        if others.is_empty() {
+            return (sum <= MAX_DURATION).then(|| Duration::from_micros(sum));
         }
-        rest = next;
-        if rest.is_empty() {
-            return Ok(Duration::from_micros(micros));
+        rest = others;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_periods_one_or_several_are_added() {
+        for (text, micros) in [
+            ("0", 0),
+            ("0s", 0),
+            ("250ms", 250_000),
+            ("1m30s", 90_000_000),
+            ("1w2d3h4m5s6ms7us", 788_645_006_007),
+            ("1min30sec", 90_000_000),
+            ("1125899906842624us", 1 << 50),
+        ] {
+            assert_eq!(sum_of_periods(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ",s,1,1m30,1m-30s,1.5s,1 s,1M,1x,1125899906842625us,9e9s".split(',') {
+            assert_eq!(sum_of_periods(text), None, "{text}");
         }
     }
 }

@@ -108,7 +108,7 @@ impl Prefix for Network {
 /// A whole IPv4 address, or the first 63 bits of an IPv6 address, which sort after all IPv4 addresses.
 fn head((ipv6, bits): Bits) -> u64 {
     let head = if ipv6 { bits >> 65 | 1 << 63 } else { bits >> 96 };
-    u64::try_from(head).unwrap_or(u64::MAX)
+    u64::try_from(head).expect("at most 64 bits")
 }
 
 impl fmt::Display for Network {

@@ -6,8 +6,8 @@ use futures_util::future::LocalBoxFuture;
 use http_body_util::Either;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
-use sluicegate_commands::{CommandError, MAX_KEY};
-use sluicegate_core::as_micros;
+use sluicegate_commands::CommandError;
+use sluicegate_core::{MAX_KEY, as_micros};
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
@@ -181,19 +181,10 @@ impl Admin {
 }
 
 impl Order {
+    /// The key. It may be empty: `CL.THROTTLE` limits such a key, too.
     fn key(&self) -> Result<Vec<u8>, Problem> {
-        let key = match (&self.key, &self.key_base64) {
-            (Some(key), None) => key.clone().into_bytes(),
-            (None, Some(text)) => http::decode_base64("key_base64", text)?,
-            (None, None) => {
-                return Err(Problem::unprocessable("missing key: expected `key` or `key_base64`"));
-            }
-            (Some(_), Some(_)) => {
-                let text = "both `key` and `key_base64` are given: expected one";
-                return Err(Problem::unprocessable(text));
-            }
-        };
-        if key.len() > MAX_KEY { Err(CommandError::Key(key.len()).into()) } else { Ok(key) }
+        let key = http::given_key(self.key.as_deref(), self.key_base64.as_deref())?;
+        if key.len() > MAX_KEY { Err(CommandError::Key(key.len()).into()) } else { Ok(key.into()) }
     }
 
     fn duration(&self) -> Result<Duration, Problem> {

@@ -1,6 +1,6 @@
 //! Traffic, run through the algorithms in virtual time.
 //!
-//! [`TraceReader`] reads a trace in CSV, event by event; a [`Simulation`] decides each as a store
+//! [`TraceReader`] reads a trace in CSV; a [`Simulation`] decides each as a store
 //! does; [`Rows`] writes the decisions as CSV, and a [`Report`] has their totals. Each
 //! can be used without the others. Nothing here reads a clock, opens a file or prints.
 //!
@@ -11,9 +11,15 @@
 //! let mut reader = TraceReader::new(trace.as_bytes())?;
 //! let mut simulation = Simulation::new(Some("gcra:1/1s".parse()?));
 //! let mut rows = Rows::new(Vec::new());
-//! while let Some(event) = reader.next_event()? {
-//!     let decision = simulation.decide(&event)?;
-//!     rows.write(event.time, event.key, event.cost, &decision)?;
+//! loop {
+//!     let batch = reader.next_batch()?;
+//!     if batch.is_empty() {
+//!         break;
+//!     }
+//!     for event in batch.events() {
+//!         let decision = simulation.decide(&event)?;
+//!         rows.write(event.time, event.key, event.cost, &decision)?;
+//!     }
 //! }
 //! let rows = String::from_utf8(rows.finish()?)?;
 //! assert!(rows.ends_with("250000,alice,1,0,1,0,750000,750000,0\n"));

@@ -7,13 +7,12 @@ use sluicegate_core::Timestamp;
 use crate::{
     batch::{self, Batch, StoredEvent},
     error::{Fault, TraceError},
-    event::Event,
     kind::Kind,
     records::{MAX_FIELDS, Records},
     simple_line::SimpleLine,
 };
 
-/// Reads a trace, event by event, without an allocation for each.
+/// Reads a trace, without an allocation for each event.
 ///
 /// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never less than on the
 /// line before), `key` (any bytes), `cost` (0 to 4 294 967 295; may be empty for a settle, which then charges the
@@ -26,9 +25,8 @@ pub struct TraceReader<R> {
     records: Records<R>,
     columns: Columns,
     last: Timestamp,
-    /// Events that were read together, and the number of them that were returned.
+    /// Events that were read together.
     batch: Vec<StoredEvent>,
-    returned: usize,
     /// The error of the line after them.
     error: Option<TraceError>,
 }
@@ -62,40 +60,22 @@ impl<R: Read> TraceReader<R> {
         }
         let columns = Columns::of(&records).map_err(|fault| fault.at(records.line()))?;
         let (last, batch) = (Timestamp::EPOCH, Vec::with_capacity(batch::MAX_EVENTS));
-        Ok(Self { records, columns, last, batch, returned: 0, error: None })
-    }
-
-    /// The next event, `None` at the end.
-    ///
-    /// # Errors
-    /// [`TraceError`] if the source fails, and for a broken line: by its number, with the value at
-    /// fault. The next call continues after a line with an invalid value.
-    pub fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
-        if self.returned == self.batch.len() {
-            self.read_batch()?;
-        }
-        let Some(stored) = self.batch.get(self.returned) else { return Ok(None) };
-        self.returned += 1;
-        Ok(Some(stored.event(self.records.bytes())))
+        Ok(Self { records, columns, last, batch, error: None })
     }
 
     /// The next events, some at a time; none at the end.
     ///
     /// # Errors
-    /// As for [`next_event`](Self::next_event), after the events before the fault.
+    /// [`TraceError`] if the source fails, and for a broken line: by its number, with the value at
+    /// fault, after the events before it. The next call continues after a line with an invalid value.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, TraceError> {
-        if self.returned == self.batch.len() {
-            self.read_batch()?;
-        }
-        let events = &self.batch[self.returned..];
-        self.returned = self.batch.len();
-        Ok(Batch { events, bytes: self.records.bytes() })
+        self.read_batch()?;
+        Ok(Batch { events: &self.batch, bytes: self.records.bytes() })
     }
 
     /// Reads the next event, and those after it that are in the buffer already.
     fn read_batch(&mut self) -> Result<(), TraceError> {
         self.batch.clear();
-        self.returned = 0;
         if let Some(error) = self.error.take() {
             return Err(error);
         }

@@ -16,6 +16,4 @@ pub(crate) mod sg_takeall;
 pub(crate) mod sg_wait;
 
 #[cfg(test)]
-mod mistakes;
-#[cfg(test)]
 mod tests;

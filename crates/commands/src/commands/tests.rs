@@ -1,5 +1,7 @@
 //! Arguments, and the actions that commands make of them.
 
+mod mistakes;
+
 use std::time::Duration;
 
 use proptest::prelude::*;

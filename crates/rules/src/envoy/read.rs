@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::{
     EnvoyLimit, Metadata, Unit,
     tree::{DomainTree, TreeNode, Wildcard},
-    window,
 };
 use crate::{
     builder::RuleSetBuilder,
@@ -143,7 +142,7 @@ impl Reader<'_> {
             settings.treatment = Some(Treatment::Limit);
         } else if let Some((requests, unit)) = envoy.rate {
             settings.policy =
-                window(requests, unit).map(|policy| self.builder.intern_policy(policy));
+                unit.policy(requests).map(|policy| self.builder.intern_policy(policy));
         }
         if rate_limit.is_none() && policy.is_none() {
             return Ok((None, value_to_metric));

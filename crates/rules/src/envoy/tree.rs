@@ -6,7 +6,7 @@ use ahash::AHashMap;
 use sluicegate_core::Policy;
 use smallvec::SmallVec;
 
-use super::{Descriptor, Wire, push_entry, window};
+use super::{Descriptor, Wire, push_entry};
 use crate::{
     escape::escape,
     glob::Glob,
@@ -81,7 +81,7 @@ impl DomainTree {
             for (key, value) in descriptor.entries {
                 push_entry(&mut metric, key, Some(value));
             }
-            let policy = window(requests, unit).map(Cow::Owned);
+            let policy = unit.policy(requests).map(Cow::Owned);
             let mut found = match_without_charges(&rules[self.request_limits], metric.into());
             found.wire = Some(Wire { rate: Some((requests, unit)), name: None });
             match policy {

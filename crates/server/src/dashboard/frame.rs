@@ -144,7 +144,7 @@ impl FrameReader {
             denied: sources.stats.sum(Stats::denied),
             errors: sources.stats.sum(|stats| stats.errors.count()),
             protocols: protocols.collect(),
-            sources: SOURCES.map(|source| of_source(stats, source)),
+            sources: Source::ALL.map(|source| of_source(stats, source)),
             clients: sources.clients.len(),
             max_clients: sources.clients.max,
             waiting: sources.decider.queues.waiting(),
@@ -157,8 +157,6 @@ impl FrameReader {
         }
     }
 }
-
-const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
 fn of_protocol(stats: &ServerStats, name: &'static str) -> Decisions {
     let sum = |count: fn(&Stats) -> u64| stats.sum_of_protocol(name, count);

@@ -37,7 +37,6 @@ use crate::{
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
 /// Longest first part, in bytes.
 const MAX_FIRST: usize = 16 * 1024;
@@ -240,7 +239,7 @@ fn decisions(shared: &MetricSources, out: &mut Exposition) {
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in shared.stats.protocols() {
         // State in memory has one source.
-        for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
+        for source in Source::ALL.into_iter().take(if in_memory { 1 } else { Source::ALL.len() }) {
             let word = if in_memory { "memory" } else { source.as_str() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
                 shared.stats.sum_of_protocol(protocol, |it| of(it.outcomes(source)).count())

@@ -5,6 +5,7 @@
 //! a hash: in one of eight cases, four clients of two cores would all be on one core.
 
 use std::{
+    any::Any,
     cell::Cell,
     fmt,
     future::ready,
@@ -291,13 +292,17 @@ fn report(ended: Result<(), JoinError>) -> bool {
     match ended {
         Err(error) if error.is_panic() => {
             let panic = error.into_panic();
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            tracing::error!(panic = text.unwrap_or("unknown"), "a connection failed: closed it");
+            tracing::error!(panic = panic_text(&*panic), "a connection failed: closed it");
             true
         }
         Ok(()) | Err(_) => false,
     }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! Picks a share of requests at random.
 
-use std::{
-    cell::Cell,
-    hash::{BuildHasher as _, RandomState},
-};
+use std::hash::{BuildHasher as _, RandomState};
 
 /// Picks a share of requests at random.
 #[derive(Debug)]
@@ -24,20 +21,10 @@ impl Sampler {
     }
 
     pub(super) fn pick(&self) -> bool {
+        // The keys of each `RandomState` differ, and the first ones of a thread are random. It needs no secrecy.
+        let random = || RandomState::new().hash_one(0);
         self.threshold.is_none_or(|threshold| random() < threshold)
     }
-}
-
-/// A random number: splitmix64, on each thread from another seed. It needs no lock, and no secrecy.
-fn random() -> u64 {
-    thread_local! {
-        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
-    }
-    let state = STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-    STATE.set(state);
-    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 use sluicegate_core::HoldOperation;
 
 use super::*;
-use crate::{event::EventOperation, limits::MAX_LINE};
+use crate::{
+    event::{Event, EventOperation},
+    limits::MAX_LINE,
+};
 
 /// All events as text, then the error if there is one.
 fn read(trace: impl AsRef<[u8]>) -> String {
@@ -11,26 +14,29 @@ fn read(trace: impl AsRef<[u8]>) -> String {
         Err(error) => return error.to_string(),
     };
     loop {
-        match reader.next_event() {
-            Ok(None) => return out,
-            Ok(Some(event)) => {
-                let Event { line, time, key, policy, .. } = event;
-                let operation = match event.operation(&"gcra:1/1s".parse().unwrap()) {
-                    EventOperation::Key(operation) => format!("{operation:?}"),
-                    EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }) => {
-                        format!("Hold({}, {cost}, {ttl:?})", id.escape_ascii())
-                    }
-                    EventOperation::Hold(HoldOperation::Settle { id, used }) => {
-                        format!("Settle({}, {used:?})", id.escape_ascii())
-                    }
-                    EventOperation::Hold(HoldOperation::Renew { id, ttl }) => {
-                        format!("Renew({}, {ttl:?})", id.escape_ascii())
-                    }
-                };
-                let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
-                out += &format!("{line}: {time} {key} {policy} {operation}\n");
-            }
+        let batch = match reader.next_batch() {
+            Ok(batch) => batch,
             Err(error) => return out + &error.to_string(),
+        };
+        if batch.is_empty() {
+            return out;
+        }
+        for event in batch.events() {
+            let Event { line, time, key, policy, .. } = event;
+            let operation = match event.operation(&"gcra:1/1s".parse().unwrap()) {
+                EventOperation::Key(operation) => format!("{operation:?}"),
+                EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }) => {
+                    format!("Hold({}, {cost}, {ttl:?})", id.escape_ascii())
+                }
+                EventOperation::Hold(HoldOperation::Settle { id, used }) => {
+                    format!("Settle({}, {used:?})", id.escape_ascii())
+                }
+                EventOperation::Hold(HoldOperation::Renew { id, ttl }) => {
+                    format!("Renew({}, {ttl:?})", id.escape_ascii())
+                }
+            };
+            let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
+            out += &format!("{line}: {time} {key} {policy} {operation}\n");
         }
     }
 }
@@ -149,14 +155,15 @@ fn trace_line_over_1_mib_is_an_error() {
     }
     let endless = std::io::Read::chain(&b"t_us,key,cost\n1,\""[..], std::io::repeat(b'\n'));
     let mut reader = TraceReader::new(endless).unwrap();
-    let error = reader.next_event().unwrap_err();
+    let error = reader.next_batch().unwrap_err();
     assert_eq!(error.to_string(), "line 2: expected up to 1048576 bytes");
-    assert!(reader.next_event().unwrap().is_none());
+    assert!(reader.next_batch().unwrap().is_empty());
 }
 
 #[test]
-fn trace_invalid_value_next_event_is_read() {
+fn trace_after_invalid_value_next_line_is_read() {
     let mut reader = TraceReader::new(&b"t_us,key,cost\nx,a,1\n5,a,1\n"[..]).unwrap();
-    assert!(reader.next_event().is_err());
-    assert_eq!(reader.next_event().unwrap().unwrap().line, 3);
+    assert!(reader.next_batch().is_err());
+    let lines: Vec<_> = reader.next_batch().unwrap().events().map(|event| event.line).collect();
+    assert_eq!(lines, [3]);
 }

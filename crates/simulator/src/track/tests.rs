@@ -12,9 +12,15 @@ fn track_columns(policy: &str, trace: &str, until: Option<u64>) -> TimeSeries {
     let mut simulation = Simulation::new(Some(policy.clone()));
     let mut track = TimeSeries::new(Some(b"k"));
     let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
-    while let Some(event) = reader.next_event().unwrap() {
-        let decision = simulation.decide(&event).unwrap();
-        track.add(&event, &decision, Some(&policy));
+    loop {
+        let batch = reader.next_batch().unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        for event in batch.events() {
+            let decision = simulation.decide(&event).unwrap();
+            track.add(&event, &decision, Some(&policy));
+        }
     }
     track.finish(until.map(|micros| Timestamp::from_micros(micros).unwrap()));
     track

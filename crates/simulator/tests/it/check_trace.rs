@@ -6,11 +6,11 @@ use sluicegate_simulator::{Rows, Simulation, TraceError, TraceReader};
 
 use crate::pieces::Pieces;
 
-/// Reads `data` as a trace, in one piece and cut into small ones, event by event and in batches,
-/// and decides it.
+/// Reads `data` as a trace, in one piece and cut into small ones, and decides it, event by event
+/// and in batches.
 ///
 /// # Panics
-/// If two ways of reading disagree, or a row is missing.
+/// If two ways disagree, or a row is missing.
 pub(crate) fn check_trace(data: &[u8]) {
     let whole = read(data);
     assert_eq!(whole, read(Pieces::new(data)), "the events depend on the cut");
@@ -26,12 +26,17 @@ fn read(source: impl Read) -> Outcome {
     let (mut simulation, mut rows, mut events) = start();
     let run = || -> Result<(), TraceError> {
         let mut reader = TraceReader::new(source)?;
-        while let Some(event) = reader.next_event()? {
-            let decision = simulation.decide(&event)?;
-            rows.write(event.time, event.key, event.cost, &decision)?;
-            events += 1;
+        loop {
+            let batch = reader.next_batch()?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for event in batch.events() {
+                let decision = simulation.decide(&event)?;
+                rows.write(event.time, event.key, event.cost, &decision)?;
+                events += 1;
+            }
         }
-        Ok(())
     };
     let error = run().err().map(|error| error.to_string());
     (rows.finish().unwrap_or_default(), events, error)

@@ -52,15 +52,22 @@ proptest! {
 
         let mut reader = TraceReader::new(Cut { rest: &table, chunk }).unwrap();
         let mut time = 0;
-        for row in &rows {
-            let event = reader.next_event().unwrap().unwrap();
-            time += row.step;
-            prop_assert_eq!(event.time.as_micros(), time);
-            prop_assert_eq!(event.key, &row.key);
-            prop_assert_eq!((event.kind, event.cost), (Kind::Take, Some(row.cost)));
-            prop_assert_eq!(event.policy, row.policy.as_bytes());
+        let mut expected = rows.iter();
+        loop {
+            let batch = reader.next_batch().unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            for event in batch.events() {
+                let row = expected.next().expect("no more than were written");
+                time += row.step;
+                prop_assert_eq!(event.time.as_micros(), time);
+                prop_assert_eq!(event.key, &row.key);
+                prop_assert_eq!((event.kind, event.cost), (Kind::Take, Some(row.cost)));
+                prop_assert_eq!(event.policy, row.policy.as_bytes());
+            }
         }
-        prop_assert!(reader.next_event().unwrap().is_none());
+        prop_assert!(expected.next().is_none());
     }
 
     #[test]
@@ -85,8 +92,14 @@ proptest! {
         for chunk in [chunk, usize::MAX] {
             let mut reader = TraceReader::new(Cut { rest: &table, chunk }).unwrap();
             let mut found = Vec::new();
-            while let Some(event) = reader.next_event().unwrap() {
-                found.push((event.time.as_micros(), event.key.to_vec(), event.cost.unwrap()));
+            loop {
+                let batch = reader.next_batch().unwrap();
+                if batch.is_empty() {
+                    break;
+                }
+                found.extend(batch.events().map(|event| {
+                    (event.time.as_micros(), event.key.to_vec(), event.cost.unwrap())
+                }));
             }
             prop_assert_eq!(&found, &expected);
         }
@@ -103,22 +116,23 @@ proptest! {
         let mut theirs = csv::ReaderBuilder::new().flexible(true).from_reader(table.as_bytes());
         let mut theirs = theirs.byte_records().map(Result::unwrap);
         loop {
-            match ours.next_event() {
-                Ok(Some(event)) => {
-                    let (time, cost) = (event.time.as_micros(), event.cost.unwrap());
-                    let record = theirs.next().expect("no less than we read");
-                    let number = |field| std::str::from_utf8(field).unwrap().parse::<u64>();
-                    prop_assert_eq!(number(&record[0]), Ok(time));
-                    prop_assert_eq!(&record[1], event.key);
-                    prop_assert_eq!(number(&record[2]), Ok(u64::from(cost)));
-                    prop_assert_eq!(record.len(), 3);
-                }
-                Ok(None) => {
-                    prop_assert!(theirs.next().is_none());
-                    break;
-                }
+            let batch = match ours.next_batch() {
+                Ok(batch) => batch,
                 Err(TraceError::Line { .. }) => break,
-                Err(error) => prop_assert!(false, "{}", error),
+                Err(error) => panic!("{error}"),
+            };
+            if batch.is_empty() {
+                prop_assert!(theirs.next().is_none());
+                break;
+            }
+            for event in batch.events() {
+                let (time, cost) = (event.time.as_micros(), event.cost.unwrap());
+                let record = theirs.next().expect("no less than we read");
+                let number = |field| std::str::from_utf8(field).unwrap().parse::<u64>();
+                prop_assert_eq!(number(&record[0]), Ok(time));
+                prop_assert_eq!(&record[1], event.key);
+                prop_assert_eq!(number(&record[2]), Ok(u64::from(cost)));
+                prop_assert_eq!(record.len(), 3);
             }
         }
     }

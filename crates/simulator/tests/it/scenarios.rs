@@ -29,11 +29,7 @@ fn run(trace: &Path, policy: &str) -> Value {
     let mut reader = TraceReader::new(File::open(trace).unwrap()).unwrap();
     let mut simulation = Simulation::new(Some(policy.parse().unwrap()));
     let mut report = Report::new(&SPANS.map(Duration::from_secs));
-    while let Some(event) = reader.next_event().unwrap() {
-        let decision = simulation.decide(&event).unwrap();
-        report.add(&event, &decision);
-    }
-    report.finish();
+    add_all(&mut report, &mut reader, &mut simulation);
     let most = report.peak_admitted();
     let most: Map<_, _> =
         most.map(|most| (format!("{}s", most.span.as_secs()), json!(most.count))).collect();
@@ -48,6 +44,19 @@ fn run(trace: &Path, policy: &str) -> Value {
     })
 }
 
+fn add_all(report: &mut Report, reader: &mut TraceReader<File>, simulation: &mut Simulation) {
+    loop {
+        let batch = reader.next_batch().unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        for event in batch.events() {
+            report.add(&event, &simulation.decide(&event).unwrap());
+        }
+    }
+    report.finish();
+}
+
 #[test]
 fn scenario_queue_paces_sent_requests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -55,10 +64,7 @@ fn scenario_queue_paces_sent_requests() {
     let policy = "leaky-queue:5/1s:capacity=20".parse().unwrap();
     let mut simulation = Simulation::new(Some(policy));
     let mut report = Report::new(&SPANS.map(Duration::from_secs));
-    while let Some(event) = reader.next_event().unwrap() {
-        report.add(&event, &simulation.decide(&event).unwrap());
-    }
-    report.finish();
+    add_all(&mut report, &mut reader, &mut simulation);
     let departed: Vec<u64> = report.peak_sent().map(|most| most.count).collect();
     assert_eq!(departed, [5, 10, 15, 20, 20]);
 }

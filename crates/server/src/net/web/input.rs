@@ -71,7 +71,7 @@ impl Input {
             Self::Unknown(_) => 0,
             Self::One { bytes, .. } => *bytes,
             // A few compressed bytes may expand to long headers.
-            Self::Two(frames) if frames.open => usize::try_from(MAX_HEAD).unwrap_or(usize::MAX),
+            Self::Two(frames) if frames.open => usize::try_from(MAX_HEAD).expect("32 KiB"),
             Self::Two(frames) if frames.to_come > 0 => frames.length - frames.to_come,
             Self::Two(_) => 0,
         }

@@ -22,7 +22,7 @@ use super::{
     decide::decide,
     response::{DescriptorOutcome, response},
 };
-use crate::stats::Stats;
+use crate::{net::worker::panic_text, stats::Stats};
 
 /// The rate limit service of one worker.
 #[derive(Debug)]
@@ -103,8 +103,6 @@ pub(super) fn is_our_fault(status: &Status) -> bool {
 
 /// The status for a panic.
 fn failed(panic: &(dyn Any + Send)) -> Status {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = text.unwrap_or("unknown"), "a call failed");
+    tracing::error!(panic = panic_text(panic), "a call failed");
     Status::internal(format!("{FAULT}failed; the log of the server says why"))
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use sluicegate_commands::MAX_KEY;
 use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source, StoreError,
-    Timestamp, Window,
+    Decision, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
@@ -261,7 +259,7 @@ impl DescriptorEvaluation<'_> {
     ) -> Result<DescriptorOutcome, Status> {
         let wire_unit = unit::from_rules(unit).into();
         let rate = RateLimit { requests_per_unit: requests, unit: wire_unit, name: String::new() };
-        let Some(policy) = window(requests, unit) else {
+        let Some(policy) = unit.policy(requests) else {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
         let key = key(domain, descriptor);
@@ -311,13 +309,6 @@ fn status_of(error: &StoreError) -> Status {
 /// `UNAVAILABLE`: Envoy applies its own `failure_mode_deny`.
 fn unavailable(why: &dyn std::fmt::Display) -> Status {
     Status::unavailable(format!("nothing was decided: {why}"))
-}
-
-/// Windows aligned to the clock that count denied requests as well. `None` for zero requests.
-fn window(requests: u32, unit: RuleUnit) -> Option<Policy> {
-    let window = Window::Span { period: unit::period(unit), align: Align::Clock };
-    let limit = FixedWindow::new(requests, &window, true).ok()?;
-    Policy::try_from(vec![Limit::FixedWindow(limit)]).ok()
 }
 
 /// The key of a descriptor with its own limit, different for each descriptor.

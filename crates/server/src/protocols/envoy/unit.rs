@@ -28,7 +28,7 @@ pub(super) fn to_rules(unit: Unit) -> Option<RuleUnit> {
 }
 
 /// The length of a unit. A month is 30 days and a year 365.
-pub(super) fn period(unit: RuleUnit) -> Duration {
+fn period(unit: RuleUnit) -> Duration {
     Duration::from_secs(unit.seconds().into())
 }
 

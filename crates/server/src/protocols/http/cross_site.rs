@@ -26,8 +26,6 @@ const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(crate) struct HostNames {
     /// Whether requests by other names are rejected.
     is_checked: bool,
-    /// The usual names on this machine, compared without parsing.
-    usual: [String; 4],
     allowed: Vec<String>,
     /// The port that it listens on.
     port: u16,
@@ -56,12 +54,6 @@ impl HostNames {
             settings.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
         let port = address.map_or(0, |address| address.port());
         Self {
-            usual: [
-                format!("127.0.0.1:{port}"),
-                format!("localhost:{port}"),
-                "127.0.0.1".to_owned(),
-                "localhost".to_owned(),
-            ],
             is_checked: !allowed.is_empty() || is_local && !has_token,
             allowed,
             port,
@@ -71,9 +63,6 @@ impl HostNames {
 
     /// Whether `authority` is a name of the server.
     fn allows(&self, authority: &str) -> bool {
-        if self.usual.iter().any(|usual| usual == authority) {
-            return true;
-        }
         let (name, _) = split(authority);
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         name.eq_ignore_ascii_case("localhost")

@@ -130,44 +130,22 @@ pub(super) async fn many(
         takes.push(take().map_err(|problem: Problem| problem.in_item("requests", index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
-    // Slow decisions are made in turns, between which the cache may evict policies.
-    let heavy = takes.iter().any(|(_, id, _)| id.is_heavy());
-    if worker.context.decider.is_local() && !heavy {
-        for (key, id, operation) in &takes {
-            let answer = decide_local(worker, key, *id, *operation, now).transpose()?;
-            if let Some(answer) = answer {
-                let policies = worker.policies.borrow();
-                let cause = Cause::policy(policies.get(*id).policy());
-                worker.stats().sampler.note(key, &answer.decision, cause);
-                answers.push(answer);
-            }
-        }
-    } else {
-        let prepared: Vec<_> = {
-            let policies = worker.policies.borrow();
-            takes.iter().map(|(_, id, _)| policies.get(*id).clone()).collect()
-        };
-        let questions = takes.iter().zip(&prepared);
-        let questions: Vec<_> = questions
-            .map(|((key, _, operation), policy)| KeyedOperation {
-                key,
-                policy,
-                operation: *operation,
-            })
-            .collect();
-        for (answer, question) in worker
-            .context
-            .decider
-            .decide_many(&worker.web.port.worker.turns, &questions, now)
-            .await
-            .into_iter()
-            .zip(&questions)
-        {
-            let answer = answer?;
-            let cause = Cause::policy(question.policy.policy());
-            worker.stats().sampler.note(question.key, &answer.decision, cause);
-            answers.push(answer);
-        }
+    // Kept until all are decided, between which the cache may evict policies.
+    let prepared: Vec<_> = {
+        let policies = worker.policies.borrow();
+        takes.iter().map(|(_, id, _)| policies.get(*id).clone()).collect()
+    };
+    let questions = takes.iter().zip(&prepared);
+    let questions: Vec<_> = questions
+        .map(|((key, _, operation), policy)| KeyedOperation { key, policy, operation: *operation })
+        .collect();
+    let decider = &worker.context.decider;
+    let decided = decider.decide_many(&worker.web.port.worker.turns, &questions, now).await;
+    for (answer, question) in decided.into_iter().zip(&questions) {
+        let answer = answer?;
+        let cause = Cause::policy(question.policy.policy());
+        worker.stats().sampler.note(question.key, &answer.decision, cause);
+        answers.push(answer);
     }
     worker.policies.borrow_mut().evict();
     let data = answers.iter().map(|answer| {

@@ -135,22 +135,27 @@ pub(super) fn key_bytes<'a>(
     key: Option<&'a str>,
     base64: Option<&str>,
 ) -> Result<Cow<'a, [u8]>, Problem> {
-    let key = match (key, base64) {
-        (Some(key), None) => Cow::Borrowed(key.as_bytes()),
-        (None, Some(text)) => Cow::Owned(decode_base64("key_base64", text)?),
-        (None, None) => {
-            return Err(Problem::unprocessable(
-                "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
-            ));
-        }
-        (Some(_), Some(_)) => {
-            return Err(Problem::unprocessable(
-                "both `key` and `key_base64` are given: expected one of them",
-            ));
-        }
-    };
+    let key = given_key(key, base64)?;
     sluicegate_commands::key(&key)?;
     Ok(key)
+}
+
+/// The key that one of the two members has, of any length.
+#[inline]
+pub(crate) fn given_key<'a>(
+    key: Option<&'a str>,
+    base64: Option<&str>,
+) -> Result<Cow<'a, [u8]>, Problem> {
+    match (key, base64) {
+        (Some(key), None) => Ok(Cow::Borrowed(key.as_bytes())),
+        (None, Some(text)) => decode_base64("key_base64", text).map(Cow::Owned),
+        (None, None) => Err(Problem::unprocessable(
+            "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
+        )),
+        (Some(_), Some(_)) => Err(Problem::unprocessable(
+            "both `key` and `key_base64` are given: expected one of them",
+        )),
+    }
 }
 
 /// The text of the policy that the member has.
@@ -211,7 +216,7 @@ pub(super) fn check_place(members: &[(&str, bool)], place: &str) -> Result<(), P
 }
 
 /// The bytes of the member `name`.
-pub(crate) fn decode_base64(name: &str, text: &str) -> Result<Vec<u8>, Problem> {
+pub(super) fn decode_base64(name: &str, text: &str) -> Result<Vec<u8>, Problem> {
     STANDARD.decode(text).map_err(|_| {
         let expected = "expected standard Base64 with padding";
         Problem::unprocessable(format!("invalid `{name}`: {expected}"))

@@ -37,7 +37,7 @@ use tracing::{Instrument as _, Span};
 pub(crate) use self::route::documented;
 pub(crate) use self::{
     cross_site::HostNames,
-    key_request::decode_base64,
+    key_request::given_key,
     mount::{Access, Handler, Mount, MountedRequest},
     problem::{Problem, without_class},
     reply::{reset, text, value},
@@ -268,7 +268,7 @@ const fn audience(route: Route) -> Audience {
 
 /// Rejects a head that is too large. hyper has done so on HTTP/2.
 fn check_size(body: &RequestBody) -> Result<(), Problem> {
-    let (size, most) = (body.head_size, usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
+    let (size, most) = (body.head_size, usize::try_from(MAX_HEAD).expect("32 KiB"));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 

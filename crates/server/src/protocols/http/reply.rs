@@ -9,8 +9,8 @@ use hyper::{
 use serde::Serialize;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
-    Detail, ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, retry_after, seconds,
+    ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
+    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, problem, retry_after, seconds,
 };
 use smallvec::SmallVec;
 
@@ -90,28 +90,28 @@ pub(super) fn multi_key(data: &DecisionReply<'_>, taken: &MultiKeyDecision) -> R
 fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply {
     let decision = data.decision;
     let mut body = Text::new();
-    body.push(b'{');
-    let mut reply = if decision.allowed() || data.is_query && data.fallback.is_none() {
-        members(decision, data.source, &mut body);
-        more(&mut body);
-        body.push(b'}');
-        let mut reply = whole(&body);
-        reply.headers_mut().insert(CONTENT_TYPE, JSON);
-        reply
+    let (status, kind) = if decision.allowed() || data.is_query && data.fallback.is_none() {
+        body.push(b'{');
+        (StatusCode::OK, JSON)
     } else if let Some(fallback) = data.fallback {
         return unavailable(data, fallback);
     } else {
-        denial(data, &mut body);
-        more(&mut body);
-        body.push(b'}');
-        let mut reply = whole(&body);
-        *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
-        if let Some(seconds) = retry_after(decision) {
-            reply.headers_mut().insert(RETRY_AFTER, seconds.into());
-        }
-        reply
+        let problem = problem(data.fields, decision);
+        body.extend_from_slice(problem.strip_suffix('}').expect("an object").as_bytes());
+        body.push(b',');
+        (StatusCode::TOO_MANY_REQUESTS, PROBLEM_TYPE)
     };
+    members(decision, data.source, &mut body);
+    more(&mut body);
+    body.push(b'}');
+    let mut reply = whole(&body);
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    if status == StatusCode::TOO_MANY_REQUESTS
+        && let Some(seconds) = retry_after(decision)
+    {
+        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     respond(data, reply.headers_mut());
     reply
@@ -181,27 +181,6 @@ pub(super) fn blocked(rule: &str) -> Reply {
         "violated-policies": [rule],
     });
     response::problem(StatusCode::TOO_MANY_REQUESTS, body.to_string())
-}
-
-/// The members of a denial: those of the problem, then those of the decision.
-fn denial(data: &DecisionReply<'_>, out: &mut Text) {
-    let (problem, detail) = (ProblemType::QuotaExceeded, Detail::of(data.decision));
-    let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
-    let texts = [
-        "\"type\":\"",
-        problem.kind(),
-        "\",\"title\":\"",
-        problem.title(),
-        "\",\"status\":429,\"detail\":\"",
-        detail.before,
-        seconds.as_ref().map_or("", |seconds| number.format(*seconds)),
-        detail.after,
-        "\",\"violated-policies\":[",
-        data.fields.quoted_name(data.decision),
-        "],",
-    ];
-    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
-    members(data.decision, data.source, out);
 }
 
 /// The members of a decision, named as in SEMANTICS.

@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use crate::{
     budgets::buffers::{BufferReservation, NO_MEMORY},
-    decide::Decider,
+    decide::{Decider, session_holds::name},
 };
 
 /// Approximate bytes of a hold beside those of its key and its id.
@@ -46,11 +46,14 @@ impl<'a> ConnectionHolds<'a> {
         };
         let Self { decider, connection, reserved } = self;
         reserved.borrow_mut().get_or_insert_with(|| decider.buffers.reserve_nothing());
-        let (hold, ttl) = ((key, id), Duration::from_micros(ttl));
+        let ttl = Duration::from_micros(ttl);
         let expires = (!waits).then(|| now + ttl);
-        let is_new = decider.session_holds.add(*connection, hold, policy, (now, expires))?;
+        let added = decider
+            .session_holds
+            .locked(|holds| holds.add(*connection, name(key, id), policy.clone(), (now, expires)));
+        let is_new = added.map_err(|error| format!("ERR {error}"))?;
         if is_new && !self.reserve() {
-            self.denied(hold);
+            self.denied((key, id));
             return Err(NO_MEMORY.to_owned());
         }
         Ok(is_new.then_some(ttl))
@@ -67,13 +70,15 @@ impl<'a> ConnectionHolds<'a> {
             self.denied(hold);
         } else {
             let now = self.decider.now();
-            self.decider.session_holds.opened(hold, (now, now + ttl));
+            let name = name(hold.0, hold.1);
+            self.decider.session_holds.locked(|holds| holds.opened(&name, (now, now + ttl)));
         }
     }
 
     /// The hold was not opened.
-    fn denied(&self, hold: (&[u8], &[u8])) {
-        self.decider.session_holds.denied(self.connection, hold);
+    fn denied(&self, (key, id): (&[u8], &[u8])) {
+        let name = name(key, id);
+        self.decider.session_holds.locked(|holds| holds.denied(self.connection, &name));
         self.shrink();
     }
 
@@ -87,7 +92,8 @@ impl<'a> ConnectionHolds<'a> {
     fn reserve(&self) -> bool {
         let mut reserved = self.reserved.borrow_mut();
         reserved.as_mut().is_none_or(|reserved| {
-            let (count, bytes) = self.decider.session_holds.size(self.connection);
+            let (count, bytes) =
+                self.decider.session_holds.locked(|holds| holds.size(self.connection));
             reserved.resize(count * HOLD_BYTES + bytes)
         })
     }
@@ -96,12 +102,14 @@ impl<'a> ConnectionHolds<'a> {
     pub(super) async fn settle(self) {
         let Self { decider, connection, .. } = self;
         // In an order that does not depend on hashes, so that requests that wait are woken in the same order in equal runs.
-        for (index, name) in decider.session_holds.end(connection).into_iter().enumerate() {
+        let names = decider.session_holds.locked(|holds| holds.end(connection));
+        for (index, name) in names.into_iter().enumerate() {
             if index % SETTLES == SETTLES - 1 {
                 yield_now().await;
             }
             let now = decider.now();
-            if let Some(policy) = decider.session_holds.take(connection, &name, now) {
+            let policy = decider.session_holds.locked(|holds| holds.take(connection, &name, now));
+            if let Some(policy) = policy {
                 let settle = HoldOperation::Settle { id: &name.id, used: Some(0) };
                 let _ = decider.decide_hold(&name.key, &policy, settle, now).await;
             }

@@ -177,7 +177,7 @@ fn admin_invalid_body_names_the_member() {
     for (path, body, detail) in [
         ("/admin/block", json!({"key": "a"}), "missing `duration_us`"),
         ("/admin/block", json!({"key": "a", "duration_us": 5}), "invalid `duration_us` 5"),
-        ("/admin/block", json!({"duration_us": 1_000_000}), "missing key"),
+        ("/admin/block", json!({"duration_us": 1_000_000}), "missing `key`"),
         ("/admin/block", json!({"key": "a", "id": 1}), "`id` is for /admin/unblock"),
         ("/admin/reset", json!({"key": "a", "duration_us": 1}), "`duration_us` is for"),
         ("/admin/reset", json!({"key": "a", "key_base64": "YQ=="}), "both `key` and `key_base64`"),
@@ -188,6 +188,19 @@ fn admin_invalid_body_names_the_member() {
         let reply = operator.post(path, &body);
         assert_eq!(reply.status, 422, "{body}");
         assert!(reply.detail().starts_with(detail), "{}", reply.detail());
+    }
+}
+
+#[test]
+fn admin_empty_key_of_cl_throttle_is_reset() {
+    let server = server(with_token);
+    let mut operator = Operator(Client::connect(&server));
+    let mut peer = server.connect();
+    peer.send_arguments(&[b"CL.THROTTLE", b"", b"0", b"1", b"3600"]);
+    assert_eq!(crate::harness::integers(&peer.read_reply())[0], 0);
+    for existed in [true, false] {
+        let reply = operator.post("/admin/reset", &json!({"key": ""}));
+        assert_eq!((reply.status, reply.json()), (200, json!({ "existed": existed })));
     }
 }
 
