@@ -30,7 +30,7 @@ pub(crate) fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingP
     WaitingPeer { thread, id }
 }
 
-fn until_waiting(peer: &mut RawClient, count: u64) {
+pub(crate) fn until_waiting(peer: &mut RawClient, count: u64) {
     peer.until(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 

@@ -3,7 +3,7 @@
 
 use sluicegate_testing::{Engine, integers};
 
-use crate::{on_both, server::serve, waiting::wait_in_queue};
+use crate::{on_both, server::serve, waiting::{until_waiting, wait_in_queue}};
 
 /// The denial moves the key to a policy under which its window is over.
 fn takeall_denied_after_a_wait_wakes_the_head_of_a_key(engine: Engine) {
@@ -17,6 +17,7 @@ fn takeall_denied_after_a_wait_wakes_the_head_of_a_key(engine: Engine) {
     let takes = format!("SG.TAKEALL 2 x fixed-window:1/1ms 1 y {policy} 1 TIMEOUT 10000");
     let Ok(redis::Value::Array(reply)) = peer.call(&takes) else { panic!("no array") };
     assert_eq!(integers(&reply[0])[0], 0);
+    until_waiting(&mut peer, 0);
     assert_eq!(head.read_reply()[0], 1);
 }
 
