@@ -69,6 +69,13 @@ pub struct MultiKeyAnswer {
     pub source: Source,
 }
 
+/// A decision that the store made.
+impl From<MultiKeyDecision> for MultiKeyAnswer {
+    fn from(multi_key: MultiKeyDecision) -> Self {
+        Self { multi_key, source: Source::Store }
+    }
+}
+
 impl Deref for MultiKeyAnswer {
     type Target = MultiKeyDecision;
 

@@ -15,7 +15,7 @@ use crate::{
     policy_cache::{self, CachedPolicy},
     session, session_holds, state, stats,
     time::Moment,
-    wait::{self, WaitAllStart, WaitStart, WaitingHold, WaitingTakes},
+    wait::{self, WaitStart, WaitingHold, WaitingTakes},
 };
 
 /// A command of the shared table, and the function that the server calls for it.
@@ -189,10 +189,10 @@ impl<'a> Call<'a> {
                     .into_iter()
                     .map(|TakeRequest { key, policy, cost }| (key.bytes.into(), policy, cost));
                 let waiting = WaitingTakes::new(context, keyed, operation, timeout);
-                match wait::begin_all(context, waiting)? {
-                    WaitAllStart::Answered(taken) => write_multi_key(&taken, &mut context),
-                    WaitAllStart::Waits => {}
-                    WaitAllStart::Refused(error) => self.reply_error(&error),
+                match wait::begin_all(context, waiting) {
+                    Ok(Some(taken)) => write_multi_key(&taken, &mut context),
+                    Ok(None) => {}
+                    Err(error) => self.reply_error(&error),
                 }
             }
             Action::TakeAll { takes, operation, at, .. } => {

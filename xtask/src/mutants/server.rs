@@ -5,6 +5,7 @@ use super::mutant::{Mutant, mutant};
 const WAIT: &str = "crates/server/src/wait/mod.rs";
 const QUEUES: &str = "crates/core/src/wait/queues.rs";
 const MULTI_KEY: &str = "crates/server/src/wait/multi_key.rs";
+const MULTI_KEY_WAITER: &str = "crates/core/src/wait/multi_key.rs";
 const WAITER: &str = "crates/core/src/wait/waiter.rs";
 const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
@@ -137,9 +138,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a request for several keys that can never pass is not recorded",
-        MULTI_KEY,
-        "if answer.decision.allowed() {",
-        "if is_final(&answer) {",
+        MULTI_KEY_WAITER,
+        "_ if !may_pass && is_applied => MultiKeyStep::Done(denial),",
+        "_ if !may_pass && (is_applied || now < self.deadline) => MultiKeyStep::Done(denial),",
     ),
     mutant(
         "a change of a key does not wake a request for several",
@@ -149,9 +150,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a request for several keys is denied without a last attempt",
-        MULTI_KEY,
-        "let is_known = self.timeout.is_zero() || is_final(&denial);",
-        "let is_known = true;",
+        MULTI_KEY_WAITER,
+        "let may_pass = denial.decision.retry() != Some(Retry::Never) && now < self.deadline;",
+        "let may_pass = matches!(denial.decision.retry(), Some(Retry::After(wait)) if now + wait <= self.deadline);",
     ),
     mutant(
         "metrics count several keys as one decision",

@@ -5,6 +5,7 @@
 //! - [`WaitQueues`] holds the waiters of all keys, in one queue per key, first come, first served. Only
 //!   the head of a queue queries the store; the others sleep until they become the head or their deadline
 //!   comes.
+//! - [`MultiKeyWaiter`] is one request for several keys, all or none. It is in the queue of the key that denies it.
 //!
 //! Under a policy of the gcra family with a `leaky-queue`, a request gets its departure at once (a
 //! reservation) and is held until then. Under any other policy, it queues.
@@ -44,12 +45,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod multi_key;
 mod projection;
 mod queues;
 mod request;
 mod waiter;
 
 pub use self::{
+    multi_key::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter},
     queues::{MAX_WAITERS, MAX_WAITERS_OF_KEY, Polled, QueueFull, Ticket, WaitQueues},
     request::{MAX_OBSERVED_ENTRY, ObservedEntry, WaitRequest, peeks_first},
     waiter::{Event, Step, Waiter},

@@ -1,6 +1,8 @@
 //! Every race of waiting, in virtual time.
 
 mod alone;
+mod multi_key;
+mod multi_key_world;
 mod properties;
 mod world;
 

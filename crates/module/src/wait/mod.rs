@@ -19,17 +19,16 @@ use std::{ffi::c_void, sync::Arc, time::Duration};
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, HoldOperation, Operation, Timestamp,
+    Decision, HoldOperation, MultiKeyDecision, Operation, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 
 use self::{
-    client::{Client, WaitReply},
+    client::WaitReply,
     queues::{QueueKey, WaitingClient, queues},
-    timers::{TicketGuard, answer, arm, disconnected, remove, subscribe, wake},
+    timers::{TicketGuard, answer, arm, remove, wake},
 };
 pub(crate) use self::{
-    multi_key::WaitAllStart,
     queues::{WaitingHold, WaitingTakes, waiting},
     timers::{applied, changed, held},
 };
@@ -110,19 +109,16 @@ pub(crate) fn begin(
         Progress::Done(decision) => return Ok(WaitStart::Answered(decision)),
         Progress::Sleeps(then) => then,
     };
-    let client = Client::block(context, disconnected);
-    queues(|queues| queues.data(ticket).map(|it| it.client = Some(client)));
-    std::mem::forget(guard);
+    guard.block();
     arm(context, ticket, then.since(now));
-    subscribe(context);
     Ok(WaitStart::Waits)
 }
 
-/// Takes from several keys, or holds, or lets the client wait for them.
+/// Takes from several keys, or holds. `None`: the client waits for them. An error is a whole error reply.
 pub(crate) fn begin_all(
     context: Context<'_>,
     waiting: WaitingTakes,
-) -> Result<WaitAllStart, CommandError> {
+) -> Result<Option<MultiKeyDecision>, String> {
     multi_key::begin_all(context, waiting, timer_due)
 }
 
@@ -147,15 +143,12 @@ unsafe extern "C" fn timer_due(ctx: *mut Ctx, data: *mut c_void) {
 fn due(context: Context<'_>, ticket: Ticket) {
     let waiting = queues(|queues| {
         let is_queued = queues.is_queued(ticket);
-        let waiting = queues.data(ticket)?;
-        waiting.timer = None;
-        Some((waiting.clone(), is_queued))
+        let WaitingClient { key, cached, hold, all, client, timer, .. } = queues.data(ticket)?;
+        *timer = None;
+        let (key, cached) = (Arc::clone(key), Arc::clone(cached));
+        Some((key, cached, hold.clone(), all.take(), *client, is_queued))
     });
-    let Some((WaitingClient { key: queue_key, cached, hold, all, client, .. }, is_queued)) =
-        waiting
-    else {
-        return;
-    };
+    let Some((queue_key, cached, hold, all, client, is_queued)) = waiting else { return };
     context.select(queue_key.database);
     let name = context.name(&queue_key.name);
     let name = name.as_name();
@@ -176,8 +169,8 @@ fn due(context: Context<'_>, ticket: Ticket) {
         key.denied();
         return answer(context, ticket, Err(MOVED.to_owned()));
     }
-    if let Some((waiting, at)) = all {
-        return multi_key::due_all(context, ticket, &waiting, at);
+    if let Some(waiting) = all {
+        return multi_key::due_all(context, ticket, waiting, timer_due);
     }
     match key.run(ticket, Event::Woken) {
         Ok(Progress::Sleeps(then)) => arm(context, ticket, then.since(now)),

@@ -1,20 +1,17 @@
-//! Clients that wait for several keys: all of them pass, or none.
-//!
-//! A client waits in the queue of the key that denies it, the one that takes longest. Once that key has free units
-//! and another one denies, it goes to the end of that queue.
+//! Clients that wait for several keys: all of them pass, or none. [`MultiKeyWaiter`] decides; this module carries out its
+//! steps.
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    MultiKeyDecision, MultiKeyOperation, Retry, Timestamp,
-    wait::{Event, Step, Ticket, WaitRequest, peeks_first},
+    MultiKeyDecision, MultiKeyOperation, Timestamp,
+    wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter, Ticket, WaitRequest},
 };
 
 use super::{
     client::{Client, WaitReply},
-    queues::{QueueKey, WaitingClient, WaitingHold, WaitingTake, WaitingTakes, queues},
-    timers::{TicketGuard, answer, arm, changed, disconnected, remove, subscribe, wake},
+    queues::{QueueKey, WaitingClient, WaitingTake, WaitingTakes, queues},
+    timers::{TicketGuard, answer, arm, changed, remove, wake},
 };
 use crate::{
     api::{self, OnTimer},
@@ -25,120 +22,42 @@ use crate::{
     time::Moment,
 };
 
-/// Result of a request on arrival.
-#[derive(Debug)]
-pub(crate) enum WaitAllStart {
-    Answered(MultiKeyDecision),
-    /// The client waits.
-    Waits,
-    /// Too many clients wait already. Holds the error.
-    Refused(String),
-}
-
-/// The progress of a request.
-enum Progress {
-    Sleeps(Timestamp),
-    /// Another key denies it now.
-    Moves(MultiKeyDecision),
-    Done(MultiKeyDecision),
-}
-
-/// Takes from all keys, or lets the client wait for them.
+/// Takes from all keys, or holds. `None`: the client waits for them. An error is a whole error reply.
 pub(super) fn begin_all(
     context: Context<'_>,
     waiting: WaitingTakes,
     due: OnTimer,
-) -> Result<WaitAllStart, CommandError> {
-    let (now, waiting) = (context.now(), Arc::new(waiting));
+) -> Result<Option<MultiKeyDecision>, String> {
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
     if context.flags() & no_waiting != 0 {
-        let taken = waiting.apply(context, waiting.operation(), now)?;
-        return Ok(waiting.answered(context, taken));
+        let taken = waiting.apply(context, context.now())?;
+        waiting.answered(context, &taken);
+        return Ok(Some(taken));
     }
-    let mut taken = waiting.attempt(context, now)?;
-    loop {
-        if is_final(&taken) || now >= waiting.deadline {
-            let taken = waiting.last(context, taken, now)?;
-            return Ok(waiting.answered(context, taken));
-        }
-        let ticket = match enqueue(&waiting, taken.key, None, due) {
-            Ok(ticket) => ticket,
-            Err(full) => return Ok(WaitAllStart::Refused(full)),
-        };
-        // Whatever else happens, even a panic: a client that does not wait must not stay in the queue.
-        let guard = TicketGuard { context, ticket };
-        match waiting.run(context, ticket, (taken.key, Some(taken)), (Event::Start, now))? {
-            Progress::Done(taken) => return Ok(waiting.answered(context, taken)),
-            Progress::Moves(other) => taken = other,
-            Progress::Sleeps(then) => {
-                let client = Client::block(context, disconnected);
-                queues(|queues| queues.data(ticket).map(|it| it.client = Some(client)));
-                std::mem::forget(guard);
-                arm(context, ticket, then.since(now));
-                subscribe(context);
-                return Ok(WaitAllStart::Waits);
-            }
-        }
+    // Whatever else happens, even a panic: a client that does not wait must not stay in the queue.
+    let mut guard = None;
+    let taken = Box::new(waiting).run(context, &mut guard, due, MultiKeyEvent::Start)?;
+    if let Some(guard) = guard.filter(|_| taken.is_none()) {
+        guard.block();
     }
+    Ok(taken)
 }
 
 /// Decides a waiting request for several keys again.
 pub(super) fn due_all(
     context: Context<'_>,
-    mut ticket: Ticket,
-    waiting: &Arc<WaitingTakes>,
-    mut at: usize,
-) {
-    let now = context.now();
-    let mut known = None;
-    let mut event = Event::Woken;
-    let Some(due) = queues(|queues| queues.data(ticket).map(|it| it.due)) else { return };
-    loop {
-        match waiting.run(context, ticket, (at, known.take()), (event, now)) {
-            Ok(Progress::Sleeps(then)) => return arm(context, ticket, then.since(now)),
-            Ok(Progress::Done(taken)) => {
-                waiting.count(context, &taken);
-                return answer(context, ticket, Ok(WaitReply::All(taken)));
-            }
-            Ok(Progress::Moves(taken)) => {
-                let Some((client, _)) = remove(context, ticket) else { return };
-                at = taken.key;
-                match enqueue(waiting, at, client, due) {
-                    Ok(entered) => ticket = entered,
-                    Err(full) => {
-                        if let Some(client) = client {
-                            client.answer(Err(full));
-                        }
-                        return;
-                    }
-                }
-                (known, event) = (Some(taken), Event::Start);
-            }
-            Err(error) => return answer(context, ticket, Err(error.to_string())),
-        }
-    }
-}
-
-/// Joins the wait queue of the key at `at`.
-fn enqueue(
-    waiting: &Arc<WaitingTakes>,
-    at: usize,
-    client: Option<Client>,
+    ticket: Ticket,
+    waiting: Box<WaitingTakes>,
     due: OnTimer,
-) -> Result<Ticket, String> {
-    let WaitingTake { key, cached, cost } = &waiting.takes[at];
-    let request = WaitRequest::hold(cached.policy.clone(), *cost, waiting.deadline);
-    let data = WaitingClient {
-        key: Arc::clone(key),
-        cached: Arc::clone(cached),
-        hold: None,
-        all: Some((Arc::clone(waiting), at)),
-        client,
-        timer: None,
-        due,
-    };
-    queues(|queues| queues.enqueue(Arc::clone(key), request, data))
-        .map_err(|full| format!("ERR {full}"))
+) {
+    let mut guard = Some(TicketGuard { context, ticket });
+    let reply = waiting.run(context, &mut guard, due, MultiKeyEvent::Woken).transpose();
+    // If a queue was full, the client has its reply.
+    let Some(guard) = guard else { return };
+    match reply {
+        Some(reply) => answer(context, guard.ticket, reply.map(WaitReply::All)),
+        None => std::mem::forget(guard),
+    }
 }
 
 impl WaitingTakes {
@@ -154,145 +73,101 @@ impl WaitingTakes {
             let key = Arc::new(QueueKey { database, name });
             WaitingTake { key, cached, cost }
         };
-        let hold = match operation {
-            MultiKeyOperation::Hold { id, ttl } => {
-                Some(WaitingHold { id: id.into(), ttl, session: None })
-            }
-            MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
-        };
-        Self { takes: takes.map(take).collect(), hold, deadline: context.now() + timeout }
+        let takes: Vec<_> = takes.map(take).collect();
+        let policies = takes.iter().map(|take| (take.cached.policy.clone(), take.cost));
+        let waiter = MultiKeyWaiter::new(policies, operation, timeout);
+        Self { takes, waiter }
     }
 
-    /// Carries out the steps of a request in the queue of the key at `at` until it sleeps, leaves that queue or is
-    /// done. `known`: the decision that was just made.
-    fn run(
-        &self,
-        context: Context<'_>,
-        ticket: Ticket,
-        (at, mut known): (usize, Option<MultiKeyDecision>),
-        (mut event, now): (Event, Timestamp),
-    ) -> Result<Progress, CommandError> {
-        let mut last = None;
+    /// Carries out the steps of a request until it is done or (`None`) sleeps. `guard` is of the queue that it is in.
+    fn run<'a>(
+        mut self: Box<Self>,
+        context: Context<'a>,
+        guard: &mut Option<TicketGuard<'a>>,
+        due: OnTimer,
+        mut event: MultiKeyEvent,
+    ) -> Result<Option<MultiKeyDecision>, String> {
+        let now = context.now();
         loop {
-            let polled = queues(|queues| queues.poll(ticket, now, event));
-            wake(context, polled.wake);
-            event = match polled.step {
-                Step::Apply(_) => {
-                    let taken = match known.take() {
-                        Some(taken) => taken,
-                        None => self.attempt(context, now)?,
+            event = match self.waiter.poll(now, event) {
+                MultiKeyStep::Apply => MultiKeyEvent::Answered(self.apply(context, now)?.into()),
+                MultiKeyStep::CheckOpen(id) => {
+                    let is_open = |WaitingTake { key, cached, .. }: &WaitingTake| {
+                        let name = context.name(&key.name);
+                        state::has_open_hold(context, name.as_name(), &cached.policy, &id, now)
+                            .is_ok_and(|is_open| is_open)
                     };
-                    if is_final(&taken) {
-                        return Ok(Progress::Done(taken));
-                    } else if now >= self.deadline {
-                        return self.last(context, taken, now).map(Progress::Done);
-                    } else if taken.key != at {
-                        return Ok(Progress::Moves(taken));
-                    }
-                    let decision = taken.each[at];
-                    last = Some(taken);
-                    Event::Answered(decision.into())
+                    MultiKeyEvent::IsOpen(self.takes.iter().all(is_open))
                 }
-                Step::Observe => Event::Observed(None),
-                Step::SleepUntil(then) => return Ok(Progress::Sleeps(then)),
-                Step::Done(_) => {
-                    let taken = match last {
-                        Some(taken) => taken,
-                        None => self.attempt(context, now)?,
-                    };
-                    return self.last(context, taken, now).map(Progress::Done);
+                MultiKeyStep::Enter { key, request } => {
+                    let left = guard.take().and_then(|it| remove(context, it.ticket));
+                    let client = left.and_then(|(client, _)| client);
+                    let ticket = self.enter((key, request), client, due)?;
+                    *guard = Some(TicketGuard { context, ticket });
+                    MultiKeyEvent::Entered(ticket)
+                }
+                MultiKeyStep::Poll(ticket, event) => {
+                    let polled = queues(|queues| queues.poll(ticket, now, event));
+                    wake(context, polled.wake);
+                    MultiKeyEvent::Queued(polled.step)
+                }
+                MultiKeyStep::SleepUntil(ticket, then) => {
+                    queues(|queues| queues.data(ticket).map(|it| it.all = Some(self)));
+                    arm(context, ticket, then.since(now));
+                    return Ok(None);
+                }
+                MultiKeyStep::Done(taken) => {
+                    self.answered(context, &taken);
+                    return Ok(Some(taken.multi_key));
                 }
             };
         }
     }
 
-    /// Takes or holds, without recording a denial.
-    fn attempt(
+    /// Enters the queue of a key. A client that has waited elsewhere gets the error.
+    fn enter(
         &self,
-        context: Context<'_>,
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, CommandError> {
-        if self.peeks_first() {
-            let peek = self.apply(context, MultiKeyOperation::Peek, now)?;
-            if !peek.decision.allowed() && !self.is_repeated(context, now)? {
-                return Ok(peek);
+        (key, request): (usize, WaitRequest),
+        client: Option<Client>,
+        due: OnTimer,
+    ) -> Result<Ticket, String> {
+        let WaitingTake { key, cached, .. } = &self.takes[key];
+        let data = WaitingClient {
+            key: Arc::clone(key),
+            cached: Arc::clone(cached),
+            hold: None,
+            all: None,
+            client,
+            timer: None,
+            due,
+        };
+        queues(|queues| queues.enqueue(Arc::clone(key), request, data)).map_err(|full| {
+            let error = format!("ERR {full}");
+            if let Some(client) = client {
+                client.answer(Err(error.clone()));
             }
-        }
-        self.apply(context, self.operation(), now)
+            error
+        })
     }
 
-    /// Whether a hold under its id is open on each key.
-    fn is_repeated(&self, context: Context<'_>, now: Timestamp) -> Result<bool, CommandError> {
-        let Some(WaitingHold { id, .. }) = &self.hold else { return Ok(false) };
-        for take in &self.takes {
-            let name = context.name(&take.key.name);
-            if !state::has_open_hold(context, name.as_name(), &take.cached.policy, id, now)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The answer, with a denial recorded where that counts.
-    fn last(
-        &self,
-        context: Context<'_>,
-        taken: MultiKeyDecision,
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, CommandError> {
-        if taken.decision.allowed() || !self.peeks_first() {
-            return Ok(taken);
-        }
-        self.apply(context, self.operation(), now)
-    }
-
-    fn peeks_first(&self) -> bool {
-        self.takes.iter().any(|take| peeks_first(&take.cached.policy))
-    }
-
-    fn apply(
-        &self,
-        context: Context<'_>,
-        operation: MultiKeyOperation<'_>,
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, CommandError> {
+    fn apply(&self, context: Context<'_>, now: Timestamp) -> Result<MultiKeyDecision, String> {
         let names: Vec<_> = self.takes.iter().map(|take| context.name(&take.key.name)).collect();
         let takes = names.iter().zip(&self.takes);
         let takes: Vec<_> =
             takes.map(|(name, take)| (name.as_name(), &take.cached.policy, take.cost)).collect();
-        let taken = state::take_all(context, &takes, operation, Moment::new(now, None))?;
-        if operation != MultiKeyOperation::Peek && taken.decision.allowed() {
-            for (name, ..) in &takes {
-                changed(context, *name);
-            }
-        }
-        Ok(taken)
+        state::take_all(context, &takes, self.waiter.operation(), Moment::new(now, None))
+            .map_err(|error| error.to_string())
     }
 
-    fn operation(&self) -> MultiKeyOperation<'_> {
-        match &self.hold {
-            None => MultiKeyOperation::Take,
-            Some(WaitingHold { id, ttl, .. }) => MultiKeyOperation::Hold { id, ttl: *ttl },
-        }
-    }
-
-    fn answered(&self, context: Context<'_>, taken: MultiKeyDecision) -> WaitAllStart {
-        self.count(context, &taken);
-        WaitAllStart::Answered(taken)
-    }
-
-    /// Counts the decision.
-    fn count(&self, context: Context<'_>, taken: &MultiKeyDecision) {
+    /// Counts the decision, and wakes those that wait for the keys: a denial, too, may have changed a key.
+    fn answered(&self, context: Context<'_>, taken: &MultiKeyDecision) {
         for (take, decision) in self.takes.iter().zip(&taken.each) {
+            let name = context.name(&take.key.name);
             stats::decided(decision);
+            changed(context, name.as_name());
             if !decision.allowed() && options::NOTIFY_DENIALS.get() {
-                context.notify_denial(context.name(&take.key.name).as_name());
+                context.notify_denial(name.as_name());
             }
         }
     }
-}
-
-/// Whether waiting changes nothing: it is allowed, or never will be.
-fn is_final(taken: &MultiKeyDecision) -> bool {
-    !matches!(taken.decision.retry(), Some(Retry::After(_)))
 }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use sluicegate_core::{Timestamp, wait};
+use sluicegate_core::wait::{self, MultiKeyWaiter};
 
 use super::client::Client;
 use crate::{api::OnTimer, policy_cache::CachedPolicy};
@@ -30,28 +30,26 @@ pub(crate) struct WaitingHold {
 /// A request for units of several keys that waits.
 #[derive(Debug)]
 pub(crate) struct WaitingTakes {
-    pub(crate) takes: Vec<WaitingTake>,
-    /// The hold that is to be opened, if units are held; else they are taken.
-    pub(crate) hold: Option<WaitingHold>,
-    pub(crate) deadline: Timestamp,
+    pub(super) takes: Vec<WaitingTake>,
+    pub(super) waiter: MultiKeyWaiter,
 }
 
 #[derive(Debug)]
-pub(crate) struct WaitingTake {
-    pub(crate) key: Arc<QueueKey>,
-    pub(crate) cached: Arc<CachedPolicy>,
-    pub(crate) cost: u32,
+pub(super) struct WaitingTake {
+    pub(super) key: Arc<QueueKey>,
+    pub(super) cached: Arc<CachedPolicy>,
+    pub(super) cost: u32,
 }
 
 /// A waiting client.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct WaitingClient {
     pub(super) key: Arc<QueueKey>,
     pub(super) cached: Arc<CachedPolicy>,
     /// The hold that it waits for; `None` for a take.
     pub(super) hold: Option<WaitingHold>,
-    /// The request for several keys, and the index of this queue's key; `None` for one key.
-    pub(super) all: Option<(Arc<WaitingTakes>, usize)>,
+    /// The request for several keys, while it sleeps; `None` for one key.
+    pub(super) all: Option<Box<WaitingTakes>>,
     /// `None` before it is blocked, and after it has disconnected.
     pub(super) client: Option<Client>,
     /// The timer that wakes it.

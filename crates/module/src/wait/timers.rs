@@ -51,7 +51,7 @@ pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
 }
 
 /// Subscribes to changes of keys, when the first client waits.
-pub(super) fn subscribe(context: Context<'_>) {
+fn subscribe(context: Context<'_>) {
     static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
     if !SUBSCRIBED.swap(true, Ordering::Relaxed) {
         context.subscribe_keys(api::NOTIFY_CHANGES, key_changed);
@@ -61,7 +61,7 @@ pub(super) fn subscribe(context: Context<'_>) {
 }
 
 /// A client has disconnected: its timer, due immediately, removes it.
-pub(super) unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
+unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
     let client = Client::of(client);
     edge::guard("disconnect", (), || {
         let ticket = queues(|queues| {
@@ -99,15 +99,25 @@ unsafe extern "C" fn all_changed(ctx: *mut Ctx, _: api::Event, _: u64, _: *mut c
     });
 }
 
-/// A request that has just arrived. Dropping it leaves the queue.
+/// A request that is being decided. Dropping it leaves the queue; a client that is blocked gets an error.
 pub(super) struct TicketGuard<'a> {
     pub(super) context: Context<'a>,
     pub(super) ticket: Ticket,
 }
 
+impl TicketGuard<'_> {
+    /// Blocks the client that called: it waits from now on.
+    pub(super) fn block(self) {
+        let client = Client::block(self.context, disconnected);
+        queues(|queues| queues.data(self.ticket).map(|it| it.client = Some(client)));
+        subscribe(self.context);
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
-        remove(self.context, self.ticket);
+        answer(self.context, self.ticket, Err(edge::PANICKED.to_owned()));
     }
 }
 

@@ -16,6 +16,7 @@ mod replication;
 mod server;
 mod sharing;
 mod waiting;
+mod waiting_multi_key;
 
 /// Runs a test on each kind of server.
 macro_rules! on_both {

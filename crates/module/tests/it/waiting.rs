@@ -9,19 +9,19 @@ use sluicegate_testing::{Engine, RawClient, Server, integers, now};
 use crate::{on_both, server::serve};
 
 /// A client that waits, on a connection and a thread of its own.
-struct WaitingPeer {
+pub(crate) struct WaitingPeer {
     thread: std::thread::JoinHandle<Result<Value, String>>,
     id: i64,
 }
 
 impl WaitingPeer {
-    fn read_reply(self) -> Vec<i64> {
+    pub(crate) fn read_reply(self) -> Vec<i64> {
         integers(&self.thread.join().unwrap().unwrap())
     }
 }
 
 /// Sends a command. Returns once `count` clients wait.
-fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
+pub(crate) fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
     let mut peer = server.raw_client();
     let Ok(Value::Int(id)) = peer.call("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
@@ -30,7 +30,7 @@ fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
     WaitingPeer { thread, id }
 }
 
-fn until_waiting(peer: &mut RawClient, count: u64) {
+pub(crate) fn until_waiting(peer: &mut RawClient, count: u64) {
     peer.eventually_true(|it| it.info_value("sluicegate", "sluicegate_waiting") == count);
 }
 

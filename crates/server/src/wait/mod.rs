@@ -89,8 +89,6 @@ pub(crate) async fn wait(
             return Ok(answer);
         }
     }
-    let is_local = decider.is_local();
-    let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
     let new_request = if hold.is_some() { WaitRequest::hold } else { WaitRequest::take };
     let request = new_request(policy.policy().clone(), cost, now + timeout);
     let woken = Arc::<Notify>::default();
@@ -108,21 +106,33 @@ pub(crate) async fn wait(
                     _ => decider.decide_queued(&key, &policy, operation, now).await?,
                 };
                 // A local answer takes no time. A request that may not wait at all may then pass.
-                now = if is_local { now } else { decider.now() };
+                now = if decider.is_local() { now } else { decider.now() };
                 Event::Answered(answer)
             }
             Step::Observe => Event::Observed(observe(decider, &key, now).await?),
             Step::SleepUntil(then) => {
-                let event = tokio::select! {
-                    () = sleep(then.since(now).min(max_sleep)) => Event::Woken,
-                    () = woken.notified() => Event::Woken,
-                    () = stopped(&mut stopping) => Event::Stopped,
-                };
+                let is_stopped = sleep_until(decider, then, now, &woken, &mut stopping).await;
                 now = decider.now();
-                event
+                if is_stopped { Event::Stopped } else { Event::Woken }
             }
             Step::Done(answer) => return Ok(answer),
         };
+    }
+}
+
+/// Sleeps until `then`, or until woken. Returns whether no request waits any longer, because the server stops.
+async fn sleep_until(
+    decider: &Decider,
+    then: Timestamp,
+    now: Timestamp,
+    woken: &Notify,
+    stopping: &mut watch::Receiver<bool>,
+) -> bool {
+    let max_sleep = if decider.is_local() { MAX_SLEEP } else { MAX_SLEEP_SHARED };
+    tokio::select! {
+        () = sleep(then.since(now).min(max_sleep)) => false,
+        () = woken.notified() => false,
+        () = stopped(stopping) => true,
     }
 }
 

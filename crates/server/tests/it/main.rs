@@ -51,3 +51,4 @@ mod transcripts;
 #[cfg(unix)]
 mod unix;
 mod waiting;
+mod waiting_multi_key;

@@ -9,7 +9,7 @@ use sluicegate_testing::eventually;
 use crate::harness::{RawClient, Running, integers, now, simple};
 
 /// Sends a command on a connection of its own. Returns once `count` clients wait.
-fn wait_in_queue(server: &Running, line: &str, count: u64) -> RawClient {
+pub(crate) fn wait_in_queue(server: &Running, line: &str, count: u64) -> RawClient {
     let mut peer = server.connect();
     peer.send_command(line);
     server.until_exactly("blocked_clients", count);

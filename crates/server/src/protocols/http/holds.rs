@@ -96,8 +96,8 @@ pub(super) async fn take_all(
         None => context.decider.decide_multi_key(operation, &takes, now).await?,
         Some(timeout) => {
             let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
-            let waiting = WaitingTakes::new(&takes, operation, timeout);
-            wait::wait_all(&context.decider, &waiting, worker.web.port.worker.stop.subscribe())
+            let mut waiting = WaitingTakes::new(&takes, operation, timeout);
+            wait::wait_all(&context.decider, &mut waiting, worker.web.port.worker.stop.subscribe())
                 .await?
         }
     };

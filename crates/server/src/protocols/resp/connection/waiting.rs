@@ -71,12 +71,12 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    async fn wait_for_all(&mut self, waiting: WaitingTakes) -> io::Result<bool> {
+    async fn wait_for_all(&mut self, mut waiting: WaitingTakes) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let answer = tokio::select! {
             biased;
-            answer = wait::wait_all(&shared.decider, &waiting, stopping) => answer,
+            answer = wait::wait_all(&shared.decider, &mut waiting, stopping) => answer,
             left = self.left() => return left.map(|()| false),
         };
         let writer = &mut Writer::new(&mut self.out, self.session.version);
