@@ -19,8 +19,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "holds of a session outlive it",
         SESSION_HOLDS,
-        "decider.session_holds.take(connection, &name, now) {",
-        "decider.session_holds.take(connection, &name, now).filter(|_| false) {",
+        "if let Some(policy) = policy {\n                let settle",
+        "if let Some(policy) = policy.filter(|_| false) {\n                let settle",
     ),
     mutant(
         "holds of a session are charged when it ends",
