@@ -77,7 +77,7 @@ pub enum MultiKeyStep {
 ///
 /// let (user, tenant): (Policy, Policy) = ("gcra:1/10s".parse()?, "gcra:1/30s".parse()?);
 /// let (mut entries, mut now) = ([None, None], Timestamp::EPOCH);
-/// let mut operate = |operation, now| {
+/// let mut operate = |operation: MultiKeyOperation<'_>, now| {
 ///     let [first, second] = &mut entries;
 ///     let takes = &mut [
 ///         EntryTake { policy: &user, entry: first, cost: 1 },
