@@ -12,7 +12,7 @@
 //! | `protocols` | RESP, HTTP with JSON, gRPC for Envoy: decode, decide, encode |
 //! | `net` | listeners, TLS, permits of clients, workers, connections that speak HTTP |
 //! | `wait` | requests that wait for their key |
-//! | `decide` | one request in, one decision out: blocks, rules, the store, whom it wakes |
+//! | `decide` | one request in, one decision out: blocks, rules, the store, the requests that may then pass |
 //! | `policies` | policies by text or name, the rules in force and their reload |
 //! | `store` | where state is kept, snapshots, the state file |
 //! | `key_display` | how keys are shown to operators |
