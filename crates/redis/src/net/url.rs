@@ -37,6 +37,9 @@ pub(crate) enum Kind {
     Sentinel(String),
 }
 
+/// Schemes of the URLs of Redis and Valkey, without `+cluster` and `+sentinel`.
+pub const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "unix"];
+
 /// Without the password.
 impl std::fmt::Debug for Url {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
