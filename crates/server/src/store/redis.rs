@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluicegate_core::StoreError;
-use sluicegate_redis::{RedisStore, SCHEMES, TestClock};
+use sluicegate_redis::{RedisStore, SCHEMES, TestClock, URL_FORMS};
 use tokio::runtime::Handle;
 
 use super::{ServerStore, remote::RemoteStore, request_clock::RequestClock};
@@ -11,6 +11,7 @@ use crate::StoreConfig;
 
 pub(super) const REDIS: RemoteStore = RemoteStore {
     schemes: &SCHEMES,
+    forms: URL_FORMS,
     open: |settings, test_clock| Box::pin(open(settings, test_clock)),
 };
 

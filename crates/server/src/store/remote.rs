@@ -11,6 +11,8 @@ use crate::StoreConfig;
 pub(super) struct RemoteStore {
     /// What its URLs begin with, up to `://` or `+`.
     pub(super) schemes: &'static [&'static str],
+    /// The usual forms of its URLs, for error texts.
+    pub(super) forms: &'static str,
     /// Opens the store. With a test clock its time is that of the requests.
     pub(super) open: for<'a> fn(&'a StoreConfig, test_clock: bool) -> Opening<'a>,
 }
@@ -30,14 +32,15 @@ pub(super) async fn open(
 ) -> Result<Arc<ServerStore>, StoreError> {
     // The URL is not quoted: it can have a password.
     let invalid = |what: String| StoreError::Settings(format!("invalid store URL: {what}"));
-    let known = || any_of(&stores.iter().flat_map(|store| store.schemes).collect::<Vec<_>>());
     let (scheme, _) = settings.url.split_once("://").ok_or_else(|| {
-        invalid(format!("missing `://`: expected SCHEME://..., with the scheme {}", known()))
+        let forms: Vec<_> = stores.iter().map(|store| store.forms).collect();
+        invalid(format!("missing `://`: expected {}", forms.join(", or ")))
     })?;
     let base = scheme.split('+').next().unwrap_or(scheme);
-    let store = stores.iter().find(|store| store.schemes.contains(&base));
-    let store =
-        store.ok_or_else(|| invalid(format!("unknown scheme `{scheme}`: expected {}", known())))?;
+    let store = stores.iter().find(|store| store.schemes.contains(&base)).ok_or_else(|| {
+        let known: Vec<_> = stores.iter().flat_map(|store| store.schemes).collect();
+        invalid(format!("unknown scheme `{scheme}`: expected {}", any_of(&known)))
+    })?;
     (store.open)(settings, test_clock).await
 }
 
@@ -58,7 +61,7 @@ mod tests {
         let unknown = error("etcd://:secret@host");
         assert_eq!(unknown, format!("invalid store URL: unknown scheme `etcd`: {expected}"));
         let missing = error(":secret@host");
-        assert!(missing.starts_with("invalid store URL: missing `://`: expected"), "{missing}");
+        assert!(missing.starts_with("invalid store URL: missing `://`: expected redis://HOST,"));
         assert!(!missing.contains("secret"), "{missing}");
     }
 
