@@ -63,17 +63,12 @@ impl<'a> LimitText<'a> {
         }
     }
 
-    /// Whether `special` was chosen rather than the default.
-    pub(super) fn one_of(
-        &mut self,
-        name: &str,
-        default: &str,
-        special: &str,
-    ) -> Result<bool, String> {
-        match self.value(name)?.unwrap_or(default) {
-            value if value == default => Ok(false),
-            value if value == special => Ok(true),
-            value => Err(format!("`{name}` is `{default}` or `{special}`, not `{value}`")),
+    /// Whether the second of two values was chosen; the first is the default.
+    pub(super) fn one_of(&mut self, name: &str, first: &str, second: &str) -> Result<bool, String> {
+        match self.value(name)?.unwrap_or(first) {
+            value if value == first => Ok(false),
+            value if value == second => Ok(true),
+            value => Err(format!("`{name}` is `{first}` or `{second}`, not `{value}`")),
         }
     }
 
