@@ -196,6 +196,12 @@ fn window_day_at_clock_change_has_local_length() {
 }
 
 #[test]
+fn window_beyond_the_calendar_is_an_error() {
+    let take = |policy| Oracle::new().apply(b"k", policy, 1 << 58, Op::Take, 1);
+    assert!(take("fixed-window:1/day").is_err() && take("fixed-window:1/1d").is_ok());
+}
+
+#[test]
 fn take_clock_set_back_delays_at_most_the_step() {
     for policy in ["fixed-window:5/10s", "sliding-log:5/10s", "token-bucket:5/10s:refill=interval"]
     {
