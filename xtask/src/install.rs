@@ -84,7 +84,7 @@ const STAMP: &str = ".installed";
 
 /// Installs missing tools, or fails. Returns the search path that the tests need.
 pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
-    let tools = Tools::new(&workspace::root().join("target/tools"));
+    let tools = Tools::here();
     let missing = tools.missing();
     if !missing.is_empty() {
         let list: Vec<_> = missing.iter().map(|part| format!("\n  {part}")).collect();
@@ -102,6 +102,11 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
         }
     }
     tools.path()
+}
+
+/// The search path that the tests need, without a check of its tools.
+pub(crate) fn path() -> Result<OsString> {
+    Tools::here().path()
 }
 
 /// The programs that `cargo xtask dist` runs.
@@ -198,8 +203,8 @@ struct Tools {
 }
 
 impl Tools {
-    fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), own_node: !system_node() }
+    fn here() -> Self {
+        Self { folder: workspace::root().join("target/tools"), own_node: !system_node() }
     }
 
     /// In the order in which they must be installed.
