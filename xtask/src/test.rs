@@ -21,8 +21,8 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Tests wait for the servers that they have started more than they compute.
 const TESTS_PER_CORE: usize = 2;
 
-/// Every step runs even if one before it failed, so that one run shows every failure. Steps run beside others where
-/// those leave a processor idle.
+/// Every step runs even if one before it failed, so that one run shows every failure. Some run beside others, which leave
+/// a processor idle.
 pub(crate) fn run(may_install: bool) -> Result<()> {
     if !may_install {
         install::ensure(false)?;
@@ -47,8 +47,14 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
     steps.join(install)?;
 
-    // The tests wait for servers more than they compute.
-    let rest = Beside::start("rest", move |steps| {
+    // Alone, because they wait for servers and for time to pass, and have deadlines.
+    let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    if env::var_os(TEST_THREADS).is_none() {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        test.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
+    steps.run(test.env("PATH", install::path()?));
+    let python = Beside::start("python", |steps| {
         shell::announce("the Python package");
         steps.timed("python", || {
             Ok(match python::test()? {
@@ -56,26 +62,20 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
                 python::Tested::Skipped => Outcome::Skipped,
             })
         });
-        // One that failed fails again in the step that needs it, with its error.
-        let _ = builds.join();
-        steps.step("loom", loom::run);
-        steps.step("dst", || dst::run_first(1_000));
-        let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
-        steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     })?;
-    let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    if env::var_os(TEST_THREADS).is_none() {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        test.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
-    }
-    steps.run(test.env("PATH", install::path()?));
+    // One that failed fails again in the step that needs it, with its error.
+    let _ = builds.join();
+    steps.step("loom", loom::run);
+    steps.step("dst", || dst::run_first(1_000));
+    let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
+    steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     // In the profile of the tests, for which everything that they use has been built already.
     let mut benches = command(&["bench", "--profile", "dev", "--workspace", "--locked"]);
     for (name, _) in workspace::benches(&workspace::packages()?) {
         benches.args(["--bench", name]);
     }
     steps.run(benches.args(["--", "--quick"]));
-    steps.join(rest)?;
+    steps.join(python)?;
 
     steps.finish()
 }
