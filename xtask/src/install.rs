@@ -85,29 +85,40 @@ const PIP: &str = "pip==25.3";
 /// The file with the installed versions, in the folder of the tools.
 const STAMP: &str = ".installed";
 
-/// Installs missing tools, or fails. Returns the search path that the tests need.
-pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
-    let tools = Tools::here();
-    let missing = tools.missing();
-    if !missing.is_empty() {
-        let list: Vec<_> = missing.iter().map(|part| format!("\n  {part}")).collect();
-        let list = list.concat();
-        if !may_install {
-            bail!("these are missing, and --no-install was given:{list}");
-        }
-        shell::announce(&format!("installing what is missing:{list}"));
-        for part in &missing {
-            tools.install(part)?;
-        }
-        let still: Vec<_> = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
-        if !still.is_empty() {
-            bail!("these are missing even after they were installed:{}", still.concat());
-        }
+/// Lists missing tools, and fails if there are any that may not be installed.
+pub(crate) fn announce(may_install: bool) -> Result<()> {
+    let list: String = Tools::here().missing().iter().map(|part| format!("\n  {part}")).collect();
+    if list.is_empty() {
+        return Ok(());
     }
-    tools.path()
+    if !may_install {
+        bail!("these are missing, and --no-install was given:{list}");
+    }
+    shell::announce(&format!("installing what is missing:{list}"));
+    Ok(())
 }
 
-/// The search path that the tests need, without a check of its tools.
+/// Lists missing tools and installs them. Returns the search path that the tests need.
+pub(crate) fn ensure() -> Result<OsString> {
+    announce(true)?;
+    install_missing()?;
+    path()
+}
+
+/// Installs missing tools, or fails.
+pub(crate) fn install_missing() -> Result<()> {
+    let tools = Tools::here();
+    for part in &tools.missing() {
+        tools.install(part)?;
+    }
+    let still: String = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
+    if !still.is_empty() {
+        bail!("these are missing even after they were installed:{still}");
+    }
+    Ok(())
+}
+
+/// The search path that the tests need.
 pub(crate) fn path() -> Result<OsString> {
     Tools::here().path()
 }

@@ -24,12 +24,10 @@ const TESTS_PER_CORE: usize = 2;
 /// Every step runs even if one before it failed, so that one run shows every failure. Some run beside others, which leave
 /// a processor idle.
 pub(crate) fn run(may_install: bool) -> Result<()> {
-    if !may_install {
-        install::ensure(false)?;
-    }
+    install::announce(may_install)?;
     let mut steps = Steps::new();
     let install = Beside::start("install", |steps| {
-        steps.step("install what is missing", || install::ensure(true).map(drop));
+        steps.step("install what is missing", install::install_missing);
         // The step that needs these tools tries once more, and is skipped without them.
         steps.timed("install the tools of the Python package", || {
             Ok(python::ensure_tools().map_or(Outcome::Skipped, |()| Outcome::Passed))
@@ -261,5 +259,20 @@ mod tests {
         );
         assert!(text.contains("cargo xtask soak "), "{text}");
         assert!(steps.finish().unwrap_err().to_string().ends_with("failed:\n  cargo test"));
+    }
+
+    #[test]
+    fn join_adds_every_step_that_ran_beside_and_its_output() {
+        let beside = Beside::start("unit", |steps| {
+            steps.step("install", || bail!("no network"));
+            steps.step("python", || Ok(()));
+        });
+        let beside = beside.unwrap();
+        let log = beside.log.clone();
+        let mut steps = Steps::new();
+        steps.join(beside).unwrap();
+        assert_eq!(fs::read_to_string(log).unwrap(), "no network\n");
+        let outcomes: Vec<_> = steps.ended.iter().map(|it| (it.outcome, it.beside)).collect();
+        assert_eq!(outcomes, [(Outcome::Failed, true), (Outcome::Passed, true)]);
     }
 }
