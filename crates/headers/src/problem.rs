@@ -1,5 +1,7 @@
 //! The body of a rejection: a problem document (RFC 9457) of the types that the draft registers.
 
+use std::fmt;
+
 use sluicegate_core::{Decision, Retry};
 
 use crate::{RateLimitHeaders, retry_after};
@@ -52,9 +54,11 @@ impl ProblemType {
     }
 
     /// The members that every problem has, without the braces.
-    fn members(self) -> String {
+    fn members(self) -> impl fmt::Display {
         let (status, kind, title) = self.parts();
-        format!(r#""type":"{kind}","title":"{title}","status":{status}"#)
+        fmt::from_fn(move |text| {
+            write!(text, r#""type":"{kind}","title":"{title}","status":{status}"#)
+        })
     }
 
     /// The problem as JSON, without further members.
@@ -91,13 +95,16 @@ pub fn problem(headers: &RateLimitHeaders, denied: &Decision) -> String {
 }
 
 /// The member `detail` of a denial. It needs no escapes in JSON.
-fn detail(denied: &Decision) -> String {
-    if denied.retry() == Some(Retry::Never) {
-        return "The cost exceeds the limit: this request can never be allowed.".to_owned();
-    }
-    let seconds = retry_after(denied).unwrap_or_default();
-    let unit = if seconds == 1 { "second" } else { "seconds" };
-    format!("Retry after {seconds} {unit}.")
+fn detail(denied: &Decision) -> impl fmt::Display {
+    fmt::from_fn(|text| {
+        if denied.retry() == Some(Retry::Never) {
+            return text
+                .write_str("The cost exceeds the limit: this request can never be allowed.");
+        }
+        let seconds = retry_after(denied).unwrap_or_default();
+        let unit = if seconds == 1 { "second" } else { "seconds" };
+        write!(text, "Retry after {seconds} {unit}.")
+    })
 }
 
 #[cfg(test)]
@@ -118,7 +125,7 @@ mod tests {
             let mut take =
                 || apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1)).unwrap();
             assert!(take().allowed());
-            assert_eq!(detail(&take()), expected);
+            assert_eq!(detail(&take()).to_string(), expected);
         }
     }
 }

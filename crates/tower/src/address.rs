@@ -37,11 +37,29 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress {
-    /// Finds the peer's address.
-    peer: fn(&Extensions) -> Option<SocketAddr>,
+    peer: Peer,
     proxies: Proxies,
     v4_prefix: u8,
     v6_prefix: u8,
+}
+
+/// How the peer's address is found.
+#[derive(Clone, Copy, Debug)]
+enum Peer {
+    /// In an extension. Only the address of the socket address is read, because a copy of the whole is slower.
+    Extension(fn(&Extensions) -> Option<IpAddr>),
+    /// By a function of the user.
+    Function(fn(&Extensions) -> Option<SocketAddr>),
+}
+
+impl Peer {
+    #[inline]
+    fn of(self, extensions: &Extensions) -> Option<IpAddr> {
+        match self {
+            Self::Extension(find) => find(extensions),
+            Self::Function(find) => find(extensions).map(|it| it.ip()),
+        }
+    }
 }
 
 /// The number of trusted proxies, and the header that they write.
@@ -58,7 +76,7 @@ impl ClientAddress {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            peer: |extensions| extensions.get().copied(),
+            peer: Peer::Extension(|extensions| extensions.get().map(SocketAddr::ip)),
             proxies: Proxies::None,
             v4_prefix: 32,
             v6_prefix: 64,
@@ -83,15 +101,16 @@ impl ClientAddress {
 
     /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
-    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(self) -> Self {
-        self.found_by(|extensions| extensions.get::<T>().map(|it| **it))
+    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
+        self.peer = Peer::Extension(|extensions| extensions.get::<T>().map(|it| it.ip()));
+        self
     }
 
     /// Reads the peer's address with a function; for tonic
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
-        self.peer = peer;
+        self.peer = Peer::Function(peer);
         self
     }
 
@@ -106,13 +125,13 @@ impl ClientAddress {
     /// The full address of the client, if it has one.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
-        self.behind((self.peer)(head.extensions), head)
+        self.behind(self.peer.of(head.extensions), head)
     }
 
     /// The address of the client behind this peer.
     #[inline(never)]
-    fn behind(&self, peer: Option<SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
-        let peer = peer.map(|it| it.ip().to_canonical());
+    fn behind(&self, peer: Option<IpAddr>, head: &Head<'_>) -> Option<IpAddr> {
+        let peer = peer.map(|it| it.to_canonical());
         let (list, name, proxies) = match self.proxies {
             Proxies::None => return peer,
             Proxies::XForwardedFor(proxies) => {
@@ -132,10 +151,10 @@ impl ClientAddress {
     /// The network of the client, if it has an address.
     #[inline(always)]
     pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
-        let peer = (self.peer)(head.extensions);
+        let peer = self.peer.of(head.extensions);
         // The fast path for most peers.
         let address = match (self.proxies, peer) {
-            (Proxies::None, Some(SocketAddr::V4(peer))) => IpAddr::V4(*peer.ip()),
+            (Proxies::None, Some(peer @ IpAddr::V4(_))) => peer,
             _ => self.behind(peer, head)?,
         };
         Some(Network::of(address, self.v4_prefix, self.v6_prefix))
