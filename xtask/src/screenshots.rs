@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::{install, shell, workspace};
 
 pub(crate) fn run() -> Result<()> {
-    let path = install::ensure(true)?;
+    let path = install::ensure()?;
     let folder = workspace::root().join("docs/figures");
     fs::create_dir_all(&folder)?;
     let mut command = shell::cargo();

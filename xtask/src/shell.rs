@@ -1,18 +1,40 @@
 //! Runs other programs, and prints each command line.
 
 use std::{
+    cell::RefCell,
     env,
     ffi::OsStr,
-    fmt::Write as _,
+    fmt::{Display, Write as _},
+    fs::File,
+    io::Write as _,
     path::PathBuf,
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
 
+thread_local! {
+    /// The file to which this thread writes, with the programs that it runs, in place of the standard output.
+    static LOG: RefCell<Option<File>> = const { RefCell::new(None) };
+}
+
+/// From now on, this thread and the programs that it runs write to `log`.
+pub(crate) fn write_to(log: File) {
+    LOG.set(Some(log));
+}
+
+/// Prints a line.
+pub(crate) fn print(line: impl Display) {
+    LOG.with_borrow_mut(|log| match log {
+        // Like the standard output, it can be full, which is no reason to stop.
+        Some(log) => drop(writeln!(log, "{line}")),
+        None => println!("{line}"),
+    });
+}
+
 /// Prints the next step in one line.
 pub(crate) fn announce(what: &str) {
-    println!("==> {what}");
+    print(format_args!("==> {what}"));
 }
 
 /// The Cargo that runs this program.
@@ -59,6 +81,12 @@ fn quoted(word: &OsStr) -> String {
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = command_line(command);
     announce(&text);
+    LOG.with_borrow(|log| {
+        if let Some(log) = log {
+            command.stdout(log.try_clone()?).stderr(log.try_clone()?);
+        }
+        anyhow::Ok(())
+    })?;
     let status = command.status().with_context(|| format!("`{text}` did not start"))?;
     if !status.success() {
         bail!("`{text}` failed ({status})");
@@ -104,6 +132,21 @@ mod tests {
         let mut command = Command::new("/some/where/cargo");
         command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").env("PATH", "/bin");
         assert_eq!(command_line(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+    }
+
+    #[test]
+    fn write_to_log_has_lines_and_output_of_programs_in_order() {
+        let path = env::temp_dir().join(format!("sluicegate-xtask-log-{}", std::process::id()));
+        let log = File::create(&path).unwrap();
+        let writer = std::thread::spawn(|| {
+            write_to(log);
+            run(Command::new("sh").args(["-c", "echo one; echo two >&2"])).unwrap();
+            print("three");
+        });
+        writer.join().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "==> sh -c 'echo one; echo two >&2'\none\ntwo\nthree\n");
     }
 
     #[test]

@@ -2,16 +2,17 @@
 
 use std::{
     env,
-    ffi::OsString,
     fmt::Write as _,
+    fs::{self, File},
     iter,
     num::NonZero,
+    path::PathBuf,
     process::Command,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{docs, dst, install, loom, python, shell, tidy, workspace};
 
@@ -20,18 +21,18 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Tests wait for the servers that they have started more than they compute.
 const TESTS_PER_CORE: usize = 2;
 
-/// Every step runs even if one before it failed, so that one run shows every failure.
+/// Every step runs even if one before it failed, so that one run shows every failure. Some run beside others, which leave
+/// a processor idle.
 pub(crate) fn run(may_install: bool) -> Result<()> {
-    let mut steps = Steps::default();
-    let mut path = OsString::new();
-    steps.step("install what is missing", || {
-        path = install::ensure(may_install)?;
-        Ok(())
-    });
-    if steps.ended.iter().any(|it| it.outcome == Outcome::Failed) {
-        return steps.finish();
-    }
-
+    install::announce(may_install)?;
+    let mut steps = Steps::new();
+    let install = Beside::start("install", |steps| {
+        steps.step("install what is missing", install::install_missing);
+        // The step that needs these tools tries once more, and is skipped without them.
+        steps.timed("install the tools of the Python package", || {
+            Ok(python::ensure_tools().map_or(Outcome::Skipped, |()| Outcome::Passed))
+        });
+    })?;
     let builds = thread::spawn(build_ahead);
     steps.cargo(&["fmt", "--all", "--check"]);
     steps.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
@@ -42,19 +43,24 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.step("docs", docs::check);
     // Apart, so that the summary distinguishes the time of compiling from that of the tests.
     steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
+    steps.join(install)?;
+
+    // Alone, because they wait for servers and for time to pass, and have deadlines.
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     if env::var_os(TEST_THREADS).is_none() {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         test.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
     }
-    steps.run(test.env("PATH", path));
-    shell::announce("the Python package");
-    steps.timed("python", || {
-        Ok(match python::test()? {
-            python::Tested::Passed => Outcome::Passed,
-            python::Tested::Skipped => Outcome::Skipped,
-        })
-    });
+    steps.run(test.env("PATH", install::path()?));
+    let python = Beside::start("python", |steps| {
+        shell::announce("the Python package");
+        steps.timed("python", || {
+            Ok(match python::test()? {
+                python::Tested::Passed => Outcome::Passed,
+                python::Tested::Skipped => Outcome::Skipped,
+            })
+        });
+    })?;
     // One that failed fails again in the step that needs it, with its error.
     let _ = builds.join();
     steps.step("loom", loom::run);
@@ -67,15 +73,37 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
         benches.args(["--bench", name]);
     }
     steps.run(benches.args(["--", "--quick"]));
+    steps.join(python)?;
 
     steps.finish()
 }
 
-/// Builds what the last steps run while the first ones leave a processor idle: tests wait for servers more than they
-/// compute. In other folders, so that no build waits for another one.
+/// Builds what the last steps run while the first ones leave a processor idle. In other folders, so that no build waits
+/// for another one.
 fn build_ahead() {
     for command in iter::once(dst::build()).chain(loom::builds()) {
         shell::run_idle(&command);
+    }
+}
+
+/// Steps that run one after the other in a thread of their own. Their output is in a file until they are joined.
+struct Beside {
+    thread: JoinHandle<Steps>,
+    log: PathBuf,
+}
+
+impl Beside {
+    fn start(name: &str, run: impl FnOnce(&mut Steps) + Send + 'static) -> Result<Self> {
+        let path = workspace::root().join("target").join(format!("test-{name}.log"));
+        fs::create_dir_all(workspace::root().join("target"))?;
+        let log = File::create(&path).with_context(|| path.display().to_string())?;
+        let thread = thread::spawn(move || {
+            shell::write_to(log);
+            let mut steps = Steps::new();
+            run(&mut steps);
+            steps
+        });
+        Ok(Self { thread, log: path })
     }
 }
 
@@ -106,8 +134,8 @@ const LEFT_OUT: [(&str, &str); 4] = [
 ];
 
 /// The steps that have run, in order.
-#[derive(Default)]
 struct Steps {
+    started: Instant,
     ended: Vec<Step>,
 }
 
@@ -115,6 +143,8 @@ struct Step {
     name: String,
     time: Duration,
     outcome: Outcome,
+    /// Whether it ran beside others.
+    beside: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +155,11 @@ enum Outcome {
 }
 
 impl Steps {
+    #[expect(clippy::disallowed_methods, reason = "the summary tells how long all steps took")]
+    fn new() -> Self {
+        Self { started: Instant::now(), ended: Vec::new() }
+    }
+
     fn cargo(&mut self, arguments: &[&str]) {
         self.run(&mut command(arguments));
     }
@@ -142,14 +177,24 @@ impl Steps {
     fn timed(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) {
         let started = Instant::now();
         let outcome = step().unwrap_or_else(|error| {
-            println!("{error:#}");
+            shell::print(format_args!("{error:#}"));
             Outcome::Failed
         });
-        self.ended.push(Step { name: name.to_owned(), time: started.elapsed(), outcome });
+        let step = Step { name: name.to_owned(), time: started.elapsed(), outcome, beside: false };
+        self.ended.push(step);
+    }
+
+    /// Waits for the steps that ran beside these, and prints their output.
+    fn join(&mut self, beside: Beside) -> Result<()> {
+        let ended = beside.thread.join().expect("a step fails by an error").ended;
+        self.ended.extend(ended.into_iter().map(|it| Step { beside: true, ..it }));
+        let log = fs::read(&beside.log).with_context(|| beside.log.display().to_string())?;
+        print!("{}", String::from_utf8_lossy(&log));
+        Ok(())
     }
 
     fn finish(self) -> Result<()> {
-        println!("{}", self.summary());
+        println!("{}", self.summary(self.started.elapsed()));
         let failed: Vec<_> = self
             .ended
             .iter()
@@ -164,18 +209,18 @@ impl Steps {
     }
 
     /// The steps with their times, and those that did not run.
-    fn summary(&self) -> String {
+    fn summary(&self, total: Duration) -> String {
         let mut text = String::from("\n   time  result  step\n");
-        for Step { name, time, outcome } in &self.ended {
+        for Step { name, time, outcome, beside } in &self.ended {
             let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
+            let beside = if *beside { " (beside others)" } else { "" };
             let result = match outcome {
                 Outcome::Passed => "passed",
                 Outcome::Skipped => "SKIPPED",
                 Outcome::Failed => "FAILED",
             };
-            let _ = writeln!(text, "{minutes:>4}:{seconds:02}  {result}  {name}");
+            let _ = writeln!(text, "{minutes:>4}:{seconds:02}  {result}  {name}{beside}");
         }
-        let total: Duration = self.ended.iter().map(|it| it.time).sum();
         let _ = writeln!(
             text,
             "{:>4}:{:02}  in all\n\nnot a part of this:",
@@ -199,19 +244,35 @@ mod tests {
             name: name.to_owned(),
             time: Duration::from_secs(seconds),
             outcome,
+            beside: name == "python",
         };
-        let ended = vec![
+        let mut steps = Steps::new();
+        steps.ended = vec![
             step("tidy", 3, Outcome::Passed),
             step("cargo test", 125, Outcome::Failed),
-            step("python", 0, Outcome::Skipped),
+            step("python", 70, Outcome::Skipped),
         ];
-        let steps = Steps { ended };
-        let text = steps.summary();
+        let text = steps.summary(Duration::from_secs(128));
         assert!(
-            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   0:00  SKIPPED  python\n   2:08  in all\n"),
+            text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   1:10  SKIPPED  python (beside others)\n   2:08  in all\n"),
             "{text}"
         );
         assert!(text.contains("cargo xtask soak "), "{text}");
         assert!(steps.finish().unwrap_err().to_string().ends_with("failed:\n  cargo test"));
+    }
+
+    #[test]
+    fn join_adds_every_step_that_ran_beside_and_its_output() {
+        let beside = Beside::start("unit", |steps| {
+            steps.step("install", || bail!("no network"));
+            steps.step("python", || Ok(()));
+        });
+        let beside = beside.unwrap();
+        let log = beside.log.clone();
+        let mut steps = Steps::new();
+        steps.join(beside).unwrap();
+        assert_eq!(fs::read_to_string(log).unwrap(), "no network\n");
+        let outcomes: Vec<_> = steps.ended.iter().map(|it| (it.outcome, it.beside)).collect();
+        assert_eq!(outcomes, [(Outcome::Failed, true), (Outcome::Passed, true)]);
     }
 }

@@ -29,8 +29,6 @@ const MAX_TEXT: usize = 512;
 pub struct PolicyTextCache<T> {
     hasher: RandomState,
     slots: Box<[Option<CacheSlot<T>>]>,
-    /// The slot of the last hit, because most requests repeat the policy of the one before.
-    last: usize,
 }
 
 /// Key of a cached value: the arguments that make up a policy text.
@@ -79,7 +77,7 @@ impl<T: Clone> PolicyTextCache<T> {
     #[must_use]
     pub fn new() -> Self {
         let slots = (0..CACHE_SLOTS).map(|_| None).collect();
-        Self { hasher: RandomState::new(), slots, last: 0 }
+        Self { hasher: RandomState::new(), slots }
     }
 
     /// The value of `text`.
@@ -87,25 +85,16 @@ impl<T: Clone> PolicyTextCache<T> {
     /// # Errors
     /// The text is not cached: pass the [`CacheMiss`] to [`insert`](Self::insert).
     #[inline]
-    pub fn get<'a>(&mut self, text: impl Into<PolicyTextKey<'a>>) -> Result<T, CacheMiss> {
+    pub fn get<'a>(&self, text: impl Into<PolicyTextKey<'a>>) -> Result<T, CacheMiss> {
         let PolicyTextKey { throttle, parts } = text.into();
-        if let Some(value) = self.get_at(self.last, throttle, &parts) {
-            return Ok(value);
-        }
         let mut hasher = self.hasher.build_hasher();
         for part in parts {
             hasher.write(part);
         }
         let index = usize::try_from(hasher.finish() % CACHE_SLOTS as u64).unwrap_or_default();
-        let value = self.get_at(index, throttle, &parts).ok_or(CacheMiss(index))?;
-        self.last = index;
-        Ok(value)
-    }
-
-    #[inline]
-    fn get_at(&self, index: usize, throttle: bool, parts: &[&[u8]; 3]) -> Option<T> {
-        let slot = self.slots[index].as_ref()?;
-        (slot.throttle == throttle && slot.has_parts(parts)).then(|| slot.value.clone())
+        let slot = self.slots[index].as_ref();
+        let slot = slot.filter(|slot| slot.throttle == throttle && slot.has_parts(&parts));
+        slot.map(|slot| slot.value.clone()).ok_or(CacheMiss(index))
     }
 
     /// Inserts the value of `text`. Returns the value that is not in the cache afterwards: the evicted one,
@@ -123,7 +112,6 @@ impl<T: Clone> PolicyTextCache<T> {
             return Some(value);
         }
         let slot = CacheSlot { throttle, bytes: parts.concat().into(), lengths, value };
-        self.last = miss.0;
         self.slots[miss.0].replace(slot).map(|old| old.value)
     }
 }

@@ -33,5 +33,5 @@ pub use subject::{
     Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, OracleSubject, Subject,
     check_keys, compare,
 };
-pub use trace::{cases, check_case, check_hold_traces, check_script, check_traces};
+pub use trace::{cases, check_case, check_hold_traces, check_traces};
 pub use wire::{apply_all_over_the_wire, apply_hold_over_the_wire, apply_over_the_wire};

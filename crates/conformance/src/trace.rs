@@ -21,69 +21,78 @@ use crate::{Answer, CoreSubject, HoldSubject, Invocation, StepOperation, Subject
 /// Start of all offsets: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
 
+const HOLD_OPERATIONS: [&str; 3] = ["hold", "settle", "renew"];
+
+macro_rules! traces {
+    ($($name:literal,)*) => { &[$(($name, include_str!(concat!("../traces/", $name, ".txt"))),)*] };
+}
+
 /// The traces of this crate, with their names: the behaviour that users expect of a limiter.
-const TRACES: [(&str, &str); 5] = [
-    ("buckets", include_str!("../traces/buckets.txt")),
-    ("windows", include_str!("../traces/windows.txt")),
-    ("logs and counters", include_str!("../traces/logs-and-counters.txt")),
-    ("several limits", include_str!("../traces/several-limits.txt")),
-    ("policy changes", include_str!("../traces/policy-changes.txt")),
+const TRACES: &[(&str, &str)] = traces![
+    "gcra",
+    "token-bucket",
+    "leaky-bucket",
+    "leaky-queue",
+    "interval-bucket",
+    "fixed-window",
+    "sliding-log",
+    "sliding-counter",
+    "concurrency",
+    "operations",
+    "several-limits",
+    "policy-changes",
+    "holds",
 ];
 
-/// The traces with operations on holds.
-const HOLD_TRACES: [(&str, &str); 1] = [("holds", include_str!("../traces/holds.txt"))];
-
-/// Runs every trace of the kit, but those with holds.
+/// Runs every case of the kit, but those with holds.
 ///
 /// # Panics
 /// At the first line with another result.
 pub fn check_traces(subject: &mut impl Subject) {
-    for (name, text) in TRACES {
-        check_script(subject, name, text);
+    for case in all_cases().filter(|case| !case.has_holds()) {
+        case.check(subject);
     }
 }
 
-/// Runs every trace with holds.
+/// Runs every case with holds.
 ///
 /// # Panics
 /// At the first line with another result.
 pub fn check_hold_traces(subject: &mut impl HoldSubject) {
-    for (name, text) in HOLD_TRACES {
-        run_script(&mut |step| step.apply_to(subject), name, text);
+    for case in all_cases().filter(Case::has_holds) {
+        case.run(&mut |step| step.apply_to(subject));
     }
 }
 
-/// The names of all cases of the kit.
+/// The names of all cases of the kit, but those with holds.
 pub fn cases() -> impl Iterator<Item = &'static str> {
-    let lines = TRACES.iter().flat_map(|(_, text)| text.lines());
-    lines.filter_map(|line| line.strip_prefix('#').map(str::trim))
+    all_cases().filter(|case| !case.has_holds()).map(|case| case.name)
 }
 
-/// Runs the case of the kit with this name.
+/// Runs the case of the kit with this name: every result must equal that of the line and that of the core.
 ///
 /// # Panics
 /// At the first line with another result, and if there is no such case.
 pub fn check_case(subject: &mut impl Subject, name: &str) {
-    let heading = format!("# {name}\n");
-    let found = TRACES.iter().find_map(|(_, text)| text.split_once(&heading));
-    let (_, rest) = found.unwrap_or_else(|| panic!("no case is named `{name}`"));
-    let end = rest.find("\n#").unwrap_or(rest.len());
-    check_script(subject, name, &rest[..end]);
+    let found = all_cases().find(|case| case.name == name);
+    found.unwrap_or_else(|| panic!("no case is named `{name}`")).check(subject);
 }
 
-/// Runs one trace: every result must equal that of the line and that of the core.
-///
-/// # Panics
-/// At the first line with another result, and at an invalid line.
-pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
-    let mut apply = |step: TraceStep<'_>| match step.operation {
-        StepOperation::Key(operation) => {
-            let TraceStep { key, policy, now, .. } = step;
-            subject.apply(Invocation { key, policy, now, operation })
-        }
-        StepOperation::Hold(operation) => panic!("{name}: {operation:?} in a trace without holds"),
-    };
-    run_script(&mut apply, name, text);
+/// One case of a trace, with a key of its own.
+struct Case {
+    trace: &'static str,
+    name: &'static str,
+    lines: &'static str,
+}
+
+fn all_cases() -> impl Iterator<Item = Case> {
+    TRACES.iter().flat_map(|&(trace, text)| {
+        let text = text.strip_prefix("# ").expect("a trace begins with the name of a case");
+        text.split("\n# ").map(move |case| {
+            let (name, lines) = case.split_once('\n').expect("a case has lines");
+            Case { trace, name, lines }
+        })
+    })
 }
 
 /// Applies one step to a store under test.
@@ -105,24 +114,34 @@ impl TraceStep<'_> {
     }
 }
 
-fn run_script(apply: &mut ApplyStep<'_>, name: &str, text: &str) {
-    let mut core = CoreSubject::default();
-    let mut case = String::new();
-    let mut policy: Option<Policy> = None;
-    for (number, line) in text.lines().enumerate() {
-        let location = format!("{name}, line {}, `{case}`: `{line}`", number + 1);
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
-        }
-        if let Some(title) = line.strip_prefix('#') {
-            title.trim().clone_into(&mut case);
-            policy = None;
-        } else if let Some(text) = line.strip_prefix("policy ") {
-            policy = Some(text.parse().unwrap_or_else(|error| panic!("{location}: {error}")));
-        } else {
+impl Case {
+    /// Whether some operation is one on a hold.
+    fn has_holds(&self) -> bool {
+        let mut words = self.lines.lines().filter_map(|line| line.split_whitespace().nth(1));
+        words.any(|word| HOLD_OPERATIONS.contains(&word))
+    }
+
+    fn check(&self, subject: &mut impl Subject) {
+        self.run(&mut |TraceStep { key, policy, now, operation }| match operation {
+            StepOperation::Key(operation) => {
+                subject.apply(Invocation { key, policy, now, operation })
+            }
+            StepOperation::Hold(_) => panic!("{} has holds", self.name),
+        });
+    }
+
+    fn run(&self, apply: &mut ApplyStep<'_>) {
+        let Self { trace, name, lines } = self;
+        let key = format!("{trace}:{name}").into_bytes();
+        let mut core = CoreSubject::default();
+        let mut policy: Option<Policy> = None;
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let location = format!("{trace}.txt, `{name}`: `{line}`");
+            if let Some(text) = line.strip_prefix("policy ") {
+                policy = Some(text.parse().unwrap_or_else(|error| panic!("{location}: {error}")));
+                continue;
+            }
             let policy = policy.as_ref().unwrap_or_else(|| panic!("{location}: no policy"));
-            let key = format!("{name}:{case}").into_bytes();
             let checked = check_line(&mut core, apply, &key, policy, line);
             checked.unwrap_or_else(|fault| panic!("{location}: {fault}"));
         }
@@ -171,7 +190,9 @@ fn check_line(
 }
 
 fn operation<'a>(words: &[&'a str]) -> Result<StepOperation<'a>, String> {
-    if let [name @ ("hold" | "settle" | "renew"), id, options @ ..] = words {
+    if let [name, id, options @ ..] = words
+        && HOLD_OPERATIONS.contains(name)
+    {
         return hold_operation(name, id.as_bytes(), options).map(StepOperation::Hold);
     }
     key_operation(words).map(StepOperation::Key)

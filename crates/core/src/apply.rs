@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Gcra, Limit, State},
+    algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
     look_ahead::OpenHolds,
@@ -46,13 +46,6 @@ pub fn apply(
     now: Timestamp,
     operation: Operation,
 ) -> Result<Decision, OperationError> {
-    if let Operation::Take(cost @ 1..) = operation
-        && let Some(gcra) = policy.as_gcra()
-        && entry.as_ref().is_none_or(|it| it.policy.decides_like(policy) && it.ledger().is_none())
-        && let Some(decision) = take_of_one(gcra, policy, entry, now, cost)
-    {
-        return Ok(decision);
-    }
     policy.check_operation(operation)?;
     if operation == Operation::Reset {
         *entry = None;
@@ -86,26 +79,6 @@ impl Policy {
             _ => Ok(()),
         }
     }
-}
-
-/// The fast path, several times faster: a take under one limit of the gcra family.
-fn take_of_one(
-    gcra: &Gcra,
-    policy: &Policy,
-    entry: &mut Option<Entry>,
-    now: Timestamp,
-    cost: u32,
-) -> Option<Decision> {
-    let debt = entry.as_ref().and_then(|entry| entry.debt(now)).unwrap_or(0);
-    let take = gcra.try_take(u64::try_from(debt).ok()?, cost)?;
-    if take.allowed {
-        let after = take.after.into();
-        match entry {
-            Some(entry) => entry.set_debt(policy, now, after),
-            None => *entry = Entry::with_debt(policy, now, after),
-        }
-    }
-    Some(gcra.decision(&take))
 }
 
 /// A key under the policy of a request.

@@ -108,16 +108,6 @@ impl Entry {
         Some(Self { policy: policy.clone(), states: smallvec![State::Gcra(state)] })
     }
 
-    /// As [`Entry::with_debt`], in place.
-    pub(crate) fn set_debt(&mut self, policy: &Policy, now: Timestamp, debt: u128) {
-        if !self.policy.ptr_eq(policy) {
-            self.policy = policy.clone();
-        }
-        let state = policy.as_gcra().and_then(|gcra| gcra.with_debt(now, debt));
-        self.states.clear();
-        self.states.push(state.map_or(State::None, State::Gcra));
-    }
-
     /// The ticks that the key owes at `now`, under a policy of one limit of the gcra family and without open holds.
     #[must_use]
     pub fn debt(&self, now: Timestamp) -> Option<u128> {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    algorithm::GcraName, parameters::LimitError, policy::Policy, share::Share,
-    store_error::StoreError, text::PolicyError,
+    parameters::LimitError, policy::Policy, share::Share, store_error::StoreError,
+    text::PolicyError,
 };
 
 /// The answer while the store is unavailable.
@@ -145,8 +145,7 @@ impl PreparedPolicy {
     /// differs from taking them one by one.
     pub fn lease(&self, units: u32) -> Result<Self, StoreError> {
         let policy = &self.0.policy;
-        let fits =
-            policy.as_gcra().is_some_and(|it| it.name() != GcraName::LeakyQueue && !it.borrow());
+        let fits = matches!(policy.limits(), [limit] if limit.can_lease());
         if units > 1 && !fits {
             return Err(StoreError::Settings(format!(
                 "invalid policy `{policy}` for a lease: expected one limit of gcra, token-bucket or leaky-bucket \

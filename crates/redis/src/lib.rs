@@ -60,7 +60,10 @@ mod store;
 use planned_policy::{PlannedOperation, PlannedPolicy};
 
 pub use environment::{Connection, Environment};
-pub use net::breaker::PROBE_EVERY;
+pub use net::{
+    breaker::PROBE_EVERY,
+    url::{SCHEMES, URL_FORMS},
+};
 pub use options::{Options, TestClock, TlsOptions};
 pub use status::{ServerStatus, Status, StoreProblem};
 pub use store::RedisStore;

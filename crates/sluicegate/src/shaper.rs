@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_core::{GcraName, Outcome, PreparedPolicy, Retry, StoreError};
+use sluicegate_core::{Outcome, PreparedPolicy, Retry, StoreError};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
@@ -96,7 +96,7 @@ impl<T> Shaper<T> {
         policy: &PreparedPolicy,
         capacity: usize,
     ) -> Result<Self, StoreError> {
-        if policy.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
+        if !matches!(policy.policy().limits(), [limit] if limit.is_queue()) {
             return Err(StoreError::Settings(format!(
                 "invalid policy `{}`: expected one `leaky-queue`",
                 policy.policy()

@@ -36,7 +36,7 @@ const INTERNAL: [&str; 4] = ["bench", "conformance", "testing", "proto"];
 
 /// Everything about documents.
 pub(crate) fn run() -> Result<()> {
-    let path = install::ensure(true)?;
+    let path = install::ensure()?;
     let mut failed = check();
     for (package, part) in TESTS {
         let mut test = shell::cargo();

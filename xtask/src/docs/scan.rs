@@ -15,6 +15,12 @@ pub(super) struct Words(Vec<(usize, Token)>);
 impl Words {
     pub(super) fn new(text: &str) -> Self {
         let mut words = Vec::new();
+        // One is enough: where code was, there is one for each character.
+        let add_break = |words: &mut Vec<_>, line| {
+            if !matches!(words.last(), Some((_, Token::Break))) {
+                words.push((line, Token::Break));
+            }
+        };
         for (index, line) in text.lines().enumerate() {
             let mut word = String::new();
             for character in line.chars().chain([' ']) {
@@ -27,11 +33,11 @@ impl Words {
                     words.push((index + 1, Token::Word(found.trim_end_matches('\'').to_owned())));
                 }
                 if ".,;:!?()|".contains(character) {
-                    words.push((index + 1, Token::Break));
+                    add_break(&mut words, index + 1);
                 }
             }
             if line.trim().is_empty() {
-                words.push((index + 1, Token::Break));
+                add_break(&mut words, index + 1);
             }
         }
         Self(words)

@@ -57,7 +57,7 @@ impl Store {
     /// The store, if there is one.
     pub(super) fn config(self) -> Option<(StoreConfig, FallbackDenial)> {
         let mut config = StoreConfig::new(self.store?);
-        let options = &mut config.options;
+        let options = &mut config.redis;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
         options.deadline = self.store_deadline;
         options.max_denial_cache = self.store_denial_cache;

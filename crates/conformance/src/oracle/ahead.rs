@@ -5,10 +5,16 @@
 
 use num_traits::{One, Zero};
 
+use super::algorithms::{Limit, State};
 use super::exact::{Q, at_least_zero, q};
 use super::holds::Ledger;
-use super::limit::Limit;
-use super::machine::{State, Wait};
+
+/// Time until a request passes. The order of the variants makes `Never` the greatest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wait {
+    After(Q),
+    Never,
+}
 
 /// A limit at `now`: its state, which is current, and the open holds of the key.
 #[derive(Clone, Debug)]
@@ -26,28 +32,27 @@ impl Ahead<'_> {
         let mut state = self.state.clone();
         for hold in ledger.expire(then) {
             if hold.metered {
-                state = self.limit.at(Some(&state), &hold.expires);
+                state = self.limit.at(&state, &hold.expires);
                 state = self.limit.charged(&state, &hold.expires, &hold.units);
             }
         }
-        let state = self.limit.at(Some(&state), then);
+        let state = self.limit.at(&state, then);
         Self { limit: self.limit, now: then.clone(), state, ledger }
     }
 
     /// The units that must be left for a request to pass.
     fn needed(&self, cost: &Q) -> Q {
-        let own = if self.limit.machine().borrows() { Q::one() } else { cost.clone() };
+        let own = if self.limit.properties().borrows { Q::one() } else { cost.clone() };
         own + self.ledger.held(self.limit)
     }
 
     /// Whether a request passes at `now`.
     pub(super) fn passes(&self, cost: &Q) -> bool {
-        !self.is_never(cost)
-            && self.limit.machine().passes(&self.state, &self.now, &self.needed(cost))
+        !self.is_never(cost) && self.limit.passes(&self.state, &self.now, &self.needed(cost))
     }
 
     fn is_never(&self, cost: &Q) -> bool {
-        !self.limit.machine().borrows() && cost > self.limit.machine().capacity()
+        !self.limit.properties().borrows && cost > self.limit.properties().capacity
     }
 
     /// The limit now and at each expiry, each with the time of the next.
@@ -67,11 +72,11 @@ impl Ahead<'_> {
             if start.passes(cost) {
                 return Some(start.now);
             }
-            let (machine, needed) = (self.limit.machine(), start.needed(cost));
-            if &needed > machine.capacity() {
+            let needed = start.needed(cost);
+            if &needed > self.limit.properties().capacity {
                 return None;
             }
-            let then = &start.now + machine.retry_after(&start.state, &start.now, &needed);
+            let then = &start.now + self.limit.retry_after(&start.state, &start.now, &needed);
             end.is_none_or(|end| then < end).then_some(then)
         };
         let then = self.segments().into_iter().find_map(passes_at);
@@ -82,7 +87,7 @@ impl Ahead<'_> {
 
     /// Number of requests of cost 1 that still pass at `now`.
     pub(super) fn remaining(&self) -> Q {
-        let without_holds = self.limit.remaining(&self.state, &self.now);
+        let without_holds = self.limit.checked_remaining(&self.state, &self.now);
         at_least_zero(without_holds - self.ledger.held(self.limit))
     }
 
@@ -90,28 +95,28 @@ impl Ahead<'_> {
     pub(super) fn reset_after(&self) -> Q {
         let last = self.ledger.expiries().pop().unwrap_or_else(|| self.now.clone());
         let state = self.at(&last).state;
-        &last - &self.now + self.limit.reset_after(&state, &last)
+        &last - &self.now + self.limit.checked_reset_after(&state, &last)
     }
 
     /// Delay of an admitted request; zero except in a queue.
     pub(super) fn delay(&self) -> Q {
-        self.limit.machine().delay(&self.state, &self.now)
+        self.limit.delay(&self.state, &self.now)
     }
 
     /// How long a reserved request waits: until it fits, which takes longest behind open holds, and in a queue also until
     /// its departure. `None` if that is longer than `max_wait`.
     pub(super) fn reserve(&self, cost: &Q, max_wait: &Q) -> Option<Q> {
-        if cost > self.limit.machine().capacity() {
+        if cost > self.limit.properties().capacity {
             return None;
         }
         let Wait::After(fits) = self.retry_after(cost) else { return None };
-        let wait = if self.limit.is_queue() { self.delay().max(fits) } else { fits };
+        let wait = if self.limit.properties().is_queue { self.delay().max(fits) } else { fits };
         (&wait <= max_wait).then_some(wait)
     }
 
     /// The least time after which a reserve of this cost is admitted.
     pub(super) fn reserve_retry_after(&self, cost: &Q, max_wait: &Q) -> Wait {
-        if cost > self.limit.machine().capacity() {
+        if cost > self.limit.properties().capacity {
             return Wait::Never;
         }
         let Wait::After(fits) = self.retry_after(cost) else { return Wait::Never };

@@ -2,12 +2,11 @@
 
 use num_traits::Zero;
 
-use super::ahead::{Ahead, ahead, all_pass, delay};
+use super::ahead::{Ahead, Wait, ahead, all_pass, delay};
+use super::algorithms::{Limit, State};
 use super::answer::{Answer, Op};
 use super::exact::{Q, q, whole};
 use super::holds::Ledger;
-use super::limit::Limit;
-use super::machine::{State, Wait};
 
 /// The states after an operation.
 #[derive(Debug)]
@@ -39,7 +38,7 @@ pub(super) fn decide(
 
     match op {
         Op::Reset => {
-            let unused = each(&|limit, _| limit.machine().unused(now));
+            let unused = each(&|limit, _| limit.unused(now));
             let view = ahead(limits, &unused, &Ledger::default(), now);
             (allowed(&view, &zero), After::Reset)
         }
@@ -49,7 +48,7 @@ pub(super) fn decide(
             (allowed(&view(&after), &zero), After::All(after))
         }
         Op::Refund => {
-            let after = each(&|limit, state| limit.machine().refund(state, now, cost));
+            let after = each(&|limit, state| limit.refund(state, now, cost));
             (allowed(&view(&after), &zero), After::All(after))
         }
         Op::Peek => {
@@ -63,7 +62,7 @@ pub(super) fn decide(
         }
         Op::Take if all_pass(&view(current), cost) => {
             let delay = delay(&view(current));
-            let after = each(&|limit, state| limit.machine().charge(state, now, cost));
+            let after = each(&|limit, state| limit.charge(state, now, cost));
             (allowed(&view(&after), &delay), After::All(after))
         }
         Op::Take => deny(limits, current, ledger, now, cost),
@@ -83,7 +82,7 @@ pub(super) fn decide(
             let waits: Option<Vec<Q>> =
                 current.iter().map(|limit| limit.reserve(cost, &max_wait)).collect();
             if let Some(longest) = waits.and_then(|waits| waits.into_iter().max()) {
-                let after = each(&|limit, state| limit.machine().charge(state, now, cost));
+                let after = each(&|limit, state| limit.charge(state, now, cost));
                 return (allowed(&view(&after), &longest), After::All(after));
             }
             let waits: Vec<Wait> =
@@ -114,7 +113,7 @@ fn record(
     cost: &Q,
 ) -> (Vec<Option<State>>, Vec<State>) {
     let record = |(limit, state): (&Limit, &State)| {
-        limit.machine().records_denials().then(|| limit.charged(state, now, cost))
+        limit.properties().records_denials.then(|| limit.charged(state, now, cost))
     };
     let recorded: Vec<Option<State>> = limits.iter().zip(current).map(record).collect();
     let after_denial =
@@ -160,7 +159,7 @@ fn answer(
     let reset_after = limits.iter().map(Ahead::reset_after).max();
     Answer {
         allowed,
-        limit: whole(limits[binding].limit.machine().capacity()),
+        limit: whole(limits[binding].limit.properties().capacity),
         remaining: whole(&remaining.expect("a policy has a limit")),
         retry_after_us,
         reset_after_us: whole(&reset_after.expect("a policy has a limit")),

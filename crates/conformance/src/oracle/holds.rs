@@ -1,7 +1,7 @@
 //! The open holds of a key. The ledger does not depend on a policy.
 
+use super::algorithms::Limit;
 use super::exact::{Q, q};
-use super::limit::Limit;
 
 /// Upper bound on the open holds of a key.
 pub(super) const MAX_HOLDS: usize = 65_536;
@@ -21,7 +21,7 @@ pub(super) struct Hold {
 impl Hold {
     /// Whether the units count as held for `limit`.
     pub(super) fn counts_for(&self, limit: &Limit) -> bool {
-        self.metered || limit.is_concurrency()
+        self.metered || limit.counts_holds()
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) fn check(id: &[u8], limits: &[Limit]) -> Result<(), String> {
     if id.is_empty() || id.len() > 64 {
         return Err(format!("an id of {} bytes", id.len()));
     }
-    if limits.iter().any(Limit::is_queue) {
+    if limits.iter().any(|limit| limit.properties().is_queue) {
         return Err("a policy with a queue has no holds".to_owned());
     }
     Ok(())
@@ -73,11 +73,8 @@ pub(super) fn check(id: &[u8], limits: &[Limit]) -> Result<(), String> {
 /// The lifetime of a hold under `limits`: the default is the least period of the `concurrency` limits, which is also the
 /// upper bound.
 pub(super) fn lifetime(ttl_us: Option<u64>, limits: &[Limit]) -> Result<Q, String> {
-    let periods = limits.iter().filter_map(|limit| match limit {
-        Limit::Concurrency(concurrency) => Some(&concurrency.p),
-        _ => None,
-    });
-    let least = periods.min();
+    let concurrency = limits.iter().filter(|limit| limit.counts_holds());
+    let least = concurrency.filter_map(|limit| limit.properties().period).min();
     let ttl = match (ttl_us, least) {
         (Some(ttl), _) => q(ttl),
         (None, Some(least)) => least.clone().min(q(MAX_TTL_US)),

@@ -5,46 +5,44 @@
 //! tests.
 
 mod ahead;
+mod algorithms;
 mod answer;
-mod bucket;
 mod calendar;
-mod concurrency;
-mod counter;
 mod decide;
 mod entry;
 mod exact;
 #[cfg(test)]
 mod hold_tests;
 mod holds;
-mod limit;
-mod log;
-mod machine;
 mod migrate;
-mod policy;
-mod rate;
 #[cfg(test)]
 mod tests;
-mod window;
+mod text;
 
 use std::collections::HashMap;
 
 use num_traits::Zero;
 
 use self::ahead::{ahead, all_pass};
+use self::algorithms::Limit;
 pub use self::answer::{Answer, HoldOp, Op};
 use self::decide::{After, allowed, decide, deny};
 use self::entry::Entry;
 use self::exact::{Q, q};
 use self::holds::Hold;
-use self::limit::Limit;
 
 /// The limits of a policy.
 #[derive(Debug)]
 pub(crate) struct ParsedPolicy(Vec<Limit>);
 
 impl ParsedPolicy {
+    /// Reads one to eight limits, joined by commas.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        policy::parse(text).map(Self)
+        let limits: Vec<Limit> = text.split(',').map(Limit::parse).collect::<Result<_, _>>()?;
+        if limits.len() > 8 {
+            return Err(format!("{} limits, at most 8 make a policy", limits.len()));
+        }
+        Ok(Self(limits))
     }
 }
 
@@ -86,11 +84,11 @@ impl Oracle {
         op: Op,
         cost: u32,
     ) -> Result<Answer, String> {
-        if matches!(op, Op::Reserve { .. }) && !limits.iter().all(|l| matches!(l, Limit::Rate(_))) {
+        if matches!(op, Op::Reserve { .. }) && !limits.iter().all(|l| l.properties().can_reserve) {
             return Err("reserve needs limits of the gcra family or queues".to_owned());
         }
         if !matches!(op, Op::Peek | Op::Reset | Op::RecordDenial)
-            && limits.iter().any(Limit::is_concurrency)
+            && limits.iter().any(Limit::counts_holds)
         {
             return Err("use hold".to_owned());
         }
@@ -156,7 +154,7 @@ impl Oracle {
                 if entry.ledger.0.len() == holds::MAX_HOLDS {
                     return Err("too many open holds".to_owned());
                 }
-                let metered = !limits.iter().all(Limit::is_concurrency);
+                let metered = !limits.iter().all(Limit::counts_holds);
                 entry.ledger.0.push(Hold { id: id.to_vec(), units: q(cost), expires, metered });
                 After::Recorded(vec![None; limits.len()])
             }
@@ -173,7 +171,7 @@ impl Oracle {
                 let used = used.map_or(hold.units, q);
                 if !hold.metered || used.is_zero() {
                     After::Recorded(vec![None; limits.len()])
-                } else if limits.iter().all(Limit::is_concurrency) {
+                } else if limits.iter().all(Limit::counts_holds) {
                     entry.charge(now, &used);
                     After::Recorded(vec![None; limits.len()])
                 } else {
@@ -193,7 +191,9 @@ impl Oracle {
     /// All state of a key, after the holds that have expired at `now` are applied.
     fn entry(&self, key: &[u8], limits: &[Limit], now_us: u64) -> Result<Entry, String> {
         let mut entry = self.entries.get(key).cloned().unwrap_or_default();
-        if now_us > calendar::MAX_TIME_US && limits.iter().chain(&entry.limits).any(on_calendar) {
+        let mut limits = limits.iter().chain(&entry.limits);
+        if now_us > calendar::MAX_TIME_US && limits.any(|limit| limit.properties().period.is_none())
+        {
             return Err(format!("{now_us}us is later than the calendar reaches"));
         }
         entry.expire(&q(now_us));
@@ -207,8 +207,4 @@ impl Oracle {
             self.entries.insert(key.to_vec(), entry);
         }
     }
-}
-
-fn on_calendar(limit: &Limit) -> bool {
-    matches!(limit, Limit::Window(window::Parameters { span: window::Span::Calendar(_), .. }))
 }

@@ -1,6 +1,6 @@
 //! Examples of SEMANTICS.md, and the traces in `scenarios/`.
 
-use super::{Answer, Op, Oracle};
+use super::{Answer, Op, Oracle, ParsedPolicy};
 
 const S: u64 = 1_000_000;
 const NOW: u64 = 1_700_000_000 * S;
@@ -196,6 +196,12 @@ fn window_day_at_clock_change_has_local_length() {
 }
 
 #[test]
+fn window_beyond_the_calendar_is_an_error() {
+    let take = |policy| Oracle::new().apply(b"k", policy, 1 << 58, Op::Take, 1);
+    assert!(take("fixed-window:1/day").is_err() && take("fixed-window:1/1d").is_ok());
+}
+
+#[test]
 fn take_clock_set_back_delays_at_most_the_step() {
     for policy in ["fixed-window:5/10s", "sliding-log:5/10s", "token-bucket:5/10s:refill=interval"]
     {
@@ -248,5 +254,64 @@ fn oracle_scenarios_match_expected_counts() {
             }
         }
         assert_eq!(counted, (allowed, denied), "{policy}");
+    }
+}
+
+#[test]
+fn parse_every_form_of_semantics_is_accepted() {
+    for text in [
+        "gcra:30/60s:burst=16",
+        "token-bucket:10/1s:burst=20:refill=interval:borrow",
+        "token-bucket:10/s:capacity=20",
+        "leaky-bucket:1/250ms:borrow",
+        "leaky-queue:5/1s:capacity=20",
+        "sliding-log:30/1m:count=all:keep=1h:keep-max=7",
+        "sliding-log:30/1m,sliding-log:1000/1d",
+        "fixed-window:10000/month:tz=Asia/Shanghai",
+        "fixed-window:100/minute:align=clock",
+        "sliding-counter:4294967295/366d",
+        "concurrency:65536/30s,gcra:1/1s",
+    ] {
+        assert!(ParsedPolicy::parse(text).is_ok(), "{text}: {:?}", ParsedPolicy::parse(text).err());
+    }
+}
+
+#[test]
+fn parse_invalid_policy_is_rejected() {
+    for text in [
+        "",
+        "gcra",
+        "gcra:30",
+        "gcra:0/1s",
+        "gcra:4294967296/1s",
+        "gcra:+1/1s",
+        "gcra:1/0s",
+        "gcra:1/999us",
+        "gcra:1/367d",
+        "gcra:1/1x",
+        "gcra:1/day",
+        "gcra:1/1s:burst",
+        "gcra:1/1s:burst=0",
+        "gcra:1/1s:burst=2:burst=2",
+        "gcra:1/1s:burst=2:capacity=2",
+        "gcra:1/1s:refill=interval",
+        "gcra:1/1s:count=all",
+        "gcra:1/366d:burst=100",
+        "token-bucket:1/366d:burst=100:refill=interval",
+        "leaky-queue:1/1s:borrow",
+        "fixed-window:1/1s:tz=UTC",
+        "fixed-window:1/day:tz=Nowhere/AtAll",
+        "fixed-window:1/1s:align=moon",
+        "sliding-log:1/1s:keep-max=9",
+        "sliding-counter:1/1s:",
+        "concurrency:0/1s",
+        "concurrency:65537/1s",
+        "concurrency:1/999us",
+        "concurrency:1/day",
+        "concurrency:1/1s:count=all",
+        "gcra:1/1s,",
+        "gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s,gcra:1/1s",
+    ] {
+        assert!(ParsedPolicy::parse(text).is_err(), "{text}");
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt::Display, time::Duration};
 
 use crate::{
     bytes::{Head, Reader, StateError, Writer},
-    calendar::CalendarUnit,
+    calendar::Calendar,
     decision::{Decision, Retry},
     describe::LimitSummary,
     parameters::LimitError,
@@ -41,8 +41,8 @@ pub(crate) struct Parameters {
     pub(crate) counts_holds: bool,
     /// Whether its window, or its steps, begin with the first units that an unused key takes.
     pub(crate) begins_with_use: bool,
-    /// Unit of the calendar that is its period.
-    pub(crate) calendar_unit: Option<CalendarUnit>,
+    /// Whether taking several units at once equals taking them one by one, as a lease needs.
+    pub(crate) can_lease: bool,
 }
 
 impl Parameters {
@@ -60,7 +60,7 @@ impl Parameters {
             keeps_log: false,
             counts_holds: false,
             begins_with_use: false,
-            calendar_unit: None,
+            can_lease: false,
         }
     }
 }
@@ -86,6 +86,11 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// Its parameters, as far as all algorithms have them.
     fn parameters(&self) -> Parameters;
+
+    /// The calendar that its windows follow.
+    fn calendar(&self) -> Option<&Calendar> {
+        None
+    }
 
     /// Whether both decide alike, names and defaults aside.
     fn decides_like(&self, other: &Self) -> bool {

@@ -181,13 +181,6 @@ impl FixedWindow {
         }
     }
 
-    const fn calendar_unit(&self) -> Option<CalendarUnit> {
-        match &self.kind {
-            WindowKind::Span { .. } => None,
-            WindowKind::Calendar(calendar) => Some(calendar.unit()),
-        }
-    }
-
     /// The length of the longest window.
     fn period(&self) -> Duration {
         Duration::from_micros(match &self.kind {
@@ -242,14 +235,20 @@ impl Algorithm for FixedWindow {
         Parameters {
             count_all: self.count_all,
             begins_with_use: matches!(self.kind, WindowKind::Span { align: Align::First, .. }),
-            calendar_unit: self.calendar_unit(),
             ..Parameters::new(self.limit, self.period())
         }
     }
 
+    fn calendar(&self) -> Option<&Calendar> {
+        match &self.kind {
+            WindowKind::Span { .. } => None,
+            WindowKind::Calendar(calendar) => Some(calendar),
+        }
+    }
+
     fn has_period_of(&self, other: &Self, now: Timestamp) -> bool {
-        let unit = self.calendar_unit();
-        (unit.is_some() && unit == other.calendar_unit())
+        let unit = self.calendar().map(Calendar::unit);
+        (unit.is_some() && unit == other.calendar().map(Calendar::unit))
             || self.period_at(now) == other.period_at(now)
     }
 
@@ -387,7 +386,8 @@ impl Algorithm for FixedWindow {
     }
 
     fn quota(&self) -> (u32, Option<Duration>) {
-        let varies = matches!(self.calendar_unit(), Some(CalendarUnit::Month | CalendarUnit::Year));
+        let unit = self.calendar().map(Calendar::unit);
+        let varies = matches!(unit, Some(CalendarUnit::Month | CalendarUnit::Year));
         (self.limit, (!varies).then(|| self.period()))
     }
 

@@ -219,7 +219,13 @@ impl Limit {
     /// Unit of the calendar that is its period, if it has one.
     #[must_use]
     pub fn calendar_unit(&self) -> Option<CalendarUnit> {
-        self.parameters().calendar_unit
+        self.calendar().map(|(unit, _)| unit)
+    }
+
+    /// The calendar that its windows follow, if they do: their unit, and the name of the time zone in the IANA database.
+    #[must_use]
+    pub fn calendar(&self) -> Option<(CalendarUnit, &str)> {
+        of!(self, |limit| limit.calendar()).map(|calendar| (calendar.unit(), calendar.zone()))
     }
 
     /// Units that an idle key admits at once: `B`, or `N` for windows and logs.
@@ -252,6 +258,13 @@ impl Limit {
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         self.parameters().can_reserve
+    }
+
+    /// Whether taking several units at once equals taking them one by one, so that a process can take units for later
+    /// requests ([`PreparedPolicy::lease`](crate::PreparedPolicy::lease)).
+    #[must_use]
+    pub fn can_lease(&self) -> bool {
+        self.parameters().can_lease
     }
 
     /// Whether admitted requests are delayed, one behind the other (`leaky-queue`).

@@ -37,6 +37,13 @@ pub(crate) enum Kind {
     Sentinel(String),
 }
 
+/// Schemes of the URLs of Redis and Valkey, without `+cluster` and `+sentinel`.
+pub const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "unix"];
+
+/// Forms of these URLs, for error texts.
+pub const URL_FORMS: &str =
+    "redis://HOST, rediss://HOST, redis+cluster://HOST or redis+sentinel://HOST/NAME";
+
 /// Without the password.
 impl std::fmt::Debug for Url {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,12 +71,9 @@ impl Url {
     /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
     /// a name, that of the primary, for sentinels only. Or `unix://[[user]:password@]/path[?db=database]`.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            wrong(
-                "missing `://`: expected redis://HOST, rediss://HOST, redis+cluster://HOST or \
-                   redis+sentinel://HOST/NAME",
-            )
-        })?;
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| wrong(&format!("missing `://`: expected {URL_FORMS}")))?;
         if scheme == "unix" {
             return Self::unix(rest);
         }

@@ -2,7 +2,7 @@
 
 use sluicegate_core::{
     Decision, Entry, Gcra, GcraName, HoldOperation, Limit, Operation, OperationError, Policy,
-    Timestamp, Window, apply,
+    Timestamp, apply,
 };
 
 use super::{
@@ -40,18 +40,12 @@ impl Plan {
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         let initial_state = Entry::unused(policy).encode();
-        let calendars = policy.limits().iter().filter_map(|limit| match limit {
-            Limit::FixedWindow(window) => match window.window() {
-                Window::Calendar { unit, zone } => Calendar::new(unit, &zone),
-                Window::Span { .. } => None,
-            },
-            _ => None,
-        });
+        let calendars = policy.limits().iter().filter_map(Limit::calendar);
         Self {
             script: Script::of(policy),
             fast: fast(policy, &initial_state),
             gcra: policy.as_gcra().copied(),
-            calendars: calendars.collect(),
+            calendars: calendars.filter_map(|(unit, zone)| Calendar::new(unit, zone)).collect(),
             policy: policy.clone(),
             text: policy.to_string(),
             unused_decision: apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)

@@ -207,21 +207,21 @@ pub enum DashboardMode {
     Off,
 }
 
-/// A store in Redis or Valkey.
+/// A store outside of this process: in Redis or Valkey.
 ///
 /// ```
 /// use sluicegate_server::StoreConfig;
 ///
 /// let mut store = StoreConfig::new("redis://127.0.0.1/");
-/// store.options.prefix = b"limits:".to_vec();
+/// store.redis.prefix = b"limits:".to_vec();
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreConfig {
     /// Its URL, as for [`RedisStore::connect`](sluicegate_redis::RedisStore::connect).
     pub url: String,
-    /// Options of the client. The server sets their runtime.
-    pub options: Options,
+    /// Options of a store in Redis or Valkey. The server sets their runtime.
+    pub redis: Options,
     /// The fallback while it is unavailable. Default: deny.
     pub on_error: OnError,
 }
@@ -230,7 +230,7 @@ impl StoreConfig {
     /// The store at `url`, with default options.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), options: Options::default(), on_error: OnError::default() }
+        Self { url: url.into(), redis: Options::default(), on_error: OnError::default() }
     }
 }
 

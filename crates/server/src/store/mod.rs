@@ -2,6 +2,8 @@
 
 pub(crate) mod disk;
 pub(crate) mod open;
+mod redis;
+mod remote;
 pub(crate) mod request_clock;
 pub(crate) mod snapshot_file;
 pub(crate) mod snapshots;

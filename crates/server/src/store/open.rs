@@ -4,13 +4,20 @@ use std::{io, sync::Arc};
 
 use sluicegate_core::Timestamp;
 use sluicegate_memory::{ClockedStore, MemoryStore};
-use sluicegate_redis::{RedisStore, TestClock};
-use tokio::runtime::Handle;
 
 use crate::{
     Config, StoreConfig,
-    store::{ServerStore, request_clock::RequestClock, snapshot_file},
+    store::{
+        ServerStore,
+        redis::REDIS,
+        remote::{self, RemoteStore},
+        request_clock::RequestClock,
+        snapshot_file,
+    },
 };
+
+/// The stores that a URL can name. A new store is a file that opens it, and one line.
+const STORES: [&RemoteStore; 1] = [&REDIS];
 
 /// The table of a store in this process.
 pub(crate) type LocalStore = ClockedStore<RequestClock>;
@@ -30,7 +37,7 @@ pub(crate) struct OpenStore {
 pub(crate) async fn open(config: &Config, now: Timestamp) -> io::Result<OpenStore> {
     match &config.store {
         None => Ok(OpenStore::from(local(config, now)?)),
-        Some(store) => Ok(OpenStore { store: Arc::new(redis(config, store).await?), local: None }),
+        Some(store) => Ok(OpenStore { store: remote(config, store).await?, local: None }),
     }
 }
 
@@ -39,33 +46,15 @@ fn local(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     Ok(if config.test_clock { store.without_forgetting() } else { store })
 }
 
-async fn redis(config: &Config, settings: &StoreConfig) -> io::Result<RedisStore> {
+async fn remote(config: &Config, settings: &StoreConfig) -> io::Result<Arc<ServerStore>> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     if config.memory.state_file.is_some() {
         let both = "invalid --state-file together with --store: the store keeps the state; remove one of \
                     them";
         return Err(invalid(both.to_owned()));
     }
-    let mut options = settings.options.clone();
-    options.runtime = Some(Handle::current());
-    options.on_error = settings.on_error;
-    if config.test_clock {
-        if !options.prefix.is_empty() {
-            let both = "invalid --store-prefix together with --test-clock: keys of a test clock have the \
-                        prefix `sg:test:`; remove one of them";
-            return Err(invalid(both.to_owned()));
-        }
-        options.test_clock = Some(TestClock::new(Arc::new(RequestClock)));
-    }
-    let store =
-        RedisStore::new(&settings.url, options).map_err(|error| invalid(error.to_string()))?;
-    match store.inspect().await {
-        Ok(status) => status.problems().for_each(|problem| tracing::warn!("store: {problem}")),
-        // The store has logged that it is unavailable.
-        Err(_) if store.unavailable().is_some() => {}
-        Err(error) => tracing::warn!(%error, "cannot check the store"),
-    }
-    Ok(store)
+    let opened = remote::open(&STORES, settings, config.test_clock).await;
+    opened.map_err(|error| invalid(error.to_string()))
 }
 
 /// A store in this process, in the time of its requests.

@@ -155,7 +155,7 @@ fn wall_clock_step_of_a_store_keeps_the_bound() {
         Running::with(|config| {
             let mut at = StoreConfig::new(store.url());
             // A deadline that a busy machine meets: otherwise a fallback denial could pass for one of the store.
-            (at.options.deadline, at.options.connect_timeout) = (TEST_TIMEOUT, TEST_TIMEOUT);
+            (at.redis.deadline, at.redis.connect_timeout) = (TEST_TIMEOUT, TEST_TIMEOUT);
             config.store = Some(at);
         })
     };

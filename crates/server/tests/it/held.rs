@@ -186,7 +186,7 @@ fn denial_of_long_keys_holds_little_memory() {
     };
     let process = process_with(name, 1024, start, |config, _| {
         let mut at = StoreConfig::new(env::var(STORE).unwrap());
-        at.options.deadline = TEST_TIMEOUT;
+        at.redis.deadline = TEST_TIMEOUT;
         config.store = Some(at);
     });
     let Some(process) = process else { return };
@@ -230,7 +230,7 @@ fn redis_store_pending_requests_hold_little_memory() {
         };
         let process = process_with(name, 20_000, start, |config, _| {
             let mut at = StoreConfig::new(env::var(STORE).unwrap());
-            at.options.deadline = TEST_TIMEOUT;
+            at.redis.deadline = TEST_TIMEOUT;
             config.store = Some(at);
             config.max_buffer_memory = budget;
             config.workers = Some(2);

@@ -43,7 +43,7 @@ fn running(folder: &TempDir, store: Option<String>) -> Running {
             options.deadline = std::time::Duration::from_secs(5);
             options.connect_timeout = options.deadline;
             let mut at = StoreConfig::new(url);
-            at.options = options;
+            at.redis = options;
             at
         });
     })

@@ -21,7 +21,7 @@ const HISTORIES: u64 = 100;
 pub(crate) fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
     Running::with(|config| {
         let mut at = StoreConfig::new(store.url());
-        at.options = patient();
+        at.redis = patient();
         configure(config, &mut at);
         config.store = Some(at);
     })
@@ -89,7 +89,7 @@ fn redis_store_servers_share_each_limit_exactly() {
 #[test]
 fn redis_store_replies_are_in_order() {
     let store = Server::start(Engine::Redis70);
-    let server = on(&store, |_, at| at.options.prefix = b"limits:".to_vec());
+    let server = on(&store, |_, at| at.redis.prefix = b"limits:".to_vec());
     let mut peer = server.connect();
     for line in [
         "SG.TAKE a gcra:1/1h:burst=3",
@@ -194,8 +194,8 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
         let prefix = prefix.as_bytes().to_vec();
         on(&store, |_, at| {
             at.on_error = on_error;
-            at.options.prefix = prefix;
-            at.options.deadline = Duration::from_millis(200);
+            at.redis.prefix = prefix;
+            at.redis.deadline = Duration::from_millis(200);
         })
     };
     let servers = [
@@ -363,7 +363,7 @@ fn settings_that_exclude_a_store_are_rejected() {
     );
     let both = refused(&|config, at| {
         config.test_clock = true;
-        at.options.prefix = b"x:".to_vec();
+        at.redis.prefix = b"x:".to_vec();
     });
     assert!(both.starts_with("invalid --store-prefix together with --test-clock"), "{both}");
     assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("unknown scheme `http`"));
@@ -420,7 +420,7 @@ fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
         [(OnError::Deny, ""), (OnError::Fail, ""), (OnError::Deny, " TIMEOUT 1000")]
     {
         let server = on(&store, |_, at| {
-            at.options.deadline = Duration::from_millis(100);
+            at.redis.deadline = Duration::from_millis(100);
             at.on_error = on_error;
         });
         let mut client = server.connect();
@@ -451,7 +451,7 @@ fn redis_store_session_hold_whose_reply_is_lost_ends_with_its_connection() {
 fn redis_store_session_hold_whose_renewal_is_lost_ends_with_its_connection() {
     let store = Server::start(Engine::Redis70);
     let (policy, peers) = ("concurrency:3/1h", plain(&store));
-    let server = on(&store, |_, at| at.options.deadline = Duration::from_millis(100));
+    let server = on(&store, |_, at| at.redis.deadline = Duration::from_millis(100));
     let (mut client, mut peer) = (server.connect(), peers.connect());
     for (id, session) in [("a", " SESSION"), ("b", "")] {
         let hold = format!("SG.HOLD k {policy} {id} TTL 5000000{session}");

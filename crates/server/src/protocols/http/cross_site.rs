@@ -9,8 +9,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::{
-    HeaderMap, Method, Version,
-    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN},
+    Method, Version,
+    header::{HOST, HeaderName, HeaderValue, ORIGIN},
     http::request::Parts,
 };
 
@@ -95,15 +95,14 @@ impl HostNames {
 }
 
 /// Rejects a request that a page of another site may have sent, and one that does not name its host.
-#[inline]
-pub(super) fn check_fields(
+pub(super) fn check_site(
     names: &HostNames,
     audience: Audience,
     head: &Parts,
-    fields: &Fields<'_>,
 ) -> Result<(), Problem> {
-    let Fields { host, hosts, is_by_browser, .. } = *fields;
-    if hosts > 1 || host.is_none() && head.version == Version::HTTP_11 {
+    let mut hosts = head.headers.get_all(HOST).into_iter();
+    let host = hosts.next();
+    if hosts.next().is_some() || host.is_none() && head.version == Version::HTTP_11 {
         return Err(Problem::host_count());
     }
     if audience == Audience::Anybody {
@@ -121,43 +120,14 @@ pub(super) fn check_fields(
         }
     }
     // A proxy passes on headers that were sent to the proxy. A page cannot send those that the gate needs.
-    if audience == Audience::Proxies || !is_by_browser {
+    if audience == Audience::Proxies {
         return Ok(());
     }
-    check_site(names, audience, head, authority.or(host))
-}
-
-/// The headers that decide whether a request is answered: the first of each name, where only one counts.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Fields<'a> {
-    pub(super) content_type: Option<&'a HeaderValue>,
-    host: Option<&'a HeaderValue>,
-    hosts: usize,
-    /// Whether there is `Origin` or `Sec-Fetch-Site`.
-    is_by_browser: bool,
-}
-
-impl<'a> Fields<'a> {
-    /// One pass over the few headers of a request is faster than four lookups.
-    #[inline(always)]
-    pub(super) fn of(headers: &'a HeaderMap) -> Self {
-        let mut fields = Self::default();
-        for (name, value) in headers {
-            if *name == HOST {
-                fields.host = fields.host.or(Some(value));
-                fields.hosts += 1;
-            } else if *name == CONTENT_TYPE {
-                fields.content_type = fields.content_type.or(Some(value));
-            } else if *name == ORIGIN || *name == SITE {
-                fields.is_by_browser = true;
-            }
-        }
-        fields
-    }
+    check_origin(names, audience, head, authority.or(host))
 }
 
 /// Rejects requests of pages of another origin, by any `Origin` or `Sec-Fetch-Site`.
-fn check_site(
+fn check_origin(
     names: &HostNames,
     audience: Audience,
     head: &Parts,
@@ -215,7 +185,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let head = request.body(()).unwrap().into_parts().0;
-        check_fields(names, audience, &head, &Fields::of(&head.headers)).is_err()
+        check_site(names, audience, &head).is_err()
     }
 
     #[test]

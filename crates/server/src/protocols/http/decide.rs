@@ -177,7 +177,8 @@ pub(super) fn find_policy(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, 
     Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 
-/// Decides now, if the store is local.
+/// Decides now, if the store is local. The policy is not cloned for it: workers share its reference count, which would
+/// move between their caches with every request.
 #[inline]
 fn decide_local(
     worker: &HttpWorker,

@@ -26,7 +26,7 @@ use http_body_util::Either;
 use hyper::{
     Request, Response, StatusCode,
     body::Body as _,
-    header::{AUTHORIZATION, CONNECTION, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
 use sluicegate_core::Timestamp;
@@ -45,7 +45,7 @@ pub(crate) use self::{
     worker::HttpContext,
 };
 use self::{
-    cross_site::{Audience, Fields, check_fields},
+    cross_site::{Audience, check_site},
     reply::plain,
     route::{Route, check_method, find, similar_path},
     worker::{HttpClientState, HttpWorker},
@@ -175,38 +175,37 @@ async fn carry_out(
     let context = &*worker.context;
     check_size(body)?;
     let method = check_method(&head.method, method);
-    let fields = Fields::of(&head.headers);
     let audience = if method.is_ok() { audience(route) } else { Audience::Clients };
-    check_fields(&context.hosts, audience, head, &fields)?;
+    check_site(&context.hosts, audience, head)?;
     method?;
     if !route.is_open() {
         authorize(context, head)?;
     }
-    let limits = worker.body_limits();
+    let (limits, content_type) = (worker.body_limits(), head.headers.get(CONTENT_TYPE));
     match route {
         Route::Decide(kind) => {
-            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (text, now) = body::json(limits, content_type, body, now).await?;
             decide::one(worker, kind, (&text, body), now).await
         }
         // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
-            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (body, now) = body::json(limits, content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Hold(kind) => {
-            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (text, now) = body::json(limits, content_type, body, now).await?;
             Box::pin(holds::one(worker, kind, (&text, body), now)).await
         }
         Route::TakeAll => {
-            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (text, now) = body::json(limits, content_type, body, now).await?;
             Box::pin(holds::take_all(worker, (&text, body), now)).await
         }
         Route::SettleAll => {
-            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (body, now) = body::json(limits, content_type, body, now).await?;
             Box::pin(holds::settle_all(worker, &body, now)).await
         }
         Route::Reset => {
-            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            let (body, now) = body::json(limits, content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::evaluate(client, head, now)).await,
@@ -234,7 +233,7 @@ async fn call_mount(
     let mount = context.mounts.iter().find(|mount| mount.path == path);
     let access = mount.map_or(Access::Clients, |mount| mount.access);
     let audience = if access == Access::Visitors { Audience::Visitors } else { Audience::Clients };
-    check_fields(&context.hosts, audience, head, &Fields::of(&head.headers))?;
+    check_site(&context.hosts, audience, head)?;
     let Some(mount) = mount else {
         let documented = context.mounts.iter().filter(|mount| mount.is_documented);
         let similar = similar_path(path, documented.map(|mount| mount.path));

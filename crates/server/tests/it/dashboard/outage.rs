@@ -12,7 +12,7 @@ fn page_store_outage_is_on_the_first_screen() {
     let mut store = Server::start(Engine::Redis70);
     let server = on(&store, |config, at| {
         config.http.address = Some(any_port());
-        at.options.deadline = Duration::from_millis(500);
+        at.redis.deadline = Duration::from_millis(500);
     });
     server.connect().call("SG.TAKE a gcra:5/1h");
     let browser = Browser::start(1280, 900);

@@ -42,9 +42,9 @@ fn with(store: &Server, folder: &TempDir, on_error: OnError, denial: FallbackDen
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
         let mut at = StoreConfig::new(store.url());
-        at.options = Options::default();
-        at.options.deadline = Duration::from_secs(5);
-        at.options.connect_timeout = Duration::from_secs(5);
+        at.redis = Options::default();
+        at.redis.deadline = Duration::from_secs(5);
+        at.redis.connect_timeout = Duration::from_secs(5);
         at.on_error = on_error;
         config.fallback_denial = denial;
         config.store = Some(at);

@@ -96,7 +96,7 @@ fn store_unavailable_applies_the_fallback() {
     let mut store = Server::start(Engine::Redis70);
     let running = on(&store, |config, at| {
         config.http.address = Some(any_port());
-        at.options.deadline = Duration::from_millis(200);
+        at.redis.deadline = Duration::from_millis(200);
     });
     let mut client = Client::connect(&running);
     let body = r#"{"key":"k","policy":"gcra:1/1h"}"#;
@@ -147,7 +147,7 @@ fn fallback_denial_is_never_quota_exceeded() {
             config.http.address = Some(any_port());
             config.fallback_denial = denial;
             config.rules = vec![folder.file("rules.yaml")];
-            at.options.deadline = Duration::from_millis(200);
+            at.redis.deadline = Duration::from_millis(200);
             at.on_error = on_error;
         });
         let mut client = Client::connect(&running);

@@ -2,27 +2,41 @@
 
 use num_traits::Zero;
 
-use super::exact::Q;
-use super::machine::{Machine, State};
+use super::api::{Algorithm, Properties};
+use crate::oracle::exact::{Q, q};
+use crate::oracle::text::{LimitText, duration};
+
+/// Upper bound on the units of a limit.
+const MAX_UNITS_HELD: u64 = 65_536;
 
 /// At most `n` units held, each hold for at most `p` microseconds unless it is renewed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parameters {
-    pub(super) n: Q,
-    pub(super) p: Q,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Parameters {
+    n: Q,
+    p: Q,
 }
 
-impl Machine for Parameters {
-    fn capacity(&self) -> &Q {
-        &self.n
+/// The limit counts holds and has no state of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct State;
+
+impl Algorithm for Parameters {
+    type State = State;
+    const NAMES: &[&str] = &["concurrency"];
+
+    fn parse(text: &mut LimitText<'_>) -> Result<Option<Self>, String> {
+        if text.n > q(MAX_UNITS_HELD) {
+            return Err(format!("more than {MAX_UNITS_HELD} units held"));
+        }
+        Ok(Some(Self { n: text.n.clone(), p: duration(text.period)? }))
+    }
+
+    fn properties(&self) -> Properties<'_> {
+        Properties { counts_holds: true, ..Properties::of(&self.n, Some(&self.p)) }
     }
 
     fn unused(&self, _now: &Q) -> State {
-        State::Concurrency
-    }
-
-    fn at(&self, _state: &State, _now: &Q) -> State {
-        State::Concurrency
+        State
     }
 
     fn recovered(&self, _state: &State, _now: &Q) -> bool {
@@ -47,11 +61,11 @@ impl Machine for Parameters {
     }
 
     fn charge(&self, _state: &State, _now: &Q, _cost: &Q) -> State {
-        State::Concurrency
+        State
     }
 
     fn refund(&self, _state: &State, _now: &Q, _cost: &Q) -> State {
-        State::Concurrency
+        State
     }
 
     fn used(&self, _state: &State, _now: &Q) -> Q {
