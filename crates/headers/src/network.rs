@@ -25,7 +25,7 @@ pub struct Network {
 impl Network {
     /// The network of an address, by the prefix length of IPv4, up to 32, or of IPv6, up to 128. Greater values count as
     /// these.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn of(address: IpAddr, v4_prefix: u8, v6_prefix: u8) -> Self {
         match address {
@@ -43,7 +43,7 @@ impl Network {
     }
 
     /// The address, if it is the only one and of IPv4.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub const fn only_v4(self) -> Option<Ipv4Addr> {
         #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
@@ -54,7 +54,7 @@ impl Network {
     }
 
     /// Numbers that identify the network. The first is at least 2.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn numbers(self) -> [u64; 3] {
         let kind = 2 + (u64::from(self.prefix) << 1) + u64::from(self.is_v4);

@@ -46,8 +46,8 @@ pub struct ClientAddress {
 /// How the peer's address is found.
 #[derive(Clone, Copy, Debug)]
 enum Peer {
-    /// In an extension. Only the address of the socket address is read, because a copy of the whole is slower.
-    Extension(fn(&Extensions) -> Option<IpAddr>),
+    /// In an extension, where it is read without a copy.
+    Extension(fn(&Extensions) -> Option<&SocketAddr>),
     /// By a function of the user.
     Function(fn(&Extensions) -> Option<SocketAddr>),
 }
@@ -56,7 +56,7 @@ impl Peer {
     #[inline]
     fn of(self, extensions: &Extensions) -> Option<IpAddr> {
         match self {
-            Self::Extension(find) => find(extensions),
+            Self::Extension(find) => find(extensions).map(SocketAddr::ip),
             Self::Function(find) => find(extensions).map(|it| it.ip()),
         }
     }
@@ -76,7 +76,7 @@ impl ClientAddress {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            peer: Peer::Extension(|extensions| extensions.get().map(SocketAddr::ip)),
+            peer: Peer::Extension(|extensions| extensions.get()),
             proxies: Proxies::None,
             v4_prefix: 32,
             v6_prefix: 64,
@@ -102,7 +102,7 @@ impl ClientAddress {
     /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
     pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
-        self.peer = Peer::Extension(|extensions| extensions.get::<T>().map(|it| it.ip()));
+        self.peer = Peer::Extension(|extensions| extensions.get::<T>().map(|it| &**it));
         self
     }
 
@@ -149,7 +149,7 @@ impl ClientAddress {
     }
 
     /// The network of the client, if it has an address.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
         let peer = self.peer.of(head.extensions);
         // The fast path for most peers.
@@ -162,7 +162,7 @@ impl ClientAddress {
 }
 
 /// Adds a network to a key: `10.0.0.0/8`, or an address if it has only one.
-#[inline(always)]
+#[inline]
 pub(crate) fn push_network(network: Option<Network>, key: &mut Bytes) {
     let Some(network) = network else { return push_missing(key) };
     match network.only_v4() {
@@ -185,7 +185,7 @@ fn push_text(network: Network, key: &mut Bytes) {
 
 /// An address as text in the form of [`push_short`], and its length. It is composed in registers: bytes written one by
 /// one would stall the wide read that follows.
-#[inline(always)]
+#[inline]
 fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
     let [a, b, c, d] = address.octets().map(|octet| OCTETS[usize::from(octet)]);
     let ((first, bits), (second, more)) = (two(a, b), two(c, d));
@@ -198,7 +198,7 @@ fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
 }
 
 /// Two octets with their dots, and their number of bits.
-#[inline(always)]
+#[inline]
 fn two(first: u64, second: u64) -> (u64, u64) {
     let text = |octet: u64| octet & u64::from(u32::MAX);
     let bits = first >> 32;

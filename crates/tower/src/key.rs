@@ -30,7 +30,7 @@ impl Start {
     /// No policy.
     const NONE: Self = Self([0; 4]);
 
-    #[inline(always)]
+    #[inline]
     fn of(policy: &Named, client: Option<Option<Network>>) -> Self {
         let [kind, high, low] = match client {
             None => [0; 3],
@@ -41,7 +41,7 @@ impl Start {
     }
 
     /// Whether both are equal. A derived comparison would go through memory, which is slower.
-    #[inline(always)]
+    #[inline]
     fn is(&self, other: &Self) -> bool {
         let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
         (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
@@ -58,20 +58,20 @@ impl Key {
     }
 
     /// Takes the key of this thread, or a new one while that is in use.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take() -> Box<Self> {
         LAST.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(Self::new()))
     }
 
     /// Returns it for the next request of the thread.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn leave(self: Box<Self>) {
         // A thread that ends needs no key.
         let _ = LAST.try_with(|last| last.set(Some(self)));
     }
 
     /// Writes the key of a request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn write(&mut self, policy: &Named, parts: &[KeyPart], head: &Head<'_>) {
         let (client, rest) = match parts {
             [KeyPart(Kind::ClientAddress(address)), rest @ ..] => {

@@ -44,13 +44,13 @@ impl Bytes {
     }
 
     /// Whether the bytes are in `inline`.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_inline(&self) -> bool {
         self.heap.is_empty()
     }
 
     /// Shortens the key to its first `length` bytes, which were in `inline` before others followed.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn cut(&mut self, length: usize) {
         self.length = length;
         if !self.heap.is_empty() {
@@ -59,7 +59,7 @@ impl Bytes {
     }
 
     /// The next `COUNT` free bytes of `inline`.
-    #[inline(always)]
+    #[inline]
     fn free<const COUNT: usize>(&mut self) -> Option<&mut [u8; COUNT]> {
         let free = self.inline.get_mut(self.length..)?.first_chunk_mut()?;
         self.heap.is_empty().then_some(free)
@@ -106,7 +106,7 @@ pub(crate) fn push(bytes: &[u8], key: &mut Bytes) {
 
 /// As [`push`], for the first `length` of sixteen bytes, given as two little-endian numbers. All sixteen are written,
 /// which needs no loop.
-#[inline(always)]
+#[inline]
 pub(crate) fn push_short(halves: [u64; 2], length: u8, key: &mut Bytes) {
     let count = usize::from(length.min(16));
     let [low, high] = halves.map(u64::to_le_bytes);

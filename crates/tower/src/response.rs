@@ -8,7 +8,7 @@ use crate::{Head, HeaderStyle, NamedPolicy, Rejection, RejectionHandler, setting
 
 impl<S, R> Shared<S, R> {
     /// The rate limit headers of a response, if any.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn response_headers(
         &self,
         answer: Option<Answer>,

@@ -74,7 +74,7 @@ enum CallState<C> {
 
 impl<S, R> Shared<S, R> {
     /// Finds the policy, and decides if possible.
-    #[inline(always)]
+    #[inline]
     fn begin<B, C>(&self, request: &Request<B>) -> CallState<C>
     where
         S: Store,
@@ -101,7 +101,7 @@ impl<S, R> Shared<S, R> {
     }
 
     /// Decides, if the store can answer at once.
-    #[inline(always)]
+    #[inline]
     fn decide_now<C>(&self, head: &Head<'_>, policy: &NamedPolicy) -> CallState<C>
     where
         S: Store,
@@ -171,7 +171,7 @@ where
 {
     type Output = Result<Response<C>, E>;
 
-    #[inline(always)]
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind.project() {
             KindProjection::Passing { passing, headers } => {
