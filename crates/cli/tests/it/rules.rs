@@ -17,6 +17,13 @@ impl File {
     fn name(&self) -> &str {
         self.0.to_str().unwrap()
     }
+
+    /// Replaces the content at once, so that no reader finds a part of it.
+    fn replace(&self, text: &str) {
+        let new = self.0.with_extension("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &self.0).unwrap();
+    }
 }
 
 impl Drop for File {
@@ -215,7 +222,7 @@ fn reload_signal_reloads_rules() {
     let server = Server::start(&["--rules", file.name()]);
     let take = ["take", "k", "@plan", "--server", &server.address];
     assert!(output(&take, "").starts_with("allowed; 4 of 5 remaining"));
-    fs::write(&file.0, rules(7)).unwrap();
+    file.replace(&rules(7));
     server.signal("-HUP");
     let mut actual = String::new();
     for _ in 0..2_000 {
@@ -225,7 +232,7 @@ fn reload_signal_reloads_rules() {
         }
     }
     assert!(actual.starts_with("allowed; 6 of 7 remaining"), "{actual}");
-    fs::write(&file.0, "policies: [").unwrap();
+    file.replace("policies: [");
     server.signal("-HUP");
     assert!(output(&take, "").contains("of 7 remaining"));
     let ended = run(&["take", "k", "@none", "--server", &server.address], "");
