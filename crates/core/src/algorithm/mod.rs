@@ -216,13 +216,8 @@ impl Limit {
         (parameters.limit, parameters.period)
     }
 
-    /// Unit of the calendar that is its period, if it has one.
-    #[must_use]
-    pub fn calendar_unit(&self) -> Option<CalendarUnit> {
-        self.calendar().map(|(unit, _)| unit)
-    }
-
-    /// The calendar that its windows follow, if they do: their unit, and the name of the time zone in the IANA database.
+    /// The calendar that its windows follow, if they do: the unit that is its period, and the name of the time zone in
+    /// the IANA database.
     #[must_use]
     pub fn calendar(&self) -> Option<(CalendarUnit, &str)> {
         of!(self, |limit| limit.calendar()).map(|calendar| (calendar.unit(), calendar.zone()))

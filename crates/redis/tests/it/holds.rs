@@ -45,7 +45,7 @@ impl HoldSubject for Store {
 
 /// Whether a limit of the entry has a period of the calendar.
 fn has_calendar(entry: &Entry) -> bool {
-    entry.policy().limits().iter().any(|limit| limit.calendar_unit().is_some())
+    entry.policy().limits().iter().any(|limit| limit.calendar().is_some())
 }
 
 /// Compares answers and bytes with the core's.

@@ -36,7 +36,7 @@ fn period(unit: RuleUnit) -> Duration {
 /// the shortest longer unit, rounded down, but at least 1.
 pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
     let (units, period) = limit.rate();
-    if let Some(unit) = limit.calendar_unit() {
+    if let Some((unit, _)) = limit.calendar() {
         let unit = match unit {
             CalendarUnit::Day => Unit::Day,
             CalendarUnit::Week => Unit::Week,
