@@ -1,7 +1,7 @@
 //! The rate limiter as a server.
 //!
 //! [`Server::bind`] listens, [`Server::run`] serves until its shutdown future is ready, and then answers every
-//! request that was read.
+//! request that has arrived.
 //!
 //! The modules are layers; each uses only those below it:
 //!

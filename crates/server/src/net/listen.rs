@@ -100,15 +100,31 @@ impl Listeners {
             let (protocol, listener) = &self.listeners[place];
             if let Poll::Ready(accepted) = listener.poll_accept(context) {
                 self.next = place + 1;
-                let accepted = accepted.map(|(socket, address)| AcceptedClient {
-                    protocol: *protocol,
-                    socket,
-                    address,
-                });
-                return Poll::Ready(accepted);
+                return Poll::Ready(accepted.map(|it| AcceptedClient::new(*protocol, it)));
             }
         }
         Poll::Pending
+    }
+
+    /// Stops listening, after a last turn for the clients that have connected and are not accepted yet: they may have
+    /// sent requests. At most [`BACKLOG`] of each listener, so that new clients cannot delay a stop.
+    pub(crate) fn close(self, mut admit: impl FnMut(AcceptedClient)) {
+        for (protocol, listener) in self.listeners {
+            for _ in 0..BACKLOG {
+                match listener.accept_now() {
+                    Ok(accepted) => admit(AcceptedClient::new(protocol, accepted)),
+                    // This client has left.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+}
+
+impl AcceptedClient {
+    fn new(protocol: usize, (socket, address): (Socket, String)) -> Self {
+        Self { protocol, socket, address }
     }
 }
 
@@ -117,18 +133,42 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.poll_accept(context).map(|accepted| {
                 let (stream, peer) = accepted?;
-                // A socket for both families maps addresses of IPv4 to IPv6.
-                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                Ok((Socket::Tcp(stream.into_std()?), peer.to_string()))
+                Ok((Socket::Tcp(stream.into_std()?), canonical(peer)))
             }),
             #[cfg(unix)]
             Self::Unix(unix) => unix.listener.poll_accept(context).map(|accepted| {
                 let (stream, _) = accepted?;
-                let address = format!("{}:0", unix.path.display().to_string().escape_debug());
-                Ok((Socket::Unix(stream.into_std()?), address))
+                Ok((Socket::Unix(stream.into_std()?), unix.client()))
             }),
         }
     }
+
+    /// A client that has connected. The system is asked, because the runtime may not know of the client yet.
+    ///
+    /// # Errors
+    /// There is none ([`WouldBlock`](io::ErrorKind::WouldBlock)), or the system cannot accept it.
+    fn accept_now(&self) -> io::Result<(Socket, String)> {
+        let listener = match self {
+            Self::Tcp(listener) => SockRef::from(listener),
+            #[cfg(unix)]
+            Self::Unix(unix) => SockRef::from(&unix.listener),
+        };
+        let (stream, peer) = listener.accept()?;
+        stream.set_nonblocking(true)?;
+        Ok(match self {
+            Self::Tcp(_) => {
+                let peer = peer.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+                (Socket::Tcp(stream.into()), canonical(peer))
+            }
+            #[cfg(unix)]
+            Self::Unix(unix) => (Socket::Unix(stream.into()), unix.client()),
+        })
+    }
+}
+
+/// The address of a client as text. A socket for both families maps addresses of IPv4 to IPv6.
+fn canonical(peer: SocketAddr) -> String {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string()
 }
 
 /// As [`TcpListener::bind`], but with [`BACKLOG`], and `[::]` is all addresses of IPv4 and IPv6.
@@ -178,6 +218,11 @@ fn bind(protocol: &Protocol, address: SocketAddr) -> io::Result<TcpListener> {
 
 #[cfg(unix)]
 impl Unix {
+    /// Each of its clients as text; they have no addresses.
+    fn client(&self) -> String {
+        format!("{}:0", self.path.display().to_string().escape_debug())
+    }
+
     fn bind(path: &std::path::Path, permissions: u32) -> io::Result<Self> {
         use std::os::unix::{fs::FileTypeExt, fs::PermissionsExt, net::UnixStream};
 

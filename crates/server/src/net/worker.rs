@@ -109,6 +109,8 @@ impl Port {
     ) -> Option<Stream> {
         let tls = self.tls.as_ref();
         let opened = tokio::select! {
+            // First, because a plain connection is open at once, and its requests may have arrived before the stop.
+            biased;
             opened = timeout(HANDSHAKE, socket.open(tls)) => opened,
             () = stopped(stopping) => return None,
         };

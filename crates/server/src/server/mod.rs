@@ -144,8 +144,8 @@ impl Server {
         Reloader(Arc::clone(&self.parts.decider.rules))
     }
 
-    /// Serves until `shutdown` is ready. Then it accepts no more clients, answers every request that was
-    /// read (waiting ones with a denial), closes all connections within 3 seconds, and writes the state file.
+    /// Serves until `shutdown` is ready. Then it accepts no more clients, answers every request that has
+    /// arrived (waiting ones with a denial), closes all connections within 3 seconds, and writes the state file.
     ///
     /// Must run on a tokio runtime with I/O and time enabled. The runtime only accepts clients; threads of the server
     /// serve them. Dropping the future instead closes all connections at once and writes no state.
@@ -201,7 +201,7 @@ impl Server {
             }
         }
 
-        drop(listeners);
+        listeners.close(|client| full = admit(client, &parts, (&protocols, &workers), full));
         tracing::info!(clients = parts.clients.len(), "stopping");
         workers.stop().await;
         drop(watching);

@@ -1,4 +1,4 @@
-//! Stopping: every request that was read is answered.
+//! Stopping: every request that has arrived is answered.
 
 use std::{
     borrow::Cow,
@@ -6,17 +6,18 @@ use std::{
     io::ErrorKind,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::net::UnixStream,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
 use sluicegate_core::{Clock, Operation};
 use sluicegate_memory::{MemoryStore, SystemClock};
-use sluicegate_server::Config;
+use sluicegate_server::{Config, Server};
 use sluicegate_testing::{eventually, eventually_true};
 
 use crate::{
-    harness::{Running, TempDir, any_port, now, simple, size},
+    harness::{Running, TempDir, any_port, config, now, simple, size},
     http,
 };
 
@@ -37,6 +38,43 @@ fn stop_answers_sent_commands_and_closes() {
     let address = server.address;
     drop(server);
     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+}
+
+/// A client is connected, and may have sent requests, before the server accepts it.
+#[test]
+fn stop_answers_clients_that_are_not_accepted_yet() {
+    let folder = TempDir::new();
+    let unix = folder.file("socket");
+    let mut config = config();
+    config.http.address = Some(any_port());
+    config.resp.unix = Some(unix.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(Server::bind(config)).unwrap();
+    let (resp, http) = (server.local_addr().unwrap(), server.http_addr().unwrap());
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let mut clients = (
+                TcpStream::connect(resp).unwrap(),
+                TcpStream::connect(http).unwrap(),
+                UnixStream::connect(&unix).unwrap(),
+            );
+            clients.0.write_all(b"PING\r\n").unwrap();
+            clients.1.write_all(OF_HTTP.text.as_bytes()).unwrap();
+            clients.2.write_all(b"PING\r\n").unwrap();
+            clients
+        })
+        .collect();
+    // It stops before it accepts anyone.
+    runtime.block_on(server.run(std::future::ready(()))).unwrap();
+    for (mut resp, mut http, mut unix) in clients {
+        let mut replies = [const { String::new() }; 3];
+        resp.read_to_string(&mut replies[0]).unwrap();
+        http.read_to_string(&mut replies[1]).unwrap();
+        unix.read_to_string(&mut replies[2]).unwrap();
+        assert_eq!([&replies[0], &replies[2]], ["+PONG\r\n"; 2]);
+        assert!(replies[1].ends_with(OF_HTTP.end), "{replies:?}");
+    }
+    assert_eq!(TcpStream::connect(resp).unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
 
 #[test]
