@@ -36,7 +36,7 @@ pub use target::{Others, Reading, Readings, canonical_path, unescaped};
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use sluicegate_core::{Decision, Retry, whole_seconds};
 
 /// The header with the policies: `RateLimit-Policy`.
@@ -69,9 +69,23 @@ pub fn retry_after(decision: &Decision) -> Option<u64> {
     }
 }
 
+/// A number as the value of a header. Its digits are copied at their exact length; those of `HeaderValue::from(number)` have
+/// spare capacity, which costs a second allocation.
+#[must_use]
+pub fn integer(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are printable ASCII")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integer_is_written_in_decimal() {
+        for number in [0, 7, 1024, u64::MAX] {
+            assert_eq!(integer(number), HeaderValue::from(number));
+        }
+    }
 
     #[test]
     fn seconds_round_up() {

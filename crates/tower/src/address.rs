@@ -37,29 +37,10 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress {
-    peer: Peer,
+    peer: fn(&Extensions) -> Option<SocketAddr>,
     proxies: Proxies,
     v4_prefix: u8,
     v6_prefix: u8,
-}
-
-/// How the peer's address is found.
-#[derive(Clone, Copy, Debug)]
-enum Peer {
-    /// In an extension, where it is read without a copy.
-    Extension(fn(&Extensions) -> Option<&SocketAddr>),
-    /// By a function of the user.
-    Function(fn(&Extensions) -> Option<SocketAddr>),
-}
-
-impl Peer {
-    #[inline]
-    fn of(self, extensions: &Extensions) -> Option<IpAddr> {
-        match self {
-            Self::Extension(find) => find(extensions).map(SocketAddr::ip),
-            Self::Function(find) => find(extensions).map(|it| it.ip()),
-        }
-    }
 }
 
 /// The number of trusted proxies, and the header that they write.
@@ -76,7 +57,7 @@ impl ClientAddress {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            peer: Peer::Extension(|extensions| extensions.get()),
+            peer: |extensions| extensions.get().copied(),
             proxies: Proxies::None,
             v4_prefix: 32,
             v6_prefix: 64,
@@ -102,7 +83,7 @@ impl ClientAddress {
     /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
     pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
-        self.peer = Peer::Extension(|extensions| extensions.get::<T>().map(|it| &**it));
+        self.peer = |extensions| extensions.get::<T>().map(|it| **it);
         self
     }
 
@@ -110,7 +91,7 @@ impl ClientAddress {
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
-        self.peer = Peer::Function(peer);
+        self.peer = peer;
         self
     }
 
@@ -125,7 +106,7 @@ impl ClientAddress {
     /// The full address of the client, if it has one.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
-        self.behind(self.peer.of(head.extensions), head)
+        self.behind((self.peer)(head.extensions).map(|it| it.ip()), head)
     }
 
     /// The address of the client behind this peer.
@@ -151,7 +132,7 @@ impl ClientAddress {
     /// The network of the client, if it has an address.
     #[inline]
     pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
-        let peer = self.peer.of(head.extensions);
+        let peer = (self.peer)(head.extensions).map(|it| it.ip());
         // The fast path for most peers.
         let address = match (self.proxies, peer) {
             (Proxies::None, Some(peer @ IpAddr::V4(_))) => peer,

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use sluicegate_core::Decision;
 use sluicegate_headers::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
-    seconds,
+    integer, seconds,
 };
 
 use crate::rules::Named;
@@ -33,10 +33,15 @@ impl HeaderStyle {
                 headers.append(RATELIMIT, named.fields.rate_limit(decision));
             }
             Self::XRateLimit => {
-                let reset = seconds(decision.reset_after);
-                headers.entry(X_RATELIMIT_LIMIT).or_insert(decision.limit.into());
-                headers.entry(X_RATELIMIT_REMAINING).or_insert(decision.remaining.into());
-                headers.entry(X_RATELIMIT_RESET).or_insert(reset.into());
+                let Decision { limit, remaining, reset_after, .. } = *decision;
+                let values = [
+                    (X_RATELIMIT_LIMIT, limit.into()),
+                    (X_RATELIMIT_REMAINING, remaining.into()),
+                    (X_RATELIMIT_RESET, seconds(reset_after)),
+                ];
+                for (name, value) in values {
+                    headers.entry(name).or_insert_with(|| integer(value));
+                }
             }
             Self::None => {}
         }

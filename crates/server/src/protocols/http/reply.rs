@@ -10,7 +10,7 @@ use serde::Serialize;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
     ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, problem, retry_after, seconds,
+    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after, seconds,
 };
 use smallvec::SmallVec;
 
@@ -154,9 +154,9 @@ fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
             fields.insert(RATELIMIT, data.fields.rate_limit(decision));
         }
         HttpHeaders::XRateLimit => {
-            fields.insert(X_RATELIMIT_LIMIT, decision.limit.into());
-            fields.insert(X_RATELIMIT_REMAINING, decision.remaining.into());
-            fields.insert(X_RATELIMIT_RESET, seconds(decision.reset_after).into());
+            fields.insert(X_RATELIMIT_LIMIT, integer(decision.limit.into()));
+            fields.insert(X_RATELIMIT_REMAINING, integer(decision.remaining.into()));
+            fields.insert(X_RATELIMIT_RESET, integer(seconds(decision.reset_after)));
         }
         HttpHeaders::None => {}
     }
