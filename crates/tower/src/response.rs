@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Response, header::RETRY_AFTER};
 use sluicegate_core::{Answer, Decision};
-use sluicegate_headers::retry_after;
+use sluicegate_headers::{integer, retry_after};
 
 use crate::{Head, HeaderStyle, NamedPolicy, Rejection, RejectionHandler, settings::Shared};
 
@@ -36,7 +36,7 @@ impl<S, R> Shared<S, R> {
         if let Some(denied) = denied {
             let headers = response.headers_mut();
             if let Some(seconds) = retry_after(denied) {
-                headers.insert(RETRY_AFTER, seconds.into());
+                headers.insert(RETRY_AFTER, integer(seconds));
             }
             self.settings.headers.write(policy.inner(), denied, headers);
         }

@@ -73,9 +73,8 @@ enum CallState<C> {
 }
 
 impl<S, R> Shared<S, R> {
-    /// Finds the policy, and decides if the store can answer at once. In the caller, its result stays in registers
-    /// (figure in ADR 40).
-    #[expect(clippy::inline_always, reason = "it has a figure")]
+    /// Finds the policy, and decides if the store can answer at once.
+    #[expect(clippy::inline_always, reason = "faster within its caller; figure in ADR 40")]
     #[inline(always)]
     fn begin<B, C>(&self, request: &Request<B>) -> CallState<C>
     where

@@ -20,6 +20,10 @@ use crate::net::{protocol::Protocol, stream::Socket};
 /// The system drops further ones, which then retry after a second.
 const BACKLOG: u32 = 65_535;
 
+/// Maximum number of clients of a listener that are accepted when the server stops, so that a flood of new ones cannot delay
+/// the stop: as many as Linux lets wait by default (`net.core.somaxconn`).
+const MAX_LAST: usize = 4096;
+
 /// Where the server listens.
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -106,11 +110,11 @@ impl Listeners {
         Poll::Pending
     }
 
-    /// Stops listening, after a last turn for the clients that have connected and are not accepted yet: they may have
-    /// sent requests. At most [`BACKLOG`] of each listener, so that new clients cannot delay a stop.
+    /// Stops listening. First `admit` gets the clients that have connected and are not accepted yet, because they may
+    /// have sent requests: at most [`MAX_LAST`] of each listener.
     pub(crate) fn close(self, mut admit: impl FnMut(AcceptedClient)) {
         for (protocol, listener) in self.listeners {
-            for _ in 0..BACKLOG {
+            for _ in 0..MAX_LAST {
                 match listener.accept_now() {
                     Ok(accepted) => admit(AcceptedClient::new(protocol, accepted)),
                     // This client has left.
@@ -133,12 +137,12 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.poll_accept(context).map(|accepted| {
                 let (stream, peer) = accepted?;
-                Ok((Socket::Tcp(stream.into_std()?), canonical(peer)))
+                Ok((Socket::Tcp(stream.into_std()?), address_text(peer)))
             }),
             #[cfg(unix)]
             Self::Unix(unix) => unix.listener.poll_accept(context).map(|accepted| {
                 let (stream, _) = accepted?;
-                Ok((Socket::Unix(stream.into_std()?), unix.client()))
+                Ok((Socket::Unix(stream.into_std()?), unix.client_address()))
             }),
         }
     }
@@ -158,16 +162,16 @@ impl Listener {
         Ok(match self {
             Self::Tcp(_) => {
                 let peer = peer.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-                (Socket::Tcp(stream.into()), canonical(peer))
+                (Socket::Tcp(stream.into()), address_text(peer))
             }
             #[cfg(unix)]
-            Self::Unix(unix) => (Socket::Unix(stream.into()), unix.client()),
+            Self::Unix(unix) => (Socket::Unix(stream.into()), unix.client_address()),
         })
     }
 }
 
 /// The address of a client as text. A socket for both families maps addresses of IPv4 to IPv6.
-fn canonical(peer: SocketAddr) -> String {
+fn address_text(peer: SocketAddr) -> String {
     SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string()
 }
 
@@ -218,8 +222,8 @@ fn bind(protocol: &Protocol, address: SocketAddr) -> io::Result<TcpListener> {
 
 #[cfg(unix)]
 impl Unix {
-    /// Each of its clients as text; they have no addresses.
-    fn client(&self) -> String {
+    /// The text that stands for the address of a client: its clients have none.
+    fn client_address(&self) -> String {
         format!("{}:0", self.path.display().to_string().escape_debug())
     }
 
@@ -359,5 +363,29 @@ mod tests {
             // The connection stays in the backlog until it is accepted.
             drop(connected.unwrap_or_else(|error| panic!("after {count} clients: {error}")));
         }
+    }
+
+    /// Whoever connects again and again does not delay a stop for ever.
+    #[tokio::test]
+    async fn close_under_a_flood_of_clients_ends() {
+        static PROTOCOL: Protocol = Protocol {
+            name: "test",
+            setting: "test",
+            tls_settings: "test",
+            alpn: &[],
+            reserves_health: false,
+            rejection: b"",
+        };
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listeners = Listeners::bind(&[(&PROTOCOL, Some(local))], None).unwrap();
+        let address = listeners.addresses.address_of(&PROTOCOL).unwrap();
+        let connect = || drop(TcpStream::connect(address).unwrap());
+        connect();
+        let mut accepted = 0;
+        listeners.close(|_| {
+            accepted += 1;
+            connect();
+        });
+        assert_eq!(accepted, MAX_LAST);
     }
 }

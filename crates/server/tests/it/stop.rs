@@ -40,6 +40,10 @@ fn stop_answers_sent_commands_and_closes() {
     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
 
+/// `GET /healthz` over HTTP/2: the preface, empty settings, and the headers of one request.
+const HTTP2_REQUEST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+    \0\0\x17\x01\x05\0\0\0\x01\x82\x86\x04\x08/healthz\x01\x09localhost";
+
 /// A client is connected, and may have sent requests, before the server accepts it.
 #[test]
 fn stop_answers_clients_that_are_not_accepted_yet() {
@@ -51,30 +55,51 @@ fn stop_answers_clients_that_are_not_accepted_yet() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let server = runtime.block_on(Server::bind(config)).unwrap();
     let (resp, http) = (server.local_addr().unwrap(), server.http_addr().unwrap());
-    let clients: Vec<_> = (0..20)
-        .map(|_| {
-            let mut clients = (
-                TcpStream::connect(resp).unwrap(),
-                TcpStream::connect(http).unwrap(),
-                UnixStream::connect(&unix).unwrap(),
-            );
-            clients.0.write_all(b"PING\r\n").unwrap();
-            clients.1.write_all(OF_HTTP.text.as_bytes()).unwrap();
-            clients.2.write_all(b"PING\r\n").unwrap();
-            clients
-        })
-        .collect();
+    let connect = |address| TcpStream::connect(address).unwrap();
+    let mut clients: [Vec<_>; 4] = Default::default();
+    for _ in 0..10 {
+        let [mut takes, mut http1, mut http2] = [resp, http, http].map(connect);
+        takes.write_all(b"SG.TAKE last gcra:1/1d:burst=20\r\n").unwrap();
+        http1.write_all(OF_HTTP.text.as_bytes()).unwrap();
+        http2.write_all(HTTP2_REQUEST).unwrap();
+        let mut local = UnixStream::connect(&unix).unwrap();
+        local.write_all(b"SG.TAKE last gcra:1/1d:burst=20\r\n").unwrap();
+        clients[0].push(rest(takes));
+        clients[1].push(rest(local));
+        clients[2].push(rest(http1));
+        clients[3].push(rest(http2));
+    }
     // It stops before it accepts anyone.
     runtime.block_on(server.run(std::future::ready(()))).unwrap();
-    for (mut resp, mut http, mut unix) in clients {
-        let mut replies = [const { String::new() }; 3];
-        resp.read_to_string(&mut replies[0]).unwrap();
-        http.read_to_string(&mut replies[1]).unwrap();
-        unix.read_to_string(&mut replies[2]).unwrap();
-        assert_eq!([&replies[0], &replies[2]], ["+PONG\r\n"; 2]);
-        assert!(replies[1].ends_with(OF_HTTP.end), "{replies:?}");
+    let [takes, locals, http1, http2] = clients
+        .map(|clients| clients.into_iter().map(|rest| rest.join().unwrap()).collect::<Vec<_>>());
+    let remaining = |reply: &Vec<u8>| {
+        let fields: Vec<_> = std::str::from_utf8(reply).unwrap().split("\r\n").collect();
+        assert_eq!(fields[..3], ["*7", ":1", ":20"], "{fields:?}");
+        fields[3][1..].parse().unwrap()
+    };
+    let mut units: Vec<u32> = takes.iter().chain(&locals).map(remaining).collect();
+    units.sort_unstable();
+    assert_eq!(units, Vec::from_iter(0..20), "each client took another unit");
+    for reply in &http1 {
+        assert!(reply.ends_with(OF_HTTP.end.as_bytes()), "{}", reply.escape_ascii());
+    }
+    for reply in &http2 {
+        // The frame with the body, the last of stream 1.
+        let body = b"\0\0\x03\0\x01\0\0\0\x01ok\n";
+        assert!(reply.windows(body.len()).any(|it| it == body), "{}", reply.escape_ascii());
     }
     assert_eq!(TcpStream::connect(resp).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+}
+
+/// Reads on a thread of its own until the server closes.
+fn rest(mut stream: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        // A reset ends a connection as well.
+        let _ = stream.read_to_end(&mut rest);
+        rest
+    })
 }
 
 #[test]

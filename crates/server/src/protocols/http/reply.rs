@@ -110,7 +110,7 @@ fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply
     if status == StatusCode::TOO_MANY_REQUESTS
         && let Some(seconds) = retry_after(decision)
     {
-        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+        reply.headers_mut().insert(RETRY_AFTER, integer(seconds));
     }
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     respond(data, reply.headers_mut());
@@ -133,7 +133,7 @@ fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let mut reply = response::problem(status, body.into_vec());
     if let Some(seconds) = retry_after(data.decision) {
-        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+        reply.headers_mut().insert(RETRY_AFTER, integer(seconds));
     }
     reply
 }
