@@ -17,10 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
+RESERVED: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port on which nothing listens, reserved until the process ends for the server that asks for it by number."""
+    reserved = socket.socket()
+    # Two sockets can share a port if both allow it and neither listens yet.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    RESERVED.append(reserved)
+    return reserved.getsockname()[1]
 
 
 def until(asks, deadline: float = 30) -> None:

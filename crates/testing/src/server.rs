@@ -1,10 +1,11 @@
 use std::{
-    fs,
-    net::TcpListener,
+    fs, mem,
+    net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Stdio},
 };
 
 use redis::{Client, Connection, FromRedisValue, RedisResult};
+use socket2::{Domain, Socket, Type};
 
 use crate::{Engine, RawClient, TempDir, eventually};
 
@@ -232,8 +233,37 @@ fn spawn(
     })
 }
 
-/// A port without a listener.
+/// A port on which nothing listens. It is reserved until the process ends: the system gives it to no other socket, and
+/// only a server that asks for it by number can listen on it, with `SO_REUSEADDR`, as servers do.
 #[must_use]
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // Two sockets can share a port if both allow it and neither listens yet.
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+    mem::forget(socket);
+    port
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::ErrorKind,
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn free_port_is_closed_and_reserved_for_a_server() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        // A socket that does not allow to share its port, such as a client's.
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert_eq!(client.bind(&address.into()).unwrap_err().kind(), ErrorKind::AddrInUse);
+        let server = TcpListener::bind(address).unwrap();
+        TcpStream::connect(server.local_addr().unwrap()).unwrap();
+    }
 }

@@ -144,9 +144,14 @@ pub(crate) fn config() -> Config {
     config
 }
 
-/// A free port of this machine.
+/// Asks for a free port of this machine.
 pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// An address at which nothing listens, reserved for one server.
+pub(crate) fn free_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], sluicegate_testing::free_port()))
 }
 
 /// The server waits by the clock, therefore the test measures it.

@@ -15,7 +15,7 @@ use sluicegate_testing::{Engine, Server, TempDir, eventually_within};
 use crate::{
     clients::tools,
     faulty::{Fault, FaultyProxy},
-    harness::{Running, any_port, root},
+    harness::{Running, free_address, root},
 };
 
 /// Upper bound on the run time of a program of the page, whatever its deadlines.
@@ -131,8 +131,7 @@ fn clients_page_programs_that_take_print_what_the_page_shows() {
 
 #[test]
 fn clients_page_programs_without_a_server_print_unavailable() {
-    // A port on which nothing listens any more.
-    let address = std::net::TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+    let address = free_address();
     for_each_program(|language, program| {
         let program = adapted(program, ("6380", address), 2);
         let printed = output(language, &program, BOUND);

@@ -14,7 +14,7 @@ use sluicegate_server::HeaderName;
 use sluicegate_testing::eventually_within;
 
 use super::client::{Client, HttpReply, server};
-use crate::harness::{Running, TEST_TIMEOUT, TempDir, any_port, root};
+use crate::harness::{Running, TEST_TIMEOUT, TempDir, any_port, free_address, root};
 
 /// A proxy in front of an application, and its gate.
 pub(super) struct Proxy {
@@ -54,7 +54,7 @@ impl Proxy {
                 config.http.gate.address_header = Some(HeaderName::from_static("x-forwarded-for"));
             }
         });
-        let port = free_port();
+        let port = free_address();
         let text = fs::read_to_string(root().join("examples/gate").join(example)).unwrap();
         let text = change(text)
             .replace("127.0.0.1:8080", &gate.http.unwrap().to_string())
@@ -133,11 +133,6 @@ impl Proxy {
     }
 }
 
-/// A port that is free now.
-pub(super) fn free_port() -> SocketAddr {
-    TcpListener::bind(any_port()).unwrap().local_addr().unwrap()
-}
-
 /// An application that answers every request alike, until the test ends.
 fn app() -> SocketAddr {
     let listener = TcpListener::bind(any_port()).unwrap();
@@ -196,7 +191,7 @@ fn with_example_rules(
 
 #[test]
 fn nginx_denied_request_is_not_served() {
-    with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
+    with_example_rules("nginx.conf", free_address(), nginx).lets_five_through();
 }
 
 /// nginx logs an error for each status of `auth_request` but 2xx, 401 and 403, and closes the client's connection.
@@ -214,7 +209,7 @@ rules:
     )
     .unwrap();
     let rules = folder.file("rules.yaml");
-    let mut proxy = Proxy::start("nginx.conf", free_port(), &rules, |text| text, nginx);
+    let mut proxy = Proxy::start("nginx.conf", free_address(), &rules, |text| text, nginx);
     assert_eq!(proxy.first().status, 200);
     let mut client = Client::connect(&proxy.front);
     assert_eq!(client.get("/page").status, 200);
@@ -273,7 +268,7 @@ fn nginx_behind_a_cdn_limits_by_the_address_of_the_client() {
         text.replace(listen, &format!("{listen}\n{}", documented("set_real_ip_from")))
     };
     let rules = root().join("examples/gate/rules.yaml");
-    let mut proxy = Proxy::start("nginx.conf", free_port(), &rules, change, nginx);
+    let mut proxy = Proxy::start("nginx.conf", free_address(), &rules, change, nginx);
     limits_by_the_address_behind_a_cdn(&mut proxy);
 }
 
@@ -284,7 +279,7 @@ fn caddy_behind_a_cdn_limits_by_the_address_of_the_client() {
             .replace("uri /v1/gate", &format!("uri /v1/gate\n{}", documented("{client_ip}")))
     };
     let rules = root().join("examples/gate/rules.yaml");
-    let mut proxy = Proxy::start("Caddyfile", free_port(), &rules, change, caddy);
+    let mut proxy = Proxy::start("Caddyfile", free_address(), &rules, change, caddy);
     limits_by_the_address_behind_a_cdn(&mut proxy);
 }
 
@@ -304,7 +299,7 @@ fn nginx_without_a_gate_allows_if_configured() {
         format!("{before}location @no_gate {{{after}")
     };
     let rules = root().join("examples/gate/rules.yaml");
-    passes_without_a_gate(Proxy::start("nginx.conf", free_port(), &rules, change, nginx));
+    passes_without_a_gate(Proxy::start("nginx.conf", free_address(), &rules, change, nginx));
 }
 
 #[test]
@@ -314,12 +309,12 @@ fn caddy_without_a_gate_allows_if_configured() {
         text.replace(site, &format!("{site}\n{}", documented("handle_errors")))
     };
     let rules = root().join("examples/gate/rules.yaml");
-    passes_without_a_gate(Proxy::start("Caddyfile", free_port(), &rules, change, caddy));
+    passes_without_a_gate(Proxy::start("Caddyfile", free_address(), &rules, change, caddy));
 }
 
 #[test]
 fn caddy_denied_request_is_not_served() {
-    with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();
+    with_example_rules("Caddyfile", free_address(), caddy).lets_five_through();
 }
 
 #[test]

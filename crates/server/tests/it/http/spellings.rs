@@ -6,9 +6,9 @@ use sluicegate_testing::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, eventuall
 
 use super::{
     client::Client,
-    proxies::{Proxy, caddy, free_port, nginx, traefik},
+    proxies::{Proxy, caddy, nginx, traefik},
 };
-use crate::harness::TempDir;
+use crate::harness::{TempDir, free_address};
 
 const NO_RULES: &str = "rules: []\n";
 const STRICT: &str = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]\n";
@@ -45,7 +45,7 @@ impl Setup {
     fn start(example: &str, run: Run, behind: Behind) -> Self {
         let rules = TempDir::new();
         fs::write(rules.file("rules.yaml"), NO_RULES).unwrap();
-        let spare = free_port();
+        let spare = free_address();
         let change = |text: String| match &behind {
             // The response in the example is replaced.
             Behind::App(_) => text
@@ -58,7 +58,7 @@ impl Setup {
         };
         let address = match &behind {
             Behind::App(app) => app.address,
-            Behind::Itself { .. } => free_port(),
+            Behind::Itself { .. } => free_address(),
         };
         let proxy = Proxy::start(example, address, &rules.file("rules.yaml"), change, run);
         let front = proxy.front.address;
