@@ -43,7 +43,7 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, OperationError> {
-        let key = self.look_up(self.hash(key));
+        let key = self.look_up(key);
         self.apply_hashed::<true, _>(key, policy, now, operation)
     }
 
@@ -59,7 +59,7 @@ impl MemoryStore {
         // In this order, because a processor may finish all instructions before it reads its counter, and begin no later
         // ones until then (ADR 20). What precedes the reading overlaps with the end of the request before, and the load
         // of a prefetched slot with the reading.
-        let key = self.prefetch_hashed(key);
+        let key = self.look_up(key);
         self.apply_hashed::<true, E>(key, policy, clock.now(), operation)
     }
 
@@ -73,7 +73,7 @@ impl MemoryStore {
         operation: Operation,
     ) -> Result<Decision, OperationError> {
         let policy = self.prepare(policy.policy(), now);
-        self.apply_hashed::<true, _>(self.look_up(hash), &policy, now, operation)
+        self.apply_hashed::<true, _>(self.look_up_hash(hash), &policy, now, operation)
     }
 
     /// The fast path: a take under a policy whose states fit in slots, on a key whose state is in one. A denial writes

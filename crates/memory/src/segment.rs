@@ -143,15 +143,10 @@ impl<'a> KeyBuckets<'a> {
         found.or_else(|| self.second.peek::<false>(wanted.placed(true)))
     }
 
-    /// Prefetches the first cache line.
+    /// Prefetches both.
     #[inline(always)]
-    pub(crate) fn prefetch_first(self) {
+    pub(crate) fn prefetch(self) {
         prefetch(self.first);
-    }
-
-    /// Prefetches the second cache line.
-    #[inline(always)]
-    pub(crate) fn prefetch_second(self) {
         prefetch(self.second);
     }
 }

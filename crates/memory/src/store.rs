@@ -151,22 +151,21 @@ impl MemoryStore {
 
     /// Prefetches the slot of a key, for a request that follows soon.
     pub fn prefetch(&self, key: &[u8]) {
-        let _ = self.prefetch_hashed(key);
+        let _ = self.look_up(key);
     }
 
-    /// Prefetches the slot of a key, and returns its hash and buckets.
+    /// The hash of a key with its buckets, which are prefetched.
     #[inline(always)]
-    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> HashedKey<'_> {
-        let key = self.look_up(self.hash(key));
-        key.1.prefetch_first();
-        key
+    pub(crate) fn look_up(&self, key: &[u8]) -> HashedKey<'_> {
+        self.look_up_hash(self.hash(key))
     }
 
-    /// A hash with its buckets, of which the second is prefetched: it is loaded while the first is searched.
+    /// A hash with its buckets, which are prefetched: the sooner their lines are requested, the more of the request before
+    /// overlaps with their load (ADR 20).
     #[inline(always)]
-    pub(crate) fn look_up(&self, hash: u64) -> HashedKey<'_> {
+    pub(crate) fn look_up_hash(&self, hash: u64) -> HashedKey<'_> {
         let buckets = self.shards.bucket_view(hash).key_buckets(hash);
-        buckets.prefetch_second();
+        buckets.prefetch();
         (hash, buckets)
     }
 
@@ -181,14 +180,14 @@ impl MemoryStore {
         // The hashes of the current item and those after it, as a ring.
         let mut hashes = [0; PREFETCH_AHEAD];
         for (item, hash) in items.iter().zip(&mut hashes) {
-            *hash = self.prefetch_hashed(key(item)).0;
+            *hash = self.look_up(key(item)).0;
         }
         for (turn, item) in items.iter().enumerate() {
             let hash = hashes[turn % PREFETCH_AHEAD];
             if let Some(item) = items.get(turn + PREFETCH_AHEAD) {
-                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(key(item)).0;
+                hashes[turn % PREFETCH_AHEAD] = self.look_up(key(item)).0;
             }
-            each(item, self.look_up(hash));
+            each(item, self.look_up_hash(hash));
         }
     }
 
