@@ -165,9 +165,13 @@ fn random_calls_primary_replica_and_files_agree(engine: Engine) {
     assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
 }
 
+/// Options for an append-only file that has each command before its reply. By default, the server writes later while an
+/// earlier write is being synced.
+const UNDELAYED_FILE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
+
 fn call_without_change_replicates_nothing(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
-    let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let server = Server::with(engine, &[&loads[..], &UNDELAYED_FILE].concat());
     let mut peer = server.raw_client();
     let policies = ["gcra:3/1h", "sliding-log:3/1h", "fixed-window:3/1h", "gcra:3/1h,gcra:9/1d"];
     for (number, policy) in policies.iter().enumerate() {
@@ -197,7 +201,7 @@ fn call_without_change_replicates_nothing(engine: Engine) {
 /// The change of a long log is written, not the whole log: some hundred bytes per take.
 fn long_log_take_replicates_few_bytes(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
-    let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let server = Server::with(engine, &[&loads[..], &UNDELAYED_FILE].concat());
     let mut peer = server.raw_client();
     let mut at = 1_700_000_000_000_000_u64;
     let mut take = |peer: &mut RawClient, step| {
