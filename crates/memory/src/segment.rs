@@ -143,7 +143,7 @@ impl<'a> KeyBuckets<'a> {
         found.or_else(|| self.second.peek::<false>(wanted.placed(true)))
     }
 
-    /// Prefetches both.
+    /// Prefetches both buckets.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch(self.first);

@@ -17,13 +17,14 @@ use sluicegate_server::{Config, Server};
 use sluicegate_testing::{eventually, eventually_true};
 
 use crate::{
-    harness::{Running, TempDir, any_port, config, now, simple, size},
+    harness::{Running, TempDir, any_port, config, free_address, now, simple, size},
     http,
 };
 
 #[test]
 fn stop_answers_sent_commands_and_closes() {
-    let mut server = Running::new();
+    // Reserved, so that no other server listens there after the stop.
+    let mut server = Running::with(|config| config.resp.address = free_address());
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for peer in &mut peers {
         assert_eq!(peer.call("PING"), simple("PONG"));
@@ -50,6 +51,8 @@ fn stop_answers_clients_that_are_not_accepted_yet() {
     let folder = TempDir::new();
     let unix = folder.file("socket");
     let mut config = config();
+    // Reserved, so that no other server listens there after the stop.
+    config.resp.address = free_address();
     config.http.address = Some(any_port());
     config.resp.unix = Some(unix.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
