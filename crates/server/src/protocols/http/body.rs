@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use hyper::{
     Version,
     body::Body as _,
-    header::{EXPECT, HeaderValue},
+    header::{CONTENT_TYPE, EXPECT},
     http::request::Parts,
 };
 use sluicegate_core::{Clock as _, Timestamp};
@@ -37,13 +37,11 @@ pub(super) struct BodyLimits {
 /// A complete JSON body, and the time at which it was complete. Its request arrived at `now`.
 pub(super) async fn json(
     limits: BodyLimits,
-    content_type: Option<&HeaderValue>,
+    head: &Parts,
     body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<(Bytes, Timestamp), Problem> {
-    if !is_json_type(content_type) {
-        return Err(Problem::no_json(content_type));
-    }
+    check_json_type(head)?;
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(Problem::too_large(MAX_BODY));
     }
@@ -63,10 +61,13 @@ pub(super) async fn json(
     }
 }
 
-/// Whether the type of the body is JSON. A missing type is not enough: browsers let any page
+/// Rejects a request whose body is not JSON. A missing type is not enough: browsers let any page
 /// send requests without one, and with the types of forms, to any server.
-pub(super) fn is_json_type(content_type: Option<&HeaderValue>) -> bool {
-    content_type.is_some_and(|kind| is_json(kind.as_bytes()))
+pub(super) fn check_json_type(head: &Parts) -> Result<(), Problem> {
+    match head.headers.get(CONTENT_TYPE) {
+        Some(kind) if is_json(kind.as_bytes()) => Ok(()),
+        kind => Err(Problem::no_json(kind)),
+    }
 }
 
 /// `application/json`, or a type that ends in `+json`; parameters are ignored.

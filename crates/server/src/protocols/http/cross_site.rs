@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::{
-    Method, Version,
+    HeaderMap, Method, Version,
     header::{HOST, HeaderName, HeaderValue, ORIGIN},
     http::request::Parts,
 };
@@ -26,6 +26,7 @@ const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(crate) struct HostNames {
     /// Whether requests by other names are rejected.
     is_checked: bool,
+    /// The usual names of this server, and those that are configured.
     allowed: Vec<String>,
     /// The port that it listens on.
     port: u16,
@@ -50,12 +51,11 @@ impl HostNames {
     /// page could know.
     pub(crate) fn new(settings: &HttpConfig, address: Option<SocketAddr>, has_token: bool) -> Self {
         let is_local = address.is_some_and(|address| address.ip().is_loopback());
-        let allowed: Vec<_> =
-            settings.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
         let port = address.map_or(0, |address| address.port());
+        let usual = ["127.0.0.1", "localhost"].map(|name| format!("{name}:{port}"));
         Self {
-            is_checked: !allowed.is_empty() || is_local && !has_token,
-            allowed,
+            is_checked: !settings.allowed_hosts.is_empty() || is_local && !has_token,
+            allowed: usual.into_iter().chain(settings.allowed_hosts.iter().cloned()).collect(),
             port,
             has_tls: settings.tls.is_some(),
         }
@@ -63,6 +63,10 @@ impl HostNames {
 
     /// Whether `authority` is a name of the server.
     fn allows(&self, authority: &str) -> bool {
+        // Most requests have one of the names as it is written here.
+        if self.allowed.iter().any(|allowed| allowed == authority) {
+            return true;
+        }
         let (name, _) = split(authority);
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         name.eq_ignore_ascii_case("localhost")
@@ -94,15 +98,38 @@ impl HostNames {
     }
 }
 
+/// The headers that identify the page of a request.
+struct SiteHeaders<'a> {
+    host: Option<&'a HeaderValue>,
+    host_count: usize,
+    /// Whether there is an `Origin` or a `Sec-Fetch-Site`.
+    is_from_page: bool,
+}
+
+impl<'a> SiteHeaders<'a> {
+    /// One pass over the few headers of a request needs fewer instructions than a look-up of each name.
+    fn find(headers: &'a HeaderMap) -> Self {
+        let mut found = Self { host: None, host_count: 0, is_from_page: false };
+        for (name, value) in headers {
+            if *name == HOST {
+                found.host = Some(value);
+                found.host_count += 1;
+            } else if *name == ORIGIN || *name == SITE {
+                found.is_from_page = true;
+            }
+        }
+        found
+    }
+}
+
 /// Rejects a request that a page of another site may have sent, and one that does not name its host.
 pub(super) fn check_site(
     names: &HostNames,
     audience: Audience,
     head: &Parts,
 ) -> Result<(), Problem> {
-    let mut hosts = head.headers.get_all(HOST).into_iter();
-    let host = hosts.next();
-    if hosts.next().is_some() || host.is_none() && head.version == Version::HTTP_11 {
+    let SiteHeaders { host, host_count, is_from_page } = SiteHeaders::find(&head.headers);
+    if host_count > 1 || host_count == 0 && head.version == Version::HTTP_11 {
         return Err(Problem::host_count());
     }
     if audience == Audience::Anybody {
@@ -120,7 +147,7 @@ pub(super) fn check_site(
         }
     }
     // A proxy passes on headers that were sent to the proxy. A page cannot send those that the gate needs.
-    if audience == Audience::Proxies {
+    if audience == Audience::Proxies || !is_from_page {
         return Ok(());
     }
     check_origin(names, audience, head, authority.or(host))

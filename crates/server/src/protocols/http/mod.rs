@@ -26,7 +26,7 @@ use http_body_util::Either;
 use hyper::{
     Request, Response, StatusCode,
     body::Body as _,
-    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, HeaderValue},
     http::request::Parts,
 };
 use sluicegate_core::Timestamp;
@@ -105,10 +105,12 @@ async fn answer(
     let replied = if client.reserved && !is_health(path) {
         Err(Problem::too_many_clients())
     } else if let Some(found) = find(path) {
-        let reply = carry_out(&client, found, &head, &mut body, start);
         let reply = match request_span(&worker.context, found.0, &head) {
-            None => reply.await,
-            Some(span) => Box::pin(record(reply, span)).await,
+            None => carry_out(&client, found, &head, &mut body, start).await,
+            Some(span) => {
+                let reply = carry_out(&client, found, &head, &mut body, start);
+                Box::pin(record(reply, span)).await
+            }
         };
         reply.map(|it| it.map(Either::Left))
     } else {
@@ -181,31 +183,31 @@ async fn carry_out(
     if !route.is_open() {
         authorize(context, head)?;
     }
-    let (limits, content_type) = (worker.body_limits(), head.headers.get(CONTENT_TYPE));
+    let limits = worker.body_limits();
     match route {
         Route::Decide(kind) => {
-            let (text, now) = body::json(limits, content_type, body, now).await?;
+            let (text, now) = body::json(limits, head, body, now).await?;
             decide::one(worker, kind, (&text, body), now).await
         }
         // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
-            let (body, now) = body::json(limits, content_type, body, now).await?;
+            let (body, now) = body::json(limits, head, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Hold(kind) => {
-            let (text, now) = body::json(limits, content_type, body, now).await?;
+            let (text, now) = body::json(limits, head, body, now).await?;
             Box::pin(holds::one(worker, kind, (&text, body), now)).await
         }
         Route::TakeAll => {
-            let (text, now) = body::json(limits, content_type, body, now).await?;
+            let (text, now) = body::json(limits, head, body, now).await?;
             Box::pin(holds::take_all(worker, (&text, body), now)).await
         }
         Route::SettleAll => {
-            let (body, now) = body::json(limits, content_type, body, now).await?;
+            let (body, now) = body::json(limits, head, body, now).await?;
             Box::pin(holds::settle_all(worker, &body, now)).await
         }
         Route::Reset => {
-            let (body, now) = body::json(limits, content_type, body, now).await?;
+            let (body, now) = body::json(limits, head, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::evaluate(client, head, now)).await,

@@ -3,11 +3,7 @@
 use std::net::IpAddr;
 
 use futures_util::future::LocalBoxFuture;
-use hyper::{
-    Method, Response,
-    header::{CONTENT_TYPE, HeaderValue},
-    http::request::Parts,
-};
+use hyper::{Method, Response, http::request::Parts};
 use serde::de::DeserializeOwned;
 use sluicegate_core::Clock as _;
 use tokio::sync::watch;
@@ -59,17 +55,17 @@ pub(crate) struct MountedRequest<'a> {
     pub(super) limits: BodyLimits,
 }
 
-impl<'a> MountedRequest<'a> {
+impl MountedRequest<'_> {
     /// The body as JSON.
     pub(crate) async fn read_json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let now = self.limits.clock.now();
-        key_request::read(&body::json(self.limits, self.content_type(), self.body, now).await?.0)
+        key_request::read(&body::json(self.limits, self.head, self.body, now).await?.0)
     }
 
     /// The key that the body names, and nothing else.
     pub(crate) async fn read_key(&mut self) -> Result<Vec<u8>, Problem> {
         let now = self.limits.clock.now();
-        let (body, _) = body::json(self.limits, self.content_type(), self.body, now).await?;
+        let (body, _) = body::json(self.limits, self.head, self.body, now).await?;
         let request: KeyRequest<'_> = key_request::read(&body)?;
         request.only_key()?;
         Ok(request.key()?.into_owned())
@@ -77,11 +73,6 @@ impl<'a> MountedRequest<'a> {
 
     /// Rejects a request whose body is not JSON: any page may have a browser send other types.
     pub(crate) fn check_json_type(&self) -> Result<(), Problem> {
-        let is_json = body::is_json_type(self.content_type());
-        if is_json { Ok(()) } else { Err(Problem::no_json(None)) }
-    }
-
-    fn content_type(&self) -> Option<&'a HeaderValue> {
-        self.head.headers.get(CONTENT_TYPE)
+        body::check_json_type(self.head)
     }
 }

@@ -68,6 +68,24 @@ fn actions_need_a_token_that_is_configured_and_given() {
 }
 
 #[test]
+fn reload_of_another_content_type_is_rejected_and_names_it() {
+    let server = server(with_token);
+    let mut client = Client::connect(&server);
+    for (content_type, detail) in [
+        ("Content-Type: text/plain\r\n", "invalid Content-Type `text/plain`"),
+        ("", "missing Content-Type"),
+    ] {
+        client.send(format!(
+            "POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
+             {content_type}Content-Length: 0\r\n\r\n"
+        ));
+        let reply = client.read_reply();
+        assert_eq!(reply.status, 415);
+        assert_eq!(reply.detail(), format!("{detail}: expected `application/json`"));
+    }
+}
+
+#[test]
 fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     let folder = TempDir::new();
     let rules = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}, \
