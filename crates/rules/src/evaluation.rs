@@ -13,7 +13,9 @@ mod descriptor;
 mod events;
 mod hold;
 
-use sluicegate_core::{Answer, Decision, HoldOperation, MAX_KEY, OnError, Operation, Source};
+use sluicegate_core::{
+    Answer, Decision, HoldOperation, MAX_KEY, MultiKeyOperation, OnError, Operation, Source,
+};
 use smallvec::SmallVec;
 
 pub use self::{
@@ -109,17 +111,6 @@ pub struct ChargeRequest<'m, 's> {
     pub hold_id: Option<&'m [u8]>,
 }
 
-/// How the requests of a [`ChargeSet`] are applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChargeMode {
-    /// Each independently, in order.
-    Independent,
-    /// As one take on several keys: all are charged or none.
-    MultiKeyTake,
-    /// As one peek on several keys: what `MultiKeyTake` would return.
-    MultiKeyPeek,
-}
-
 /// Operations to apply to different keys.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargeSet<'e, 'm, 's> {
@@ -177,13 +168,13 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
         }
     }
 
-    /// How the requests are applied.
+    /// The operation on the keys of all requests together; `None`: each request is applied independently, in order.
     #[must_use]
-    pub const fn mode(&self) -> ChargeMode {
+    pub const fn multi_key_operation(&self) -> Option<MultiKeyOperation<'static>> {
         match self.operation {
-            RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::MultiKeyTake,
-            RuleOperation::Peek(_) if self.firsts.len() > 1 => ChargeMode::MultiKeyPeek,
-            _ => ChargeMode::Independent,
+            RuleOperation::Take(_) if self.firsts.len() > 1 => Some(MultiKeyOperation::Take),
+            RuleOperation::Peek(_) if self.firsts.len() > 1 => Some(MultiKeyOperation::Peek),
+            _ => None,
         }
     }
 }

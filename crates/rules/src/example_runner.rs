@@ -3,16 +3,15 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, EntryTake, MultiKeyOperation, Operation, Retry, Timestamp, apply, apply_hold,
-    apply_multi_key,
+    Answer, Entry, EntryTake, Operation, Retry, Timestamp, apply, apply_hold, apply_multi_key,
 };
 use smallvec::SmallVec;
 
 use crate::{
     envoy::Descriptor,
     evaluation::{
-        ChargeMode, ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial,
-        KeyTooLong, RuleOperation, RuleOutcome, hold_answer, is_over_limit,
+        ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial, KeyTooLong,
+        RuleOperation, RuleOutcome, hold_answer, is_over_limit,
     },
     example::{Example, ExampleRequest, Expect},
     rule::{Match, Treatment},
@@ -190,12 +189,8 @@ impl<'s> ExampleRunner<'s> {
 
     /// Applies the requests of a set, as the server does.
     fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
-        let operation = match set.mode() {
-            ChargeMode::Independent => {
-                return set.requests().map(|it| self.apply_one(&set, &it, now)).collect();
-            }
-            ChargeMode::MultiKeyTake => MultiKeyOperation::Take,
-            ChargeMode::MultiKeyPeek => MultiKeyOperation::Peek,
+        let Some(operation) = set.multi_key_operation() else {
+            return set.requests().map(|it| self.apply_one(&set, &it, now)).collect();
         };
         let keys = set.requests().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());

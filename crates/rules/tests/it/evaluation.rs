@@ -6,12 +6,11 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, EntryTake, HoldOperation, MultiKeyOperation, OnError, Outcome, Retry,
-    Share, Source, Timestamp, apply, apply_multi_key,
+    Answer, Decision, Entry, EntryTake, HoldOperation, OnError, Outcome, Retry, Share, Source,
+    Timestamp, apply, apply_multi_key,
 };
 use sluicegate_rules::{
-    ChargeMode, ChargeSet, Descriptor, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation,
-    RuleSet,
+    ChargeSet, Descriptor, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
 };
 
 use super::rules;
@@ -30,16 +29,12 @@ impl Entries {
             entry,
             cost: request.cost,
         });
-        let decisions = match set.mode() {
-            ChargeMode::MultiKeyTake => {
+        let decisions = match set.multi_key_operation() {
+            Some(operation) => {
                 let parts = &mut parts.collect::<Vec<_>>();
-                apply_multi_key(MultiKeyOperation::Take, parts, now).unwrap().each
+                apply_multi_key(operation, parts, now).unwrap().each
             }
-            ChargeMode::MultiKeyPeek => {
-                let parts = &mut parts.collect::<Vec<_>>();
-                apply_multi_key(MultiKeyOperation::Peek, parts, now).unwrap().each
-            }
-            ChargeMode::Independent => {
+            None => {
                 let operations = requests.iter().map(|request| set.operation(request));
                 let apply = |(part, operation): (EntryTake<'_>, _)| {
                     apply(part.policy, part.entry, now, operation).unwrap()

@@ -1,12 +1,14 @@
 //! Evaluates rules with the state of this server's store.
 
+use std::borrow::Cow;
+
 use sluicegate_core::{
     Answer, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, PreparedPolicy,
     StoreError, Timestamp,
 };
 use sluicegate_rules::{
-    ChargeMode, ChargeSet, Evaluation, HoldDenial, KeyTooLong, Match, RuleOperation, RuleOutcome,
-    hold_answer,
+    ChargeRequest, ChargeSet, Evaluation, HoldDenial, KeyTooLong, Match, RuleOperation,
+    RuleOutcome, hold_answer,
 };
 use smallvec::SmallVec;
 
@@ -28,7 +30,13 @@ impl Decider {
         let too_long = |error: KeyTooLong| StoreError::Key(error.to_string());
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
         while let Some(set) = evaluation.next_charges() {
-            let answers = self.apply_charges(rules, set, now).await?;
+            let answers = match set.multi_key_operation() {
+                None => self.apply_charges(rules, set, now).await?,
+                // Boxed, because most requests have one rule, and each future would have its size.
+                Some(operation) => {
+                    Box::pin(self.apply_charges_together(rules, set, operation, now)).await?
+                }
+            };
             evaluation.record(&answers);
         }
         for (found, events) in evaluation.events() {
@@ -57,35 +65,37 @@ impl Decider {
         Ok(denial.answer(self.decide(key, policy, Operation::Peek(0), now).await?))
     }
 
+    /// Applies the requests of a set independently, in order.
     async fn apply_charges(
         &self,
         rules: &RuleSnapshot,
         set: ChargeSet<'_, '_, '_>,
         now: Timestamp,
     ) -> Result<SmallVec<[Answer; 1]>, StoreError> {
-        // A local store is always available.
-        let prepare = |charge, on_error: Option<_>| {
-            rules.prepared(charge, on_error.filter(|_| !self.is_local()), self.on_error)
-        };
-        let operation = match set.mode() {
-            ChargeMode::Independent => {
-                let mut answers = SmallVec::new();
-                for request in set.requests() {
-                    let (key, operation) = (&request.charge.key, set.operation(&request));
-                    let policy = prepare(request.charge, request.on_error);
-                    if let Some(operation) = set.hold_operation(&request) {
-                        answers.push(self.hold_or_settle(key, &policy, operation, now).await?);
-                        continue;
-                    }
-                    answers.push(self.decide(key, &policy, operation, now).await?);
-                }
-                return Ok(answers);
-            }
-            ChargeMode::MultiKeyTake => MultiKeyOperation::Take,
-            ChargeMode::MultiKeyPeek => MultiKeyOperation::Peek,
-        };
+        let mut answers = SmallVec::new();
+        for request in set.requests() {
+            let (key, operation) = (&request.charge.key, set.operation(&request));
+            let policy = self.policy_of(rules, &request);
+            let answer = match set.hold_operation(&request) {
+                // Boxed, because most rules hold nothing, and each future would have its size.
+                Some(hold) => Box::pin(self.hold_or_settle(key, &policy, hold, now)).await?,
+                None => self.decide(key, &policy, operation, now).await?,
+            };
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// Applies the requests of a set together, all or none.
+    async fn apply_charges_together(
+        &self,
+        rules: &RuleSnapshot,
+        set: ChargeSet<'_, '_, '_>,
+        operation: MultiKeyOperation<'_>,
+        now: Timestamp,
+    ) -> Result<SmallVec<[Answer; 1]>, StoreError> {
         let prepared: SmallVec<[_; 4]> =
-            set.requests().map(|it| (it, prepare(it.charge, it.on_error))).collect();
+            set.requests().map(|it| (it, self.policy_of(rules, &it))).collect();
         let takes: SmallVec<[_; 4]> = prepared
             .iter()
             .map(|(it, policy)| KeyedTake { key: &it.charge.key, policy, cost: it.cost })
@@ -102,6 +112,16 @@ impl Decider {
             }
         }
         Ok(taken.each.into_iter().map(|decision| Answer { decision, source }).collect())
+    }
+
+    /// The policy of a request, with the fallback of its rule if the store can be unavailable.
+    fn policy_of<'r>(
+        &self,
+        rules: &'r RuleSnapshot,
+        request: &ChargeRequest<'_, '_>,
+    ) -> Cow<'r, PreparedPolicy> {
+        let on_error = request.on_error.filter(|_| !self.is_local());
+        rules.prepared(request.charge, on_error, self.on_error)
     }
 }
 

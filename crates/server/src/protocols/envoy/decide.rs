@@ -72,18 +72,26 @@ pub(super) async fn decide(
             Some(_) => found.iter().take_while(|it| it.wire.is_some()).count(),
             None => found.len(),
         };
-        let (rules, call, traced) = (&*rules, *call, traced.as_ref());
-        let evaluation = DescriptorEvaluation { context, stats, rules, call, now, traced };
-        evaluation.outcome(&request.domain, descriptor, &found[..count])
+        DescriptorEvaluation {
+            context,
+            stats,
+            rules: &rules,
+            domain: &request.domain,
+            descriptor,
+            matches: &found[..count],
+            call: *call,
+            now,
+            traced: traced.as_ref(),
+        }
     });
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
         for evaluation in evaluations {
-            outcomes.push(evaluation.await?);
+            outcomes.push(evaluation.outcome().await?);
         }
     } else {
         // A remote store is called for all descriptors at once.
-        outcomes = Box::pin(try_join_all(evaluations)).await?;
+        outcomes = Box::pin(try_join_all(evaluations.map(DescriptorEvaluation::outcome))).await?;
     }
     if let Some(traced) = traced {
         traced.record();
@@ -150,29 +158,27 @@ fn read_one(
 }
 
 /// The evaluation of one descriptor.
-struct DescriptorEvaluation<'a> {
+struct DescriptorEvaluation<'a, 's> {
     context: &'a EnvoyContext,
     stats: &'a Stats,
     rules: &'a RuleSnapshot,
+    domain: &'a str,
+    descriptor: &'a Descriptor<'a>,
+    /// The rules that match the descriptor.
+    matches: &'a [Match<'s>],
     call: DescriptorCall,
     now: Timestamp,
     /// The decision for the span of the call, if spans are recorded.
     traced: Option<&'a SpanDecision>,
 }
 
-impl DescriptorEvaluation<'_> {
-    async fn outcome(
-        self,
-        domain: &str,
-        descriptor: &Descriptor<'_>,
-        matches: &[Match<'_>],
-    ) -> Result<DescriptorOutcome, Status> {
+impl DescriptorEvaluation<'_, '_> {
+    async fn outcome(self) -> Result<DescriptorOutcome, Status> {
+        let matches = self.matches;
         if matches.is_empty() {
             return match self.call.limit {
                 // Boxed, because few requests have limits, and all futures would have its size.
-                Some((requests, unit)) => {
-                    Box::pin(self.request_limit(domain, descriptor, requests, unit)).await
-                }
+                Some((requests, unit)) => Box::pin(self.request_limit(requests, unit)).await,
                 None => Ok(DescriptorOutcome::NoRule),
             };
         }
@@ -252,8 +258,6 @@ impl DescriptorEvaluation<'_> {
     /// Applies a limit that comes with the descriptor, in a domain without rules.
     async fn request_limit(
         &self,
-        domain: &str,
-        descriptor: &Descriptor<'_>,
         requests: u32,
         unit: RuleUnit,
     ) -> Result<DescriptorOutcome, Status> {
@@ -262,7 +266,7 @@ impl DescriptorEvaluation<'_> {
         let Some(policy) = unit.policy(requests) else {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
-        let key = key(domain, descriptor);
+        let key = key(self.domain, self.descriptor);
         if key.len() > MAX_KEY {
             let text = format!(
                 "invalid descriptor: its key has {} bytes, expected up to {MAX_KEY}",
