@@ -45,6 +45,7 @@ fn generate(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     tonic_prost_build::configure()
         .build_transport(false)
         .emit_package(false)
+        .codec_path("crate::codec::MessageCodec")
         .out_dir(&out)
         .compile_fds(descriptors.clone())
         .unwrap();

@@ -12,6 +12,8 @@
 //! assert_eq!(request.encode_to_vec(), b"\x0a\x03web");
 //! ```
 
+pub mod codec;
+
 /// All of Envoy's packages that are used, by their names.
 #[allow(
     missing_docs,
