@@ -11,8 +11,8 @@ const BUFFER: usize = 512;
 /// Encoded bytes from which a part is sent before the rest is encoded: the default of tonic.
 const YIELD_THRESHOLD: usize = 32 * 1024;
 
-/// Messages in the form of prost, with small buffers: those of tonic's default, 8 KiB each, are more than the server
-/// reserves for a call.
+/// Messages in the form of prost, with small buffers. Each of tonic's default, 8 KiB, is more than the server reserves for
+/// a call, and a client that does not send or read on keeps it.
 #[derive(Clone, Debug)]
 pub struct MessageCodec<T, U>(PhantomData<(T, U)>);
 
