@@ -1,8 +1,8 @@
 //! Malformed calls: in the message, in its frame, in the HTTP/2 frames around it.
 
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
     time::Duration,
 };
 
@@ -16,7 +16,6 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -54,6 +53,7 @@ struct Outcomes {
     answered: usize,
     failed: usize,
     reset: usize,
+    /// Connections on which the HTTP/2 frames were broken.
     connections: usize,
 }
 
@@ -84,27 +84,56 @@ impl Raw {
     /// begun. `false`: the connection was ended.
     fn send(&mut self, bytes: &[u8], outcomes: &mut Outcomes) -> bool {
         let ping = frame(PING, 0, 0, b"are you?");
-        if self.stream.write_all(&[bytes, &ping].concat()).is_err() {
-            return false;
+        self.stream.write_all(&[bytes, &ping].concat()).is_ok() && self.read_until_ping(outcomes)
+    }
+
+    /// Sends bytes, ends this direction, and reads until the server has ended the other one. A frame whose length
+    /// exceeds what follows makes a server wait for the rest: a ping would get no reply.
+    fn send_and_end(mut self, bytes: &[u8], outcomes: &mut Outcomes) {
+        let sent =
+            self.stream.write_all(bytes).and_then(|()| self.stream.shutdown(Shutdown::Write));
+        if sent.is_ok() {
+            // The server may have ended the connection before all was sent: then reading fails with a reset.
+            while self.read_until_ping(outcomes) {}
         }
+    }
+
+    /// Reads frames until the reply to a ping (`true`) or the end of the connection (`false`).
+    ///
+    /// # Panics
+    ///
+    /// When neither arrives within the time limit of the socket.
+    fn read_until_ping(&mut self, outcomes: &mut Outcomes) -> bool {
         loop {
             let mut head = [0; 9];
-            if self.stream.read_exact(&mut head).is_err() {
+            if !self.read(&mut head) {
                 return false;
             }
             let [high, middle, low, kind, flags, ..] = head;
             let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
             let mut body = vec![0; length];
-            if self.stream.read_exact(&mut body).is_err() {
+            if !self.read(&mut body) {
                 return false;
             }
             match kind {
                 DATA if length > 0 => outcomes.answered += 1,
                 HEADERS if flags & END_STREAM != 0 => outcomes.failed += 1,
                 RST_STREAM => outcomes.reset += 1,
-                GOAWAY => return false,
                 PING if flags & 1 != 0 => return true,
                 _ => {}
+            }
+        }
+    }
+
+    /// Fills `bytes`. `false`: the connection was ended before.
+    fn read(&mut self, bytes: &mut [u8]) -> bool {
+        match self.stream.read_exact(bytes) {
+            Ok(()) => true,
+            Err(error) => {
+                let ended =
+                    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
+                assert!(ended, "neither a frame nor the end of the connection: {error}");
+                false
             }
         }
     }
@@ -140,34 +169,36 @@ fn malformed_call_does_not_affect_its_connection() {
     while made < wanted {
         let mut bytes = Vec::new();
         for _ in 0..BATCH {
-            // The message, its frame, or the HTTP/2 frames around it: those rarely, because they mostly end the
-            // connection.
-            match random.below(20) {
-                0 => {
-                    let call = raw.call(&whole);
-                    bytes.extend(broken(&call, &mut random));
-                }
-                1..6 => bytes.extend(raw.call(&broken(&whole, &mut random))),
-                _ => bytes.extend(raw.call(&framed(&broken(&message, &mut random)))),
-            }
-            made += 1;
+            // The message or its frame.
+            let body = match random.below(20) {
+                0..5 => broken(&whole, &mut random),
+                _ => framed(&broken(&message, &mut random)),
+            };
+            bytes.extend(raw.call(&body));
         }
-        if !raw.send(&bytes, &mut outcomes) {
-            outcomes.connections += 1;
+        made += BATCH;
+        assert!(
+            raw.send(&bytes, &mut outcomes),
+            "a malformed message ended the connection: {outcomes:?}"
+        );
+        // The HTTP/2 frames around them, rarely: this mostly ends the connection.
+        if random.below(5) == 0 {
+            let call = raw.call(&whole);
+            raw.send_and_end(&broken(&call, &mut random), &mut outcomes);
             raw = Raw::connect(&service);
+            made += 1;
+            outcomes.connections += 1;
         }
     }
     println!("figure: {made} broken calls: {outcomes:?}");
     assert!(outcomes.failed > 0 && outcomes.answered > 0, "{outcomes:?}");
-    let mut whole_call = raw.call(&whole);
-    let before = outcomes.answered;
-    while outcomes.answered == before {
-        // On a new connection should the last one have been ended.
-        if !raw.send(&whole_call, &mut outcomes) {
-            raw = Raw::connect(&service);
-            whole_call = raw.call(&whole);
-        } else {
-            whole_call.clear();
+    // Both the last connection and a new one carry a valid call.
+    for mut raw in [raw, Raw::connect(&service)] {
+        let mut call = raw.call(&whole);
+        let before = outcomes.answered;
+        while outcomes.answered == before {
+            assert!(raw.send(&call, &mut outcomes), "the connection ended: {outcomes:?}");
+            call.clear();
         }
     }
 }
