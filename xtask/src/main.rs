@@ -53,9 +53,10 @@ cargo xtask COMMAND
                                    finds each; takes some thirty minutes
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
-  soak                             the tests of faults and bounds in their full sizes, and a table
-                                   of what they measured; takes some twenty minutes
-  chaos                            the same of the store on Redis and Valkey, while servers,
+  soak [PACKAGE...]                the tests of faults and bounds in their full sizes, of all packages
+                                   or of these, and a table of what they measured; takes some
+                                   twenty minutes
+  chaos [PACKAGE...]               the same of the store on Redis and Valkey, while servers,
                                    networks and processes fail; takes some twenty minutes";
 
 fn main() -> ExitCode {
@@ -92,12 +93,11 @@ fn run() -> Result<()> {
         ["dst", "--mutants", name] => mutants::run(name),
         ["dst", rest @ ..] => dst::run(rest),
         ["loom"] => loom::run(),
-        ["soak"] => soak::run(),
-        ["chaos"] => chaos::run(),
+        ["soak", packages @ ..] => soak::run(packages),
+        ["chaos", packages @ ..] => chaos::run(packages),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "soak" | "chaos"
-            | "screenshots",
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "screenshots",
             rest @ ..,
         ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))

@@ -1,13 +1,14 @@
 //! `cargo xtask soak`: the tests of faults and bounds in their full sizes, and a table of their figures.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead, BufReader},
     process::Stdio,
 };
 
 use anyhow::{Context, Result, bail};
 
-use crate::{shell, workspace};
+use crate::{install, shell, workspace};
 
 /// The sizes that the tests read from the environment.
 const SIZES: &[(&str, &str)] = &[
@@ -126,15 +127,23 @@ pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 /// Prefix of the lines that report a measurement.
 const FIGURE: &str = "figure: ";
 
-pub(crate) fn run() -> Result<()> {
-    run_tests(SIZES, TESTS)
+pub(crate) fn run(packages: &[&str]) -> Result<()> {
+    run_tests(SIZES, TESTS, packages)
 }
 
-/// Runs tests in these sizes.
-pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
+/// Runs tests in these sizes: those of `packages`, or all if that is empty. Installs the tools that they need.
+pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests], packages: &[&str]) -> Result<()> {
+    let is_known = |package: &&&str| tests.iter().any(|it| it.0 == **package);
+    if let Some(unknown) = packages.iter().find(|it| !is_known(it)) {
+        let mut known: Vec<_> = tests.iter().map(|it| it.0).collect();
+        known.dedup();
+        bail!("unknown package `{unknown}`: expected {}", known.join(", "));
+    }
+    let path = install::ensure()?;
+    let is_wanted = |test: &&Tests| packages.is_empty() || packages.contains(&test.0);
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
-    for &(package, binary, parts) in tests {
-        let (found, passed) = test(package, binary, parts, sizes)?;
+    for &(package, binary, parts) in tests.iter().filter(is_wanted) {
+        let (found, passed) = test(&path, (package, binary, parts), sizes)?;
         figures.extend(found.into_iter().map(|figure| (package, figure)));
         if !passed {
             failed.push(package);
@@ -158,13 +167,12 @@ pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
 /// Runs tests one after the other, so that each has the machine to itself. Returns their measurements, and
 /// whether all passed.
 fn test(
-    package: &str,
-    binary: &str,
-    parts: &[&str],
+    path: &OsStr,
+    (package, binary, parts): Tests,
     sizes: &[(&str, &str)],
 ) -> Result<(Vec<String>, bool)> {
     let mut command = shell::cargo();
-    command.current_dir(workspace::root()).envs(sizes.iter().copied());
+    command.current_dir(workspace::root()).env("PATH", path).envs(sizes.iter().copied());
     command.args(["test", "--release", "--locked", "--no-fail-fast", "-p", package]);
     match binary {
         LIBRARY => command.arg("--lib"),
