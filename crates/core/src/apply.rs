@@ -94,6 +94,8 @@ pub(crate) struct KeyState<'a> {
 
 impl<'a> KeyState<'a> {
     pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
+        // A change would leave its empty ledger beside a state, where none may be.
+        entry.take_if(|entry| entry.is_idle());
         let has_expired = |entry: &&Entry| entry.ledger().is_some_and(|it| it.has_expired(now));
         let expired = entry.as_ref().filter(has_expired).map(|entry| {
             entry.clone().after_expiries(now).unwrap_or_else(|| Entry::unused(policy))

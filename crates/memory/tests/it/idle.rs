@@ -1,7 +1,9 @@
 //! Entries whose last hold has ended: a few stay for the next holds of their keys, and no reader sees them.
 
-use sluicegate_core::{HoldOperation, Operation};
-use sluicegate_memory::MemoryStore;
+use std::{io::Cursor, time::Duration};
+
+use sluicegate_core::{HoldOperation, Operation, Policy};
+use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy};
 
@@ -39,7 +41,7 @@ fn settle_last_hold_of_many_keys_keeps_few() {
 fn idle_key_is_as_an_unused_one() {
     let limit = policy("concurrency:2/30s");
     let (rate, both) = (policy("gcra:3/1h"), policy("concurrency:2/30s,sliding-log:3/1h"));
-    let ttl = Some(std::time::Duration::from_secs(9));
+    let ttl = Some(Duration::from_secs(9));
     for step in 0..5 {
         let [store, unused] = [MemoryStore::new(), MemoryStore::new()];
         assert!(store.apply_hold(b"k", &limit, at(0), HOLD).unwrap().allowed());
@@ -64,5 +66,54 @@ fn idle_key_is_as_an_unused_one() {
             (decisions, store.with_entry(b"k", |entry| entry.encode()))
         });
         assert_eq!(saved[0], saved[1], "step {step}");
+    }
+}
+
+/// What the last hold leaves is not stored beside the usage of a later request, where a reader expects open holds.
+#[test]
+fn save_after_usage_of_idle_key_is_readable() {
+    let hold = HoldOperation::Hold { id: b"a", cost: 5, ttl: Some(Duration::from_secs(30)) };
+    let settle = HoldOperation::Settle { id: b"a", used: Some(0) };
+    for text in [
+        "gcra:100/1m",
+        "sliding-log:100/1m",
+        "sliding-log:100/1m:count=all",
+        "sliding-counter:100/1m",
+        "sliding-counter:100/1m:count=all",
+        "token-bucket:100/1m:refill=interval",
+        "fixed-window:2000/1m",
+        "fixed-window:100/day:count=all",
+    ] {
+        let limit = policy(text);
+        let more = HoldOperation::Hold { id: b"b", cost: 3_000, ttl: Some(Duration::from_secs(9)) };
+        let changes: [fn(&MemoryStore, &Policy, HoldOperation<'_>) -> bool; 3] = [
+            |store, limit, _| {
+                store.apply(b"k", limit, at(2), Operation::Take(1)).unwrap().allowed()
+            },
+            |store, limit, _| {
+                store.apply(b"k", limit, at(2), Operation::Charge(1)).unwrap().allowed()
+            },
+            // Denied, and recorded where denials count.
+            |store, limit, more| !store.apply_hold(b"k", limit, at(2), more).unwrap().allowed(),
+        ];
+        for (index, change) in changes.iter().enumerate() {
+            let [store, unused] = [MemoryStore::new(), MemoryStore::new()];
+            assert!(store.apply_hold(b"k", &limit, at(0), hold).unwrap().allowed());
+            assert!(store.apply_hold(b"k", &limit, at(1), settle).unwrap().allowed());
+            let saved = [&store, &unused].map(|store| {
+                assert!(change(store, &limit, more), "{text} {index}");
+                let mut bytes = Vec::new();
+                store.save(&mut bytes, at(3)).unwrap();
+                let loaded = MemoryStore::load(
+                    Cursor::new(bytes),
+                    at(3),
+                    MemoryStore::DEFAULT_MAX_BYTES,
+                    WhenFull::Deny,
+                );
+                let loaded = loaded.unwrap_or_else(|error| panic!("{text} {index}: {error}"));
+                loaded.with_entry(b"k", |entry| entry.encode())
+            });
+            assert_eq!(saved[0], saved[1], "{text} {index}");
+        }
     }
 }
