@@ -145,6 +145,17 @@ impl MemoryStore {
                 return Some(self.reject_keys(operation, &mut locks, takes, &full, now));
             }
         }
+        // What made space for a key may have reclaimed the slot of one before it that has recovered.
+        let has_slot = |(at, take): (usize, &HashedTake<'_>)| {
+            take.cost == 0
+                || full[at]
+                || indexes[at].is_some()
+                || locks.locked[locks.which[at]].find(take.hash).is_some()
+        };
+        if !takes.iter().enumerate().all(has_slot) {
+            self.release(&mut locks, &indexes);
+            return None;
+        }
         if full.contains(&true) && self.when_full == WhenFull::Deny {
             self.release(&mut locks, &indexes);
             return Some(self.reject_keys(operation, &mut locks, takes, &full, now));

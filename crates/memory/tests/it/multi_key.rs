@@ -185,3 +185,26 @@ fn take_multi_key_copies_more_logs_than_fit_is_denied() {
     assert!(take([&logs, &log]));
     assert!(store.usage().bytes <= store.usage().max_bytes, "{:?}", store.usage());
 }
+
+/// Space for a new key may be made from the slot of another key of the same request that has recovered.
+#[test]
+fn take_multi_key_beside_recovered_keys_charges_every_key() {
+    let store = MemoryStore::new();
+    let policy = PreparedPolicy::new(&policy("fixed-window:9/1s"));
+    let mut now = 0;
+    // The keys of a round are one new key behind seven of the round before, which have recovered.
+    let mut keys: Vec<[u8; 4]> = (0..8_u32).map(u32::to_le_bytes).collect();
+    for round in 8..200_000_u32 {
+        now += 2_000_000;
+        keys.remove(0);
+        keys.push(round.to_le_bytes());
+        let takes: Vec<_> =
+            keys.iter().map(|key| KeyedTake { key, policy: &policy, cost: 1 }).collect();
+        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(now)).unwrap();
+        assert!(taken.decision.allowed());
+        for key in &keys {
+            let used = store.apply(key, policy.policy(), at(now), Operation::Peek(1)).unwrap();
+            assert_eq!(used.remaining, 8, "round {round}, key {key:?}");
+        }
+    }
+}
