@@ -380,9 +380,6 @@ local function read_key(key, bytes, policy, now, calendar)
         end
         if stored.open then
             with_holds().attach(limits, stored.open)
-            if limits.kept then
-                with_holds().attach(limits.kept, stored.open)
-            end
         end
     end
     return limits, changed

@@ -8,6 +8,8 @@
 local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
+-- Microseconds of a day.
+local DAY = 86400000000
 
 -- A list with space for some values, so that it need not grow one by one.
 local function list()
@@ -153,8 +155,10 @@ end
 -- Charges a hold that will expire at `time` to a copy of a limit, which then is at that time.
 local function charge_later(limit, time, units)
     while limit.next and time >= limit.next do
-        -- Only after the clock stepped back does a hold expire behind the next window; its length is then guessed.
-        limit.first, limit.next, limit.after = limit.next, limit.after, 2 * limit.after - limit.next
+        -- A hold of 24 hours expires behind the next window only if that is a day of less than 24 hours; the one behind it
+        -- has 24. After the clock stepped back it may be any other window, whose length is guessed.
+        local length = math.max(limit.after - limit.next, DAY)
+        limit.first, limit.next, limit.after = limit.next, limit.after, limit.after + length
     end
     limit.plain.charge(limit, time, units)
 end
@@ -325,7 +329,7 @@ local held_kind = {
     end,
 }
 
--- Attaches a ledger to limits.
+-- Attaches a ledger to limits, and to those that the key is stored with.
 function holds.attach(limits, ledger)
     limits.ledger = ledger
     for i = 1, #limits do
@@ -336,6 +340,9 @@ function holds.attach(limits, ledger)
             reset_after = held_kind.reset_after, lifetime = held_kind.lifetime,
             reserve_wait = limit.queue and reserve_wait or nil,
         }, { __index = limit.plain })
+    end
+    if limits.kept then
+        holds.attach(limits.kept, ledger)
     end
 end
 

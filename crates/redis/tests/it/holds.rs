@@ -1,6 +1,6 @@
 //! Operations on holds by script and by function: the same answers and bytes as the core's.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use sluicegate_conformance::{
     Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation, Shape, Subject,
@@ -102,6 +102,29 @@ fn holds_functions_and_core_agree() {
         check_hold_traces(&mut subject);
         let shape = Shape { zones: false, ..Shape::default() };
         agrees_with_the_core(&server, &mut subject, 0..HISTORIES / 2, shape);
+    }
+}
+
+/// The hold ends in the third window from the one in which it is opened.
+#[test]
+fn script_hold_of_24_hours_before_a_day_of_23_decides_as_core() {
+    // Half a second before 2026-03-08, when clocks in New York went forward.
+    let opened = Timestamp::from_micros(1_772_945_999_500_000).unwrap();
+    let day = Duration::from_hours(24);
+    let policy = "fixed-window:5/day:tz=America/New_York".parse().unwrap();
+    let server = Server::start(Engine::Valkey91);
+    let (mut store, mut core) = (Store::new(server.connect()), CoreSubject::default());
+    let key = b"short day";
+    let hold = |id, cost, ttl| HoldOperation::Hold { id, cost, ttl: Some(ttl) };
+    for (now, operation) in [
+        (opened, hold(&b"a"[..], 3, day)),
+        (opened, hold(b"b", 3, day)),
+        (opened + day / 2, hold(b"b", 1, day / 24)),
+        (opened + day, hold(b"c", 3, day)),
+    ] {
+        let question = HoldInvocation { key, policy: &policy, now, operation };
+        let expected = core.apply_hold(question);
+        assert_eq!(store.apply_hold(question), expected, "{operation:?}");
     }
 }
 

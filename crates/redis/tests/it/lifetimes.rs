@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, Entry, HoldOperation, Operation, Policy, Timesta
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, parse_reply};
+use crate::store::{Store, parse_reply, read};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 
@@ -94,6 +94,29 @@ fn script_test_key_lives_for_an_hour() {
             let expected =
                 "ERR invalid time argument: expected it only with keys that begin with `sg:test:`";
             assert_eq!(error, expected);
+        }
+    }
+}
+
+/// A hold under only `concurrency` limits leaves the policy of the key, whose usage recovers sooner than the hold ends.
+#[test]
+fn script_key_with_usage_outlives_its_first_hold() {
+    const TTL: Duration = Duration::from_secs(30);
+    let plan = Plan::new(&"concurrency:1/30s".parse().unwrap());
+    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl: Some(TTL) };
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in ["gcra:1/9s", "fixed-window:9/9s,sliding-log:9/5s", "sliding-counter:9/2s"] {
+            let _ = apply(connection, policy, policy, Operation::Take(1));
+            let now = server_time(connection);
+            let arguments = plan.hold_arguments(hold, micros(TTL), now, None, &[]);
+            let reply = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
+            let Ok(Reply::Decision(decision)) = read(&reply) else { panic!("{reply:?}") };
+            assert!(decision.allowed());
+            let ends = u64::try_from(expiry(connection, policy)).unwrap() * 1000;
+            let least = now.as_micros() + micros(TTL);
+            assert!(ends + 1_000 >= least, "{engine:?} {policy}: {} us early", least - ends);
         }
     }
 }
