@@ -7,12 +7,12 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedOperation, RedisStore, call::ResetCommand, local::denial_cache::QueryToken,
-    net::node_connection::Deadline, slot::slot, store::Inner,
+    PlannedOperation, PlannedPolicy, RedisStore, call::ResetCommand, counters::CounterValues,
+    local::denial_cache::QueryToken, net::node_connection::Deadline, slot::slot, store::Inner,
 };
 
-/// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks and
-/// reserves. A charge, a refund and a reset have no fallback: they return [`StoreError::Unavailable`] or
+/// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks,
+/// reserves and holds. A charge, a refund, a reset, a settle and a renew have no fallback: they return [`StoreError::Unavailable`] or
 /// [`StoreError::Timeout`]. A refund with an unknown outcome is not sent again, and the caller should not send it again
 /// either.
 impl Store for RedisStore {
@@ -244,12 +244,29 @@ impl Inner {
         planned: PlannedOperation<'_>,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
+        let counts = self.count_unavailable(&error);
+        self.local.decide(planned, (&self.denials, counts), self.context.now(), error)
+    }
+
+    /// The fallback decision on a hold.
+    pub(crate) fn fall_back_hold(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        hold: HoldOperation<'_>,
+        error: StoreError,
+    ) -> Result<Answer, StoreError> {
+        let reports = (&self.denials, self.count_unavailable(&error));
+        self.local.decide_hold((key, policy), hold, reports, self.context.now(), error)
+    }
+
+    fn count_unavailable(&self, error: &StoreError) -> &CounterValues {
         let counts = &self.context.counts;
-        match &error {
+        match error {
             StoreError::Timeout(_) => counts.timeouts.one(),
             _ => counts.unavailable.one(),
         }
         tracing::debug!(%error, "decided without the store");
-        self.local.decide(planned, (&self.denials, counts), self.context.now(), error)
+        counts
     }
 }

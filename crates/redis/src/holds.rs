@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, Operation, PreparedPolicy, Source, StoreError, Timestamp,
+    Answer, Decision, HoldOperation, PreparedPolicy, Source, StoreError, Timestamp,
 };
 
 use crate::{
-    PlannedOperation, PlannedPolicy,
+    PlannedPolicy,
     call::{RequestedCalendars, StoreCommand},
     native,
     net::{
@@ -38,6 +38,9 @@ impl Inner {
         let (key, policy) = (self.key(key), self.planned(policy));
         let ttl = policy.policy.check_hold(&operation)?;
         let given = self.given_time();
+        if !matches!(operation, HoldOperation::Hold { .. }) {
+            self.local.follow_hold(&key, &policy, operation, self.context.now());
+        }
         let deadline = Deadline::after(self.context.options.deadline);
         let mut attempt = 1;
         let error = loop {
@@ -61,11 +64,10 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         };
-        let HoldOperation::Hold { cost, .. } = operation else { return Err(error) };
-        // A hold that is allowed here is not known to the store, so that nothing has to be settled.
-        let planned =
-            PlannedOperation { key: &key, policy: &policy, operation: Operation::Peek(cost) };
-        self.fall_back(planned, error)
+        match operation {
+            HoldOperation::Hold { .. } => self.fall_back_hold(&key, &policy, operation, error),
+            HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => Err(error),
+        }
     }
 }
 

@@ -113,7 +113,9 @@ impl Inner {
                 }
                 Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
             }
-            Err(error) if error.is_unavailable() => self.fallback_multi_key(&takes, stores, &error),
+            Err(error) if error.is_unavailable() => {
+                self.fallback_multi_key(&takes, operation, &error)
+            }
             Err(error) => Err(error),
         }
     }
@@ -134,7 +136,7 @@ impl Inner {
                 }
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
-                    return self.fallback_multi_key(takes, false, &error);
+                    return self.fallback_multi_key(takes, operation, &error);
                 }
                 Err(_) => attempt += 1,
             }
@@ -196,19 +198,26 @@ impl Inner {
     fn fallback_multi_key(
         &self,
         takes: &[PreparedTake<'_>],
-        stores: bool,
+        operation: MultiKeyOperation<'_>,
         error: &StoreError,
     ) -> Result<MultiKeyAnswer, StoreError> {
-        let all = |operation: fn(u32) -> Operation| {
-            let each = takes.iter().map(|take| {
-                let answer = self.fall_back(take.planned(operation(take.cost)), error.clone());
-                answer.map(|answer| answer.decision)
-            });
+        let all = |decide: &dyn Fn(&PreparedTake<'_>) -> Result<Answer, StoreError>| {
+            let each = takes.iter().map(|take| decide(take).map(|answer| answer.decision));
             multi_key_decision(each.collect::<Result<_, _>>()?)
         };
-        let mut taken = all(Operation::Peek)?;
-        if stores && taken.decision.allowed() {
-            taken = all(Operation::Take)?;
+        let each = |operation: fn(u32) -> Operation| {
+            all(&|take| self.fall_back(take.planned(operation(take.cost)), error.clone()))
+        };
+        let mut taken = each(Operation::Peek)?;
+        if taken.decision.allowed() {
+            taken = match operation {
+                MultiKeyOperation::Peek => taken,
+                MultiKeyOperation::Take => each(Operation::Take)?,
+                MultiKeyOperation::Hold { id, ttl } => all(&|take| {
+                    let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
+                    self.fall_back_hold(&take.key, &take.policy, hold, error.clone())
+                })?,
+            };
         }
         Ok(MultiKeyAnswer { multi_key: taken, source: Source::Fallback })
     }

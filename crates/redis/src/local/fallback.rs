@@ -8,13 +8,13 @@
 use std::{sync::OnceLock, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, Limit, OnError, Operation, Outcome, Retry, Share, Source, StoreError,
-    Timestamp,
+    Answer, Decision, HoldOperation, Limit, OnError, Operation, Outcome, Retry, Share, Source,
+    StoreError, Timestamp,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::denial_cache::{DenialCache, ReportedUsage};
-use crate::{PlannedOperation, counters::CounterValues, net::breaker::PROBE_EVERY};
+use crate::{PlannedOperation, PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
 
 /// Decides while the store is unavailable.
 #[derive(Debug)]
@@ -36,12 +36,26 @@ impl LocalFallback {
         }
     }
 
+    /// Settles or renews a hold that was decided here.
+    pub(crate) fn follow_hold(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: HoldOperation<'_>,
+        now: Timestamp,
+    ) {
+        if let (Some(store), Some((_, local))) = (self.store.get(), &policy.local) {
+            // Most holds are not open here, which is a denial that changes nothing.
+            let _ = store.apply_hold_numbered(key, &store.numbered(local, now), now, operation);
+        }
+    }
+
     /// The fallback decision because of `error`. Operations that only change state (charge, refund, reset) have
     /// none, and return `error`.
     pub(crate) fn decide(
         &self,
         PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
-        (denials, counts): (&DenialCache, &CounterValues),
+        reports: (&DenialCache, &CounterValues),
         now: Timestamp,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
@@ -49,6 +63,35 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
+        self.decide_with(key, policy, reports, now, error, |store, local| {
+            Ok(store.apply_numbered(key, local, now, operation)?)
+        })
+    }
+
+    /// The fallback decision on a hold.
+    pub(crate) fn decide_hold(
+        &self,
+        (key, policy): (&[u8], &PlannedPolicy),
+        hold: HoldOperation<'_>,
+        reports: (&DenialCache, &CounterValues),
+        now: Timestamp,
+        error: StoreError,
+    ) -> Result<Answer, StoreError> {
+        self.decide_with(key, policy, reports, now, error, |store, local| {
+            Ok(store.apply_hold_numbered(key, local, now, hold)?)
+        })
+    }
+
+    /// The fallback decision, by `decide` if it depends on a state here.
+    fn decide_with(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        (denials, counts): (&DenialCache, &CounterValues),
+        now: Timestamp,
+        error: StoreError,
+        decide: impl FnOnce(&MemoryStore, &NumberedPolicy) -> Result<Decision, StoreError>,
+    ) -> Result<Answer, StoreError> {
         let outcome = match (policy.settings.on_error, &policy.local) {
             (_, Some((share, local))) => {
                 counts.fallback_local.one();
@@ -59,8 +102,7 @@ impl LocalFallback {
                 denials.take_usage(key, now, |reported| {
                     raise_usage(store, key, &local, *share, reported, now)
                 });
-                let decision = store.apply_numbered(key, &local, now, operation)?;
-                return Ok(Answer { decision, source: Source::Fallback });
+                return Ok(Answer { decision: decide(store, &local)?, source: Source::Fallback });
             }
             (OnError::Allow, None) => {
                 counts.fallback_allow.one();

@@ -1,10 +1,13 @@
 //! Admissions by `on_error: local` over several outages (RELIABILITY 46).
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use sluicegate_core::{
-    KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy,
-    Share, Source, Store,
+    HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, Policy,
+    PreparedPolicy, Share, Source, Store,
 };
 use sluicegate_redis::{Options, RedisStore};
 
@@ -35,6 +38,8 @@ enum Way {
     Batch,
     MultiKey,
     Leased,
+    Hold,
+    MultiKeyHold,
 }
 
 struct Subject {
@@ -52,7 +57,15 @@ fn subjects() -> Vec<Subject> {
     for text in POLICIES {
         let policy: Policy = text.parse().unwrap();
         for (share, most) in [(Share::ALL, 100), (Share::of(1, 2).unwrap(), 50)] {
-            for way in [Way::Take, Way::Costs3, Way::Batch, Way::MultiKey, Way::Leased] {
+            for way in [
+                Way::Take,
+                Way::Costs3,
+                Way::Batch,
+                Way::MultiKey,
+                Way::Leased,
+                Way::Hold,
+                Way::MultiKeyHold,
+            ] {
                 let prepared = PreparedPolicy::new(&policy).on_error(OnError::Local(share));
                 let policy = match way {
                     Way::Leased => match prepared.lease(8) {
@@ -67,6 +80,24 @@ fn subjects() -> Vec<Subject> {
         }
     }
     subjects
+}
+
+/// How long holds are open: longer than a test.
+const TTL: Duration = Duration::from_hours(1);
+
+/// The id of a hold.
+fn next_id() -> [u8; 8] {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    IDS.fetch_add(1, Ordering::Relaxed).to_le_bytes()
+}
+
+/// Settles a hold for what was held. While the store is unavailable, this is an error.
+async fn settle(store: &RedisStore, key: &[u8], policy: &PreparedPolicy, id: &[u8]) {
+    let settle = HoldOperation::Settle { id, used: None };
+    match store.apply_hold(key, policy, settle).await {
+        Ok(_) => {}
+        Err(error) => assert!(error.is_unavailable(), "{error}"),
+    }
 }
 
 impl Subject {
@@ -91,6 +122,23 @@ impl Subject {
                     .apply_multi_key(MultiKeyOperation::Take, &[take(key), take(&other)])
                     .await
                     .unwrap();
+                (answer.decision.allowed(), answer.source)
+            }
+            Way::Hold => {
+                let id = &next_id();
+                let hold = HoldOperation::Hold { id, cost, ttl: Some(TTL) };
+                let answer = store.apply_hold(key, policy, hold).await.unwrap();
+                if answer.allowed() {
+                    settle(store, key, policy, id).await;
+                }
+                (answer.allowed(), answer.source)
+            }
+            Way::MultiKeyHold => {
+                let id = &next_id();
+                let other = [key, &b":other"[..]].concat();
+                let take = |key| KeyedTake { key, policy, cost };
+                let hold = MultiKeyOperation::Hold { id, ttl: Some(TTL) };
+                let answer = store.apply_multi_key(hold, &[take(key), take(&other)]).await.unwrap();
                 (answer.decision.allowed(), answer.source)
             }
         };
@@ -279,4 +327,38 @@ async fn local_fallback_after_policy_change_keeps_usage() {
     server.kill();
     assert_eq!(decide(&old).await, 60);
     println!("figure: local fallback over policy changes admits 80, 20 and, after a reset, 60");
+}
+
+/// Under a limit of holds, a hold in fallback keeps its units until it is settled, and a renewed one until it then expires.
+#[tokio::test]
+async fn local_fallback_hold_keeps_its_units_until_it_is_settled() {
+    let mut server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let half = OnError::Local(Share::of(1, 2).unwrap());
+    let policy = "concurrency:4/1h".parse::<PreparedPolicy>().unwrap().on_error(half);
+    server.kill();
+    let hold = async |id: &[u8]| {
+        let hold = HoldOperation::Hold { id, cost: 1, ttl: None };
+        let answer = store.apply_hold(b"k", &policy, hold).await.unwrap();
+        assert_eq!(answer.source, Source::Fallback);
+        answer.allowed()
+    };
+    assert!(hold(b"a").await && hold(b"a").await, "it is open");
+    assert!(hold(b"b").await && !hold(b"c").await);
+    let renew = HoldOperation::Renew { id: b"b", ttl: Some(Duration::from_millis(1)) };
+    assert!(store.apply_hold(b"k", &policy, renew).await.is_err_and(|it| it.is_unavailable()));
+    eventually_true("it expires", async || hold(b"b2").await).await;
+    let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
+    let all = async |id| {
+        let operation = MultiKeyOperation::Hold { id, ttl: None };
+        let takes = [take(&b"other"[..]), take(b"k")];
+        store.apply_multi_key(operation, &takes).await.unwrap().decision.allowed()
+    };
+    assert!(!hold(b"c").await && !all(b"c").await);
+    settle(&store, b"k", &policy, b"a").await;
+    assert!(all(b"c").await && !hold(b"d").await);
+    settle(&store, b"other", &policy, b"c").await;
+    assert!(!hold(b"d").await);
+    settle(&store, b"k", &policy, b"c").await;
+    assert!(hold(b"d").await && !hold(b"e").await);
 }
