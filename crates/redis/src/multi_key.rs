@@ -2,7 +2,7 @@
 //!
 //! If one server has all keys (without a cluster, or in one slot), it is one script call. Otherwise the keys are
 //! taken one after the other, and if one denies, the previous charges are refunded: until then, those keys admit
-//! less than they could, never more.
+//! less than they could.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
