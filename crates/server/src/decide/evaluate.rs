@@ -102,15 +102,6 @@ impl Decider {
             .collect();
         let MultiKeyAnswer { multi_key: taken, source } =
             self.decide_multi_key(operation, &takes, now).await?;
-        let is_take = operation == MultiKeyOperation::Take;
-        for KeyedTake { key, policy, cost } in takes.into_iter().filter(|_| is_take) {
-            // A remote store may have taken from some keys and given that back.
-            if !taken.decision.allowed() && !self.is_local() {
-                self.queues.changed(key);
-            } else {
-                self.queues.applied(key, policy.policy(), Operation::Take(cost));
-            }
-        }
         Ok(taken.each.into_iter().map(|decision| Answer { decision, source }).collect())
     }
 

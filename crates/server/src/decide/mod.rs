@@ -313,8 +313,48 @@ impl Decider {
         answers
     }
 
-    /// Takes from several keys, from all of them or from none, or peeks. A blocked key denies all of them.
+    /// Takes from or holds units of several keys, of all of them or of none, or peeks, and wakes the requests that may
+    /// pass now.
     pub(crate) async fn decide_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[KeyedTake<'_>],
+        now: Timestamp,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let answer = self.decide_multi_key_queued(operation, takes, now).await;
+        match &answer {
+            Ok(answer) => self.wake_multi_key(operation, takes, answer.decision.allowed()),
+            // A store whose reply is lost may have applied it.
+            Err(error) if error.is_unavailable() => self.wake_multi_key(operation, takes, false),
+            Err(_) => {}
+        }
+        answer
+    }
+
+    /// Wakes the requests that may pass after an operation on several keys.
+    pub(crate) fn wake_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[KeyedTake<'_>],
+        is_allowed: bool,
+    ) {
+        for &KeyedTake { key, policy, cost } in takes {
+            match operation {
+                MultiKeyOperation::Peek => {}
+                // A remote store may have taken from some keys and given that back.
+                _ if !is_allowed && !self.is_local() => self.queues.changed(key),
+                MultiKeyOperation::Take => {
+                    self.queues.applied(key, policy.policy(), Operation::Take(cost));
+                }
+                MultiKeyOperation::Hold { .. } => {
+                    self.queues.held(key, policy.policy(), is_allowed);
+                }
+            }
+        }
+    }
+
+    /// The same for a request that waits, which wakes others once, when it is answered. A blocked key denies all keys.
+    pub(crate) async fn decide_multi_key_queued(
         &self,
         operation: MultiKeyOperation<'_>,
         takes: &[KeyedTake<'_>],

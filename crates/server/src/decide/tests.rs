@@ -40,6 +40,37 @@ async fn decide_refund_wakes_the_request_that_waits() {
     assert!(waited.unwrap().allowed());
 }
 
+/// A denied operation moves the key to a policy under which its window is over.
+#[tokio::test]
+async fn decide_multi_key_denied_wakes_the_request_that_waits() {
+    let ttl = Some(Duration::from_secs(3600));
+    for operation in [MultiKeyOperation::Take, MultiKeyOperation::Hold { id: b"h", ttl }] {
+        let decider = decider();
+        let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
+        let shorter = decider.prepare(&"fixed-window:1/1ms".parse().unwrap());
+        for key in [b"x", b"y"] {
+            let taken = decider.decide(key, &policy, Operation::Take(1), decider.now()).await;
+            assert!(taken.unwrap().allowed());
+        }
+        let (_stop, stopping) = watch::channel(false);
+        let (key, timeout) = (b"x"[..].into(), Duration::from_secs(7200));
+        let waiting = WaitingTake { key, policy: policy.clone(), cost: 1, timeout, hold: None };
+        let mut waiting = pin!(wait::wait(&decider, waiting, stopping));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+
+        let later = decider.now() + Duration::from_millis(2);
+        let takes = [(b"x", &shorter), (b"y", &policy)];
+        let takes = takes.map(|(key, policy)| KeyedTake { key, policy, cost: 1 });
+        let answer = decider.decide_multi_key(operation, &takes, later).await;
+        assert!(!answer.unwrap().decision.allowed());
+        let Poll::Ready(waited) = waiting.as_mut().poll(&mut context) else {
+            panic!("{operation:?} did not wake it");
+        };
+        assert!(waited.unwrap().allowed());
+    }
+}
+
 /// Other requests go first whenever a turn is over, and no decision is lost.
 #[test]
 fn decide_many_slow_decisions_are_made_in_turns() {

@@ -42,7 +42,7 @@ pub(crate) async fn wait_all(
         event = match waiter.poll(now, event) {
             MultiKeyStep::Apply => {
                 let operation = waiter.operation();
-                let answer = decider.decide_multi_key(operation, &keyed(takes), now).await?;
+                let answer = decider.decide_multi_key_queued(operation, &keyed(takes), now).await?;
                 // A local answer takes no time.
                 now = if decider.is_local() { now } else { decider.now() };
                 MultiKeyEvent::Answered(answer)
@@ -69,7 +69,13 @@ pub(crate) async fn wait_all(
                 now = decider.now();
                 if is_stopped { MultiKeyEvent::Stopped } else { MultiKeyEvent::Woken }
             }
-            MultiKeyStep::Done(answer) => return Ok(answer),
+            MultiKeyStep::Done(answer) => {
+                // It is not the head of its queue any more, which would be woken in place of the next one.
+                drop(guard.take());
+                let is_allowed = answer.decision.allowed();
+                decider.wake_multi_key(waiter.operation(), &keyed(takes), is_allowed);
+                return Ok(answer);
+            }
         };
     }
 }

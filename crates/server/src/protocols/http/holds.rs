@@ -104,7 +104,6 @@ pub(super) async fn take_all(
     for (take, decision) in takes.iter().zip(&taken.each) {
         worker.stats().decided(taken.source, decision);
         worker.stats().sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
-        context.decider.queues.changed(take.key);
     }
     // The headers are those of the key that binds.
     let headers = &policies[taken.key].1;

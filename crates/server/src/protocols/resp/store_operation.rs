@@ -172,7 +172,6 @@ pub(super) fn answer_all(
     for (take, decision) in takes.iter().zip(&taken.each) {
         stats.decided(taken.source, decision);
         stats.sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
-        worker.shared.decider.queues.changed(take.key);
     }
     write_multi_key(taken, &mut RespReply(writer));
 }
