@@ -11,7 +11,7 @@ mod sampled_keys;
 
 use std::sync::Arc;
 
-use sluicegate_core::{Decision, Source};
+use sluicegate_core::{Decision, Source, Timestamp};
 
 pub(crate) use self::{
     cause::{Cause, DeniedBy, Denier},
@@ -166,6 +166,27 @@ impl Stats {
         if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
     }
 
+    /// Counts a decision that is sent to a client, and samples its key.
+    #[inline]
+    pub(crate) fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
+        self.decided(source, decision);
+        self.sampler.note(key, decision, cause);
+    }
+
+    /// Counts `requests` that were answered together, with `decisions`, and took from `start` to `end`.
+    #[inline]
+    pub(crate) fn answered(
+        &self,
+        requests: u64,
+        decisions: usize,
+        start: Timestamp,
+        end: Timestamp,
+    ) {
+        let micros = end.as_micros().saturating_sub(start.as_micros());
+        self.latency.record(requests, micros);
+        self.sampler.answered(decisions, micros);
+    }
+
     /// The decisions of `source`.
     pub(crate) const fn outcomes(&self, source: Source) -> &Outcomes {
         &self.decisions[index_of(source)]
@@ -214,15 +235,9 @@ pub(crate) struct RequestLatency {
 }
 
 impl RequestLatency {
-    /// Records the latency of a request, in microseconds.
-    #[inline]
-    pub(crate) fn record_latency(&self, micros: u64) {
-        self.record(1, micros);
-    }
-
     /// Records the latency of a batch, in microseconds, for each of its requests.
     #[inline]
-    pub(crate) fn record(&self, requests: u64, micros: u64) {
+    fn record(&self, requests: u64, micros: u64) {
         // Most latencies are short and end the search early.
         let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
         self.counts[bucket].add_many(requests);

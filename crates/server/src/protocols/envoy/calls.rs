@@ -59,8 +59,7 @@ impl RateLimitService for RateLimitCalls {
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
         };
         let end = self.context.decider.now();
-        stats.sampler.answered(request.descriptors.len(), start, end);
-        stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
+        stats.answered(1, request.descriptors.len(), start, end);
         if !span.is_none() {
             let code = decided.as_ref().err().map_or(Code::Ok, Status::code);
             span.record("rpc.grpc.status_code", i64::from(i32::from(code)));

@@ -204,15 +204,22 @@ impl DescriptorEvaluation<'_, '_> {
     fn count(&self, found: &Match<'_>, outcome: &MatchOutcome) -> Result<(), Status> {
         let (Some(decision), false) = (&outcome.decision, found.shadow) else { return Ok(()) };
         self.check_fallback(outcome.source, outcome.allowed)?;
-        self.stats.decided(outcome.source, decision);
-        if let Some(charge) = found.charges.get(outcome.charge) {
-            let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
-            self.stats.sampler.note(&charge.key, decision, cause);
-            if let Some(traced) = self.traced {
-                traced.note(outcome.source, decision, cause);
+        match found.charges.get(outcome.charge) {
+            Some(charge) => {
+                let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
+                self.record(&charge.key, outcome.source, decision, cause);
             }
+            None => self.stats.decided(outcome.source, decision),
         }
         Ok(())
+    }
+
+    /// Counts a decision, and notes it for the span of the call.
+    fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
+        self.stats.record(key, source, decision, cause);
+        if let Some(traced) = self.traced {
+            traced.note(source, decision, cause);
+        }
     }
 
     /// The limit or block of a match, for the response.
@@ -283,11 +290,7 @@ impl DescriptorEvaluation<'_, '_> {
         let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
         let answer = answer.map_err(|error| status_of(&error))?;
         self.check_fallback(answer.source, answer.decision.allowed())?;
-        self.stats.decided(answer.source, &answer.decision);
-        self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
-        if let Some(traced) = self.traced {
-            traced.note(answer.source, &answer.decision, Cause::policy(&policy));
-        }
+        self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));
         Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
     }
 }

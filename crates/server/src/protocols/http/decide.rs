@@ -20,7 +20,6 @@ use crate::{
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
-    telemetry::record_decision,
     wait::{self, WaitingTake},
 };
 
@@ -96,11 +95,7 @@ fn respond(
     (policy, headers): (&Policy, &RateLimitHeaders),
     (style, kind): (HttpHeaders, KeyOperationKind),
 ) -> Reply {
-    worker.stats().decided(source, &decision);
-    worker.stats().sampler.note(key, &decision, Cause::policy(policy));
-    if worker.context.telemetry.is_some() {
-        record_decision(source, &decision, Cause::policy(policy));
-    }
+    worker.record(key, source, &decision, Cause::policy(policy));
     let mut data = DecisionReply::new(worker, &decision, source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)
@@ -129,7 +124,6 @@ pub(super) async fn many(
         };
         takes.push(take().map_err(|problem: Problem| problem.in_item("requests", index))?);
     }
-    let mut answers = Vec::with_capacity(takes.len());
     // Kept until all are decided, between which the cache may evict policies.
     let prepared: Vec<_> = {
         let policies = worker.policies.borrow();
@@ -141,15 +135,11 @@ pub(super) async fn many(
         .collect();
     let decider = &worker.context.decider;
     let decided = decider.decide_many(&worker.web.port.worker.turns, &questions, now).await;
-    for (answer, question) in decided.into_iter().zip(&questions) {
-        let answer = answer?;
-        let cause = Cause::policy(question.policy.policy());
-        worker.stats().sampler.note(question.key, &answer.decision, cause);
-        answers.push(answer);
-    }
+    let answers = decided.into_iter().collect::<Result<Vec<_>, _>>()?;
     worker.policies.borrow_mut().evict();
-    let data = answers.iter().map(|answer| {
-        worker.stats().decided(answer.source, &answer.decision);
+    let data = answers.iter().zip(&questions).map(|(answer, question)| {
+        let cause = Cause::policy(question.policy.policy());
+        worker.stats().record(question.key, answer.source, &answer.decision, cause);
         (&answer.decision, visible_source(worker, answer.source))
     });
     Ok(reply::decisions(data))

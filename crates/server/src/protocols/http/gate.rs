@@ -21,7 +21,7 @@ use super::{
     response::{Reply, ReplyBody},
     worker::{HttpClientState, HttpWorker},
 };
-use crate::{stats::Cause, telemetry::record_decision};
+use crate::stats::Cause;
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
 pub(super) async fn evaluate(
@@ -87,12 +87,8 @@ fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -
     let Some((decision, charge)) = bound.decision.as_ref().zip(charge) else {
         return if outcome.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
-    worker.stats().decided(bound.source, decision);
     let cause = Cause { rule: Some(name), policy: &charge.policy };
-    worker.stats().sampler.note(&charge.key, decision, cause);
-    if worker.context.telemetry.is_some() {
-        record_decision(bound.source, decision, cause);
-    }
+    worker.record(&charge.key, bound.source, decision, cause);
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

@@ -52,8 +52,8 @@ pub(super) async fn one(
         _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
     };
     if kind == HoldOperationKind::Hold {
-        worker.stats().decided(answer.source, &answer.decision);
-        worker.stats().sampler.note(&key, &answer.decision, Cause::policy(policy.policy()));
+        let cause = Cause::policy(policy.policy());
+        worker.stats().record(&key, answer.source, &answer.decision, cause);
     }
     let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &headers, style);
     data.is_query = kind != HoldOperationKind::Hold;
@@ -102,8 +102,8 @@ pub(super) async fn take_all(
         }
     };
     for (take, decision) in takes.iter().zip(&taken.each) {
-        worker.stats().decided(taken.source, decision);
-        worker.stats().sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
+        let cause = Cause::policy(take.policy.policy());
+        worker.stats().record(take.key, taken.source, decision, cause);
     }
     // The headers are those of the key that binds.
     let headers = &policies[taken.key].1;

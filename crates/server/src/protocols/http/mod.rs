@@ -135,10 +135,7 @@ async fn answer(
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let end = worker.now();
-    stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
-    if head.uri.path().starts_with("/v1/") {
-        stats.sampler.answered(1, start, end);
-    }
+    stats.answered(1, usize::from(head.uri.path().starts_with("/v1/")), start, end);
     Ok(reply)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Decision, Source, Timestamp};
 
 use super::{body::BodyLimits, cross_site::HostNames, mount::Mount};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     decide::Decider,
     net::{secret::Secret, web::WebPort},
     policies::policy_cache::PolicyCache,
-    stats::Stats,
-    telemetry::Telemetry,
+    stats::{Cause, Stats},
+    telemetry::{Telemetry, record_decision},
 };
 
 /// The parts of the server that requests of HTTP need.
@@ -55,6 +55,15 @@ impl HttpWorker {
     #[inline]
     pub(super) fn stats(&self) -> &Stats {
         &self.web.port.stats
+    }
+
+    /// Counts a decision, and adds it to the span of the request.
+    #[inline]
+    pub(super) fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
+        self.stats().record(key, source, decision, cause);
+        if self.context.telemetry.is_some() {
+            record_decision(source, decision, cause);
+        }
     }
 
     #[inline]

@@ -403,14 +403,12 @@ impl<'a> Connection<'a> {
     /// the time of the batch if there are no commands.
     #[inline]
     fn measure(&self, commands: u64, decisions: usize) -> Timestamp {
-        let (stats, start) = (self.worker.stats(), self.session.now);
+        let start = self.session.now;
         if commands == 0 {
             return start;
         }
         let now = self.session.shared.decider.now();
-        let micros = now.as_micros().saturating_sub(start.as_micros());
-        stats.latency.record(commands, micros);
-        stats.sampler.answered(decisions, start, now);
+        self.worker.stats().answered(commands, decisions, start, now);
         now
     }
 

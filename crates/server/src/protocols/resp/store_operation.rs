@@ -93,11 +93,10 @@ async fn decide<'a>(
     for (answer, pending) in answers.into_iter().zip(pending) {
         match answer {
             Ok(answer) => {
-                let policy = pending.policy.policy();
-                stats.decided(answer.source, &answer.decision);
-                stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
+                let cause = Cause::policy(pending.policy.policy());
+                stats.record(&pending.key, answer.source, &answer.decision, cause);
                 if worker.shared.telemetry.is_some() && operations.len() == 1 {
-                    record_decision(answer.source, &answer.decision, Cause::policy(policy));
+                    record_decision(answer.source, &answer.decision, cause);
                 }
                 pending.reply(&answer.decision, writer);
             }
@@ -136,8 +135,7 @@ async fn hold(
         session.holds.shrink();
     }
     if let HoldOperation::Hold { .. } = operation {
-        stats.decided(answer.source, &answer.decision);
-        stats.sampler.note(key, &answer.decision, Cause::policy(policy.policy()));
+        stats.record(key, answer.source, &answer.decision, Cause::policy(policy.policy()));
     }
     DecisionFormat::Sluicegate.write(&answer.decision, &mut RespReply(writer));
     Ok(())
