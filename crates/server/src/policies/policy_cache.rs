@@ -60,6 +60,9 @@ struct CachedPolicy {
     headers: OnceCell<Rc<RateLimitHeaders>>,
 }
 
+/// A policy that stays valid after [`PolicyCache::evict`], with its rate limit headers.
+pub(crate) type PinnedPolicy = (PreparedPolicy, Rc<RateLimitHeaders>);
+
 impl PolicyCache {
     /// The policy with this text, or with this name (`@name`) in the active rules. `prepare` is called for a policy
     /// that is not cached.
@@ -135,6 +138,28 @@ impl PolicyCache {
         let cached = self.cached(id);
         let name = cached.name.as_deref().unwrap_or(NAME);
         cached.headers.get_or_init(|| Rc::new(RateLimitHeaders::new(name, cached.policy.policy())))
+    }
+
+    /// Policies that were found, with their headers, for responses about the policies that were charged even if the rules
+    /// change before they are sent. It drops the policies that were replaced.
+    pub(crate) fn pin_all(
+        &mut self,
+        found: impl IntoIterator<Item = PolicyId>,
+    ) -> Vec<PinnedPolicy> {
+        let pinned = found.into_iter().map(|id| self.pinned(id)).collect();
+        self.evict();
+        pinned
+    }
+
+    /// Like [`pin_all`](Self::pin_all), for one policy.
+    pub(crate) fn pin(&mut self, id: PolicyId) -> PinnedPolicy {
+        let pinned = self.pinned(id);
+        self.evict();
+        pinned
+    }
+
+    fn pinned(&self, id: PolicyId) -> PinnedPolicy {
+        (self.get(id).clone(), Rc::clone(self.headers(id)))
     }
 
     #[inline]

@@ -1,7 +1,5 @@
 //! Decisions: from the body of a request to its response.
 
-use std::rc::Rc;
-
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
@@ -53,22 +51,13 @@ pub(super) async fn one(
         policies.evict();
         return Ok(reply);
     }
-    // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
-    // the rules change in between.
-    let (prepared, policy, headers) = {
-        let mut policies = worker.policies.borrow_mut();
-        let prepared = policies.get(id);
-        let kept = (prepared.clone(), prepared.policy().clone(), Rc::clone(policies.headers(id)));
-        policies.evict();
-        kept
-    };
+    let (prepared, headers) = worker.policies.borrow_mut().pin(id);
+    let policy = prepared.policy().clone();
     // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
         match timeout {
             None => Ok(context.decider.decide(&key, &prepared, operation, now).await?),
             Some(timeout) => {
-                // A client that leaves withdraws its request.
-                let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
                 let waiting = WaitingTake {
                     key: (*key).into(),
                     policy: prepared,
@@ -76,10 +65,8 @@ pub(super) async fn one(
                     timeout,
                     hold: None,
                 };
-                Ok::<_, Problem>(
-                    wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
-                        .await?,
-                )
+                let waited = wait::wait(&context.decider, waiting, worker.stopping());
+                worker.wait(body, waited).await
             }
         }
     });

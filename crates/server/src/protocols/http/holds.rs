@@ -1,10 +1,9 @@
 //! Holds, and operations on several keys: from the body of a request to its response.
 
-use std::{borrow::Cow, rc::Rc};
+use std::borrow::Cow;
 
 use futures_util::future::join_all;
-use sluicegate_core::{HoldOperation, KeyedTake, PreparedPolicy, StoreError, Timestamp};
-use sluicegate_headers::RateLimitHeaders;
+use sluicegate_core::{HoldOperation, KeyedTake, StoreError, Timestamp};
 
 use super::{
     decide::find_policy,
@@ -18,7 +17,6 @@ use super::{
 };
 use crate::{
     net::web::RequestBody,
-    policies::policy_cache::PolicyId,
     stats::Cause,
     wait::{self, WaitingTake, WaitingTakes},
 };
@@ -38,16 +36,15 @@ pub(super) async fn one(
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
     let found = find_policy(worker, request.policy()?)?;
-    let (policy, headers) = pin_policies(worker, &[found]).remove(0);
+    let (policy, headers) = worker.policies.borrow_mut().pin(found);
     let answer = match (operation, timeout) {
         (HoldOperation::Hold { id, cost, ttl }, Some(timeout)) => {
             policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
-            // A client that leaves withdraws its request.
-            let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
             let hold = Some(wait::WaitingHold { id: id.into(), ttl });
             let policy = policy.clone();
             let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };
-            wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe()).await?
+            let waited = wait::wait(&context.decider, waiting, worker.stopping());
+            worker.wait(body, waited).await?
         }
         _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
     };
@@ -88,17 +85,16 @@ pub(super) async fn take_all(
             found.push(policy);
         }
     }
-    let policies = pin_policies(worker, &found);
+    let policies = worker.policies.borrow_mut().pin_all(found);
     let takes = keys.iter().zip(&policies);
     let takes: Vec<_> =
         takes.map(|((key, cost), (policy, _))| KeyedTake { key, policy, cost: *cost }).collect();
     let taken = match timeout {
         None => context.decider.decide_multi_key(operation, &takes, now).await?,
         Some(timeout) => {
-            let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
             let mut waiting = WaitingTakes::new(&takes, operation, timeout);
-            wait::wait_all(&context.decider, &mut waiting, worker.web.port.worker.stop.subscribe())
-                .await?
+            let waited = wait::wait_all(&context.decider, &mut waiting, worker.stopping());
+            worker.wait(body, waited).await?
         }
     };
     for (take, decision) in takes.iter().zip(&taken.each) {
@@ -134,7 +130,7 @@ pub(super) async fn settle_all(
         parsed.push(one().map_err(|problem: Problem| problem.in_item("settles", index))?);
     }
     let (operations, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
-    let policies = pin_policies(worker, &found);
+    let policies = worker.policies.borrow_mut().pin_all(found);
     let settles = operations.iter().zip(&policies);
     let settles = settles
         .map(|((key, operation), (policy, _))| decider.decide_hold(key, policy, *operation, now));
@@ -142,17 +138,4 @@ pub(super) async fn settle_all(
     let decisions =
         answers.iter().map(|answer| (&answer.decision, visible_source(worker, answer.source)));
     Ok(reply::decisions(decisions))
-}
-
-/// The policies that were found, kept until the answer arrives, so that the response is about the policy that was
-/// charged, even if the rules change in between.
-fn pin_policies(
-    worker: &HttpWorker,
-    found: &[PolicyId],
-) -> Vec<(PreparedPolicy, Rc<RateLimitHeaders>)> {
-    let mut policies = worker.policies.borrow_mut();
-    let one = |id: &PolicyId| (policies.get(*id).clone(), Rc::clone(policies.headers(*id)));
-    let kept = found.iter().map(one).collect();
-    policies.evict();
-    kept
 }

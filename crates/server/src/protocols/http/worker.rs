@@ -3,15 +3,20 @@
 use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
 use sluicegate_core::{Decision, Source, Timestamp};
+use tokio::sync::watch;
 
-use super::{body::BodyLimits, cross_site::HostNames, mount::Mount};
+use super::{body::BodyLimits, cross_site::HostNames, mount::Mount, problem::Problem};
 use crate::{
     FallbackDenial, HttpConfig,
     decide::Decider,
-    net::{secret::Secret, web::WebPort},
+    net::{
+        secret::Secret,
+        web::{RequestBody, WebPort},
+    },
     policies::policy_cache::PolicyCache,
     stats::{Cause, Stats},
     telemetry::{Telemetry, record_decision},
+    wait::Failure,
 };
 
 /// The parts of the server that requests of HTTP need.
@@ -69,6 +74,21 @@ impl HttpWorker {
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
         self.context.decider.now()
+    }
+
+    /// Tells when the server is to stop.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.web.port.worker.stop.subscribe()
+    }
+
+    /// The answer to a request that waits. A client that leaves withdraws its request.
+    pub(super) async fn wait<T>(
+        &self,
+        body: &RequestBody,
+        waited: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Problem> {
+        let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
+        Ok(waited.await?)
     }
 
     pub(super) fn body_limits(&self) -> BodyLimits {
