@@ -29,7 +29,7 @@ use super::{frame::FrameReader, history::History, sources::Sources};
 use crate::{
     DashboardMode,
     protocols::http::Stream,
-    stats::{KeyFilter, KeyPage, LINGER, Scale},
+    stats::{KeyFilter, KeyPage, SAMPLING_LINGER, Scale},
     stopping::stopped,
 };
 
@@ -143,7 +143,7 @@ impl Broadcaster {
             let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
             return Err(text.to_owned());
         }
-        let until = self.sources.decider.now() + LINGER;
+        let until = self.sources.decider.now() + SAMPLING_LINGER;
         self.listed_until.store(until.as_micros(), Relaxed);
         self.start(&mut self.viewers.lock());
         Ok(self.sources.sampled.scan(cursor, count, filter))

@@ -18,7 +18,7 @@ pub(crate) use self::{
     counter::Counter,
     heavy_hitters::{FadedTime, HeavyHitter, HeavyHitters, MAX_SAMPLED_KEY, UNIT},
     key_sampler::{KeySampler, KeySamples, LatencyHistogram},
-    sampled_keys::{Busiest, KeyFilter, KeyPage, LINGER, SampledKeys, Scale},
+    sampled_keys::{Busiest, KeyFilter, KeyPage, SAMPLING_LINGER, SampledKeys, Scale},
 };
 
 /// The counters of one protocol on one worker. Each only grows.

@@ -1,7 +1,7 @@
 //! The sampled keys: the only ones whose names the server has.
 //!
 //! The store holds hashes instead of keys, so nothing else can be listed. The list is rebuilt once a
-//! second while keys are sampled: while the dashboard has viewers, and for [`LINGER`] after a
+//! second while keys are sampled: while the dashboard has viewers, and for [`SAMPLING_LINGER`] after a
 //! `SG.KEYS`.
 //!
 //! Invariants:
@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use super::heavy_hitters::{FadedTime, HeavyHitter, MAX_SAMPLED_KEY};
 
 /// How long keys are sampled after they were listed.
-pub(crate) const LINGER: Duration = Duration::from_secs(60);
+pub(crate) const SAMPLING_LINGER: Duration = Duration::from_secs(60);
 
 /// The sampled keys, replaced once a second.
 #[derive(Debug, Default)]

@@ -8,7 +8,10 @@ use std::sync::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::budgets::buffers::{BufferBudget, BufferReservation, MAX_PER_CONNECTION};
+use crate::{
+    budgets::buffers::{BufferBudget, BufferReservation, MAX_PER_CONNECTION},
+    net::CONNECTION_BYTES,
+};
 
 /// Bytes of a connection that are left for unfinished input and unsent output, so that requests
 /// that use all they may do not end it.
@@ -18,9 +21,6 @@ const SPARE_BYTES: usize = 512 * 1024;
 const STEP_BYTES: usize = 4 * 1024;
 /// Bytes that may stay reserved without being used, so that few requests touch the shared budget.
 const SLACK_BYTES: usize = 8 * 1024;
-
-/// Memory of an idle connection, about; it is not reserved.
-const CONNECTION: usize = 3 * 1024;
 
 /// The bytes that a connection stores for its client, and the state that its requests share.
 #[derive(Debug)]
@@ -189,7 +189,7 @@ impl AsRef<[u8]> for CountedText {
 
 impl Drop for ConnectionBuffers {
     fn drop(&mut self) {
-        self.budget.count_freed(CONNECTION);
+        self.budget.count_freed(CONNECTION_BYTES);
     }
 }
 

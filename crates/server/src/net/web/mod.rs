@@ -60,13 +60,11 @@ use crate::{
     TimeoutConfig,
     budgets::{buffers::BufferBudget, turn::Turn},
     clock::ServerClock,
-    net::{clients::ConnectionPermit, stream::Socket, worker::Port},
+    net::{LINGER, clients::ConnectionPermit, stream::Socket, worker::Port},
     stopping::stopped,
 };
 
-/// How long a closed client may take to read the last reply.
-const LINGER: Duration = Duration::from_millis(500);
-/// Maximum number of bytes that it may send in that time, such as the body of an answered request: more than the body of
+/// Maximum number of bytes that a closed client may send within [`LINGER`], such as the body of an answered request: more than the body of
 /// any honest request that is rejected.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 

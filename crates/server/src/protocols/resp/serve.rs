@@ -1,23 +1,18 @@
 //! Serves a client until it disconnects, is closed, or the server stops.
 
-use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Duration};
+use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll};
 
 use tokio::time::timeout;
 
 use super::{connection::Connection, session_holds::ConnectionHolds, worker::RespWorker};
 use crate::{
     net::{
+        CONNECTION_BYTES, LINGER,
         clients::{Client, ConnectionPermit},
         stream::Socket,
     },
     stopping::stopped,
 };
-
-/// Time for a closed client to read its last replies.
-const LINGER: Duration = Duration::from_millis(500);
-
-/// Approximate bytes of a connection, which are not reserved.
-const CONNECTION: usize = 3 * 1024;
 
 /// Serves a client until it disconnects, is closed, or the server stops.
 pub(super) async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<RespWorker>) {
@@ -34,7 +29,7 @@ pub(super) async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<R
     }
     drop(connection);
     holds.settle().await;
-    worker.shared.buffers.count_freed(CONNECTION);
+    worker.shared.buffers.count_freed(CONNECTION_BYTES);
 }
 
 /// `None`: the client was killed.
