@@ -287,6 +287,7 @@ mod tests {
         net::TcpStream,
     };
 
+    use sluicegate_testing::{eventually_true, size};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -330,10 +331,7 @@ mod tests {
         let (dashboard, seen) = (Arc::downgrade(dashboard), Arc::downgrade(stats));
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(server.run(async { drop(stopped.await) }));
-        let size = |name, usual| {
-            std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-        };
-        let viewers: usize = size("SLUICEGATE_VIEWERS", 100);
+        let viewers = size("SLUICEGATE_VIEWERS", 100);
         let watching = spawn_blocking(move || {
             let publishing = || {
                 let stats = seen.upgrade().unwrap();
@@ -356,9 +354,7 @@ mod tests {
                 assert!(publishing(), "in round {round}");
                 drop(streams);
                 // The task that makes frames ends once there is no viewer.
-                while publishing() {
-                    std::thread::yield_now();
-                }
+                eventually_true("no frame is made any more", || !publishing());
                 resident.push(resident_kib());
             }
             resident
