@@ -28,7 +28,7 @@ use tokio::{
 use super::{frame::FrameReader, history::History, sources::Sources};
 use crate::{
     DashboardMode,
-    protocols::http::Stream,
+    protocols::http::BodyStream,
     stats::{KeyFilter, KeyPage, SAMPLING_LINGER, Scale},
     stopping::stopped,
 };
@@ -94,7 +94,10 @@ impl Broadcaster {
     }
 
     /// The frames from now on, until the server stops. `None`: there are too many viewers already.
-    pub(super) fn subscribe(self: &Arc<Self>, stopping: watch::Receiver<bool>) -> Option<Stream> {
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        stopping: watch::Receiver<bool>,
+    ) -> Option<BodyStream> {
         let mut viewers = self.viewers.lock();
         if viewers.count >= MAX_VIEWERS {
             return None;

@@ -30,7 +30,7 @@ use crate::{
         web::{self, ConnectionBytes},
     },
     policies::rule_store::NamedCounters,
-    protocols::http::{Access, Mount, MountedRequest, Problem, ReplyBody, Stream, text},
+    protocols::http::{Access, BodyStream, Mount, MountedRequest, Problem, ReplyBody, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::snapshots::SnapshotLog,
     telemetry::Telemetry,
@@ -48,7 +48,7 @@ const FRAME: usize = 512;
 /// Maximum number of parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
 /// that was just written.
 const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
-const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
+const MAX_UNSENT: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
 
 /// The state of the server that metrics are read from.
 pub(crate) struct MetricSources {
@@ -79,7 +79,7 @@ async fn answer(
     let format = Format::negotiate(&call.head.headers);
     let parts = Box::pin(render(&sources, format, call.body.bytes.reserve_nothing())).await;
     let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
-    let parts: Stream = Box::pin(futures_util::stream::iter(parts));
+    let parts: BodyStream = Box::pin(futures_util::stream::iter(parts));
     let mut reply = text(format.media_type(), Bytes::new());
     reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(reply.map(|_| Either::Right(StreamBody::new(parts))))
@@ -111,10 +111,11 @@ async fn render(
         .sample(&[("version", VERSION)], 1);
     of_process(&process, &mut out);
 
-    let mut parts = Parts { shared: Arc::clone(shared), out, families: &FAMILIES, last: None };
+    let mut parts =
+        MetricParts { shared: Arc::clone(shared), out, families: &FAMILIES, last: None };
     let first = parts.next().unwrap_or_default();
     let is_whole = parts.families.is_empty();
-    if !bytes.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
+    if !bytes.resize(first.capacity() + if is_whole { 0 } else { MAX_UNSENT }) {
         return None;
     }
     let bytes = Arc::new(bytes);
@@ -122,7 +123,7 @@ async fn render(
 }
 
 /// The remaining parts: few long ones, because each has an overhead.
-struct Parts {
+struct MetricParts {
     shared: Arc<MetricSources>,
     /// The text of the next part.
     out: Exposition,
@@ -133,7 +134,7 @@ struct Parts {
     last: Option<Arc<str>>,
 }
 
-impl Iterator for Parts {
+impl Iterator for MetricParts {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {

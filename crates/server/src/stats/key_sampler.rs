@@ -21,7 +21,7 @@ const SAMPLES_PER_SECOND: u64 = 2048;
 /// Largest number of keys per sample.
 const MAX_SAMPLE_RATE: u64 = 1 << 14;
 /// Buckets of the latency histogram: four for each power of two, up to 67 s.
-const BOUNDS: usize = 26 * 4;
+const BUCKETS: usize = 26 * 4;
 
 /// Samples keys of one protocol on one worker, and counts latencies.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct KeySampler {
     /// State of a pseudorandom generator.
     random: AtomicU64,
     samples: Mutex<KeySamples>,
-    latency: [Counter; BOUNDS],
+    latency: [Counter; BUCKETS],
 }
 
 /// The sampled keys.
@@ -155,11 +155,11 @@ impl KeySampler {
 
 /// Counts of decisions by latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LatencyHistogram([u64; BOUNDS]);
+pub(crate) struct LatencyHistogram([u64; BUCKETS]);
 
 impl Default for LatencyHistogram {
     fn default() -> Self {
-        Self([0; BOUNDS])
+        Self([0; BUCKETS])
     }
 }
 
@@ -191,7 +191,7 @@ fn bucket(micros: u64) -> usize {
     let power = micros.ilog2();
     let step = (micros >> (power - 2)) & 3;
     let place = u64::from(power - 2) * 4 + step;
-    usize::try_from(place).map_or(BOUNDS - 1, |place| (place + 1).min(BOUNDS - 1))
+    usize::try_from(place).map_or(BUCKETS - 1, |place| (place + 1).min(BUCKETS - 1))
 }
 
 /// The upper bound of a bucket, in microseconds.
@@ -225,7 +225,7 @@ mod tests {
             assert!(upper >= micros, "{micros}: {upper}");
             assert!(upper <= (micros + micros / 4).max(4), "{micros}: {upper}");
         }
-        assert_eq!(bucket(u64::MAX), BOUNDS - 1);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
 
     #[test]

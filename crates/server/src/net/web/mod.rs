@@ -8,18 +8,18 @@
 //!   so is one that does not read its replies ([`activity`]);
 //! - the memory of a connection is bounded, and reserved from the budget of all
 //!   ([`connection_bytes`]): unfinished input, bodies of requests, requests in flight, replies until they are
-//!   read ([`reply`]), and the state of HTTP itself ([`session`]).
+//!   read ([`reply`]), and the state of HTTP itself ([`http_connection`]).
 
 mod activity;
 mod chunks;
 mod connection_bytes;
+mod http_connection;
 mod input;
 mod limits;
 mod max_age;
 mod monitored_io;
 mod reply;
 mod request;
-mod session;
 mod timeouts;
 
 use std::{
@@ -46,9 +46,9 @@ use tokio::{
 use self::{
     activity::ConnectionActivity,
     connection_bytes::ConnectionBuffers,
+    http_connection::{HttpConnection, RequestHandler, begin},
     max_age::end_after,
     monitored_io::MonitoredIo,
-    session::{RequestHandler, Session, begin},
     timeouts::{CloseReason, Timeouts},
 };
 pub(crate) use self::{
@@ -123,7 +123,7 @@ pub(crate) async fn serve<A, F, B>(
     let stream = MonitoredIo::new(stream, Rc::clone(&activity));
     let handler = Rc::new(RequestHandler { activity: Rc::clone(&activity), answer, unavailable });
     // `None` before the first byte, and while a connection of HTTP/1.1 is idle.
-    let mut session: Option<Box<dyn Session>> = None;
+    let mut http: Option<Box<dyn HttpConnection>> = None;
     let mut charged = connection.reserve_nothing();
     let mut turn = Turn::new(&worker.turns);
     let mut seen_requests = activity.requests.get();
@@ -144,7 +144,7 @@ pub(crate) async fn serve<A, F, B>(
     rare.push(check(timeouts.next_check(clock.now())));
     rare.push(Box::pin(sleep(end_after(settings.max_age)).map(|()| Event::Stop)));
     loop {
-        let next = poll_fn(|context| match &mut session {
+        let next = poll_fn(|context| match &mut http {
             None => stream.poll_version(context).map(Event::Version),
             Some(it) => {
                 stream.begin_turn();
@@ -173,7 +173,7 @@ pub(crate) async fn serve<A, F, B>(
         match event {
             Event::Killed | Event::Left | Event::Version(None) => return,
             Event::Version(Some(is_http2)) => {
-                if !charged.resize_for_connection(session::cost(is_http2)) {
+                if !charged.resize_for_connection(http_connection::cost(is_http2)) {
                     tracing::debug!(
                         client = client.id,
                         "rejected a connection: --max-buffer-memory is used up"
@@ -184,14 +184,14 @@ pub(crate) async fn serve<A, F, B>(
                     }
                     return;
                 }
-                session = Some(begin(stream.clone(), &handler, is_http2));
+                http = Some(begin(stream.clone(), &handler, is_http2));
             }
             Event::Ended(ended) => {
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
                 // Its memory is not needed for the last reply.
-                drop(session);
+                drop(http);
                 linger(stream).await;
                 return;
             }
@@ -202,15 +202,15 @@ pub(crate) async fn serve<A, F, B>(
                 }
                 yield_now().await;
             }
-            Event::Rest => release_idle_buffers(&mut session, &stream, &mut charged),
+            Event::Rest => release_idle_buffers(&mut http, &stream, &mut charged),
             Event::Stop => {
-                if session.is_none() {
+                if http.is_none() {
                     // Input that has arrived is read and answered.
                     let first = poll_fn(|context| Poll::Ready(stream.poll_version(context)));
                     let Poll::Ready(Some(is_http2)) = first.await else { return };
-                    session = Some(begin(stream.clone(), &handler, is_http2));
+                    http = Some(begin(stream.clone(), &handler, is_http2));
                 }
-                session.iter_mut().for_each(|it| it.stop());
+                http.iter_mut().for_each(|it| it.stop());
             }
             Event::Check => {
                 let now = clock.now();
@@ -222,9 +222,9 @@ pub(crate) async fn serve<A, F, B>(
                 let has_rested = activity.rests() && activity.requests.get() == seen_requests;
                 let is_in_the_way =
                     connection.is_nearly_full() || activity.uses_slots() && connection.is_scarce();
-                match &mut session {
+                match &mut http {
                     Some(_) if has_rested && activity.is_at_rest() => {
-                        release_idle_buffers(&mut session, &stream, &mut charged);
+                        release_idle_buffers(&mut http, &stream, &mut charged);
                     }
                     Some(_) if has_rested && leaves => return stats.idle.add(),
                     Some(it) if has_rested && is_in_the_way => {
@@ -248,11 +248,11 @@ async fn linger(stream: MonitoredIo) {
 
 /// Releases the buffers of an idle client of HTTP/1.1.
 fn release_idle_buffers(
-    session: &mut Option<Box<dyn Session>>,
+    http: &mut Option<Box<dyn HttpConnection>>,
     stream: &MonitoredIo,
     charged: &mut ConnectionBytes,
 ) {
-    if let Some(unread) = session.take().map(Session::into_unread) {
+    if let Some(unread) = http.take().map(HttpConnection::into_unread) {
         stream.unread(unread);
     }
     let _fewer = charged.resize_for_connection(0);

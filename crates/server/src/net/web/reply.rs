@@ -15,11 +15,11 @@ use hyper::body::{Body, Frame, SizeHint};
 use super::activity::{InFlightGuard, SentChunk};
 
 /// Longest chunk, in bytes.
-pub(super) const CHUNK: usize = 8 * 1024;
+pub(super) const MAX_CHUNK: usize = 8 * 1024;
 
 /// The body of a reply.
 #[derive(Debug)]
-pub(super) struct ReplyBody<B> {
+pub(super) struct ChunkedBody<B> {
     inner: B,
     /// The rest of the last piece of data.
     rest: Bytes,
@@ -38,16 +38,16 @@ pub(super) struct Chunk {
     _guard: Option<InFlightGuard>,
 }
 
-impl<B> ReplyBody<B> {
+impl<B> ChunkedBody<B> {
     pub(super) const fn new(inner: B, guard: InFlightGuard, is_http2: bool) -> Self {
         Self { inner, rest: Bytes::new(), guard: Some(guard), is_http2, pauses: false }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> ReplyBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> ChunkedBody<B> {
     /// The next chunk of the rest.
     fn chunk(&mut self) -> Chunk {
-        let bytes = self.rest.split_to(self.rest.len().min(CHUNK));
+        let bytes = self.rest.split_to(self.rest.len().min(MAX_CHUNK));
         let is_last = self.rest.is_empty() && self.inner.is_end_stream();
         let sent = self.guard.as_ref().filter(|_| self.is_http2).map(InFlightGuard::send_chunk);
         self.pauses = !self.is_http2 && !is_last;
@@ -70,7 +70,7 @@ impl<B: Body<Data = Bytes> + Unpin> ReplyBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for ReplyBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ChunkedBody<B> {
     type Data = Chunk;
     type Error = B::Error;
 

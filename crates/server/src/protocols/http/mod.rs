@@ -41,7 +41,7 @@ pub(crate) use self::{
     mount::{Access, Handler, Mount, MountedRequest},
     problem::{Problem, without_class},
     reply::{reset, text, value},
-    response::{Reply, ReplyBody, Stream},
+    response::{BodyStream, Reply, ReplyBody},
     worker::HttpContext,
 };
 use self::{

@@ -14,10 +14,10 @@ use hyper::{
 pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// The body of a response, complete or streamed.
-pub(crate) type ReplyBody = Either<Full<Bytes>, StreamBody<Stream>>;
+pub(crate) type ReplyBody = Either<Full<Bytes>, StreamBody<BodyStream>>;
 
 /// The parts of a streamed body.
-pub(crate) type Stream =
+pub(crate) type BodyStream =
     Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
 
 /// The type of problems.

@@ -22,7 +22,7 @@ use crate::{
 /// Entries of a batch that is decided before more is read.
 pub(super) const MAX_BATCH: usize = 128;
 /// Entries that the store prefetches at a time.
-const CHUNK: usize = 32;
+const PREFETCHED: usize = 32;
 
 /// Decisions to be made.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl<'a> Batch<'a> {
         let mut decided = 0;
         while decided < entries.len() {
             let end = if decided < light {
-                light.min(decided + CHUNK)
+                light.min(decided + PREFETCHED)
             } else if must_wait || decided > light && shared.decider.is_late(session.now) {
                 break;
             } else {
@@ -108,7 +108,7 @@ impl<'a> Batch<'a> {
             };
             let chunk = &entries[decided..end];
             decided = end;
-            let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
+            let mut operations = SmallVec::<[KeyedOperation<'_>; PREFETCHED]>::new();
             for &BatchEntry { key, policy, operation, .. } in chunk {
                 operations.push(KeyedOperation { key, policy: policies.get(policy), operation });
             }

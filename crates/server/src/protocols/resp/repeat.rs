@@ -12,7 +12,7 @@ use super::batch_entry::BatchEntry;
 use crate::policies::policy_cache::PolicyId;
 
 /// Upper bound on the bytes of a key on this path: a length of three digits.
-const MAX_KEY: usize = 999;
+const MAX_REPEATED_KEY: usize = 999;
 
 /// Upper bound on the bytes of the arguments after the key.
 const MAX_SUFFIX: usize = 1024;
@@ -108,7 +108,7 @@ fn key_length(bytes: &[u8]) -> Option<(usize, usize)> {
         match byte {
             b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0'),
             b'\r' if bytes.get(at + 1) == Some(&b'\n') => {
-                return (1..=MAX_KEY).contains(&length).then_some((length, at + 2));
+                return (1..=MAX_REPEATED_KEY).contains(&length).then_some((length, at + 2));
             }
             _ => return None,
         }
@@ -157,8 +157,8 @@ mod tests {
     fn take_command_with_another_key_returns_it() {
         assert_eq!(take(SAME), Some((b"you".to_vec(), 0)));
         assert_eq!(take(&format!("{SAME}*1\r\n")), Some((b"you".to_vec(), 4)));
-        let key = "x".repeat(MAX_KEY);
-        let long = SAME.replace("$3\r\nyou", &format!("${MAX_KEY}\r\n{key}"));
+        let key = "x".repeat(MAX_REPEATED_KEY);
+        let long = SAME.replace("$3\r\nyou", &format!("${MAX_REPEATED_KEY}\r\n{key}"));
         assert_eq!(take(&long), Some((key.into(), 0)));
     }
 

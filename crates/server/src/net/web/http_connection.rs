@@ -27,7 +27,7 @@ use super::{
         MAX_REJECTIONS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
     },
     monitored_io::MonitoredIo,
-    reply::ReplyBody,
+    reply::ChunkedBody,
     request::RequestBody,
 };
 
@@ -50,7 +50,7 @@ pub(super) struct RequestHandler<A, B> {
 pub(super) struct OutOfMemory(#[source] h2::Error);
 
 /// HTTP over one connection, in either version.
-pub(super) trait Session {
+pub(super) trait HttpConnection {
     /// Continues. Ready at the end of the connection.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>>;
 
@@ -66,7 +66,7 @@ pub(super) fn begin<A, F, B>(
     stream: MonitoredIo,
     handler: &Rc<RequestHandler<A, B>>,
     is_http2: bool,
-) -> Box<dyn Session>
+) -> Box<dyn HttpConnection>
 where
     A: Fn(Request<RequestBody>) -> F + 'static,
     F: Future<Output = Result<Response<B>, Infallible>> + 'static,
@@ -118,7 +118,7 @@ where
     fn call(
         &self,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<ReplyBody<B>>, OutOfMemory>> + use<A, F, B> {
+    ) -> impl Future<Output = Result<Response<ChunkedBody<B>>, OutOfMemory>> + use<A, F, B> {
         let is_http2 = request.version() == Version::HTTP_2;
         let head = head_size(&request);
         let mut guard = self.activity.begin();
@@ -137,7 +137,7 @@ where
         Either::Right(ready(if is_http2 {
             Err(OutOfMemory(h2::Reason::REFUSED_STREAM.into()))
         } else {
-            Ok(unavailable().map(|body| ReplyBody::new(body, guard, false)))
+            Ok(unavailable().map(|body| ChunkedBody::new(body, guard, false)))
         }))
     }
 }
@@ -149,12 +149,12 @@ fn count_reply<B: Body<Data = Bytes> + Unpin>(
     mut guard: InFlightGuard,
     is_http2: bool,
     unavailable: fn() -> Response<B>,
-) -> Response<ReplyBody<B>> {
+) -> Response<ChunkedBody<B>> {
     let size = usize::try_from(reply.body().size_hint().lower()).unwrap_or(usize::MAX);
     if size > FREE_REPLY && !guard.add_bytes(size) {
         reply = unavailable();
     }
-    reply.map(|body| ReplyBody::new(body, guard, is_http2))
+    reply.map(|body| ChunkedBody::new(body, guard, is_http2))
 }
 
 /// The size of a head in bytes: names and values of headers, path and query.
@@ -173,7 +173,7 @@ struct Spoken<C> {
     into_unread: fn(C) -> Bytes,
 }
 
-impl<C: Future<Output = hyper::Result<()>> + Unpin> Session for Spoken<C> {
+impl<C: Future<Output = hyper::Result<()>> + Unpin> HttpConnection for Spoken<C> {
     #[inline]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.connection).poll(context)
