@@ -1,6 +1,6 @@
 //! RESP: reads commands, runs them, and writes replies.
 //!
-//! - `serve` runs a connection until it ends; `connection` reads batches of commands and sends replies.
+//! - `service` runs a connection until it ends; `connection` reads batches of commands and sends replies.
 //! - `call` finds a command in the table and runs it; `commands/` has those that only the server has.
 //! - `batch` collects decisions and makes them together; `store_operation` applies everything else to the store.
 //! - `session` is the state of a connection, `repeat` a fast path for repeated commands, `pool` has the buffers.
@@ -10,12 +10,10 @@ mod batch_entry;
 mod call;
 mod commands;
 mod connection;
-mod context;
 mod deferred_replies;
 mod pool;
 mod repeat;
 mod resp_reply;
-mod serve;
 mod service;
 mod session;
 mod session_holds;
@@ -23,6 +21,6 @@ mod store_operation;
 mod worker;
 
 pub(crate) use self::{
-    context::RespContext,
     service::{PROTOCOL, service},
+    worker::RespContext,
 };

@@ -6,10 +6,9 @@ use sluicegate_core::Timestamp;
 use sluicegate_resp::{Limits, Version};
 
 use super::{
-    context::RespContext,
     deferred_replies::{DeferredReply, StoreOperation},
     session_holds::ConnectionHolds,
-    worker::RespWorker,
+    worker::{RespContext, RespWorker},
 };
 use crate::{budgets::turn::Turn, net::clients::Client};
 

@@ -5,8 +5,8 @@ use sluicegate_core::StoreStatus;
 use super::spec::{ADMIN, SUBCOMMAND};
 use crate::protocols::resp::{
     call::{CallResult, CommandCall, Next, ServerCommand, command, unknown_subcommand},
-    context::RespContext,
     session::{LIMITS, WORK},
+    worker::RespContext,
 };
 
 pub(super) const CONFIG: ServerCommand =
