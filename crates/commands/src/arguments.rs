@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{MAX_KEY, Timestamp, any_of, closest};
+use sluicegate_core::{KeyLengthError, MAX_KEY, Timestamp, any_of, closest};
 
 use crate::{CommandError, decimal::decimal, limits::MAX_SPAN, quote::quote, spec::CommandSpec};
 
@@ -43,11 +43,15 @@ impl<'a> KeyArgument<'a> {
 /// [`CommandError::Key`] for any other length.
 #[inline]
 pub fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
-    if bytes.is_empty() { Err(CommandError::Key(0)) } else { any_key(bytes) }
+    if bytes.is_empty() { Err(CommandError::Key(KeyLengthError(0))) } else { any_key(bytes) }
 }
 
 fn any_key(bytes: &[u8]) -> Result<&[u8], CommandError> {
-    if bytes.len() <= MAX_KEY { Ok(bytes) } else { Err(CommandError::Key(bytes.len())) }
+    if bytes.len() <= MAX_KEY {
+        Ok(bytes)
+    } else {
+        Err(CommandError::Key(KeyLengthError(bytes.len())))
+    }
 }
 
 /// A whole number of `min..=max`, in plain decimal digits.

@@ -83,7 +83,7 @@ pub enum Action<'a, P> {
     },
     /// Takes from several keys, independently. The reply is an array of decisions or errors, in order.
     TakeBatch {
-        /// The takes: 1 to [`MAX_MANY`](crate::MAX_MANY).
+        /// The takes: 1 to [`MAX_INDEPENDENT_TAKES`](crate::MAX_INDEPENDENT_TAKES).
         takes: Vec<TakeRequest<'a, P>>,
         /// The time.
         at: Option<Timestamp>,

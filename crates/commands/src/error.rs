@@ -1,6 +1,8 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use sluicegate_core::{HoldError, MAX_KEY, MultiKeyError, OperationError, PolicyError, StateError};
+use sluicegate_core::{
+    HoldError, KeyLengthError, MultiKeyError, OperationError, PolicyError, StateError,
+};
 
 use crate::{quote::quote, spec::CommandSpec};
 
@@ -58,9 +60,9 @@ pub enum CommandError {
         /// Upper bound.
         max: u64,
     },
-    /// A key that is too long, or empty. Holds its length in bytes.
-    #[error("ERR invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
-    Key(usize),
+    /// A key that is too long, or empty.
+    #[error("ERR {0}")]
+    Key(KeyLengthError),
     /// An unknown option.
     #[error("ERR unknown option `{option}` for {command}: {expected}")]
     UnknownOption {

@@ -36,7 +36,7 @@ pub use command::{
 pub use decision_format::{DecisionFormat, IntegersWriter};
 pub use description::{KeyDescription, LimitDescription};
 pub use error::CommandError;
-pub use limits::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN};
+pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
 pub use multi_key_reply::write_multi_key;
 pub use plain::plain_error;
 pub use policy_text::PolicyText;

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-/// Upper bound on a time span in an option, in microseconds: 2^50, 35 years. It is the default of `MAXWAIT`
-/// in `SG.RESERVE`.
-pub const MAX_SPAN: u64 = 1 << 50;
+use sluicegate_core::MAX_DRAIN;
+
+/// Upper bound on a time span in an option, in microseconds: 2^50, 35 years. No request waits longer. It is the default
+/// of `MAXWAIT` in `SG.RESERVE`.
+pub const MAX_SPAN: u64 = MAX_DRAIN;
 
 /// Default `TIMEOUT` of `SG.WAIT`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Upper bound on the takes of one `SG.MTAKE`.
-pub const MAX_MANY: usize = 256;
+pub const MAX_INDEPENDENT_TAKES: usize = 256;

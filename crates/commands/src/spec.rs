@@ -1,6 +1,6 @@
 //! Description of a command: name, arguments, keys, flags and summary.
 
-use crate::{decimal::decimal, limits::MAX_MANY};
+use crate::{decimal::decimal, limits::MAX_INDEPENDENT_TAKES};
 
 /// A command, as `COMMAND` and `COMMAND DOCS` describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl CommandSpec {
             Keys::All => Some((1..arguments.len()).collect()),
             Keys::Counted => {
                 let count = usize::try_from(decimal(arguments.get(1)?)?).ok()?;
-                if !(1..=MAX_MANY).contains(&count) {
+                if !(1..=MAX_INDEPENDENT_TAKES).contains(&count) {
                     return None;
                 }
                 let (mut indexes, mut index) = (Vec::new(), 2);

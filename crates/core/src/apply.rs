@@ -1,4 +1,4 @@
-//! One decision, from the question to the answer: the whole of the semantics in one function.
+//! One decision: the whole of the semantics in one function.
 
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ impl<'a> KeyState<'a> {
     /// holds.
     pub(crate) fn record_denial(&mut self, cost: u32) {
         let now = self.now;
-        if self.policy.limits().iter().any(Limit::count_all) {
+        if self.policy.records_denials() {
             self.store(|limit, state| {
                 if limit.count_all() {
                     limit.charge(state, now, cost);

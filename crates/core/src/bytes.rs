@@ -16,8 +16,10 @@ pub(crate) const ALIGN_CLOCK: u8 = 0x20;
 pub(crate) const KEEP: u8 = 0x20;
 pub(crate) const FLAGS: u8 = 0xf0;
 
-/// No time in a state lies beyond the last timestamp and the longest debt.
-pub(crate) const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
+/// The longest time that a state may take to drain, in microseconds: 2^50, 35 years.
+pub const MAX_DRAIN: u64 = 1 << 50;
+/// No time in a state lies beyond the last timestamp and the longest debt; in microseconds since the Unix epoch.
+pub const MAX_TIME: u64 = Timestamp::MAX.as_micros() + MAX_DRAIN;
 
 /// Bytes that are not a state that this version can read. The text completes "key `k` has ...".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

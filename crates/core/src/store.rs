@@ -17,6 +17,11 @@ use crate::{
 /// Upper bound on the length of a key in commands and rules, in bytes. Stores take keys of any length.
 pub const MAX_KEY: usize = 65_536;
 
+/// A key is empty, or longer than [`MAX_KEY`]. Holds its length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
+pub struct KeyLengthError(pub usize);
+
 /// One of several independent operations.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedOperation<'a> {

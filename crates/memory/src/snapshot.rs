@@ -280,11 +280,11 @@ impl<R: Read> Records<R> {
 
     fn end(&mut self) -> Result<(), SnapshotError> {
         if u64::from_le_bytes(self.input.array()?) != self.keys {
-            return Err(SnapshotError::Damaged("it has another number of keys than it says"));
+            return Err(SnapshotError::Damaged("the number of its keys is wrong"));
         }
         let expected: [u8; 32] = self.input.digest.clone().finalize().into();
         if self.input.array()? != expected {
-            return Err(SnapshotError::Damaged("its checksum is another"));
+            return Err(SnapshotError::Damaged("its checksum is wrong"));
         }
         if self.input.inner.read(&mut [0])? != 0 {
             return Err(SnapshotError::Damaged("it goes on after its end"));

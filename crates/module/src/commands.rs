@@ -229,7 +229,7 @@ impl<'a> Call<'a> {
                 self.reply_decision(&decision, DecisionFormat::Sluicegate);
             }
             WaitStart::Waits => {}
-            WaitStart::Refused(error) => self.reply_error(&error),
+            WaitStart::Rejected(error) => self.reply_error(&error),
         }
     }
 

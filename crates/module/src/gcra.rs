@@ -5,7 +5,7 @@
 //! and its rest in ticks (0 to 4, depending on the limit).
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp};
+use sluicegate_core::{Decision, Entry, Gcra, MAX_TIME, Policy, Timestamp};
 
 use crate::{
     key::Key,
@@ -16,9 +16,6 @@ use crate::{
 const HEAD_END: usize = 17;
 const TAT_END: usize = HEAD_END + 7;
 const MAX_STATE: usize = TAT_END + 4;
-
-/// No time in a state lies beyond the last timestamp and the longest debt.
-const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 
 /// One limit of the gcra family, and the first bytes of a state written under it.
 #[derive(Debug)]

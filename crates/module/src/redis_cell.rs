@@ -3,10 +3,7 @@
 //! the server if it finds another state.)
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Entry, Limit, Policy, Timestamp};
-
-/// Upper bound on the time until a state has recovered, in microseconds.
-const MAX_DRAIN: u128 = 1 << 50;
+use sluicegate_core::{Entry, Limit, MAX_DRAIN, Policy, Timestamp};
 
 /// The nanoseconds in `bytes`, if they are a state of redis-cell.
 pub(crate) fn tat(bytes: &[u8]) -> Option<u64> {
@@ -31,7 +28,7 @@ pub(crate) fn entry(
     let gcra = gcra.ok_or_else(|| CommandError::redis_cell(key))?;
     let ahead = u128::from(tat).saturating_sub(u128::from(now.as_micros()) * 1000);
     let scale = u128::from(gcra.scale());
-    let debt = (ahead * scale).div_ceil(1000).min(MAX_DRAIN * scale);
+    let debt = (ahead * scale).div_ceil(1000).min(u128::from(MAX_DRAIN) * scale);
     // If `policy` has no other limit, it is the policy of that limit alone.
     let old = if policy.as_gcra().is_some() { policy.clone() } else { Limit::Gcra(gcra).into() };
     Ok(Entry::with_debt(&old, now, debt))

@@ -5,8 +5,8 @@
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, Entry, EntryTake, HoldOperation, Limit, MultiKeyDecision, MultiKeyOperation,
-    Operation, Policy, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
+    Decision, Entry, EntryTake, HoldOperation, MultiKeyDecision, MultiKeyOperation, Operation,
+    Policy, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
 };
 
 use crate::{
@@ -225,7 +225,7 @@ impl Loaded {
     fn stores_denials(&self, policy: &Policy, now: Timestamp) -> bool {
         let changes =
             |entry: &Entry| !entry.policy().decides_like(policy) || entry.has_expired_holds(now);
-        self.entry.as_ref().is_some_and(changes) || policy.limits().iter().any(Limit::count_all)
+        self.entry.as_ref().is_some_and(changes) || policy.records_denials()
     }
 }
 

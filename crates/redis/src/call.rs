@@ -12,7 +12,7 @@ use crate::{
         keeper::{MissingPermission, rejects_writes},
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{ReplyKind, parse_general, parse_script_reply},
+    reply::{ReplyKind, parse_general, parse_script_reply, redirected_in_circles},
     script::Calendar,
     script_command::command,
     slot::slot,
@@ -106,7 +106,7 @@ impl Inner {
                 }
             }
         }
-        Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
+        Err(redirected_in_circles(slot))
     }
 
     /// Applies an operation to one key, at the time `at` if it is given.

@@ -5,7 +5,10 @@ use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, StateError, StateFault, StoreError, Timestamp};
 
 use crate::{
-    RedisStore, call::MAX_REDIRECTS, net::node_connection::Deadline, reply::redirect_target,
+    RedisStore,
+    call::MAX_REDIRECTS,
+    net::node_connection::Deadline,
+    reply::{redirect_target, redirected_in_circles},
     slot::slot,
 };
 
@@ -40,7 +43,7 @@ impl RedisStore {
             let now = inner.given_time().map_or_else(|| clock(&time), Ok);
             return Ok((read(&key, &bytes)?, now?));
         }
-        Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
+        Err(redirected_in_circles(slot))
     }
 }
 
@@ -64,7 +67,7 @@ fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
             Err(StoreError::Unavailable(format!("{code} {details}")))
         }
-        other => Err(StoreError::Unavailable(format!("no key holds such: {other:?}"))),
+        other => Err(StoreError::Unavailable(format!("unexpected reply to GET: {other:?}"))),
     }
 }
 
@@ -76,6 +79,6 @@ fn is_redis_cell(bytes: &[u8]) -> bool {
 /// Parses the reply to `TIME`.
 fn clock(value: &Value) -> Result<Timestamp, StoreError> {
     let (seconds, micros): (u64, u64) = from_redis_value_ref(value)
-        .map_err(|_| StoreError::Unavailable(format!("no server tells the time so: {value:?}")))?;
+        .map_err(|_| StoreError::Unavailable(format!("unexpected reply to TIME: {value:?}")))?;
     Ok(Timestamp::saturating_from_micros(seconds.saturating_mul(1_000_000) + micros))
 }

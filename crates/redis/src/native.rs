@@ -8,15 +8,13 @@
 use std::time::Duration;
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
+use sluicegate_commands::MAX_SPAN;
 use sluicegate_core::{Decision, HoldOperation, Operation, OperationError, as_micros};
 
 use crate::{
     reply::{ReplyKind, one_decision, parse_general},
     script::Plan,
 };
-
-/// Maximum wait in a command of the module, in microseconds; no debt is longer.
-const MAX_SPAN: u64 = 1 << 50;
 
 /// Whether the server has the module. A user without the permission to check most likely may not use it either.
 pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {

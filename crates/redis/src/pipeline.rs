@@ -118,10 +118,15 @@ impl Inner {
             let replies = node.commands(&pipeline, deadline).await;
             // Another node may hold the slot by now.
             let replies = replies.inspect_err(|_| self.topology.refresh())?;
+            if replies.len() != open.len() {
+                let (expected, found) = (open.len(), replies.len());
+                let text = format!("unexpected replies: expected {expected}, found {found}");
+                return Err(StoreError::Unavailable(text));
+            }
             Ok((node, native, replies))
         };
         match exchange.await {
-            Ok((node, native, replies)) if replies.len() == open.len() => {
+            Ok((node, native, replies)) => {
                 let parse = |(open, reply): (&&PendingOperation<'_>, _)| {
                     let parsed = if native::is_without_scripts(reply) && node.without_scripts() {
                         ReplyKind::NoModule { at_all: false }
@@ -137,12 +142,7 @@ impl Inner {
                 };
                 open.iter().zip(&replies).map(parse).collect()
             }
-            token => {
-                let error = token.err().unwrap_or_else(|| {
-                    StoreError::Unavailable("not all questions were answered".to_owned())
-                });
-                open.iter().map(|_| Err(error.clone())).collect()
-            }
+            Err(error) => open.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sluicegate_core::{Limit, OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
+use sluicegate_core::{OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
 
 use crate::script::Plan;
 
@@ -48,7 +48,7 @@ impl PlannedPolicy {
             OnError::Local(share) => Some((share, policy.share(share).into())),
             _ => None,
         };
-        let records_denials = policy.limits().iter().any(Limit::count_all);
+        let records_denials = policy.records_denials();
         Self(Arc::new(PolicyData {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             policy: policy.clone(),

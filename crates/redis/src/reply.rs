@@ -81,6 +81,11 @@ fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
     StoreError::Unavailable(format!("unexpected reply of a script: {what}"))
 }
 
+/// Too many redirects of one command.
+pub(crate) fn redirected_in_circles(slot: u16) -> StoreError {
+    StoreError::Unavailable(format!("slot {slot} is redirected from node to node"))
+}
+
 /// The node that holds the slot, and whether it does so permanently (`MOVED`) or for this command (`ASK`).
 pub(crate) fn redirect_target(reply: &Value) -> Option<(String, bool)> {
     let Value::ServerError(error) = reply else { return None };

@@ -32,6 +32,8 @@ pub enum Attribute {
 /// Names of all attributes.
 pub(crate) const KNOWN: [&str; 7] =
     ["method", "path", "header.NAME", "query.NAME", "client", "descriptor.NAME", "domain"];
+/// Families of attributes: `header: {NAME: ...}` is `header.NAME: ...`.
+pub(crate) const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
 /// Common wrong names, with the attributes that they mean.
 const OTHER_NAMES: [(&str, &str); 10] = [
     ("ip", "client"),
@@ -48,7 +50,6 @@ const OTHER_NAMES: [(&str, &str); 10] = [
 
 /// The text after "expected" for `name`, which is not an attribute.
 pub(crate) fn expected(name: &str) -> String {
-    const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
     let plain: String = name.chars().filter(|it| it.is_alphanumeric()).collect();
     let other = OTHER_NAMES.iter().find(|(other, _)| plain.eq_ignore_ascii_case(other));
     let similar = match (other, name.split_once('.')) {

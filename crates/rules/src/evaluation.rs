@@ -14,7 +14,8 @@ mod events;
 mod hold;
 
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, MAX_KEY, MultiKeyOperation, OnError, Operation, Source,
+    Answer, Decision, HoldOperation, KeyLengthError, MAX_KEY, MultiKeyOperation, OnError,
+    Operation, Source,
 };
 use smallvec::SmallVec;
 
@@ -92,11 +93,6 @@ fn is_binding(one: &Decision, other: &Decision) -> bool {
         (None, None) => one.remaining < other.remaining,
     }
 }
-
-/// A key is longer than 65 536 bytes; the length is given. Nothing was charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
-pub struct KeyTooLong(pub usize);
 
 /// One operation on one key.
 #[derive(Clone, Copy, Debug)]
@@ -226,13 +222,13 @@ impl<'m, 's> Evaluation<'m, 's> {
     /// Starts the evaluation of `matches`.
     ///
     /// # Errors
-    /// [`KeyTooLong`]
-    pub fn new(matches: &'m [Match<'s>], operation: RuleOperation) -> Result<Self, KeyTooLong> {
+    /// [`KeyLengthError`]: a key is longer than [`MAX_KEY`]. Nothing was charged.
+    pub fn new(matches: &'m [Match<'s>], operation: RuleOperation) -> Result<Self, KeyLengthError> {
         let mut outcomes = SmallVec::new();
         let (mut block, mut first) = (None, None);
         for (index, found) in matches.iter().enumerate() {
             if let Some(charge) = found.charges.iter().find(|it| it.key.len() > MAX_KEY) {
-                return Err(KeyTooLong(charge.key.len()));
+                return Err(KeyLengthError(charge.key.len()));
             }
             let blocks = found.treatment == Treatment::Block;
             if !found.shadow {

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use sluicegate_core::parse_period;
+use sluicegate_core::{MAX_DRAIN, parse_period};
 
 use crate::{
     error::{Fault, quoted},
@@ -12,8 +12,8 @@ use crate::{
 
 /// Maximum number of requests of a step.
 const MAX_TIMES: u32 = 100_000;
-/// Longest duration, in microseconds: 35 years.
-const MAX_DURATION: u64 = 1 << 50;
+/// Longest duration, in microseconds.
+const MAX_DURATION: u64 = MAX_DRAIN;
 
 /// An example of requests with their expected results.
 #[derive(Clone, Debug)]

@@ -3,14 +3,15 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, EntryTake, Operation, Retry, Timestamp, apply, apply_hold, apply_multi_key,
+    Answer, Entry, EntryTake, KeyLengthError, Operation, Retry, Timestamp, apply, apply_hold,
+    apply_multi_key,
 };
 use smallvec::SmallVec;
 
 use crate::{
     envoy::Descriptor,
     evaluation::{
-        ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial, KeyTooLong,
+        ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial,
         RuleOperation, RuleOutcome, hold_answer, is_over_limit,
     },
     example::{Example, ExampleRequest, Expect},
@@ -142,7 +143,7 @@ impl<'s> ExampleRunner<'s> {
                 let matches = all.into_iter().next().unwrap_or_default();
                 match self.evaluate(&matches, 1, now) {
                     Ok(outcome) => ExampleResult::of(&matches, &outcome),
-                    Err(KeyTooLong(_)) => REJECTED,
+                    Err(KeyLengthError(_)) => REJECTED,
                 }
             }
             ExampleRequest::Envoy { hits, .. } => {
@@ -157,7 +158,7 @@ impl<'s> ExampleRunner<'s> {
         descriptors: &[Matches<'_>],
         hits: u32,
         now: Timestamp,
-    ) -> Result<ExampleResult, KeyTooLong> {
+    ) -> Result<ExampleResult, KeyLengthError> {
         let mut limits: SmallVec<[DescriptorLimit; 2]> = SmallVec::new();
         let mut results = Vec::with_capacity(descriptors.len());
         for matches in descriptors {
@@ -178,7 +179,7 @@ impl<'s> ExampleRunner<'s> {
         matches: &[Match<'_>],
         hits: u32,
         now: Timestamp,
-    ) -> Result<RuleOutcome, KeyTooLong> {
+    ) -> Result<RuleOutcome, KeyLengthError> {
         let mut evaluation = Evaluation::new(matches, RuleOperation::Take(hits))?;
         while let Some(set) = evaluation.next_charges() {
             let answers = self.apply(set, now);

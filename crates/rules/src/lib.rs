@@ -42,8 +42,8 @@ pub use describe::RuleDescription;
 pub use envoy::{Descriptor, EnvoyLimit, Metadata, Unit, Wire};
 pub use error::{Position, RulesError};
 pub use evaluation::{
-    ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial, KeyTooLong,
-    MatchOutcome, RuleEvent, RuleOperation, RuleOutcome, hold_answer, is_over_limit,
+    ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial, MatchOutcome,
+    RuleEvent, RuleOperation, RuleOutcome, hold_answer, is_over_limit,
 };
 pub use example::Example;
 pub use request::{Headers, Request};

@@ -9,7 +9,7 @@ use toml::{
 
 use crate::{
     error::{Fault, Position},
-    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
+    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node, too_deep},
 };
 
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
@@ -91,10 +91,7 @@ impl Reader<'_> {
     fn count(&mut self, at: Position, depth: usize) -> Result<(), Fault> {
         self.nodes += 1;
         if depth > MAX_DEPTH {
-            return Err(Fault::new(
-                at,
-                format!("invalid nesting: expected at most {MAX_DEPTH} levels"),
-            ));
+            return Err(too_deep(at));
         }
         if self.nodes > MAX_NODES {
             return Err(Fault::new(at, format!("too many values: expected at most {MAX_NODES}")));

@@ -16,6 +16,11 @@ pub(crate) const MAX_DEPTH: usize = 40;
 /// Maximum number of scalars, lists and maps; the repetition of an alias is counted each time.
 pub(crate) const MAX_NODES: usize = 1 << 21;
 
+/// The fault of a list or map that is nested too deeply.
+pub(crate) fn too_deep(at: Position) -> Fault {
+    Fault::new(at, format!("invalid nesting: expected at most {MAX_DEPTH} levels"))
+}
+
 /// A value with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {

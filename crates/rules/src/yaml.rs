@@ -9,7 +9,7 @@ use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
 
 use crate::{
     error::{Fault, Position, quoted},
-    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
+    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node, too_deep},
 };
 
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
@@ -104,10 +104,7 @@ impl Builder {
             return Err(Fault::new(at, "invalid map key: expected a string"));
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(Fault::new(
-                at,
-                format!("invalid nesting: expected at most {MAX_DEPTH} levels"),
-            ));
+            return Err(too_deep(at));
         }
         self.open.push(OpenNode { at, anchor, size: 1, inside });
         Ok(())

@@ -7,7 +7,7 @@ use http_body_util::Either;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use sluicegate_commands::CommandError;
-use sluicegate_core::{MAX_KEY, as_micros};
+use sluicegate_core::{KeyLengthError, MAX_KEY, as_micros};
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
@@ -184,7 +184,11 @@ impl Order {
     /// The key. It may be empty: `CL.THROTTLE` limits such a key, too.
     fn key(&self) -> Result<Vec<u8>, Problem> {
         let key = http::given_key(self.key.as_deref(), self.key_base64.as_deref())?;
-        if key.len() > MAX_KEY { Err(CommandError::Key(key.len()).into()) } else { Ok(key.into()) }
+        if key.len() > MAX_KEY {
+            Err(CommandError::Key(KeyLengthError(key.len())).into())
+        } else {
+            Ok(key.into())
+        }
     }
 
     fn duration(&self) -> Result<Duration, Problem> {

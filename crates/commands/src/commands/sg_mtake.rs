@@ -8,7 +8,7 @@ use crate::{
         is_unknown_option, number, parse_options, units,
     },
     command::{Action, Command, Host, Parsed, TakeRequest},
-    limits::MAX_MANY,
+    limits::MAX_INDEPENDENT_TAKES,
     spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
 
@@ -42,7 +42,8 @@ impl Command for SgMtake {
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        let (takes, given) = parse_takes(host, arguments, Self::SPEC, &[At], MAX_MANY)?;
+        let (takes, given) =
+            parse_takes(host, arguments, Self::SPEC, &[At], MAX_INDEPENDENT_TAKES)?;
         Ok(Action::TakeBatch { takes, at: given.at })
     }
 }

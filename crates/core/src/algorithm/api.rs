@@ -13,9 +13,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest time that a state may take to drain: 2^50 µs, 35 years.
-pub(super) const MAX_DRAIN: u64 = 1 << 50;
-
 /// The parameters of a limit of any algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {

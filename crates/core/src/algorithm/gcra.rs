@@ -16,9 +16,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, units};
+use super::api::{Algorithm, Parameters, narrow, units};
 use crate::{
-    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
+    bytes::{BORROW, Head, MAX_COUNT, MAX_DRAIN, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
     describe::{LimitSummary, bucket_at_once, bucket_waits},
     drain::DrainRate,

@@ -8,9 +8,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, MAX_DRAIN, Parameters, narrow, not_after, units};
+use super::api::{Algorithm, Parameters, narrow, not_after, units};
 use crate::{
-    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
+    bytes::{BORROW, Head, MAX_COUNT, MAX_DRAIN, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{LimitSummary, bucket_at_once, bucket_waits},
     human,

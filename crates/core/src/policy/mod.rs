@@ -63,6 +63,12 @@ impl Policy {
         self.limits().iter().any(Limit::counts_holds)
     }
 
+    /// Whether a limit counts denied requests, too (`count=all`).
+    #[must_use]
+    pub fn records_denials(&self) -> bool {
+        self.limits().iter().any(Limit::count_all)
+    }
+
     /// Whether all limits are `concurrency` limits.
     pub(crate) fn is_concurrency(&self) -> bool {
         self.limits().iter().all(Limit::counts_holds)

@@ -36,11 +36,11 @@ impl fmt::Display for QueueFull {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => {
-                write!(formatter, "{MAX_WAITERS} requests wait already, the most at a time")
+                write!(formatter, "too many waiting requests: expected at most {MAX_WAITERS}")
             }
             Self::Key => write!(
                 formatter,
-                "{MAX_WAITERS_OF_KEY} requests wait for this key already, the most at a time"
+                "too many waiting requests for this key: expected at most {MAX_WAITERS_OF_KEY}"
             ),
         }
     }
@@ -180,7 +180,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
             }
             _ if has_passed => self.leave(&key, ticket, true),
             // A denial that is recorded may begin a window.
-            Some(operation @ Operation::Take(_)) if records_denials(&waiter.request().policy) => {
+            Some(operation @ Operation::Take(_)) if waiter.request().policy.records_denials() => {
                 let policy = waiter.request().policy.clone();
                 self.applied(&key, &policy, operation).filter(|head| *head != ticket)
             }
@@ -224,7 +224,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.take_applied(key, policy, is_allowed || records_denials(policy))
+        self.take_applied(key, policy, is_allowed || policy.records_denials())
     }
 
     /// The head expects takes under its own policy, which can only delay it, unless one begins the window into which
@@ -310,10 +310,6 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         }
         pass_time.map(|at| observed.to_local(at))
     }
-}
-
-fn records_denials(policy: &Policy) -> bool {
-    policy.limits().iter().any(Limit::count_all)
 }
 
 impl WaitQueue {

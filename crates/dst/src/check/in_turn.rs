@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{
-    Decision, Limit, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source,
-};
+use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source};
 
 use super::{
     checks::CheckState,
@@ -44,7 +42,7 @@ impl CheckState {
         for (index, (take, decision)) in answered.takes.iter().zip(&answer.each).enumerate() {
             let &(key, policy, cost, _) = take;
             // A take that is recorded when it is denied is not returned, and is made where another key denies.
-            let is_recorded = policy.policy().limits().iter().any(Limit::count_all);
+            let is_recorded = policy.policy().records_denials();
             let kind = match denies {
                 Some(_) if is_recorded => Kind::Take(cost),
                 Some(denies) if index < denies => Kind::Other("refund", cost),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Answer, Limit, PreparedPolicy, Retry, Source, Timestamp};
+use sluicegate_core::{Answer, PreparedPolicy, Retry, Source, Timestamp};
 
 use super::{
     checks::{CLOCK_ERROR, Checks, TIMER_RESOLUTION_MS},
@@ -66,8 +66,7 @@ impl Checks {
             return None;
         }
         // A denial that is recorded may begin a window, and let the request pass earlier.
-        let is_recorded =
-            |policy: &PreparedPolicy| policy.policy().limits().iter().any(Limit::count_all);
+        let is_recorded = |policy: &PreparedPolicy| policy.policy().records_denials();
         let state = self.state.lock();
         let key = state.keys.get(waited.key);
         if !waited.is_hold && key.is_some_and(|it| it.policies.iter().any(is_recorded)) {

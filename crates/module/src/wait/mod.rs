@@ -51,7 +51,7 @@ pub(crate) enum WaitStart {
     /// The client waits.
     Waits,
     /// Too many clients wait already. Holds the error.
-    Refused(String),
+    Rejected(String),
 }
 
 impl WaitStart {
@@ -60,7 +60,7 @@ impl WaitStart {
         match self {
             Self::Answered(decision) => decision.allowed(),
             Self::Waits => true,
-            Self::Refused(_) => false,
+            Self::Rejected(_) => false,
         }
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn begin(
     };
     let ticket = match queues(|queues| queues.enqueue(queue_key, request, client)) {
         Ok(ticket) => ticket,
-        Err(full) => return Ok(WaitStart::Refused(format!("ERR {full}"))),
+        Err(full) => return Ok(WaitStart::Rejected(format!("ERR {full}"))),
     };
     // Whatever else happens, even a panic: a client that does not wait must not stay in the queue.
     let guard = TicketGuard { context, ticket };

@@ -15,9 +15,6 @@ use crate::{
     tree::{Fields, Kind, Node},
 };
 
-/// Families of attributes: `header: {NAME: ...}` is `header.NAME: ...`.
-const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
-
 pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Conditions, Fault> {
     let mut all = Conditions::default();
     for entry in node.map("match")? {
@@ -25,7 +22,8 @@ pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Co
             let (shown, expected) = (quoted(name), attribute::expected(name));
             Fault::new(at, format!("unknown attribute {shown} in `match`: {expected}"))
         };
-        if let Some(family) = FAMILIES.into_iter().find(|family| *entry.key == **family) {
+        if let Some(family) = attribute::FAMILIES.into_iter().find(|family| *entry.key == **family)
+        {
             if let Kind::Scalar { text, .. } = &entry.value.kind {
                 let example = format!("`{family}.{text}`");
                 let expected = format!("a map of names and values, or {example} with a value");

@@ -6,11 +6,11 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, EntryTake, HoldOperation, OnError, Outcome, Retry, Share, Source,
-    Timestamp, apply, apply_multi_key,
+    Answer, Decision, Entry, EntryTake, HoldOperation, KeyLengthError, OnError, Outcome, Retry,
+    Share, Source, Timestamp, apply, apply_multi_key,
 };
 use sluicegate_rules::{
-    ChargeSet, Descriptor, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
+    ChargeSet, Descriptor, Evaluation, Request, RuleEvent, RuleOperation, RuleSet,
 };
 
 use super::rules;
@@ -243,14 +243,14 @@ rules:
 ",
     );
     // The key is `rule:all|` and the value.
-    for (length, expected) in [(65_527, None), (65_528, Some(KeyTooLong(65_537)))] {
+    for (length, expected) in [(65_527, None), (65_528, Some(KeyLengthError(65_537)))] {
         let headers = [("u", "x".repeat(length))];
         let matches = rules.matches(&Request::http("GET", "/", &headers));
         let error = Evaluation::new(&matches, RuleOperation::Take(1)).err();
         assert_eq!(error, expected, "{length}");
     }
     assert_eq!(
-        KeyTooLong(65_537).to_string(),
+        KeyLengthError(65_537).to_string(),
         "invalid key: expected 1 to 65536 bytes, found 65537"
     );
 }

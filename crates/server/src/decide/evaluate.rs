@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Answer, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, PreparedPolicy,
-    StoreError, Timestamp,
+    Answer, HoldOperation, KeyLengthError, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
+    PreparedPolicy, StoreError, Timestamp,
 };
 use sluicegate_rules::{
-    ChargeRequest, ChargeSet, Evaluation, HoldDenial, KeyTooLong, Match, RuleOperation,
-    RuleOutcome, hold_answer,
+    ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleOperation, RuleOutcome,
+    hold_answer,
 };
 use smallvec::SmallVec;
 
@@ -27,7 +27,7 @@ impl Decider {
         operation: RuleOperation,
         now: Timestamp,
     ) -> Result<RuleOutcome, StoreError> {
-        let too_long = |error: KeyTooLong| StoreError::Key(error.to_string());
+        let too_long = |error: KeyLengthError| StoreError::Key(error.to_string());
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
         while let Some(set) = evaluation.next_charges() {
             let answers = match set.multi_key_operation() {

@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Whoever connects again and again does not delay a stop for ever.
+    /// A client that connects again and again does not delay a stop for ever.
     #[tokio::test]
     async fn close_under_a_flood_of_clients_ends() {
         static PROTOCOL: Protocol = Protocol {

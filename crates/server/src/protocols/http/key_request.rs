@@ -7,7 +7,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
-use sluicegate_commands::{MAX_MANY, MAX_SPAN};
+use sluicegate_commands::{MAX_INDEPENDENT_TAKES, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
 
 use super::{json, problem::Problem, route::KeyOperationKind};
@@ -313,7 +313,7 @@ impl Visitor<'_> for Number {
 }
 
 fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
-    list(from, List { name: "requests", most: MAX_MANY, items: "takes" })
+    list(from, List { name: "requests", most: MAX_INDEPENDENT_TAKES, items: "takes" })
 }
 
 /// An array with a bound: 1 to `most` items.
@@ -415,8 +415,8 @@ mod tests {
     #[test]
     fn take_many_request_is_bounded() {
         let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
-        assert!(read::<TakeManyRequest<'_>>(many(MAX_MANY).as_bytes()).is_ok());
-        for count in [0, MAX_MANY + 1] {
+        assert!(read::<TakeManyRequest<'_>>(many(MAX_INDEPENDENT_TAKES).as_bytes()).is_ok());
+        for count in [0, MAX_INDEPENDENT_TAKES + 1] {
             let error =
                 read::<TakeManyRequest<'_>>(many(count).as_bytes()).unwrap_err().to_string();
             assert_eq!(error, format!("invalid `requests`: expected 1 to 256 takes, not {count}"));

@@ -14,7 +14,7 @@ pub(super) const TTL: ServerCommand = command(
     2,
     &["readonly", "fast"],
     KEY,
-    "Tells until when a key is kept, in seconds.",
+    "Returns the time until a key expires, in seconds.",
     |call| run(call, |entry, now, writer| reply(entry, now, 1_000_000, writer)),
 )
 .on_keys(Keys::First);
@@ -24,7 +24,7 @@ pub(super) const PTTL: ServerCommand = command(
     2,
     &["readonly", "fast"],
     KEY,
-    "Returns the expiry time of a key, in milliseconds.",
+    "Returns the time until a key expires, in milliseconds.",
     |call| run(call, |entry, now, writer| reply(entry, now, 1_000, writer)),
 )
 .on_keys(Keys::First);
