@@ -8,8 +8,6 @@
 local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
--- Microseconds of a day.
-local DAY = 86400000000
 
 -- A list with space for some values, so that it need not grow one by one.
 local function list()
@@ -157,8 +155,8 @@ local function charge_later(limit, time, units)
     while limit.next and time >= limit.next do
         -- A hold of 24 hours expires behind the next window only if that is a day of less than 24 hours; the one behind it
         -- has 24. After the clock stepped back it may be any other window, whose length is guessed.
-        local length = math.max(limit.after - limit.next, DAY)
-        limit.first, limit.next, limit.after = limit.next, limit.after, limit.after + length
+        limit.first, limit.next, limit.after =
+            limit.next, limit.after, limit.after + math.max(limit.after - limit.next, 86400000000)
     end
     limit.plain.charge(limit, time, units)
 end
