@@ -15,7 +15,7 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
-use sluicegate_server::{Server, TlsConfig};
+use sluicegate_server::{Config, Server, TlsConfig};
 use sluicegate_testing::eventually_true;
 
 use crate::harness::{Running, TempDir, any_port, config};
@@ -52,6 +52,15 @@ fn certificate_until(
 
 /// A server whose certificate is from `authority`, for all protocols.
 fn server(folder: &TempDir, authority: &Authority, client_ca: Option<&Authority>) -> Running {
+    server_with(folder, authority, client_ca, |_| {})
+}
+
+fn server_with(
+    folder: &TempDir,
+    authority: &Authority,
+    client_ca: Option<&Authority>,
+    configure: impl FnOnce(&mut Config),
+) -> Running {
     let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
     let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];
     for (name, text) in files {
@@ -69,6 +78,7 @@ fn server(folder: &TempDir, authority: &Authority, client_ca: Option<&Authority>
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
         (config.http.tls, config.envoy.tls) = (Some(tls.clone()), Some(tls.clone()));
         config.resp.tls = Some(tls);
+        configure(config);
     })
 }
 
@@ -187,6 +197,35 @@ fn tls_client_that_trusts_the_authority_is_served() {
         info.lines().any(|line| line == format!("tls_failures:{count}"))
     };
     eventually_true("two failures are counted", || failures("2"));
+}
+
+/// Replies that the client takes need no memory of the budget, as those without TLS.
+#[test]
+fn tls_replies_while_the_buffer_memory_is_used_up_are_sent() {
+    let (folder, ours) = (TempDir::new(), authority());
+    let server = server_with(&folder, &ours, None, |config| config.max_buffer_memory = 64 << 10);
+    let info = |name: &str| -> u64 {
+        let info = exchange(&server, &ours, None, "INFO\r\n").unwrap();
+        let found = info.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':'));
+        found.unwrap_or_else(|| panic!("no {name} in {info}")).parse().unwrap()
+    };
+    let mut waiting = Vec::new();
+    while info("buffer_rejections") == 0 {
+        let number = waiting.len();
+        let key = format!("{number}{}", "k".repeat(3_000));
+        let take = format!("SG.TAKE {key} gcra:1/1h\r\n");
+        let wait = format!("SG.WAIT {key} gcra:1/1h TIMEOUT 4000000000000\r\n");
+        let mut stream = connect(server.address, &ours, None, &[]).unwrap();
+        stream.write_all((take + &wait).as_bytes()).unwrap();
+        waiting.push(stream);
+        eventually_true("it waits or is rejected", || {
+            info("blocked_clients") + info("buffer_rejections") > number as u64
+        });
+    }
+    assert!(info("buffer_bytes") * 4 > 3 * info("buffer_max_bytes"));
+    let take = "SG.TAKE k gcra:1000/1h:burst=1000\r\n".repeat(1_000);
+    let received = exchange(&server, &ours, None, &take).unwrap();
+    assert_eq!(received.matches("*7\r\n:1\r\n").count(), 1_000, "{received}");
 }
 
 #[test]

@@ -3,15 +3,16 @@
 use std::{
     future::poll_fn,
     io,
-    pin::pin,
-    task::{Context, Poll},
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::BufMut;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::{Instant, error::Elapsed, sleep_until, timeout},
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::unconstrained,
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::Connection;
@@ -164,30 +165,56 @@ impl Connection<'_> {
     /// # Errors
     /// The client does not take its replies in time, or there is no memory for them.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        if !self.try_flush() {
-            self.pause();
-            // A client that does not take its replies keeps only those and commands that have not run, and both are
-            // counted.
-            if !self.compact() {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            self.out.drain(..self.sent);
-            self.sent = 0;
-            self.out.shrink_to_fit();
-            if !self.out_reserved.resize_for_payload(self.out.len()) {
-                self.worker.stats().slow.add();
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            let most = self.session.shared.timeouts.output;
-            if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+        if self.try_flush() {
+            return Ok(());
+        }
+        // TLS cannot try outside of a task. That the task has used up its budget does not make the client a slow one.
+        let tried = unconstrained(poll_fn(|context| Poll::Ready(self.poll_send(context)))).await;
+        match tried {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => self.send_slowly().await?,
+        }
+        self.sent = 0;
+        self.put_out();
+        Ok(())
+    }
+
+    /// Sends what the client does not take immediately. It keeps only those replies and commands that have not run, and
+    /// both are counted.
+    async fn send_slowly(&mut self) -> io::Result<()> {
+        self.pause();
+        if !self.compact() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.out.drain(..self.sent);
+        self.sent = 0;
+        self.out.shrink_to_fit();
+        if !self.out_reserved.resize_for_payload(self.out.len()) {
+            self.worker.stats().slow.add();
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let most = self.session.shared.timeouts.output;
+        match timeout(most, poll_fn(|context| self.poll_send(context))).await {
+            Ok(sent) => sent?,
+            Err(_) => {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.out_reserved.release();
-            self.sent = 0;
-            self.put_out();
         }
+        self.out_reserved.release();
         Ok(())
+    }
+
+    /// Sends the pending replies, as far as the client takes them.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(&mut self.stream);
+        while self.sent < self.out.len() {
+            match ready!(stream.as_mut().poll_write(context, &self.out[self.sent..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.sent += count,
+            }
+        }
+        stream.poll_flush(context)
     }
 
     /// Returns the buffer for replies, unless this connection keeps it.
@@ -260,29 +287,4 @@ fn poll_read_chunk(
     let mut limited = buffer.limit(max_read);
     // If it is not ready, nothing was read, and it may be dropped.
     pin!(stream.read_buf(&mut limited)).poll(context)
-}
-
-/// Sends `bytes`, of which `sent` were sent already, unless that takes longer than `most`.
-async fn send(
-    stream: &mut Stream,
-    bytes: &[u8],
-    sent: &mut usize,
-    most: Duration,
-) -> io::Result<Result<(), Elapsed>> {
-    let mut sending = pin!(async {
-        while *sent < bytes.len() {
-            match stream.write(&bytes[*sent..]).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => *sent += count,
-            }
-        }
-        stream.flush().await
-    });
-    // Most replies fit into the buffer of the system. Only others need a timer.
-    match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
-        Poll::Ready(sent) => sent.map(Ok),
-        Poll::Pending => {
-            timeout(most, sending).await.map_or_else(|late| Ok(Err(late)), |sent| sent.map(Ok))
-        }
-    }
 }
