@@ -1,7 +1,7 @@
 //! Decisions: from the body of a request to its response.
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, StoreError, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
 use tracing::Span;
 
@@ -45,11 +45,9 @@ pub(super) async fn one(
         && let Some(answer) = decide_local(worker, &key, id, operation, now)
     {
         let answer = answer?;
-        let mut policies = worker.policies.borrow_mut();
+        let policies = worker.policies.borrow();
         let of = (policies.get(id).policy(), &**policies.headers(id));
-        let reply = respond(worker, &key, answer, of, (style, kind));
-        policies.evict();
-        return Ok(reply);
+        return Ok(respond(worker, &key, answer, of, (style, kind)));
     }
     let (prepared, headers) = worker.policies.borrow_mut().pin(id);
     let policy = prepared.policy().clone();
@@ -103,18 +101,20 @@ pub(super) async fn many(
             request.one_of_many()?;
             let key = request.key()?;
             worker.context.decider.prefetch(&key);
-            Ok((
-                key,
-                find_policy(worker, request.policy()?)?,
-                request.operation(KeyOperationKind::Take)?,
-            ))
+            let operation = request.operation(KeyOperationKind::Take)?;
+            let id = find_policy(worker, request.policy()?)?;
+            let policies = worker.policies.borrow();
+            policies.get(id).policy().check_operation(operation).map_err(StoreError::from)?;
+            Ok((key, id, operation))
         };
         takes.push(take().map_err(|problem: Problem| problem.in_item("requests", index))?);
     }
     // Kept until all are decided, between which the cache may evict policies.
     let prepared: Vec<_> = {
-        let policies = worker.policies.borrow();
-        takes.iter().map(|(_, id, _)| policies.get(*id).clone()).collect()
+        let mut policies = worker.policies.borrow_mut();
+        let prepared = takes.iter().map(|(_, id, _)| policies.get(*id).clone()).collect();
+        policies.evict();
+        prepared
     };
     let questions = takes.iter().zip(&prepared);
     let questions: Vec<_> = questions
@@ -123,7 +123,6 @@ pub(super) async fn many(
     let decider = &worker.context.decider;
     let decided = decider.decide_many(&worker.web.port.worker.turns, &questions, now).await;
     let answers = decided.into_iter().collect::<Result<Vec<_>, _>>()?;
-    worker.policies.borrow_mut().evict();
     let data = answers.iter().zip(&questions).map(|(answer, question)| {
         let cause = Cause::policy(question.policy.policy());
         worker.stats().record(question.key, answer.source, &answer.decision, cause);

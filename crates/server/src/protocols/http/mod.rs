@@ -117,6 +117,8 @@ async fn answer(
         // Boxed, so that its state is not part of every other request.
         Box::pin(call_mount(&client, &head, &mut body)).await
     };
+    // Also after an error: otherwise the next requests find names under the rules of this one.
+    worker.policies.borrow_mut().evict();
     let rejected = replied.is_err();
     let mut reply = replied.unwrap_or_else(|problem| {
         stats.errors.add();

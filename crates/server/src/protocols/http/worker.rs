@@ -76,7 +76,7 @@ impl HttpWorker {
         self.context.decider.now()
     }
 
-    /// Tells when the server is to stop.
+    /// Turns true when the server begins to stop.
     pub(super) fn stopping(&self) -> watch::Receiver<bool> {
         self.web.port.worker.stop.subscribe()
     }
