@@ -148,7 +148,8 @@ pub fn apply_multi_key(
     parts: &mut [EntryTake<'_>],
     now: Timestamp,
 ) -> Result<MultiKeyDecision, MultiKeyError> {
-    let ttls = parts.iter().map(|part| check(operation, part)).collect::<Result<Vec<_>, _>>()?;
+    let ttls = parts.iter().map(|part| part.policy.check_multi_key(operation, part.cost));
+    let ttls = ttls.collect::<Result<Vec<_>, _>>()?;
     let mut parts: Vec<_> =
         parts.iter_mut().map(|part| EvaluatedTake::new(part, now, operation)).collect();
     let outcomes = outcomes(&parts);
@@ -169,17 +170,26 @@ pub fn apply_multi_key(
     MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)
 }
 
-/// Checks that the policy of a key supports the operation, and returns the lifetime of the hold, in microseconds.
-fn check(operation: MultiKeyOperation<'_>, part: &EntryTake<'_>) -> Result<u64, MultiKeyError> {
-    let (policy, cost) = (part.policy, part.cost);
-    match operation {
-        MultiKeyOperation::Take => policy.check_operation(Operation::Take(cost))?,
-        MultiKeyOperation::Peek => {}
-        MultiKeyOperation::Hold { id, ttl } => {
-            return Ok(policy.check_hold(&HoldOperation::Hold { id, cost, ttl })?);
+impl Policy {
+    /// Checks that the policy of one of the keys supports the operation, and returns the lifetime of the hold, in
+    /// microseconds; 0 without a hold.
+    ///
+    /// # Errors
+    /// [`MultiKeyError`]: it does not.
+    pub fn check_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        cost: u32,
+    ) -> Result<u64, MultiKeyError> {
+        match operation {
+            MultiKeyOperation::Take => self.check_operation(Operation::Take(cost))?,
+            MultiKeyOperation::Peek => {}
+            MultiKeyOperation::Hold { id, ttl } => {
+                return Ok(self.check_hold(&HoldOperation::Hold { id, cost, ttl })?);
+            }
         }
+        Ok(0)
     }
-    Ok(0)
 }
 
 /// The take of one key, with the state of the key.

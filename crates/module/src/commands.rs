@@ -134,6 +134,8 @@ impl<'a> Call<'a> {
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
                 let name = self.name(key);
+                // An invalid request does not wait for its error.
+                policy.policy.check_operation(Operation::Take(cost))?;
                 let start = wait::begin(context, name, &policy, cost, timeout, None)?;
                 self.reply_or_wait(name, start);
             }
@@ -185,6 +187,9 @@ impl<'a> Call<'a> {
                 }
             }
             Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
+                for take in &takes {
+                    take.policy.policy.check_multi_key(operation, take.cost)?;
+                }
                 let keyed = takes
                     .into_iter()
                     .map(|TakeRequest { key, policy, cost }| (key.bytes.into(), policy, cost));

@@ -61,16 +61,7 @@ impl Inner {
         let takes = self.distinct(takes);
         let stores = operation == MultiKeyOperation::Take;
         for take in &takes {
-            match operation {
-                MultiKeyOperation::Peek => {}
-                MultiKeyOperation::Take => {
-                    take.policy.policy.check_operation(Operation::Take(take.cost))?;
-                }
-                MultiKeyOperation::Hold { id, ttl } => {
-                    let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
-                    take.policy.policy.check_hold(&hold)?;
-                }
-            }
+            take.policy.policy.check_multi_key(operation, take.cost)?;
         }
         if at.is_some() {
             let taken = self.take_in_one_call(&takes, operation, at, deadline).await?;

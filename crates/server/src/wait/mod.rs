@@ -70,6 +70,14 @@ pub(crate) async fn wait(
 ) -> Result<Answer, Failure> {
     let mut now = decider.now();
     let WaitingTake { key, policy, cost, timeout, hold } = waiting;
+    // An invalid request does not wait for its error.
+    match &hold {
+        None => policy.policy().check_operation(Operation::Take(cost)).map_err(StoreError::from)?,
+        Some(WaitingHold { id, ttl }) => {
+            let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
+            policy.policy().check_hold(&hold).map_err(StoreError::from)?;
+        }
+    }
     let mut reservation = decider.buffers.reserve_nothing();
     if key.len() > FREE_KEY && !reservation.resize(key.len()) {
         return Err(Failure::NoMemory);

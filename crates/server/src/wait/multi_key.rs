@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy,
+    KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy, StoreError,
     wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter},
 };
 use tokio::sync::{Notify, watch};
@@ -29,6 +29,10 @@ pub(crate) async fn wait_all(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<MultiKeyAnswer, Failure> {
     let WaitingTakes { takes, waiter } = waiting;
+    // An invalid request does not wait for its error.
+    for (_, policy, cost) in &*takes {
+        policy.policy().check_multi_key(waiter.operation(), *cost).map_err(StoreError::from)?;
+    }
     let mut reservation = decider.buffers.reserve_nothing();
     let long: usize = takes.iter().map(|(key, ..)| key.len()).filter(|len| *len > FREE_KEY).sum();
     if long > 0 && !reservation.resize(long) {

@@ -39,7 +39,6 @@ pub(super) async fn one(
     let (policy, headers) = worker.policies.borrow_mut().pin(found);
     let answer = match (operation, timeout) {
         (HoldOperation::Hold { id, cost, ttl }, Some(timeout)) => {
-            policy.policy().check_hold(&operation).map_err(StoreError::Hold)?;
             let hold = Some(wait::WaitingHold { id: id.into(), ttl });
             let policy = policy.clone();
             let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };

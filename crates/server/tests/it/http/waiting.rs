@@ -110,3 +110,46 @@ fn wait_us_response_is_about_the_policy_of_the_request() {
         "figure: 20 requests that waited while their policy went were answered, none with 422"
     );
 }
+
+/// A request that fails leaves no version of the rules to those after it.
+#[test]
+fn name_that_a_reload_defines_is_found_after_an_error() {
+    let folder = TempDir::new();
+    let file = folder.file("rules.yaml");
+    let named = |limit: &str| format!("policies: {{{limit}}}\nrules: []\n");
+    std::fs::write(&file, named("silver: 'fixed-window:9/1h'")).unwrap();
+    let running = server(|config| {
+        config.rules = vec![file.clone()];
+        config.workers = Some(1);
+    });
+    let mut client = Client::connect(&running);
+    let take = r#"{"key":"k","policy":"@gold"}"#;
+    for (request, body) in [
+        ("/v1/take", take.to_owned()),
+        ("/v1/reserve", r#"{"key":"k","policy":"@silver"}"#.to_owned()),
+        ("/v1/take_many", format!(r#"{{"requests":[{take}]}}"#)),
+        ("/v1/take_all", format!(r#"{{"takes":[{take}]}}"#)),
+        ("/v1/hold", r#"{"key":"k","policy":"@gold","id":"x","ttl_us":1000}"#.to_owned()),
+    ] {
+        assert_eq!(client.post(request, &*body).status, 422, "{request}");
+        std::fs::write(&file, named("gold: 'gcra:1000/1h:burst=9'")).unwrap();
+        running.reload().unwrap();
+        assert_eq!(client.post("/v1/take", take).status, 200, "{request}");
+        std::fs::write(&file, named("silver: 'fixed-window:9/1h'")).unwrap();
+        running.reload().unwrap();
+    }
+}
+
+/// All takes are checked before one is decided.
+#[test]
+fn take_many_with_an_invalid_take_charges_none() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let take = r#"{"key":"a","policy":"gcra:1/1h"}"#;
+    let hold = r#"{"key":"b","policy":"concurrency:5/30s"}"#;
+    let reply = client.post("/v1/take_many", format!(r#"{{"requests":[{take},{hold}]}}"#));
+    assert_eq!(reply.status, 422);
+    let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.starts_with("requests[1]: invalid operation under a policy with"), "{detail}");
+    assert_eq!(client.post("/v1/take", take).status, 200, "nothing was charged");
+}
