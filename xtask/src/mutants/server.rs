@@ -133,8 +133,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a recorded denial of a request that waits wakes no other",
         QUEUES,
-        "Some(operation @ Operation::Take(_)) if records_denials(&waiter.request().policy) => {",
-        "Some(operation @ Operation::Take(_)) if false && records_denials(&waiter.request().policy) => {",
+        "Some(operation @ Operation::Take(_)) if waiter.request().policy.records_denials() => {",
+        "Some(operation @ Operation::Take(_)) if false && waiter.request().policy.records_denials() => {",
     ),
     mutant(
         "a request for several keys that can never pass is not recorded",

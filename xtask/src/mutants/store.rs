@@ -108,8 +108,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "the local fallback forgets what it admitted",
         FALLBACK,
-        "let decision = store.apply_numbered(key, &local, now, operation)?;",
-        "let decision = store.apply_numbered(key, &local, now, operation)?;\n                store.reset(key, now);",
+        "decision: decide(store, &local)?,",
+        "decision: decide(store, &local).inspect(|_| _ = store.reset(key, now))?,",
     ),
     mutant(
         "a breaker never closes",
