@@ -349,6 +349,9 @@ fn session_holds_are_bounded() {
     let one_more = client.call(&format!("SG.HOLD k {policy} x SESSION"));
     let Value::Error(error) = one_more else { panic!("{one_more:?}") };
     assert!(error.starts_with(b"ERR too many holds of this connection: expected at most 1024"));
+    let waits = client.error(&format!("SG.HOLD k {policy} x TIMEOUT 1000 SESSION"));
+    assert_eq!(waits.as_bytes(), error);
+    assert_eq!(server.info_value("total_error_replies"), 2);
     assert_eq!(client.integers(&format!("SG.SETTLE k {policy} 7"))[0], 1);
     assert_eq!(client.integers(&format!("SG.HOLD k {policy} x SESSION"))[0], 1);
     assert!(server.info_value("buffer_bytes") > 1024 * 100, "they are counted");

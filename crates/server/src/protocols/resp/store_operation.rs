@@ -121,6 +121,7 @@ async fn hold(
         match session.holds.add(key, policy, operation, (now, false)) {
             Ok(ttl) => session_ttl = ttl,
             Err(error) => {
+                stats.errors.add();
                 writer.error(error);
                 return Ok(());
             }

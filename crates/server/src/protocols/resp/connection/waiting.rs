@@ -40,7 +40,7 @@ impl Connection<'_> {
             match self.session.holds.add(key, prepared, operation, (now, true)) {
                 Ok(ttl) => session_hold = ttl.map(|ttl| (Arc::clone(key), id.clone(), ttl)),
                 Err(error) => {
-                    Writer::new(&mut self.out, self.session.version).error(error);
+                    self.reject(&error);
                     return Ok(true);
                 }
             }
