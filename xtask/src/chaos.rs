@@ -58,3 +58,27 @@ pub(crate) fn run(packages: &[&str]) -> Result<()> {
     soak::run_tests(&SIZES, &TESTS, packages)?;
     if packages.is_empty() { loom::leases(100_000) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace;
+
+    /// A part without tests would pass.
+    #[test]
+    fn parts_are_modules_of_their_packages() {
+        for &(package, binary, parts) in TESTS.iter().chain(soak::TESTS) {
+            let name = package.trim_start_matches("sluicegate-");
+            let package = workspace::root().join("crates").join(name);
+            let modules = match binary {
+                soak::LIBRARY | soak::PROGRAM => package.join("src"),
+                binary => package.join("tests").join(binary),
+            };
+            for part in parts {
+                let module = modules.join(part.trim_end_matches("::").replace("::", "/"));
+                let exists = module.is_dir() || module.with_extension("rs").is_file();
+                assert!(exists, "{}: no such module", module.display());
+            }
+        }
+    }
+}
