@@ -12,7 +12,7 @@ use crate::{
         keeper::{MissingPermission, rejects_writes},
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{ReplyKind, parse_general, parse_script_reply, redirected_in_circles},
+    reply::{ReplyKind, parse_general, parse_script_reply, too_many_redirects},
     script::Calendar,
     script_command::command,
     slot::slot,
@@ -106,7 +106,7 @@ impl Inner {
                 }
             }
         }
-        Err(redirected_in_circles(slot))
+        Err(too_many_redirects(slot))
     }
 
     /// Applies an operation to one key, at the time `at` if it is given.

@@ -8,7 +8,7 @@ use crate::{
     RedisStore,
     call::MAX_REDIRECTS,
     net::node_connection::Deadline,
-    reply::{redirect_target, redirected_in_circles},
+    reply::{redirect_target, too_many_redirects},
     slot::slot,
 };
 
@@ -43,7 +43,7 @@ impl RedisStore {
             let now = inner.given_time().map_or_else(|| clock(&time), Ok);
             return Ok((read(&key, &bytes)?, now?));
         }
-        Err(redirected_in_circles(slot))
+        Err(too_many_redirects(slot))
     }
 }
 

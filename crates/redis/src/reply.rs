@@ -82,7 +82,7 @@ fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
 }
 
 /// Too many redirects of one command.
-pub(crate) fn redirected_in_circles(slot: u16) -> StoreError {
+pub(crate) fn too_many_redirects(slot: u16) -> StoreError {
     StoreError::Unavailable(format!("slot {slot} is redirected from node to node"))
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use sluicegate_testing::{Engine, RawClient, Server, integers, now};
+use sluicegate_testing::{Engine, INVALID_WAITS, RawClient, Server, integers, now};
 
 use crate::{on_both, server::serve};
 
@@ -374,26 +374,16 @@ fn takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does(en
     assert_eq!(of_all(&peer.call(&format!("{takes} TIMEOUT 1800000000")).unwrap()), (1, 0));
 }
 
-/// What can never be allowed does not wait for its error.
+/// What can never be allowed does not wait for its error, nor is it allowed without a unit.
 fn wait_for_an_invalid_request_is_an_error_immediately(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.raw_client();
-    let queue = "leaky-queue:1/1h:capacity=1";
-    peer.integers(&format!("SG.TAKE q {queue}"));
+    peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=1");
     peer.integers("SG.TAKE k gcra:1/1h");
     let waiting = wait_in_queue(&server, "SG.WAIT k gcra:1/1h TIMEOUT 10000000000", 1);
-    for (command, expected) in [
-        (format!("SG.HOLD q {queue} x TTL 1000"), "invalid policy for a hold"),
-        ("SG.HOLD k gcra:1/1h x COST 0".to_owned(), "missing ttl"),
-        ("SG.WAIT k concurrency:1/1h".to_owned(), "invalid operation under a policy with"),
-        (
-            format!("SG.TAKEALL 2 k gcra:1/1h 1 q {queue} 1 ID x TTL 1000"),
-            "invalid policy for a hold",
-        ),
-        ("SG.TAKEALL 1 k concurrency:1/1h 1".to_owned(), "invalid operation under a policy with"),
-    ] {
-        let error = peer.error(&format!("{command} TIMEOUT 1000000000"));
-        assert!(error.starts_with(&format!("ERR {expected}")), "{command}: {error}");
+    for (command, expected) in INVALID_WAITS {
+        let error = peer.error(command);
+        assert!(error.starts_with(expected), "{command}: {error}");
     }
     leave(&mut peer, waiting);
 }

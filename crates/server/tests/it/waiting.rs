@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sluicegate_resp::Value;
-use sluicegate_testing::eventually;
+use sluicegate_testing::{INVALID_WAITS, eventually};
 
 use crate::harness::{RawClient, Running, integers, now, simple};
 
@@ -192,25 +192,12 @@ fn repeated_hold_is_answered_before_those_that_wait() {
 fn wait_for_an_invalid_request_is_an_error_immediately() {
     let server = Running::new();
     let mut peer = server.connect();
-    let queue = "leaky-queue:1/1h:capacity=1";
-    assert_eq!(peer.integers(&format!("SG.TAKE q {queue}"))[0], 1);
+    assert_eq!(peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=1")[0], 1);
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1h")[0], 1);
-    let long = "i".repeat(65);
-    for (command, expected) in [
-        (format!("SG.HOLD q {queue} x TTL 1000"), "invalid policy for a hold"),
-        (format!("SG.HOLD q {queue} x TTL 1000 COST 0"), "invalid policy for a hold"),
-        ("SG.HOLD k gcra:1/1h x".to_owned(), "missing ttl"),
-        ("SG.HOLD k gcra:1/1h x COST 0".to_owned(), "missing ttl"),
-        (format!("SG.HOLD k gcra:1/1h {long} TTL 1000"), "invalid id of 65 bytes"),
-        ("SG.WAIT k concurrency:1/1h".to_owned(), "invalid operation under a policy with"),
-        (
-            format!("SG.TAKEALL 2 k gcra:1/1h 1 q {queue} 1 ID x TTL 1000"),
-            "invalid policy for a hold",
-        ),
-        ("SG.TAKEALL 1 k concurrency:1/1h 1".to_owned(), "invalid operation under a policy with"),
-    ] {
-        let error = peer.error(&format!("{command} TIMEOUT 1000000000"));
-        assert!(error.starts_with(&format!("ERR {expected}")), "{command}: {error}");
+    let _waiting = wait_in_queue(&server, "SG.WAIT k gcra:1/1h TIMEOUT 10000000000", 1);
+    for (command, expected) in INVALID_WAITS {
+        let error = peer.error(command);
+        assert!(error.starts_with(expected), "{command}: {error}");
     }
 }
 

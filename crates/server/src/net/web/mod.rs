@@ -64,8 +64,8 @@ use crate::{
     stopping::stopped,
 };
 
-/// Maximum number of bytes that a closed client may send within [`LINGER`], such as the body of an answered request: more than the body of
-/// any honest request that is rejected.
+/// Maximum number of bytes that a closed client may send within [`LINGER`], such as the body of an answered request:
+/// more than the body of any honest request that is rejected.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
 /// The reply of HTTP/1.1 to a client whose request is not read.
