@@ -5,7 +5,7 @@
 //! with none, so that one that is opened later under the same id is left alone.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::Arc,
     time::Duration,
@@ -30,12 +30,13 @@ pub struct HoldName {
 /// The holds of all connections that end with one, each with its policy `P`. A connection is identified by a number.
 ///
 /// Invariants:
-/// - an operation takes constant time, except for the [`end`](Self::end) of a connection, and one look at all holds of a
-///   connection that has as many as it may, after one of them has expired;
+/// - an operation takes logarithmic time, except for the [`end`](Self::end) of a connection, the [`reset`](Self::reset) of
+///   a key, and one look at all holds of a connection that has as many as it may, after one of them has expired;
 /// - a hold ends with the connection that has its name.
 #[derive(Debug)]
 pub struct SessionHolds<P> {
-    holds: HashMap<Arc<HoldName>, SessionHold<P>>,
+    /// In the order of their names: those of one key are neighbors.
+    holds: BTreeMap<Arc<HoldName>, SessionHold<P>>,
     connections: HashMap<u64, ConnectionHolds>,
 }
 
@@ -96,7 +97,7 @@ impl std::error::Error for TooManyHolds {}
 
 impl<P> Default for SessionHolds<P> {
     fn default() -> Self {
-        Self { holds: HashMap::new(), connections: HashMap::new() }
+        Self { holds: BTreeMap::new(), connections: HashMap::new() }
     }
 }
 
@@ -219,6 +220,16 @@ impl<P> SessionHolds<P> {
         }
     }
 
+    /// The key was reset: none of its holds is open any longer.
+    pub fn reset(&mut self, database: i32, key: &[u8]) {
+        let first = HoldName { database, key: key.into(), id: Box::default() };
+        let names = self.holds.range(first..).map(|(name, _)| name);
+        let of_key = names.take_while(|it| it.database == database && *it.key == *key);
+        for name in of_key.map(Arc::clone).collect::<Vec<_>>() {
+            self.settled(&name);
+        }
+    }
+
     fn remove(&mut self, name: &HoldName) {
         let Some(SessionHold { connection, .. }) = self.holds.remove(name) else { return };
         if let Some(own) = self.connections.get_mut(&connection) {
@@ -320,6 +331,22 @@ mod tests {
             "it had expired"
         );
         assert_eq!(end(&mut holds, 1, at(8)), ["late", "waited"]);
+        assert!(holds.is_empty() && holds.connections.is_empty());
+    }
+
+    #[test]
+    fn reset_ends_the_open_holds_of_its_key_only() {
+        let mut holds = SessionHolds::default();
+        let others = [(0, "j"), (0, "ka"), (1, "k")];
+        for (database, key) in others.into_iter().chain([(0, "k"), (0, "k")]) {
+            let id = holds.size(1).0.to_string().into_bytes().into();
+            let name = HoldName { database, key: key.as_bytes().into(), id };
+            assert_eq!(holds.add(1, name, (), (at(0), Some(at(9)))), Ok(true));
+        }
+        assert_eq!(holds.add(1, name("waits"), (), (at(0), None)), Ok(true));
+        holds.reset(0, b"k");
+        assert_eq!(holds.holds.keys().filter(|it| *it.key == *b"k").count(), 2);
+        assert_eq!(end(&mut holds, 1, at(1)), ["0", "waits", "1", "2"]);
         assert!(holds.is_empty() && holds.connections.is_empty());
     }
 

@@ -71,6 +71,14 @@ pub(crate) fn applied(
     holds(|holds| holds.applied(&name, operation, is_allowed, (now, ttl)));
 }
 
+/// The key was reset: none of its holds is open any longer.
+pub(crate) fn reset(context: Context<'_>, name: Name<'_>) {
+    if IS_USED.load(Ordering::Relaxed) {
+        let database = context.database();
+        holds(|holds| holds.reset(database, name.bytes()));
+    }
+}
+
 /// The names of the holds of a client that has disconnected.
 pub(crate) fn end(client: u64) -> Vec<Arc<HoldName>> {
     holds(|holds| holds.end(client))

@@ -167,7 +167,9 @@ pub(crate) fn reset(
     now: Timestamp,
 ) -> Result<bool, CommandError> {
     let mut key = Key::to_write(context, name);
-    let Some(bytes) = key.bytes()? else { return Ok(false) };
+    let bytes = key.bytes()?;
+    session_holds::reset(context, name);
+    let Some(bytes) = bytes else { return Ok(false) };
     // A state that cannot be decoded counts as one.
     let used =
         Entry::decode(&log::settled(bytes)).map_or(true, |entry| !entry.lifetime(now).is_zero());

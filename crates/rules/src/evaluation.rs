@@ -138,6 +138,12 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
         })
     }
 
+    /// Whether this is one shadow rule: an error of the store leaves it without a decision, and fails no request.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.firsts.first().is_some_and(|first| self.matches[first.found].shadow)
+    }
+
     /// The operation on the key of a request.
     #[must_use]
     pub const fn operation(&self, request: &ChargeRequest<'_, '_>) -> Operation {
@@ -173,6 +179,20 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
             _ => None,
         }
     }
+}
+
+/// Checks the keys of the enforced rules. A shadow rule with a key that is too long is not charged.
+///
+/// # Errors
+/// [`KeyLengthError`]: a key is longer than [`MAX_KEY`].
+pub fn check_keys(matches: &[Match<'_>]) -> Result<(), KeyLengthError> {
+    let length = matches.iter().filter(|it| !it.shadow).find_map(too_long_key);
+    length.map_or(Ok(()), |length| Err(KeyLengthError(length)))
+}
+
+/// The length of the first key that is too long.
+fn too_long_key(found: &Match<'_>) -> Option<usize> {
+    found.charges.iter().map(|it| it.key.len()).find(|length| *length > MAX_KEY)
 }
 
 /// The evaluation of the rules that match one request.
@@ -222,14 +242,12 @@ impl<'m, 's> Evaluation<'m, 's> {
     /// Starts the evaluation of `matches`.
     ///
     /// # Errors
-    /// [`KeyLengthError`]: a key is longer than [`MAX_KEY`]. Nothing was charged.
+    /// [`KeyLengthError`] as of [`check_keys`]. Nothing was charged.
     pub fn new(matches: &'m [Match<'s>], operation: RuleOperation) -> Result<Self, KeyLengthError> {
+        check_keys(matches)?;
         let mut outcomes = SmallVec::new();
         let (mut block, mut first) = (None, None);
         for (index, found) in matches.iter().enumerate() {
-            if let Some(charge) = found.charges.iter().find(|it| it.key.len() > MAX_KEY) {
-                return Err(KeyLengthError(charge.key.len()));
-            }
             let blocks = found.treatment == Treatment::Block;
             if !found.shadow {
                 first = first.or(Some(index));
@@ -292,7 +310,8 @@ impl<'m, 's> Evaluation<'m, 's> {
         {
             let found = self.matches.get(index)?;
             self.next = Stage::Shadow(index + 1);
-            if found.shadow && (found.holds() || !only_settles) {
+            let is_charged = too_long_key(found).is_none() && (found.holds() || !only_settles);
+            if found.shadow && is_charged {
                 self.add_charges(index, found);
             }
         }

@@ -43,7 +43,7 @@ pub use envoy::{Descriptor, EnvoyLimit, Metadata, Unit, Wire};
 pub use error::{Position, RulesError};
 pub use evaluation::{
     ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial, MatchOutcome,
-    RuleEvent, RuleOperation, RuleOutcome, hold_answer, is_over_limit,
+    RuleEvent, RuleOperation, RuleOutcome, check_keys, hold_answer, is_over_limit,
 };
 pub use example::Example;
 pub use request::{Headers, Request};

@@ -271,6 +271,21 @@ fn session_hold_ends_with_the_last_connection_that_asked_for_it(engine: Engine) 
     until_free(9);
 }
 
+fn session_holds_of_a_reset_key_are_forgotten(engine: Engine) {
+    let server = serve(engine);
+    let policy = "concurrency:9/1h";
+    let (mut client, mut peer) = (server.raw_client(), server.raw_client());
+    for (key, id) in [("k", "a"), ("k", "b"), ("z", "last")] {
+        assert_eq!(client.integers(&format!("SG.HOLD {key} {policy} {id} SESSION"))[0], 1);
+    }
+    assert_eq!(peer.call("SG.RESET k"), Ok(Value::Int(1)));
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1, "of another client");
+    drop(client);
+    let peek = format!("SG.PEEK z {policy}");
+    peer.eventually_true(|it| it.integers(&peek)[2] == 9);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1, "it was open");
+}
+
 fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should(engine: Engine) {
     let server = serve(engine);
     let policy = "concurrency:9/1h";
@@ -392,6 +407,7 @@ on_both! {
     wait_for_an_invalid_request_is_an_error_immediately
     session_holds_are_settled_with_0_when_the_client_disconnects
     session_hold_ends_with_the_last_connection_that_asked_for_it
+    session_holds_of_a_reset_key_are_forgotten
     session_holds_that_are_over_or_renewed_by_others_end_when_they_should
     session_holds_denied_after_a_wait_do_not_count
     takeall_waits_for_one_key_after_the_other

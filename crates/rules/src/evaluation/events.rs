@@ -77,7 +77,8 @@ impl<'m, 's> Evaluation<'m, 's> {
 /// The events of one match of a request that is `allowed` or not.
 fn events(found: &Match<'_>, outcome: &MatchOutcome, allowed: bool) -> [Option<RuleEvent>; 3] {
     // A rule that would allow a denied request did not decide, nor did a shadow rule.
-    if !allowed && (outcome.allowed || found.shadow) {
+    let is_undecided = found.treatment == Treatment::Limit && outcome.decision.is_none();
+    if is_undecided || !allowed && (outcome.allowed || found.shadow) {
         return [None; 3];
     }
     let event = match (found.treatment, outcome.allowed) {

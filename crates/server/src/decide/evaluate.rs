@@ -19,7 +19,7 @@ impl Decider {
     /// Evaluates the rules that match a request, and counts the events of a take.
     ///
     /// # Errors
-    /// [`StoreError`] if a key is too long or the store fails; then nothing is charged.
+    /// [`StoreError`] if a key of an enforced rule is too long or the store fails; then nothing is charged.
     pub(crate) async fn evaluate(
         &self,
         rules: &RuleSnapshot,
@@ -30,14 +30,21 @@ impl Decider {
         let too_long = |error: KeyLengthError| StoreError::Key(error.to_string());
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
         while let Some(set) = evaluation.next_charges() {
+            let is_shadow = set.is_shadow();
             let answers = match set.multi_key_operation() {
-                None => self.apply_charges(rules, set, now).await?,
+                None => self.apply_charges(rules, set, now).await,
                 // Boxed, because most requests have one rule, and each future would have its size.
                 Some(operation) => {
-                    Box::pin(self.apply_charges_together(rules, set, operation, now)).await?
+                    Box::pin(self.apply_charges_together(rules, set, operation, now)).await
                 }
             };
-            evaluation.record(&answers);
+            match answers {
+                Ok(answers) => evaluation.record(&answers),
+                Err(error) if is_shadow => {
+                    tracing::debug!(%error, "could not decide by a shadow rule");
+                }
+                Err(error) => return Err(error),
+            }
         }
         for (found, events) in evaluation.events() {
             self.rules.counters.add(&found.metric, events);

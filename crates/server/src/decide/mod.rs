@@ -406,6 +406,9 @@ impl Decider {
         let existed = call_at(now, || self.store.reset(key)).await;
         // A store whose reply is lost may have reset it.
         self.queues.changed(key);
+        if existed.is_ok() {
+            self.session_holds.reset(key);
+        }
         existed
     }
 

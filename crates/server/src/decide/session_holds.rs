@@ -14,9 +14,12 @@ pub(crate) struct SharedSessionHolds {
     holds: Mutex<SessionHolds<PreparedPolicy>>,
 }
 
-/// The name of a hold. The server has one database.
+/// The server has one database.
+const DATABASE: i32 = 0;
+
+/// The name of a hold.
 pub(crate) fn name(key: &[u8], id: &[u8]) -> HoldName {
-    HoldName { database: 0, key: key.into(), id: id.into() }
+    HoldName { database: DATABASE, key: key.into(), id: id.into() }
 }
 
 impl SharedSessionHolds {
@@ -43,5 +46,12 @@ impl SharedSessionHolds {
         let name = name(key, operation.id());
         let ttl = policy.policy().check_hold(&operation).unwrap_or_default();
         self.locked(|holds| holds.applied(&name, operation, is_allowed, (now, ttl)));
+    }
+
+    /// `key` was reset: none of its holds is open any longer.
+    pub(super) fn reset(&self, key: &[u8]) {
+        if self.is_used.load(Ordering::Relaxed) {
+            self.locked(|holds| holds.reset(DATABASE, key));
+        }
     }
 }

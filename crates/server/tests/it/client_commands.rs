@@ -43,7 +43,7 @@ fn client_setname_and_setinfo_are_listed() {
     for (sent, expected) in [
         (
             "CLIENT MAINT_NOTIFICATIONS ON",
-            "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
+            "ERR unknown subcommand 'MAINT_NOTIFICATIONS' of CLIENT: expected one that CLIENT HELP lists",
         ),
         ("CLIENT ID 5", "ERR wrong number of arguments for 'client|id' command"),
         ("CLIENT", "ERR wrong number of arguments for 'client' command"),
@@ -51,12 +51,15 @@ fn client_setname_and_setinfo_are_listed() {
         ("CLIENT KILL 127.0.0.1:1", "ERR No such client"),
         ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
         ("CLIENT KILL WHO ME", "ERR syntax error"),
-        ("CONFIG SET save x", "ERR unknown subcommand 'SET'. Try CONFIG HELP."),
+        ("CONFIG SET save x", "ERR unknown subcommand 'SET' of CONFIG: expected GET"),
     ] {
         assert_eq!(peer.error(sent), expected);
     }
     let name = peer.call_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
     assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
+    let name = peer.call_bytes(&[b"CLIENT", b"SETNAME", &[b'x'; 257]]);
+    let text = "ERR Client names cannot have 257 bytes: expected at most 256";
+    assert_eq!(crate::harness::error(&name), text);
 }
 
 #[test]
@@ -125,7 +128,10 @@ fn command_describes_all_commands() {
         ("COMMAND GETKEYS nonsense", "ERR Invalid command specified"),
         ("COMMAND GETKEYS SG.TAKE k", "ERR Invalid number of arguments specified for command"),
         ("COMMAND GETKEYS SG.MTAKE 9 a p 1", "ERR Invalid arguments specified for command"),
-        ("COMMAND NONSENSE", "ERR unknown subcommand 'NONSENSE'. Try COMMAND HELP."),
+        (
+            "COMMAND NONSENSE",
+            "ERR unknown subcommand 'NONSENSE' of COMMAND: expected COUNT, DOCS, GETKEYS, INFO or LIST",
+        ),
     ] {
         assert_eq!(peer.error(sent), expected, "{sent}");
     }

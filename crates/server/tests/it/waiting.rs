@@ -305,6 +305,22 @@ fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should() {
 }
 
 #[test]
+fn session_holds_of_a_reset_key_are_forgotten() {
+    let server = Running::new();
+    let policy = "concurrency:9/1h";
+    let (mut client, mut peer) = (server.connect(), server.connect());
+    for (key, id) in [("k", "a"), ("k", "b"), ("z", "last")] {
+        assert_eq!(client.integers(&format!("SG.HOLD {key} {policy} {id} SESSION"))[0], 1);
+    }
+    assert_eq!(peer.call("SG.RESET k"), Value::Integer(1));
+    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1, "of another client");
+    drop(client);
+    until_free(&server, "z", policy, 9);
+    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1, "it was open");
+    server.until_exactly("buffer_bytes", 0);
+}
+
+#[test]
 fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
     let server = Running::new();
     let policy = "concurrency:1/1h";

@@ -93,6 +93,27 @@ fn evaluate_key_too_long_is_an_error() {
     );
 }
 
+#[test]
+fn evaluate_shadow_rule_with_an_error_denies_nothing() {
+    let decider = decider(
+        "rules: [{name: a, policy: 'gcra:5/1m'}, {name: long, shadow: true, key: header.u, policy: 'gcra:5/1m'}, \
+         {name: b, shadow: true, policy: 'gcra:5/1m'}, {name: c, shadow: true, policy: 'gcra:5/1m'}]",
+    );
+    let (now, rules, user) = (decider.clock.now(), decider.rules.current(), "x".repeat(65_536));
+    let mut matches = rules.rules.matches(&Request::http("GET", "/", &[("u", user)]));
+    let policy = "concurrency:5/1m".parse().unwrap();
+    (matches[2].charges[0].policy, matches[2].charges[0].index) = (Cow::Owned(policy), None);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let outcome = decider.evaluate(&rules, &matches, RuleOperation::Take(1), now);
+    let outcome = runtime.block_on(outcome).unwrap();
+    let remaining = outcome.matches.iter().map(|it| it.decision.map(|it| it.remaining));
+    assert_eq!(remaining.collect::<Vec<_>>(), [Some(4), None, None, Some(4)]);
+    assert!(outcome.allowed && outcome.matches.iter().all(|it| it.allowed));
+    let server = Server { decider, start: now };
+    let events = ["a", "long", "b", "c"].map(|rule| server.events(rule).len());
+    assert_eq!(events, [1, 0, 0, 1]);
+}
+
 /// Rules files cannot have such a policy. If a match has one nevertheless, nothing is taken.
 #[test]
 fn evaluate_policy_with_concurrency_is_an_error() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
@@ -15,6 +15,7 @@ use sluicegate_proto::{
 };
 use sluicegate_rules::{
     Descriptor, EnvoyMode, Match, MatchOutcome, RuleOperation, Treatment, Unit as RuleUnit,
+    check_keys,
 };
 use smallvec::SmallVec;
 use tonic::Status;
@@ -84,6 +85,11 @@ pub(super) async fn decide(
             traced: traced.as_ref(),
         }
     });
+    // All of them first, so that a call that is invalid charges nothing.
+    for (index, evaluation) in evaluations.clone().enumerate() {
+        let invalid = |error| format!("invalid descriptor {index}: {error}");
+        evaluation.check_keys().map_err(|error| Status::invalid_argument(invalid(error)))?;
+    }
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
         for evaluation in evaluations {
@@ -173,6 +179,15 @@ struct DescriptorEvaluation<'a, 's> {
 }
 
 impl DescriptorEvaluation<'_, '_> {
+    /// Checks the lengths of all keys that may be charged.
+    fn check_keys(&self) -> Result<(), KeyLengthError> {
+        if self.call.limit.is_none() || !self.matches.is_empty() {
+            return check_keys(self.matches);
+        }
+        let length = key(self.domain, self.descriptor).len();
+        if length > MAX_KEY { Err(KeyLengthError(length)) } else { Ok(()) }
+    }
+
     async fn outcome(self) -> Result<DescriptorOutcome, Status> {
         let matches = self.matches;
         if matches.is_empty() {
@@ -274,13 +289,6 @@ impl DescriptorEvaluation<'_, '_> {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
         let key = key(self.domain, self.descriptor);
-        if key.len() > MAX_KEY {
-            let text = format!(
-                "invalid descriptor: its key has {} bytes, expected up to {MAX_KEY}",
-                key.len()
-            );
-            return Err(Status::invalid_argument(text));
-        }
         let operation = match self.call.operation {
             RuleOperation::Take(hits) => Operation::Take(hits),
             RuleOperation::Peek(hits) => Operation::Peek(hits),

@@ -359,8 +359,8 @@ impl<'a> Host<'a> for CommandCall<'_, '_, 'a> {
 }
 
 /// The error for a subcommand that `command` does not have.
-pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> String {
-    format!("ERR unknown subcommand '{}'. Try {command} HELP.", quote(word))
+pub(super) fn unknown_subcommand(word: &[u8], command: &str, expected: &str) -> String {
+    format!("ERR unknown subcommand '{}' of {command}: expected {expected}", quote(word))
 }
 
 /// Whether this is the first line of an HTTP request, or one of its headers. A web page can make a browser send

@@ -103,12 +103,24 @@ fn call_invalid_names_the_field() {
         (request(vec![unknown_unit]), "invalid descriptor 0: expected a unit from 1 to 7, not 8"),
         (
             request(vec![limited(&[("user", &long)], 1)]),
-            "invalid descriptor: its key has 66026 bytes, expected up to 65536",
+            "invalid descriptor 0: invalid key: expected 1 to 65536 bytes, found 66026",
         ),
     ] {
         let status = service.should_rate_limit(request).unwrap_err();
         assert_eq!((status.code(), status.message()), (Failure::InvalidArgument, text));
     }
+    // The first descriptor of an invalid call is not charged.
+    let pair = request(vec![limited(&[("user", "eve")], 5), limited(&[("user", &long)], 1)]);
+    let status = service.should_rate_limit(pair).unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Failure::InvalidArgument,
+            "invalid descriptor 1: invalid key: expected 1 to 65536 bytes, found 66026"
+        )
+    );
+    let eve = service.status_of(limited(&[("user", "eve")], 5));
+    assert_eq!(over_limit_and_remaining(&eve), (false, 4));
     let huge = request(vec![descriptor(&[("user", &"x".repeat(140_000)), ("a", "b"), ("c", "d")])]);
     assert_eq!(service.should_rate_limit(huge).unwrap_err().code(), Failure::InvalidArgument);
     assert!(service.should_rate_limit(request(vec![ada()])).is_ok(), "the connection goes on");

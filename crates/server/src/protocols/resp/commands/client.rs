@@ -18,6 +18,8 @@ use crate::{
 
 /// Bytes after which the list of clients ends, because pending replies are bounded.
 const MAX_LIST: usize = 900_000;
+/// Maximum bytes of a detail that a client sets.
+const MAX_DETAIL: usize = 256;
 /// Clients from which on a list of them takes long.
 const MANY_CLIENTS: usize = 200;
 
@@ -108,7 +110,7 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'client|{word}' command"));
         }
-        _ => return Err(unknown_subcommand(word, "CLIENT")),
+        _ => return Err(unknown_subcommand(word, "CLIENT", "one that CLIENT HELP lists")),
     }
     Ok(Next::Go)
 }
@@ -120,7 +122,13 @@ pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
 
 /// Checks a detail of a client: it must not break the line of the client in the list.
 fn valid_detail<'a>(name: &str, value: &'a [u8]) -> Result<&'a [u8], String> {
-    if value.iter().all(u8::is_ascii_graphic) && value.len() <= 256 {
+    if value.len() > MAX_DETAIL {
+        return Err(format!(
+            "ERR {name} cannot have {} bytes: expected at most {MAX_DETAIL}",
+            value.len()
+        ));
+    }
+    if value.iter().all(u8::is_ascii_graphic) {
         return Ok(value);
     }
     Err(format!("ERR {name} cannot contain spaces, newlines or special characters."))

@@ -66,7 +66,7 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'command|{word}' command"));
         }
-        _ => return Err(unknown_subcommand(word, "COMMAND")),
+        _ => return Err(unknown_subcommand(word, "COMMAND", "COUNT, DOCS, GETKEYS, INFO or LIST")),
     }
     Ok(Next::Go)
 }

@@ -17,7 +17,7 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         [word, patterns @ ..] if word.eq_ignore_ascii_case(b"GET") => patterns,
         rest => {
             let word = rest.first().copied().unwrap_or_default();
-            return Err(unknown_subcommand(word, "CONFIG"));
+            return Err(unknown_subcommand(word, "CONFIG", "GET"));
         }
     };
     if patterns.is_empty() {

@@ -15,7 +15,9 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         b"LATEST" | b"HISTORY" => call.writer().array(0),
         b"HISTOGRAM" => call.writer().map(0),
         b"RESET" => call.writer().integer(0),
-        _ => return Err(unknown_subcommand(word, "LATENCY")),
+        _ => {
+            return Err(unknown_subcommand(word, "LATENCY", "HISTOGRAM, HISTORY, LATEST or RESET"));
+        }
     }
     Ok(Next::Go)
 }

@@ -14,7 +14,7 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         b"GET" => call.writer().array(0),
         b"LEN" => call.writer().integer(0),
         b"RESET" => call.writer().simple("OK"),
-        _ => return Err(unknown_subcommand(word, "SLOWLOG")),
+        _ => return Err(unknown_subcommand(word, "SLOWLOG", "GET, LEN or RESET")),
     }
     Ok(Next::Go)
 }
