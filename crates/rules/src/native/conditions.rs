@@ -187,6 +187,8 @@ impl Condition {
                 let path = PathPattern::exactly(text).and_then(|it| it.under(options));
                 let path = path.map_err(|message| item.fault(message))?;
                 self.literal(path.literal.as_deref().unwrap_or_default().as_bytes());
+            } else if self.attribute == Attribute::Method {
+                self.literal(text.to_ascii_uppercase().as_bytes());
             } else {
                 self.literal(text.as_bytes());
             }

@@ -267,3 +267,16 @@ fn check_several_files_are_one_set() {
     let errors: Vec<_> = errors.iter().map(|(index, error)| (*index, &*error.message)).collect();
     assert_eq!(errors, [(2, "duplicate policy `gold`: first defined in line 2 of another file")]);
 }
+
+#[test]
+fn match_method_in_any_case_applies() {
+    for value in ["get", "[Get, post]", "{is: get}", "{is: [get, POST]}", "{not: post}"] {
+        let rules = rules(&format!(
+            "rules: [{{name: a, match: {{method: {value}}}, policy: 'gcra:1/1s'}}]"
+        ));
+        for method in ["GET", "get"] {
+            let found = rules.matches(&Request::http(method, "/", &())).len();
+            assert_eq!(found, 1, "{value} {method}");
+        }
+    }
+}
