@@ -280,3 +280,31 @@ fn match_method_in_any_case_applies() {
         }
     }
 }
+
+#[test]
+fn parse_rule_field_without_effect_is_an_error() {
+    let policy = "policy: 'gcra:1/1s'";
+    let twice = |name: &str| format!("duplicate attribute `{name}` in `match`: expected it once");
+    for (rule, expected) in [
+        ("match: {header.X-Plan: a, header.x-plan: b}", twice("header.x-plan")),
+        ("match: {header: {x-plan: a}, header.X-PLAN: {not: b}}", twice("header.x-plan")),
+        ("match: {query: {q: a}, query.q: b}", twice("query.q")),
+        ("overrides: {match: {header: {A: a, a: b}}, block: true}", twice("header.a")),
+        ("spread: true", "invalid spread: expected `levels` beside it".to_owned()),
+        (
+            "match: {client: 10.0.0.0/+8}",
+            "invalid client `10.0.0.0/+8`: expected an address or a network such as `10.0.0.0/8`"
+                .to_owned(),
+        ),
+        (
+            "key: client/+24",
+            "invalid key part `client/+24`: expected at most 32 bits of IPv4 and 128 of IPv6, such as \
+             `client/24/56`"
+                .to_owned(),
+        ),
+    ] {
+        let text = format!("rules:\n- {{name: a, {policy}, {rule}}}");
+        let error = RuleSet::parse(&text, Format::Yaml).map(|_| ()).expect_err(rule);
+        assert_eq!((error.at.line, error.message), (2, expected), "{rule}");
+    }
+}
