@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use sluicegate_rules::{Format, RuleSet};
+use sluicegate_rules::{Format, RuleSet, RulesSource};
 
 use crate::check::check_rules;
 
@@ -161,4 +161,37 @@ fn parse_too_deep_or_too_large_is_an_error() {
     assert!(RuleSet::parse(&toml, Format::Toml).is_err());
     let dotted = format!("{}a = 1", "a.".repeat(100_000));
     assert!(RuleSet::parse(&dotted, Format::Toml).is_err());
+}
+
+/// A file whose aliases expand to 1.1 million values, more than half of the maximum.
+fn laughs(indent: &str) -> String {
+    let mut laughs = format!("{indent}a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for (name, last) in ('b'..='f').zip('a'..) {
+        laughs +=
+            &format!("{indent}{name}: &{name} [{}]\n", vec![format!("*{last}"); 10].join(", "));
+    }
+    laughs
+}
+
+#[test]
+fn check_values_of_all_files_are_bounded_together() {
+    let one = laughs("");
+    let map = format!(
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n{0}  b.yaml: |\n{0}",
+        laughs("    ")
+    );
+    let source = |text| RulesSource { name: "a.yaml", text, format: Format::Yaml };
+    for (sources, expected) in [
+        (vec![source(&one)], &[][..]),
+        (vec![source(&one), source(&one)], &[(1, 6)]),
+        (vec![source(&map)], &[(0, 17)]),
+    ] {
+        let errors = RuleSet::check(&sources).map(|_| ()).unwrap_err();
+        let too_many = errors.iter().filter(|(_, error)| {
+            error.message
+                == "too many values: expected at most 2097152 in all files, aliases included"
+        });
+        let found: Vec<_> = too_many.map(|(source, error)| (*source, error.at.line)).collect();
+        assert_eq!(found, expected);
+    }
 }

@@ -308,3 +308,21 @@ fn parse_rule_field_without_effect_is_an_error() {
         assert_eq!((error.at.line, error.message), (2, expected), "{rule}");
     }
 }
+
+#[test]
+fn parse_toml_number_that_is_not_decimal_names_it() {
+    for number in ["0x1F", "0o17", "0b1"] {
+        let text = format!("[[rules]]\nname = 'a'\ncost = {number}\npolicy = 'gcra:1/1s'");
+        let error = RuleSet::parse(&text, Format::Toml).map(|_| ()).expect_err(number);
+        let expected = format!("invalid number `{number}`: expected decimal digits");
+        assert_eq!((error.at.line, error.message), (3, expected));
+    }
+}
+
+#[test]
+fn check_config_map_duplicate_field_names_lines_of_the_manifest() {
+    let map = "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    rules: []\n    rules: []";
+    let error = RuleSet::parse(map, Format::Yaml).map(|_| ()).unwrap_err();
+    let expected = "line 6, column 5: duplicate field `rules`: first given in line 5";
+    assert_eq!(error.to_string(), expected);
+}
