@@ -1,6 +1,6 @@
 //! Builds a set of rules from rules, policies and examples, and collects the errors in them.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::{HoldOperation, Policy, closest, one_of};
@@ -33,6 +33,11 @@ const NO_CONCURRENCY: &str = "expected one without `concurrency`, because proxie
 
 /// Maximum number of errors that are reported.
 const MAX_ERRORS: usize = 100;
+/// Number of errors after which no similar name is searched for, because each search compares all names.
+const MAX_SEARCHED: usize = 10;
+
+/// A descriptor with a `*`: the rule of its domain, the index of the descriptor above, its key and value.
+type WildcardId = (usize, usize, Rc<str>, Option<Rc<str>>);
 
 /// Everything that was read so far.
 #[derive(Debug, Default)]
@@ -46,6 +51,7 @@ pub(crate) struct RuleSetBuilder {
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
+    pub(crate) wildcards: AHashSet<WildcardId>,
     pub(crate) examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
     pub(crate) trusted_headers: AHashSet<Box<str>>,
@@ -170,16 +176,24 @@ impl RuleSetBuilder {
         if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);
         }
+        let expected = self.expected_policy(text);
+        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
+    }
+
+    /// What is expected instead of `name`, which no policy has.
+    fn expected_policy(&self, name: &str) -> String {
+        if self.faults.len() >= MAX_SEARCHED {
+            return "expected the name of a policy, or one such as `gcra:30/1m`".to_owned();
+        }
         let mut known = sorted(&self.names);
-        let expected = match closest(text, &known) {
+        match closest(name, &known) {
             Some(similar) => format!("did you mean `{similar}`?"),
             None => {
                 known.truncate(8);
                 let names = if known.is_empty() { String::new() } else { one_of(&known) + ", or " };
                 format!("expected {names}a policy such as `gcra:30/1m`")
             }
-        };
-        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
+        }
     }
 
     fn parse_policy(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {

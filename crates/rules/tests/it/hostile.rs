@@ -195,3 +195,48 @@ fn check_values_of_all_files_are_bounded_together() {
         assert_eq!(found, expected);
     }
 }
+
+/// A search for each unknown name would take time that grows with their number times the number of policies.
+#[test]
+fn check_many_unknown_policies_only_the_first_are_compared_with_the_known() {
+    let mut text = String::from("policies: {gold: 'gcra:1/1s'}\nrules:\n");
+    for index in 0..100 {
+        text += &format!("- {{name: r{index}, policy: glod}}\n");
+    }
+    let source = RulesSource { name: "a.yaml", text: &text, format: Format::Yaml };
+    let errors = RuleSet::check(&[source]).map(|_| ()).unwrap_err();
+    let texts: Vec<_> = errors.iter().map(|(_, error)| &*error.message).collect();
+    let expected = [
+        vec!["unknown policy `glod`: did you mean `gold`?"; 10],
+        vec![
+            "unknown policy `glod`: expected the name of a policy, or one such as `gcra:30/1m`";
+            90
+        ],
+    ];
+    assert_eq!(texts, expected.concat());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the time is printed")]
+fn check_many_wildcard_descriptors_and_many_files_take_linear_time() {
+    let mut descriptors = String::from("domain: d\ndescriptors:\n");
+    let mut files = String::from("apiVersion: v1\nkind: ConfigMap\ndata:\n");
+    for index in 0..20_000 {
+        descriptors += &format!("- {{key: a, value: '{index}*'}}\n");
+        files += &format!("  {index}.yaml: 'policies: {{p{index}: \"gcra:1/1s\"}}'\n");
+    }
+    for text in [&descriptors, &files] {
+        let start = Instant::now();
+        assert!(RuleSet::parse(text, Format::Yaml).is_ok());
+        println!("figure: 20000 wildcard descriptors or files, {:?}", start.elapsed());
+    }
+    descriptors += "- {key: a, value: '7*'}\n";
+    assert_invalid(&descriptors, "duplicate descriptor `d.a_7*`: expected it once");
+    // In another file of the domain as well.
+    let source = |text| RulesSource { name: "", text, format: Format::Yaml };
+    let again = "domain: d\ndescriptors: [{key: a, value: '8*'}, {key: a*}, {key: a*}]";
+    let errors = RuleSet::check(&[source(&descriptors), source(again)]).map(|_| ()).unwrap_err();
+    let found: Vec<_> = errors.iter().map(|(_, error)| &*error.message).collect();
+    let duplicate = |path: &str| format!("duplicate descriptor `{path}`: expected it once");
+    assert_eq!(found, ["d.a_7*", "d.a_8*", "d.a*"].map(duplicate));
+}
