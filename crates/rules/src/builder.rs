@@ -22,6 +22,8 @@ use crate::{
 const MAX_RULES: usize = 200_000;
 /// Maximum number of attributes in rules, because each one costs time in every request.
 const MAX_ATTRIBUTES: usize = 256;
+/// Maximum total length of the paths to descriptors.
+const MAX_PATH_BYTES: usize = 64 << 20;
 /// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
@@ -52,6 +54,8 @@ pub(crate) struct RuleSetBuilder {
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
     pub(crate) wildcards: AHashSet<WildcardId>,
+    /// Total length of the keys and values along the paths to all descriptors.
+    path_bytes: usize,
     pub(crate) examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
     pub(crate) trusted_headers: AHashSet<Box<str>>,
@@ -129,6 +133,16 @@ impl RuleSetBuilder {
     pub(crate) fn share(&mut self, condition: Condition) -> Arc<Condition> {
         let all = format!("{condition:?}");
         Arc::clone(self.conditions.entry(all).or_insert_with(|| Arc::new(condition)))
+    }
+
+    /// Records a descriptor with `length` bytes of keys and values along its path, which is the name of its rule.
+    pub(crate) fn uses_path(&mut self, length: usize, node: &Node) -> Result<(), Fault> {
+        self.path_bytes = self.path_bytes.saturating_add(length);
+        if self.path_bytes <= MAX_PATH_BYTES {
+            return Ok(());
+        }
+        let expected = format!("expected at most {MAX_PATH_BYTES} bytes in the paths of all");
+        Err(node.fault(format!("too long descriptors: {expected}")))
     }
 
     /// Records that rules use an attribute.

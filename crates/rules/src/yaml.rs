@@ -12,6 +12,9 @@ use crate::{
     tree::{Entry, Kind, MAX_DEPTH, Node, NodeCount, too_deep},
 };
 
+/// Length of a string that counts as another node, because aliases can repeat long ones.
+const BYTES_PER_NODE: usize = 64;
+
 /// Parses `text`. `moved` converts positions in it to those in errors.
 pub(crate) fn parse(
     text: &str,
@@ -73,14 +76,15 @@ impl Builder<'_> {
                 }
             }
             Event::Scalar(text, style, anchor, _) => {
-                let plain = style == ScalarStyle::Plain;
+                let (plain, length) = (style == ScalarStyle::Plain, text.len());
                 let kind = if plain && ["", "~", "null", "Null", "NULL"].contains(&&*text) {
                     Kind::Null
                 } else {
                     Kind::Scalar { text: text.into(), plain }
                 };
-                self.count.add(1, at)?;
-                self.add(Node { at, kind }, 1, anchor)?;
+                let size = 1 + length / BYTES_PER_NODE;
+                self.count.add(size, at)?;
+                self.add(Node { at, kind }, size, anchor)?;
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.begin(at, anchor, Inside::List(Vec::new()))?;

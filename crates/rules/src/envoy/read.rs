@@ -68,6 +68,8 @@ impl Reader<'_> {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
         let value = fields.text("value")?.filter(|value| !value.is_empty());
+        let length = path.len() + key.len() + value.map_or(0, |value| value.len());
+        self.builder.uses_path(length, node)?;
         let path = match value {
             Some(value) => format!("{path}.{key}_{value}"),
             None => format!("{path}.{key}"),

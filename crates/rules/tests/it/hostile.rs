@@ -240,3 +240,18 @@ fn check_many_wildcard_descriptors_and_many_files_take_linear_time() {
     let duplicate = |path: &str| format!("duplicate descriptor `{path}`: expected it once");
     assert_eq!(found, ["d.a_7*", "d.a_8*", "d.a*"].map(duplicate));
 }
+
+/// Otherwise readers would copy a long string once for each alias, and the keys of a descriptor once for each below it.
+#[test]
+fn parse_long_strings_that_repeat_are_bounded() {
+    let long = "x".repeat(1 << 20);
+    let aliases = vec!["*a"; 200].join(", ");
+    let text = format!(
+        "rules: [{{name: a, match: {{query.q: &a '*{long}*', header.x: [{aliases}]}}, block: true}}]"
+    );
+    assert_invalid(&text, "too many values: ");
+    let below = (0..70).map(|index| format!("{{key: k{index}, rate_limit: {{unit: day}}}}"));
+    let below = below.collect::<Vec<_>>().join(", ");
+    let text = format!("domain: d\ndescriptors: [{{key: {long}, descriptors: [{below}]}}]");
+    assert_invalid(&text, "too long descriptors: expected at most 67108864 bytes");
+}
