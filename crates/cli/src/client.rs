@@ -79,7 +79,6 @@ impl Client {
         }
     }
 
-    /// Not an I/O error: `main` takes a broken pipe for a closed standard output.
     fn lost(&self, error: &std::io::Error) -> anyhow::Error {
         let reason = plain_error(error);
         anyhow!("the server at {} is unavailable: {reason}", self.address.0)

@@ -49,7 +49,7 @@ impl FromStr for Address {
             return Err("expected resp://HOST:PORT, the address of a Sluicegate server".to_owned());
         }
         match address.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Some((host, port)) if !host.is_empty() && values::port(port).is_some() => {
                 Ok(Self(address.to_owned()))
             }
             _ => Err("expected resp://HOST:PORT, such as `resp://127.0.0.1:6380`".to_owned()),
@@ -66,7 +66,9 @@ mod tests {
         for text in ["resp://localhost:6380", "127.0.0.1:1", "[::1]:6380"] {
             assert!(text.parse::<Address>().is_ok(), "{text}");
         }
-        for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536", "redis://h:1"] {
+        for text in
+            ["", "localhost", ":6380", "resp://h:port", "resp://h:65536", "redis://h:1", "h:+1"]
+        {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -6,7 +6,11 @@ use std::{
     path::Path,
 };
 
+use anyhow::anyhow;
 use clap::{Command, ValueEnum};
+use sluicegate_commands::plain_error;
+
+use crate::output::output;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Shell {
@@ -24,11 +28,12 @@ pub(crate) fn completions(shell: Shell, definition: &mut Command) -> io::Result<
     // It panics if it cannot write: a pager may close the pipe.
     let mut text = Vec::new();
     clap_complete::generate(generator, definition, "sluicegate", &mut text);
-    io::stdout().write_all(&text)
+    output().write_all(&text)
 }
 
 /// One page for the program, and one for each of its commands.
 pub(crate) fn man_pages(definition: Command, folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder)?;
-    Ok(clap_mangen::generate_to(definition, folder)?)
+    let written = fs::create_dir_all(folder);
+    let written = written.and_then(|()| clap_mangen::generate_to(definition, folder));
+    written.map_err(|error| anyhow!("cannot write {}: {}", folder.display(), plain_error(&error)))
 }

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
+use sluicegate_commands::plain_error;
 
-use crate::{exit_status::NOT_READY, values::ListenAddress};
+use crate::{exit_status::NOT_READY, output::output, values::ListenAddress};
 
 /// Time limit of the whole check.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -19,16 +20,17 @@ const MAX_RESPONSE: usize = 16 * 1024;
 pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
     let resolved =
         address.resolve().map_err(|expected| anyhow!("invalid address `{address}`: {expected}"))?;
-    let response = request(reachable(resolved), TIMEOUT)
-        .with_context(|| format!("the server at {address} does not answer"))?;
+    let response = request(reachable(resolved), TIMEOUT).map_err(|error| {
+        anyhow!("the server at {address} does not answer: {}", plain_error(&error))
+    })?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     match head.split(' ').nth(1) {
         Some("200") if head.starts_with("HTTP/1.") => {
-            println!("ready");
+            writeln!(output(), "ready")?;
             Ok(ExitCode::SUCCESS)
         }
         Some(status) if head.starts_with("HTTP/1.") => {
-            println!("not ready ({status}): {}", body.trim());
+            writeln!(output(), "not ready ({status}): {}", body.trim())?;
             Ok(ExitCode::from(NOT_READY))
         }
         _ => bail!(

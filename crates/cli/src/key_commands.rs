@@ -1,9 +1,6 @@
 //! `take`, `peek`, `reset` and `info`: one command to a server.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use anyhow::bail;
 use sluicegate_core::{
@@ -16,6 +13,7 @@ use crate::{
     arguments::{Key, KeyArguments},
     client::{Client, decision},
     exit_status::DENIED,
+    output::output,
     table::duration_text,
 };
 
@@ -33,7 +31,7 @@ fn decide(command: &[u8], arguments: &KeyArguments) -> anyhow::Result<ExitCode> 
     let (policy, cost) = (&arguments.policy.0, arguments.cost.to_string());
     let reply = client.call(&[command, key, policy.as_bytes(), b"COST", cost.as_bytes()])?;
     let decision = decision(&reply)?;
-    writeln!(io::stdout(), "{}", sentence(&decision, arguments.cost))?;
+    writeln!(output(), "{}", sentence(&decision, arguments.cost))?;
     Ok(if decision.allowed() { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {
         Value::Integer(0) => "the key has no state",
         _ => "reset",
     };
-    Ok(writeln!(io::stdout(), "{result}")?)
+    Ok(writeln!(output(), "{result}")?)
 }
 
 pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
@@ -54,7 +52,7 @@ pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
         Value::Null => out.push_str("the key has no state\n"),
         reply => show(reply, 0, &mut out)?,
     }
-    Ok(io::stdout().write_all(out.as_bytes())?)
+    Ok(output().write_all(out.as_bytes())?)
 }
 
 /// Describes a decision in one sentence.

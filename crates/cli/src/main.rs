@@ -9,6 +9,7 @@ mod format;
 mod generate;
 mod health;
 mod key_commands;
+mod output;
 mod percent;
 mod redis;
 mod rules;
@@ -19,17 +20,18 @@ mod usage;
 mod values;
 mod version;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use exit_status::FAILED;
+use output::output;
 
 fn main() -> ExitCode {
     match start() {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(FAILED)
@@ -73,7 +75,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Peek(arguments) => return key_commands::peek(&arguments),
         Command::Reset(key) => key_commands::reset(&key)?,
         Command::Info(key) => key_commands::info(&key)?,
-        Command::Policy { policies } => explain::explain(&policies, &mut io::stdout().lock())?,
+        Command::Policy { policies } => explain::explain(&policies, &mut output())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
@@ -87,13 +89,4 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Version => version::print()?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether the reader of the output has closed it.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
 }

@@ -10,11 +10,12 @@ use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 use crate::{
     arguments::{self, Redis, Url},
     exit_status::FAILED,
+    output::output,
 };
 
 pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let out = &mut io::stdout().lock();
+        let out = &mut output();
         match command {
             Redis::Install(at) => {
                 let store = store(at, "")?;

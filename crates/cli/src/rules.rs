@@ -1,22 +1,18 @@
 //! `rules`: explains rules files, and runs their tests.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::anyhow;
 use sluicegate_rules::RuleSet;
 use sluicegate_server::RuleFiles;
 
-use crate::{arguments::Rules, explain::in_words};
+use crate::{arguments::Rules, explain::in_words, output::output};
 
 /// Exit status if a test fails.
 const TEST_FAILED: u8 = 1;
 
 pub(crate) fn run(command: &Rules) -> anyhow::Result<ExitCode> {
-    let out = &mut io::stdout().lock();
+    let out = &mut output();
     match command {
         Rules::Check { files } => check(files, out),
         Rules::Test { files, require_tests } => test(files, *require_tests, out),

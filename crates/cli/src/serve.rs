@@ -23,7 +23,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::log::Log;
 pub(crate) use self::settings::Serve;
-use crate::usage::{FileSetting, Origins, unknown_variables};
+use crate::{
+    output::output,
+    usage::{FileSetting, Origins, unknown_variables},
+};
 
 const SERVE: &str = "serve";
 
@@ -56,7 +59,7 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
     };
     check::check(serve, &origins)?;
     if serve.get_flag("print_config") {
-        print!("{}", print::in_force(&known, serve, &origins));
+        output().write_all(print::in_force(&known, serve, &origins).as_bytes())?;
         std::process::exit(0);
     }
     let options = Serve::from_arg_matches(serve)?;

@@ -29,7 +29,7 @@ use self::{
     remote::Remote,
     source::{Input, Source},
 };
-use crate::{client::Client, table, values::closest};
+use crate::{client::Client, output::output, table, values::closest};
 
 /// Columns of a chart if the width of the terminal is unknown.
 const COLUMNS: usize = 100;
@@ -50,7 +50,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     lanes.finish(options.until);
     check_followed(options, &lanes)?;
 
-    let mut out = io::stdout().lock();
+    let mut out = output();
     if options.format == Format::Table {
         compare::print(lanes.all(), &mut out)?;
     }

@@ -31,6 +31,11 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// The number of a port.
+pub(crate) fn port(text: &str) -> Option<u16> {
+    number(text, 0, u16::MAX.into()).ok()
+}
+
 /// A count of at least one.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
     number(text, 1, u64::MAX)
@@ -187,9 +192,8 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
-        let is_port = |text: &str| text.parse::<u16>().is_ok();
         let Some((host, port_text)) = text.rsplit_once(':') else {
-            return Err(if is_port(text) {
+            return Err(if port(text).is_some() {
                 format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
             } else if is_host(text) {
                 format!("expected ADDRESS:PORT, such as `{text}:6380`")
@@ -197,10 +201,12 @@ impl FromStr for ListenAddress {
                 EXPECTED.to_owned()
             });
         };
-        let port = match port_text.parse::<u16>() {
-            Ok(port) if is_digits(port_text) => port,
-            _ if is_digits(port_text) => return Err("expected a port from 0 to 65535".to_owned()),
-            _ => return Err(EXPECTED.to_owned()),
+        let port = match port(port_text) {
+            Some(port) => port,
+            None if is_digits(port_text) => {
+                return Err("expected a port from 0 to 65535".to_owned());
+            }
+            None => return Err(EXPECTED.to_owned()),
         };
         if host.is_empty() {
             return Ok(Self::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));

@@ -2,9 +2,11 @@
 
 use std::io::{self, Write as _};
 
+use crate::output::output;
+
 pub(crate) fn print() -> io::Result<()> {
     writeln!(
-        io::stdout(),
+        output(),
         "sluicegate {}\ncommit      {}\ndate        {}\ntarget      {}",
         env!("CARGO_PKG_VERSION"),
         env!("BUILD_COMMIT"),

@@ -77,7 +77,7 @@ pub enum CommandError {
     #[error("ERR duplicate option {0}: expected it once")]
     RepeatedOption(&'static str),
     /// An option without its value.
-    #[error("ERR option {0} has no value: expected {0} and a whole number, such as `{0} 5`")]
+    #[error("ERR option {0} has no value: expected {0} and {value}", value = expected_value(.0))]
     MissingValue(&'static str),
     /// `AT` on a server without `--test-clock`.
     #[error("ERR option AT is unavailable: the server runs without --test-clock")]
@@ -180,5 +180,13 @@ impl CommandError {
             }
         };
         Self::NoPolicy { name: quote(name), expected }
+    }
+}
+
+/// What is expected after an option.
+fn expected_value(option: &str) -> String {
+    match option {
+        "ID" => "an id, such as `ID call-7`".to_owned(),
+        _ => format!("a whole number, such as `{option} 5`"),
     }
 }

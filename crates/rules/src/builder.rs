@@ -1,6 +1,6 @@
 //! Builds a set of rules from rules, policies and examples, and collects the errors in them.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::{HoldOperation, Policy, closest, one_of};
@@ -22,6 +22,8 @@ use crate::{
 const MAX_RULES: usize = 200_000;
 /// Maximum number of attributes in rules, because each one costs time in every request.
 const MAX_ATTRIBUTES: usize = 256;
+/// Maximum total length of the paths to descriptors.
+const MAX_PATH_BYTES: usize = 64 << 20;
 /// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
@@ -33,6 +35,11 @@ const NO_CONCURRENCY: &str = "expected one without `concurrency`, because proxie
 
 /// Maximum number of errors that are reported.
 const MAX_ERRORS: usize = 100;
+/// Number of errors after which no similar name is searched for, because each search compares all names.
+const MAX_SEARCHED: usize = 10;
+
+/// A descriptor with a `*`: the rule of its domain, the index of the descriptor above, its key and value.
+type WildcardId = (usize, usize, Rc<str>, Option<Rc<str>>);
 
 /// Everything that was read so far.
 #[derive(Debug, Default)]
@@ -46,6 +53,9 @@ pub(crate) struct RuleSetBuilder {
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
+    pub(crate) wildcards: AHashSet<WildcardId>,
+    /// Total length of the keys and values along the paths to all descriptors.
+    path_bytes: usize,
     pub(crate) examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
     pub(crate) trusted_headers: AHashSet<Box<str>>,
@@ -125,6 +135,16 @@ impl RuleSetBuilder {
         Arc::clone(self.conditions.entry(all).or_insert_with(|| Arc::new(condition)))
     }
 
+    /// Records a descriptor with `length` bytes of keys and values along its path, which is the name of its rule.
+    pub(crate) fn uses_path(&mut self, length: usize, node: &Node) -> Result<(), Fault> {
+        self.path_bytes = self.path_bytes.saturating_add(length);
+        if self.path_bytes <= MAX_PATH_BYTES {
+            return Ok(());
+        }
+        let expected = format!("expected at most {MAX_PATH_BYTES} bytes in the paths of all");
+        Err(node.fault(format!("too long descriptors: {expected}")))
+    }
+
     /// Records that rules use an attribute.
     pub(crate) fn uses(&mut self, attribute: &Attribute, node: &Node) -> Result<(), Fault> {
         if self.attributes.contains(attribute) {
@@ -170,16 +190,24 @@ impl RuleSetBuilder {
         if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);
         }
+        let expected = self.expected_policy(text);
+        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
+    }
+
+    /// What is expected instead of `name`, which no policy has.
+    fn expected_policy(&self, name: &str) -> String {
+        if self.faults.len() >= MAX_SEARCHED {
+            return "expected the name of a policy, or one such as `gcra:30/1m`".to_owned();
+        }
         let mut known = sorted(&self.names);
-        let expected = match closest(text, &known) {
+        match closest(name, &known) {
             Some(similar) => format!("did you mean `{similar}`?"),
             None => {
                 known.truncate(8);
                 let names = if known.is_empty() { String::new() } else { one_of(&known) + ", or " };
                 format!("expected {names}a policy such as `gcra:30/1m`")
             }
-        };
-        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
+        }
     }
 
     fn parse_policy(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {

@@ -4,7 +4,7 @@ use crate::{
     error::{Fault, Position},
     source::Format,
     toml_text,
-    tree::{Entry, Kind, Node},
+    tree::{Entry, Kind, Node, NodeCount},
     yaml,
 };
 
@@ -13,7 +13,11 @@ const ENDINGS: [&str; 3] = [".yaml", ".yml", ".toml"];
 
 /// The rules files in a manifest, with their positions in `text`, and the errors of others.
 /// `None` for a tree that is not a `ConfigMap`.
-pub(crate) fn files(tree: &Node, text: &str) -> Option<Vec<Result<Node, Fault>>> {
+pub(crate) fn files(
+    tree: &Node,
+    text: &str,
+    count: &mut NodeCount,
+) -> Option<Vec<Result<Node, Fault>>> {
     let Kind::Map(fields) = &tree.kind else { return None };
     let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
     field("apiVersion")?;
@@ -26,8 +30,10 @@ pub(crate) fn files(tree: &Node, text: &str) -> Option<Vec<Result<Node, Fault>>>
         Some(Err(fault)) => return Some(vec![Err(fault)]),
         None => &[],
     };
+    let lines: Vec<&str> = text.lines().collect();
     let is_file = |entry: &&Entry| ENDINGS.iter().any(|ending| entry.key.ends_with(ending));
-    let mut files: Vec<_> = entries.iter().filter(is_file).map(|entry| file(entry, text)).collect();
+    let mut files: Vec<_> =
+        entries.iter().filter(is_file).map(|entry| file(entry, &lines, count)).collect();
     if files.is_empty() {
         let message =
             "invalid ConfigMap: expected a file under `data` that ends in .yaml, .yml or .toml";
@@ -36,21 +42,20 @@ pub(crate) fn files(tree: &Node, text: &str) -> Option<Vec<Result<Node, Fault>>>
     Some(files)
 }
 
-fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {
+fn file(entry: &Entry, lines: &[&str], count: &mut NodeCount) -> Result<Node, Fault> {
     let inner = entry.value.text(&entry.key)?;
-    let position = positions(entry, inner, text);
-    let tree = match Format::of_file(&entry.key) {
-        Format::Yaml => yaml::parse(inner),
-        Format::Toml => toml_text::parse(inner),
-    };
-    tree.map(|tree| moved(&tree, &position)).map_err(|fault| fault.moved(&position))
+    let position = positions(entry, inner, lines);
+    match Format::of_file(&entry.key) {
+        Format::Yaml => yaml::parse(inner, count, position),
+        Format::Toml => toml_text::parse(inner, count, position),
+    }
 }
 
 /// Converts positions in a file to positions in the manifest: a block scalar has its lines, indented. For other
 /// scalars, the position is that of the name.
-fn positions(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Position {
+fn positions(entry: &Entry, inner: &str, lines: &[&str]) -> impl Fn(Position) -> Position {
     let first = inner.lines().next().unwrap_or_default();
-    let line = text.lines().nth(entry.at.line).unwrap_or_default();
+    let line = lines.get(entry.at.line).copied().unwrap_or_default();
     let indent = line.chars().take_while(|it| *it == ' ').count();
     let inner_indent = first.chars().take_while(|it| *it == ' ').count();
     let is_block = !first.trim().is_empty() && line.trim() == first.trim();
@@ -59,20 +64,4 @@ fn positions(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Pos
         true => Position { line: base + inside.line, column: indent + inside.column },
         false => at,
     }
-}
-
-fn moved(node: &Node, position: &impl Fn(Position) -> Position) -> Node {
-    let kind = match &node.kind {
-        Kind::List(items) => Kind::List(items.iter().map(|item| moved(item, position)).collect()),
-        Kind::Map(entries) => {
-            let entries = entries.iter().map(|entry| Entry {
-                at: position(entry.at),
-                key: entry.key.clone(),
-                value: moved(&entry.value, position),
-            });
-            Kind::Map(entries.collect())
-        }
-        other => other.clone(),
-    };
-    Node { at: position(node.at), kind }
 }

@@ -50,11 +50,6 @@ impl Fault {
         Self { at, message: message.into() }
     }
 
-    /// The same fault at another position.
-    pub(crate) fn moved(self, position: &impl Fn(Position) -> Position) -> Self {
-        Self { at: position(self.at), ..self }
-    }
-
     pub(crate) fn in_text(self, text: &str) -> RulesError {
         let excerpt = excerpt(text, self.at);
         RulesError { at: self.at, message: self.message, excerpt }

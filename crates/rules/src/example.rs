@@ -89,20 +89,36 @@ pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let rules = texts(&mut fields, "rules")?;
     let policies = texts(&mut fields, "policy")?;
     let keys = texts(&mut fields, "key")?;
-    let expect = expect(&mut fields)?;
-    let steps = fields.read("steps", |steps| {
-        let mut at = Duration::ZERO;
-        let read = steps.list("steps")?.iter().map(|node| {
-            let step = read_step(node, at)?;
-            at = step.at;
-            Ok(step)
-        });
-        read.collect::<Result<Vec<_>, Fault>>()
-    });
+    let steps = match fields.take("steps") {
+        Some(steps) => {
+            if let Some((field, node)) = EXPECT.iter().find_map(|it| Some((it, fields.take(it)?))) {
+                let message = format!("invalid `{field}` beside `steps`: expected it in a step");
+                return Err(node.fault(message));
+            }
+            read_steps(steps)?
+        }
+        None => {
+            let expect = expect(&mut fields)?;
+            let at = Duration::ZERO;
+            vec![Step { line: node.at.line, at, times: 1, request: None, expect }]
+        }
+    };
     fields.finish()?;
-    let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, request: None, expect };
-    let steps = steps?.unwrap_or_else(|| vec![first]);
     Ok(Example { name, source, line: node.at.line, request, rules, policies, keys, steps })
+}
+
+fn read_steps(node: &Node) -> Result<Vec<Step>, Fault> {
+    let mut at = Duration::ZERO;
+    let mut steps = Vec::new();
+    for node in node.list("steps")? {
+        let step = read_step(node, at)?;
+        at = step.at;
+        steps.push(step);
+    }
+    if steps.is_empty() {
+        return Err(node.fault("invalid steps: expected at least one step"));
+    }
+    Ok(steps)
 }
 
 fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
@@ -129,6 +145,9 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
 fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
     let (request, domain) = (fields.take("request"), fields.take("domain"));
     let (descriptors, hits) = (fields.take("descriptors"), fields.take("hits"));
+    if let (Some(hits), None) = (hits, descriptors) {
+        return Err(hits.fault("invalid `hits`: expected it beside `domain` and `descriptors`"));
+    }
     match (request, domain, descriptors) {
         (Some(request), None, None) => http(request).map(Some),
         (None, Some(domain), Some(descriptors)) => {
@@ -178,6 +197,9 @@ fn texts(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<Vec<Strin
         node.one_or_many().iter().map(|it| Ok(it.text(name)?.to_string())).collect()
     })
 }
+
+/// The fields that [`expect`] reads.
+const EXPECT: [&str; 4] = ["expect", "rule", "remaining", "retry_after"];
 
 fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
     let allowed = fields.read("expect", |node| match &node.kind {

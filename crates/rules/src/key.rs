@@ -13,7 +13,7 @@ use crate::{
     error::quoted,
     escape::escape,
     long_values::LongValues,
-    network::Network,
+    network::{Network, prefix_length},
     request::Request,
 };
 
@@ -52,9 +52,7 @@ impl KeyPart {
             Some("") => KeySource::Client(32, IPV6_BITS),
             Some(lengths) if lengths.starts_with('/') => {
                 let mut lengths = lengths[1..].split('/');
-                let mut length = |most: u8| {
-                    lengths.next().map(|it| it.parse().ok().filter(|length| *length <= most))
-                };
+                let mut length = |most| lengths.next().map(|it| prefix_length(it, most));
                 let ipv4 = length(32).flatten().ok_or_else(fault)?;
                 let ipv6 = length(128).unwrap_or(Some(IPV6_BITS)).ok_or_else(fault)?;
                 if lengths.next().is_some() {

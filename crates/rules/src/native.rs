@@ -39,6 +39,10 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
     let state = fields.read("state", |it| named(it, "state"))?.unwrap_or(rule_name);
     let key = fields.take("key");
     let levels_node = fields.take("levels");
+    if spread && levels_node.is_none() {
+        let at = fields.position_of("spread");
+        return Err(Fault::new(at, "invalid spread: expected `levels` beside it"));
+    }
     let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
     fields.finish()?;
 

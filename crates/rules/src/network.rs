@@ -26,6 +26,12 @@ pub(crate) fn bits(address: IpAddr) -> Bits {
     }
 }
 
+/// A number of bits up to `most`, without the sign that the standard library accepts.
+pub(crate) fn prefix_length(text: &str, most: u8) -> Option<u8> {
+    let is_signed = text.starts_with('+');
+    text.parse().ok().filter(|length| !is_signed && *length <= most)
+}
+
 impl Network {
     /// Parses `10.0.0.0/8`, `2001:db8::/32` or one address.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
@@ -41,7 +47,7 @@ impl Network {
         };
         let address: IpAddr = address.parse().map_err(|_| fault())?;
         let most: u8 = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.map_or(Some(most), |it| it.parse().ok()).filter(|it| *it <= most);
+        let length = length.map_or(Some(most), |it| prefix_length(it, most));
         let length = length.ok_or_else(fault)?;
         // An IPv4 address mapped into IPv6 is that IPv4 address.
         let length = match address {

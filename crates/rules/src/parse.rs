@@ -1,5 +1,7 @@
 //! Reads rules files: `policies`, `rules`, `domain`, `descriptors`, `tests` and `trusted_headers`.
 
+use std::convert::identity;
+
 use crate::{
     builder::RuleSetBuilder,
     config_map, envoy,
@@ -8,7 +10,7 @@ use crate::{
     set::RuleSet,
     source::{Format, RulesSource},
     toml_text,
-    tree::{Fields, Kind, MAX_BYTES, Node},
+    tree::{Fields, Kind, MAX_BYTES, Node, NodeCount},
     yaml,
 };
 
@@ -31,12 +33,13 @@ impl RuleSet {
     pub fn check(sources: &[RulesSource<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
         let names = sources.iter().map(|source| source.name.to_owned());
         let mut builder = RuleSetBuilder::new(names.collect());
+        let mut count = NodeCount::default();
         let mut trees = Vec::with_capacity(sources.len());
         for (index, source) in sources.iter().enumerate() {
             builder.source = index;
-            let tree = tree(source.text, source.format);
+            let tree = tree(source.text, source.format, &mut count);
             let Some(tree) = builder.note(tree) else { continue };
-            match config_map::files(&tree, source.text) {
+            match config_map::files(&tree, source.text, &mut count) {
                 None => trees.push((index, tree)),
                 Some(files) => {
                     let files = files.into_iter().filter_map(|file| builder.note(file));
@@ -114,15 +117,15 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     fields.finish()
 }
 
-fn tree(text: &str, format: Format) -> Result<Node, Fault> {
+fn tree(text: &str, format: Format, count: &mut NodeCount) -> Result<Node, Fault> {
     if text.len() > MAX_BYTES {
         let length = text.len();
         let message = format!("invalid rules file of {length} bytes: expected at most {MAX_BYTES}");
         return Err(Fault::new(Position::default(), message));
     }
     let tree = match format {
-        Format::Yaml => yaml::parse(text)?,
-        Format::Toml => toml_text::parse(text)?,
+        Format::Yaml => yaml::parse(text, count, identity)?,
+        Format::Toml => toml_text::parse(text, count, identity)?,
     };
     match &tree.kind {
         // An empty file may be half-written.

@@ -8,47 +8,50 @@ use toml::{
 };
 
 use crate::{
-    error::{Fault, Position},
-    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node, too_deep},
+    error::{Fault, Position, quoted},
+    tree::{Entry, Kind, MAX_DEPTH, Node, NodeCount, too_deep},
 };
 
-pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
-    let line_starts = LineStarts::of(text);
+/// Parses `text`. `moved` converts positions in it to those in errors.
+pub(crate) fn parse(
+    text: &str,
+    count: &mut NodeCount,
+    moved: impl Fn(Position) -> Position,
+) -> Result<Node, Fault> {
+    let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+    let lines = std::iter::once(0).chain(starts).collect();
+    let line_starts = LineStarts { text, lines, moved };
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         Fault::new(line_starts.at(offset), format!("invalid TOML: {}", error.message()))
     })?;
-    let mut reader = Reader { line_starts, nodes: 0 };
+    let mut reader = Reader { line_starts, count };
     let at = reader.line_starts.at(0);
     let entries = reader.table(table.get_ref(), at, 0)?;
     Ok(Node { at, kind: Kind::Map(entries) })
 }
 
 /// Starts of all lines, to find the position of an offset by binary search.
-struct LineStarts<'t> {
+struct LineStarts<'t, F> {
     text: &'t str,
     lines: Vec<usize>,
+    moved: F,
 }
 
-impl<'t> LineStarts<'t> {
-    fn of(text: &'t str) -> Self {
-        let starts = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self { text, lines: std::iter::once(0).chain(starts).collect() }
-    }
-
+impl<F: Fn(Position) -> Position> LineStarts<'_, F> {
     fn at(&self, offset: usize) -> Position {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
         let before = self.text.get(self.lines[line - 1]..offset).unwrap_or_default();
-        Position { line, column: 1 + before.chars().count() }
+        (self.moved)(Position { line, column: 1 + before.chars().count() })
     }
 }
 
-struct Reader<'t> {
-    line_starts: LineStarts<'t>,
-    nodes: usize,
+struct Reader<'t, 'c, F> {
+    line_starts: LineStarts<'t, F>,
+    count: &'c mut NodeCount,
 }
 
-impl Reader<'_> {
+impl<F: Fn(Position) -> Position> Reader<'_, '_, F> {
     fn table(
         &mut self,
         table: &DeTable<'_>,
@@ -74,7 +77,11 @@ impl Reader<'_> {
             DeValue::String(text) => scalar(text, false),
             DeValue::Integer(number) if number.radix() == 10 => scalar(number.as_str(), true),
             DeValue::Integer(_) => {
-                return Err(Fault::new(at, "invalid number: expected decimal digits"));
+                let shown = quoted(self.line_starts.text.get(value.span()).unwrap_or_default());
+                return Err(Fault::new(
+                    at,
+                    format!("invalid number {shown}: expected decimal digits"),
+                ));
             }
             DeValue::Float(number) => scalar(number.as_str(), true),
             DeValue::Boolean(truth) => scalar(if *truth { "true" } else { "false" }, true),
@@ -89,13 +96,9 @@ impl Reader<'_> {
     }
 
     fn count(&mut self, at: Position, depth: usize) -> Result<(), Fault> {
-        self.nodes += 1;
         if depth > MAX_DEPTH {
             return Err(too_deep(at));
         }
-        if self.nodes > MAX_NODES {
-            return Err(Fault::new(at, format!("too many values: expected at most {MAX_NODES}")));
-        }
-        Ok(())
+        self.count.add(1, at)
     }
 }

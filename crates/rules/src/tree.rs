@@ -13,12 +13,28 @@ use crate::error::{Fault, Position, quoted};
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 /// Maximum nesting of lists and maps.
 pub(crate) const MAX_DEPTH: usize = 40;
-/// Maximum number of scalars, lists and maps; the repetition of an alias is counted each time.
-pub(crate) const MAX_NODES: usize = 1 << 21;
+/// Maximum number of scalars, lists and maps in all files; the repetition of an alias is counted each time.
+const MAX_NODES: usize = 1 << 21;
 
 /// The fault of a list or map that is nested too deeply.
 pub(crate) fn too_deep(at: Position) -> Fault {
     Fault::new(at, format!("invalid nesting: expected at most {MAX_DEPTH} levels"))
+}
+
+/// Number of scalars, lists and maps in all files so far.
+#[derive(Debug, Default)]
+pub(crate) struct NodeCount(usize);
+
+impl NodeCount {
+    /// Counts `added` nodes, the last of which is at `at`.
+    pub(crate) fn add(&mut self, added: usize, at: Position) -> Result<(), Fault> {
+        self.0 = self.0.saturating_add(added);
+        if self.0 <= MAX_NODES {
+            return Ok(());
+        }
+        let expected = format!("expected at most {MAX_NODES} in all files, aliases included");
+        Err(Fault::new(at, format!("too many values: {expected}")))
+    }
 }
 
 /// A value with its position.

@@ -9,11 +9,22 @@ use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
 
 use crate::{
     error::{Fault, Position, quoted},
-    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node, too_deep},
+    tree::{Entry, Kind, MAX_DEPTH, Node, NodeCount, too_deep},
 };
 
-pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
-    let mut builder = Builder::default();
+/// Length of a string that counts as another node, because aliases can repeat long ones.
+const BYTES_PER_NODE: usize = 64;
+
+/// Parses `text`. `moved` converts positions in it to those in errors.
+pub(crate) fn parse(
+    text: &str,
+    count: &mut NodeCount,
+    moved: impl Fn(Position) -> Position,
+) -> Result<Node, Fault> {
+    let position =
+        |marker: &Marker| moved(Position { line: marker.line(), column: marker.col() + 1 });
+    let mut builder =
+        Builder { open: Vec::new(), anchors: HashMap::new(), root: None, documents: 0, count };
     let options = granit_parser::options! {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: 2 * MAX_DEPTH
@@ -25,23 +36,18 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
         })?;
         builder.event(event, position(&span.start))?;
     }
-    Ok(builder
-        .root
-        .map_or(Node { at: Position { line: 1, column: 1 }, kind: Kind::Null }, |it| it.0))
+    let start = Position { line: 1, column: 1 };
+    Ok(builder.root.unwrap_or_else(|| Node { at: moved(start), kind: Kind::Null }))
 }
 
-fn position(marker: &Marker) -> Position {
-    Position { line: marker.line(), column: marker.col() + 1 }
-}
-
-#[derive(Default)]
-struct Builder {
+struct Builder<'c> {
     /// Unfinished lists and maps, the innermost last.
     open: Vec<OpenNode>,
     /// Nodes that aliases can repeat, each with its size.
     anchors: HashMap<usize, (Node, usize)>,
-    root: Option<(Node, usize)>,
+    root: Option<Node>,
     documents: usize,
+    count: &'c mut NodeCount,
 }
 
 struct OpenNode {
@@ -57,7 +63,7 @@ enum Inside {
     Map { entries: Vec<Entry>, key: Option<(Position, Rc<str>)> },
 }
 
-impl Builder {
+impl Builder<'_> {
     fn event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
             Event::DocumentStart(..) => {
@@ -70,13 +76,15 @@ impl Builder {
                 }
             }
             Event::Scalar(text, style, anchor, _) => {
-                let plain = style == ScalarStyle::Plain;
+                let (plain, length) = (style == ScalarStyle::Plain, text.len());
                 let kind = if plain && ["", "~", "null", "Null", "NULL"].contains(&&*text) {
                     Kind::Null
                 } else {
                     Kind::Scalar { text: text.into(), plain }
                 };
-                self.add(Node { at, kind }, 1, anchor)?;
+                let size = 1 + length / BYTES_PER_NODE;
+                self.count.add(size, at)?;
+                self.add(Node { at, kind }, size, anchor)?;
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.begin(at, anchor, Inside::List(Vec::new()))?;
@@ -92,6 +100,7 @@ impl Builder {
                         "invalid alias: expected one that does not contain itself",
                     ));
                 };
+                self.count.add(size, at)?;
                 self.add(Node { at, ..node }, size, 0)?;
             }
             _ => {}
@@ -106,6 +115,7 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(at));
         }
+        self.count.add(1, at)?;
         self.open.push(OpenNode { at, anchor, size: 1, inside });
         Ok(())
     }
@@ -125,15 +135,10 @@ impl Builder {
             self.anchors.insert(anchor, (node.clone(), size));
         }
         let Some(open) = self.open.last_mut() else {
-            self.root = Some((node, size));
+            self.root = Some(node);
             return Ok(());
         };
-        open.size = open.size.saturating_add(size);
-        if open.size > MAX_NODES {
-            let message =
-                format!("too many values: expected at most {MAX_NODES}, aliases included");
-            return Err(Fault::new(node.at, message));
-        }
+        open.size += size;
         match &mut open.inside {
             Inside::List(items) => items.push(node),
             Inside::Map { entries, key } => match key.take() {

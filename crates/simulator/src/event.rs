@@ -45,15 +45,9 @@ impl<'a> Event<'a> {
     pub fn operation(&self, policy: &Policy) -> EventOperation<'a> {
         let Self { cost: given, id, ttl, .. } = *self;
         let cost = given.unwrap_or(0);
-        let kind = match self.kind {
-            Kind::Start if policy.counts_holds() => Kind::Hold,
-            Kind::End if policy.counts_holds() => Kind::Settle,
-            kind => kind,
-        };
-        EventOperation::Key(match kind {
+        EventOperation::Key(match self.kind.under(policy) {
             Kind::Take | Kind::Start => Operation::Take(cost),
-            Kind::End => Operation::Peek(0),
-            Kind::Peek => Operation::Peek(cost),
+            Kind::Peek | Kind::End => Operation::Peek(cost),
             Kind::Charge => Operation::Charge(cost),
             Kind::Refund => Operation::Refund(cost),
             Kind::Reset => Operation::Reset,

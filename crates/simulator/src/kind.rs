@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sluicegate_core::Policy;
+
 /// The operations of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -47,6 +49,18 @@ impl Kind {
         }
         let found = Self::NAMES.iter().find(|(_, known)| known.as_bytes() == name);
         found.map(|(kind, _)| *kind)
+    }
+
+    /// The operation under `policy`: the start of a request is a hold or a take, and its end is a settle or a peek.
+    #[must_use]
+    pub fn under(self, policy: &Policy) -> Self {
+        match self {
+            Self::Start if policy.counts_holds() => Self::Hold,
+            Self::Start => Self::Take,
+            Self::End if policy.counts_holds() => Self::Settle,
+            Self::End => Self::Peek,
+            kind => kind,
+        }
     }
 
     /// Whether it is a request, which is allowed or denied.

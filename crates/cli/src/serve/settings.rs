@@ -188,7 +188,8 @@ fn with_variable(argument: Arg) -> Arg {
 fn octal(text: &str) -> Result<u32, String> {
     // TOML writes octal numbers with a prefix.
     let digits = text.strip_prefix("0o").unwrap_or(text);
-    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777);
+    let is_signed = digits.starts_with('+');
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| !is_signed && *mode <= 0o777);
     mode.ok_or_else(|| "expected three octal digits, such as `770`".to_owned())
 }
 
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn modes_and_workers_are_checked() {
         assert_eq!((octal("770"), octal("0o770")), (Ok(0o770), Ok(0o770)));
-        assert!(octal("1000").is_err() && octal("rwx").is_err());
+        assert!(octal("1000").is_err() && octal("rwx").is_err() && octal("+770").is_err());
         assert_eq!((workers("2").unwrap().0, workers("AUTO").unwrap().0), (Some(2), None));
         assert!(workers("0").is_err() && workers("1025").is_err());
     }

@@ -2,18 +2,17 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, Stdout},
+    io,
     sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
 use sluicegate_core::{Decision, Policy, Timestamp};
-use sluicegate_simulator::{
-    Batch, Event, Report, Rows, Simulation, TimeSeries, TraceError, periods,
-};
+use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TimeSeries, periods};
 
 use super::options::{Change, Format, Simulate};
+use crate::output::{Output, output};
 
 /// The windows that the table shows, besides the policies' own.
 const TABLE_SPANS: [u64; 5] = [1, 2, 3, 10, 60];
@@ -43,7 +42,7 @@ pub(super) struct Lane {
 /// Output of the decisions under one policy.
 #[derive(Debug)]
 struct LaneOutput {
-    rows: Option<Rows<Stdout>>,
+    rows: Option<Rows<Output>>,
     report: Option<Report>,
     track: Option<TimeSeries>,
     /// The policy now in force for events that name none.
@@ -73,7 +72,7 @@ impl Lanes {
             Lane {
                 simulation: Simulation::new(given.clone()),
                 output: LaneOutput {
-                    rows: csv.then(|| Rows::new(io::stdout())),
+                    rows: csv.then(|| Rows::new(output())),
                     report: None,
                     track: follow.map(TimeSeries::new),
                     policy: given.clone(),
@@ -189,9 +188,8 @@ impl Lane {
     fn decide_unchanged(&mut self, batch: Batch<'_>) -> anyhow::Result<()> {
         let output = &mut self.output;
         self.simulation.decide_batch(batch, |event, decision| {
-            output.add(event, decision).map_err(TraceError::from)
-        })?;
-        Ok(())
+            output.add(event, decision).map_err(anyhow::Error::from)
+        })
     }
 
     /// Applies the next change.

@@ -19,8 +19,8 @@ const MAX_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client,
-    /// The default policy as a string.
-    policy: Option<String>,
+    /// The default policy, and the same as a string.
+    policy: Option<(Policy, String)>,
     commands: Vec<u8>,
     pending: Vec<PendingEvent>,
 }
@@ -40,21 +40,21 @@ struct PendingEvent {
 
 impl Remote {
     pub(super) fn new(client: Client, policy: Option<&Policy>) -> Self {
-        let policy = policy.map(ToString::to_string);
+        let policy = policy.map(|policy| (policy.clone(), policy.to_string()));
         Self { client, policy, commands: Vec::new(), pending: Vec::new() }
     }
 
     pub(super) fn decide(&mut self, event: &Event<'_>, lane: &mut Lane) -> anyhow::Result<()> {
-        let policy = match (event.policy, &self.policy) {
-            (b"", Some(default)) => default.as_bytes(),
+        let (policy, kind) = match (event.policy, &self.policy) {
+            (b"", Some((default, text))) => (text.as_bytes(), event.kind.under(default)),
             (b"", None) => {
                 self.finish(lane)?;
                 let (line, fault) = (event.line, Box::new(Fault::NoPolicy));
                 return Err(TraceError::Line { line, fault }.into());
             }
-            (policy, _) => policy,
+            (policy, _) => (policy, event.kind),
         };
-        encode_event(event, policy, &mut self.commands);
+        encode_event(event, kind, policy, &mut self.commands);
         self.pending.push(PendingEvent {
             line: event.line,
             time: event.time,
@@ -89,14 +89,14 @@ impl Remote {
     }
 }
 
-/// Encodes the commands of an event, of which the last returns the decision.
-fn encode_event(event: &Event<'_>, policy: &[u8], commands: &mut Vec<u8>) {
+/// Encodes the commands of an event of a kind under `policy`; the last returns the decision.
+fn encode_event(event: &Event<'_>, kind: Kind, policy: &[u8], commands: &mut Vec<u8>) {
     let time = event.time.as_micros().to_string();
     let cost = Some(u64::from(event.cost.unwrap_or(0)));
     let ttl = event.ttl.map(as_micros);
-    let (name, numbers) = match event.kind {
-        Kind::Take => ("SG.TAKE", [("COST", cost), ("TTL", None)]),
-        Kind::Peek => ("SG.PEEK", [("COST", cost), ("TTL", None)]),
+    let (name, numbers) = match kind {
+        Kind::Take | Kind::Start => ("SG.TAKE", [("COST", cost), ("TTL", None)]),
+        Kind::Peek | Kind::End => ("SG.PEEK", [("COST", cost), ("TTL", None)]),
         Kind::Charge => ("SG.CHARGE", [("COST", cost), ("TTL", None)]),
         Kind::Refund => ("SG.REFUND", [("COST", cost), ("TTL", None)]),
         Kind::Reset => {
@@ -104,16 +104,13 @@ fn encode_event(event: &Event<'_>, policy: &[u8], commands: &mut Vec<u8>) {
             encode_command(&[b"SG.RESET", event.key, b"AT", time.as_bytes()], commands);
             ("SG.PEEK", [("COST", Some(0)), ("TTL", None)])
         }
-        // One policy decides all: there are starts and ends only if it has `concurrency`.
-        Kind::Hold | Kind::Start => ("SG.HOLD", [("COST", cost), ("TTL", ttl)]),
-        Kind::Settle | Kind::End => {
-            ("SG.SETTLE", [("USED", event.cost.map(u64::from)), ("TTL", None)])
-        }
+        Kind::Hold => ("SG.HOLD", [("COST", cost), ("TTL", ttl)]),
+        Kind::Settle => ("SG.SETTLE", [("USED", event.cost.map(u64::from)), ("TTL", None)]),
         Kind::Renew => ("SG.RENEW", [("USED", None), ("TTL", ttl)]),
     };
     let numbers = numbers.map(|(option, value)| (option, value.map(|value| value.to_string())));
     let mut command = vec![name.as_bytes(), event.key, policy];
-    if event.kind.has_id() {
+    if kind.has_id() {
         command.push(event.id);
     }
     for (option, value) in &numbers {

@@ -97,7 +97,8 @@ impl Input {
         let source = match self {
             Self::File(path) => source(Box::new(open(path)?), options),
             Self::Stream(once) => {
-                once.rest.by_ref().take(STDIN_BYTES).read_to_end(&mut once.start_bytes)?;
+                let start = once.rest.by_ref().take(STDIN_BYTES).read_to_end(&mut once.start_bytes);
+                start.map_err(|error| unreadable(&error))?;
                 source(Box::new(Cursor::new(once.start_bytes.clone())), options)
             }
             Self::Traffic => Ok(traffic(options)),
@@ -190,9 +191,13 @@ impl Source {
     }
 }
 
+fn unreadable(error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot read the traffic: {}", plain_error(error))
+}
+
 /// Detects the format of the input, and opens it.
 fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
-    let unreadable = |error| anyhow!("cannot read the traffic: {}", plain_error(&error));
+    let unreadable = |error| unreadable(&error);
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
     let damage = Damage::default();
     let bytes: Box<dyn Read> = if start.starts_with(&GZIP) {

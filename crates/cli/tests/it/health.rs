@@ -118,3 +118,27 @@ fn completions_closed_pipe_does_not_panic() {
     let output = child.wait_with_output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// Also an error with which rows of `simulate` are lost.
+#[cfg(target_os = "linux")]
+#[test]
+fn commands_full_output_exit_2_and_name_it() {
+    let server = Server::start(&[]);
+    let simulate = "simulate --traffic even:100/s --for 1m --policy gcra:1/1s";
+    for command in [
+        &*format!("{simulate} --format csv"),
+        simulate,
+        "policy gcra:1/1s",
+        "version",
+        "completions zsh",
+        "serve --print-config",
+        &format!("health {}", server.http),
+        &format!("take k gcra:1/1s --server {}", server.address),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = sluicegate().args(command.split(' ')).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        let expected = "error: cannot write to standard output: no space left on device\n";
+        assert_eq!((&*error, output.status.code()), (expected, Some(2)), "{command}");
+    }
+}

@@ -250,3 +250,15 @@ fn simulate_holds_by_server_as_in_memory() {
         assert_eq!(output(&simulate, input), by_server, "{policy}");
     }
 }
+
+/// Without `concurrency`, the start of a request is a take, and its end takes nothing.
+#[test]
+fn simulate_log_with_durations_under_a_rate_by_server_as_in_memory() {
+    let server = crate::server::Server::start(&["--test-clock"]);
+    for policy in ["gcra:1/2s", "sliding-log:2/3s,fixed-window:9/1m"] {
+        let simulate = ["simulate", "--format", "csv", "--policy", policy, "-"];
+        let simulate = [&simulate[..], &["--duration-field", "request_time"]].concat();
+        let by_server = run(&[&simulate[..], &["--store", &server.address]].concat(), LOG);
+        assert_eq!(run(&simulate, LOG), by_server, "{policy}");
+    }
+}

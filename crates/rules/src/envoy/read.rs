@@ -1,5 +1,7 @@
 //! Reads `domain` and `descriptors`, in the format of envoyproxy/ratelimit.
 
+use std::rc::Rc;
+
 use ahash::AHashMap;
 use sluicegate_core::one_of;
 use smallvec::SmallVec;
@@ -66,6 +68,8 @@ impl Reader<'_> {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
         let value = fields.text("value")?.filter(|value| !value.is_empty());
+        let length = path.len() + key.len() + value.map_or(0, |value| value.len());
+        self.builder.uses_path(length, node)?;
         let path = match value {
             Some(value) => format!("{path}.{key}_{value}"),
             None => format!("{path}.{key}"),
@@ -87,10 +91,10 @@ impl Reader<'_> {
         let new = self.tree.nodes.len();
         let above = &mut self.tree.nodes[parent];
         let taken = if wild {
+            let identity = (self.tree.request_limits, parent, Rc::clone(key), value.cloned());
             let value = value.map(|value| Glob::stars(value));
-            let same = above.wildcards.iter().any(|it| *it.key == **key && it.value == value);
             above.wildcards.push(Wildcard { key: (**key).into(), value, share, node: new });
-            same
+            !self.builder.wildcards.insert(identity)
         } else if let Some(value) = value {
             let values: &mut AHashMap<_, _> = above.exact.entry((**key).into()).or_default();
             values.insert((**value).into(), new).is_some()

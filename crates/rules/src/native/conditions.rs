@@ -1,5 +1,7 @@
 //! Reads `match`, the conditions of a rule.
 
+use std::sync::Arc;
+
 use sluicegate_core::one_of;
 use sluicegate_headers::PathOptions;
 
@@ -17,6 +19,17 @@ use crate::{
 
 pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Conditions, Fault> {
     let mut all = Conditions::default();
+    let mut add = |attribute, at, value: &Node| {
+        let condition = condition(attribute, value, builder)?;
+        let attribute = &condition.attribute;
+        if all.0.iter().any(|it: &Arc<Condition>| it.attribute == *attribute) {
+            let shown = quoted(&attribute.to_string());
+            let message = format!("duplicate attribute {shown} in `match`: expected it once");
+            return Err(Fault::new(at, message));
+        }
+        all.0.push(builder.share(condition));
+        Ok(())
+    };
     for entry in node.map("match")? {
         let unknown = |at: Position, name: &str| {
             let (shown, expected) = (quoted(name), attribute::expected(name));
@@ -32,16 +45,14 @@ pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Co
             for inner in entry.value.map(family)? {
                 let attribute = Attribute::of_family(family, &inner.key)
                     .ok_or_else(|| unknown(inner.at, &format!("{family}.{}", inner.key)))?;
-                let condition = condition(attribute, &inner.value, builder)?;
-                all.0.push(builder.share(condition));
+                add(attribute, inner.at, &inner.value)?;
             }
             continue;
         }
         let attribute = Attribute::named(&entry.key)
             .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
             .ok_or_else(|| unknown(entry.at, &entry.key))?;
-        let condition = condition(attribute, &entry.value, builder)?;
-        all.0.push(builder.share(condition));
+        add(attribute, entry.at, &entry.value)?;
     }
     Ok(all)
 }
@@ -187,6 +198,8 @@ impl Condition {
                 let path = PathPattern::exactly(text).and_then(|it| it.under(options));
                 let path = path.map_err(|message| item.fault(message))?;
                 self.literal(path.literal.as_deref().unwrap_or_default().as_bytes());
+            } else if self.attribute == Attribute::Method {
+                self.literal(text.to_ascii_uppercase().as_bytes());
             } else {
                 self.literal(text.as_bytes());
             }

@@ -1,5 +1,7 @@
 //! Examples in rules files, run in virtual time.
 
+use sluicegate_rules::{Format, RuleSet};
+
 use super::rules;
 
 const RULES: &str = "
@@ -86,5 +88,26 @@ fn run_example_that_fails_returns_what_was_found() {
         ),
     ] {
         assert_eq!(faults(example), expected, "{example}");
+    }
+}
+
+/// Otherwise an example would pass without a check of what it says.
+#[test]
+fn parse_example_field_without_effect_is_an_error() {
+    let in_steps = |field: &str| format!("invalid `{field}` beside `steps`: expected it in a step");
+    let hits = "invalid `hits`: expected it beside `domain` and `descriptors`".to_owned();
+    for (example, expected) in [
+        ("request: {}, expect: deny, steps: [{expect: allow}]", in_steps("expect")),
+        ("request: {}, rule: login, steps: [{expect: allow}]", in_steps("rule")),
+        ("request: {}, remaining: 1, steps: [{expect: allow}]", in_steps("remaining")),
+        ("request: {}, retry_after: 1s, steps: [{expect: allow}]", in_steps("retry_after")),
+        ("request: {}, steps: []", "invalid steps: expected at least one step".to_owned()),
+        ("request: {}, hits: 3", hits.clone()),
+        ("request: {}, steps: [{hits: 3}]", hits.clone()),
+        ("request: {}, steps: [{request: {}, hits: 3}]", hits),
+    ] {
+        let text = format!("{RULES}tests:\n  - {{name: x, {example}}}\n");
+        let error = RuleSet::parse(&text, Format::Yaml).map(|_| ()).expect_err(example);
+        assert_eq!((error.at.line, error.message), (15, expected), "{example}");
     }
 }

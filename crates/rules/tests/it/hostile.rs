@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use sluicegate_rules::{Format, RuleSet};
+use sluicegate_rules::{Format, RuleSet, RulesSource};
 
 use crate::check::check_rules;
 
@@ -161,4 +161,97 @@ fn parse_too_deep_or_too_large_is_an_error() {
     assert!(RuleSet::parse(&toml, Format::Toml).is_err());
     let dotted = format!("{}a = 1", "a.".repeat(100_000));
     assert!(RuleSet::parse(&dotted, Format::Toml).is_err());
+}
+
+/// A file whose aliases expand to 1.1 million values, more than half of the maximum.
+fn laughs(indent: &str) -> String {
+    let mut laughs = format!("{indent}a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for (name, last) in ('b'..='f').zip('a'..) {
+        laughs +=
+            &format!("{indent}{name}: &{name} [{}]\n", vec![format!("*{last}"); 10].join(", "));
+    }
+    laughs
+}
+
+#[test]
+fn check_values_of_all_files_are_bounded_together() {
+    let one = laughs("");
+    let map = format!(
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n{0}  b.yaml: |\n{0}",
+        laughs("    ")
+    );
+    let source = |text| RulesSource { name: "a.yaml", text, format: Format::Yaml };
+    for (sources, expected) in [
+        (vec![source(&one)], &[][..]),
+        (vec![source(&one), source(&one)], &[(1, 6)]),
+        (vec![source(&map)], &[(0, 17)]),
+    ] {
+        let errors = RuleSet::check(&sources).map(|_| ()).unwrap_err();
+        let too_many = errors.iter().filter(|(_, error)| {
+            error.message
+                == "too many values: expected at most 2097152 in all files, aliases included"
+        });
+        let found: Vec<_> = too_many.map(|(source, error)| (*source, error.at.line)).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+/// A search for each unknown name would take time that grows with their number times the number of policies.
+#[test]
+fn check_many_unknown_policies_only_the_first_are_compared_with_the_known() {
+    let mut text = String::from("policies: {gold: 'gcra:1/1s'}\nrules:\n");
+    for index in 0..100 {
+        text += &format!("- {{name: r{index}, policy: glod}}\n");
+    }
+    let source = RulesSource { name: "a.yaml", text: &text, format: Format::Yaml };
+    let errors = RuleSet::check(&[source]).map(|_| ()).unwrap_err();
+    let texts: Vec<_> = errors.iter().map(|(_, error)| &*error.message).collect();
+    let expected = [
+        vec!["unknown policy `glod`: did you mean `gold`?"; 10],
+        vec![
+            "unknown policy `glod`: expected the name of a policy, or one such as `gcra:30/1m`";
+            90
+        ],
+    ];
+    assert_eq!(texts, expected.concat());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the time is printed")]
+fn check_many_wildcard_descriptors_and_many_files_take_linear_time() {
+    let mut descriptors = String::from("domain: d\ndescriptors:\n");
+    let mut files = String::from("apiVersion: v1\nkind: ConfigMap\ndata:\n");
+    for index in 0..20_000 {
+        descriptors += &format!("- {{key: a, value: '{index}*'}}\n");
+        files += &format!("  {index}.yaml: 'policies: {{p{index}: \"gcra:1/1s\"}}'\n");
+    }
+    for text in [&descriptors, &files] {
+        let start = Instant::now();
+        assert!(RuleSet::parse(text, Format::Yaml).is_ok());
+        println!("figure: 20000 wildcard descriptors or files, {:?}", start.elapsed());
+    }
+    descriptors += "- {key: a, value: '7*'}\n";
+    assert_invalid(&descriptors, "duplicate descriptor `d.a_7*`: expected it once");
+    // In another file of the domain as well.
+    let source = |text| RulesSource { name: "", text, format: Format::Yaml };
+    let again = "domain: d\ndescriptors: [{key: a, value: '8*'}, {key: a*}, {key: a*}]";
+    let errors = RuleSet::check(&[source(&descriptors), source(again)]).map(|_| ()).unwrap_err();
+    let found: Vec<_> = errors.iter().map(|(_, error)| &*error.message).collect();
+    let duplicate = |path: &str| format!("duplicate descriptor `{path}`: expected it once");
+    assert_eq!(found, ["d.a_7*", "d.a_8*", "d.a*"].map(duplicate));
+}
+
+/// Otherwise readers would copy a long string once for each alias, and the keys of a descriptor once for each below it.
+#[test]
+fn parse_long_strings_that_repeat_are_bounded() {
+    let long = "x".repeat(1 << 20);
+    let aliases = vec!["*a"; 200].join(", ");
+    let text = format!(
+        "rules: [{{name: a, match: {{query.q: &a '*{long}*', header.x: [{aliases}]}}, block: true}}]"
+    );
+    assert_invalid(&text, "too many values: ");
+    let below = (0..70).map(|index| format!("{{key: k{index}, rate_limit: {{unit: day}}}}"));
+    let below = below.collect::<Vec<_>>().join(", ");
+    let text = format!("domain: d\ndescriptors: [{{key: {long}, descriptors: [{below}]}}]");
+    assert_invalid(&text, "too long descriptors: expected at most 67108864 bytes");
 }

@@ -267,3 +267,62 @@ fn check_several_files_are_one_set() {
     let errors: Vec<_> = errors.iter().map(|(index, error)| (*index, &*error.message)).collect();
     assert_eq!(errors, [(2, "duplicate policy `gold`: first defined in line 2 of another file")]);
 }
+
+#[test]
+fn match_method_in_any_case_applies() {
+    for value in ["get", "[Get, post]", "{is: get}", "{is: [get, POST]}", "{not: post}"] {
+        let rules = rules(&format!(
+            "rules: [{{name: a, match: {{method: {value}}}, policy: 'gcra:1/1s'}}]"
+        ));
+        for method in ["GET", "get"] {
+            let found = rules.matches(&Request::http(method, "/", &())).len();
+            assert_eq!(found, 1, "{value} {method}");
+        }
+    }
+}
+
+#[test]
+fn parse_rule_field_without_effect_is_an_error() {
+    let policy = "policy: 'gcra:1/1s'";
+    let twice = |name: &str| format!("duplicate attribute `{name}` in `match`: expected it once");
+    for (rule, expected) in [
+        ("match: {header.X-Plan: a, header.x-plan: b}", twice("header.x-plan")),
+        ("match: {header: {x-plan: a}, header.X-PLAN: {not: b}}", twice("header.x-plan")),
+        ("match: {query: {q: a}, query.q: b}", twice("query.q")),
+        ("overrides: {match: {header: {A: a, a: b}}, block: true}", twice("header.a")),
+        ("spread: true", "invalid spread: expected `levels` beside it".to_owned()),
+        (
+            "match: {client: 10.0.0.0/+8}",
+            "invalid client `10.0.0.0/+8`: expected an address or a network such as `10.0.0.0/8`"
+                .to_owned(),
+        ),
+        (
+            "key: client/+24",
+            "invalid key part `client/+24`: expected at most 32 bits of IPv4 and 128 of IPv6, such as \
+             `client/24/56`"
+                .to_owned(),
+        ),
+    ] {
+        let text = format!("rules:\n- {{name: a, {policy}, {rule}}}");
+        let error = RuleSet::parse(&text, Format::Yaml).map(|_| ()).expect_err(rule);
+        assert_eq!((error.at.line, error.message), (2, expected), "{rule}");
+    }
+}
+
+#[test]
+fn parse_toml_number_that_is_not_decimal_names_it() {
+    for number in ["0x1F", "0o17", "0b1"] {
+        let text = format!("[[rules]]\nname = 'a'\ncost = {number}\npolicy = 'gcra:1/1s'");
+        let error = RuleSet::parse(&text, Format::Toml).map(|_| ()).expect_err(number);
+        let expected = format!("invalid number `{number}`: expected decimal digits");
+        assert_eq!((error.at.line, error.message), (3, expected));
+    }
+}
+
+#[test]
+fn check_config_map_duplicate_field_names_lines_of_the_manifest() {
+    let map = "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    rules: []\n    rules: []";
+    let error = RuleSet::parse(map, Format::Yaml).map(|_| ()).unwrap_err();
+    let expected = "line 6, column 5: duplicate field `rules`: first given in line 5";
+    assert_eq!(error.to_string(), expected);
+}

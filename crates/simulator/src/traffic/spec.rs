@@ -74,15 +74,14 @@ fn parse(text: &str) -> Option<TrafficSpec> {
     let (kind, rest) = text.split_once(':')?;
     if kind == "burst" {
         let (count, at) = rest.split_once('@').unwrap_or((rest, "0s"));
-        let count = count.parse().ok().filter(|count| *count > 0)?;
-        return Some(TrafficSpec::Burst { count, at: span(at)? });
+        return Some(TrafficSpec::Burst { count: positive(count)?, at: span(at)? });
     }
     let (rate, range) = match rest.split_once('@') {
         Some((rate, range)) => (rate, range.split_once("..")?),
         None => (rest, ("", "")),
     };
     let (count, period) = rate.split_once('/')?;
-    let (count, period) = (count.parse().ok().filter(|count| *count > 0)?, span(period)?);
+    let (count, period) = (positive(count)?, span(period)?);
     let from = if range.0.is_empty() { 0 } else { span(range.0)? };
     let to = if range.1.is_empty() { u64::MAX } else { span(range.1)? };
     if period == 0 || to <= from {
@@ -104,9 +103,14 @@ impl FromStr for KeySpec {
             Some(count) => (Self::Zipf, count),
             None => (Self::Uniform, text),
         };
-        let count = count.parse().ok().filter(|count| (1..=MAX_KEYS).contains(count));
+        let count = positive(count).filter(|count| *count <= MAX_KEYS);
         count.map(spec).ok_or_else(|| TrafficError::Keys(text.to_owned()))
     }
+}
+
+/// A count of at least one, without the sign that the standard library accepts.
+fn positive(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|count| *count > 0 && !text.starts_with('+'))
 }
 
 /// A span in microseconds, written like the period of a policy, or zero.

@@ -79,10 +79,12 @@ fn traffic_parse_invalid_text_is_an_error() {
         "poisson:1",
         "x:1/s",
         "even:1/s@2s..1s",
+        "even:+1/s",
+        "burst:+1",
     ] {
         assert!(text.parse::<TrafficSpec>().is_err(), "{text}");
     }
-    for text in ["", "0", "zipf:0", "zipf:x", "1000001"] {
+    for text in ["", "0", "zipf:0", "zipf:x", "zipf:+5", "+5", "1000001"] {
         assert!(text.parse::<KeySpec>().is_err(), "{text}");
     }
 }

@@ -123,6 +123,10 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
             "ERR option TIMEOUT has no value: expected TIMEOUT and a whole number, such as `TIMEOUT 5`",
         ),
         (
+            "SG.TAKEALL 1 k gcra:1/s 1 ID",
+            "ERR option ID has no value: expected ID and an id, such as `ID call-7`",
+        ),
+        (
             "SG.WAIT k gcra:1/s AT 5",
             "ERR option AT is unavailable: a request waits by the clock of the server",
         ),
