@@ -9,10 +9,10 @@ use crate::{
     PlannedOperation, native,
     net::{
         context::Context,
-        keeper::{MissingPermission, rejects_writes},
+        keeper::rejects_writes,
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{ReplyKind, parse_general, parse_script_reply, too_many_redirects},
+    reply::{MissingPermission, ReplyKind, parse_general, parse_script_reply, too_many_redirects},
     script::Calendar,
     script_command::command,
     slot::slot,
@@ -116,8 +116,8 @@ impl Inner {
         at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
-        let (context, native, by_script) = (&*self.context, false, at.is_some());
-        let command = SingleKeyCommand { context, planned, at, native, by_script };
+        let (context, module) = (&*self.context, ModuleUse::new(at.is_some()));
+        let command = SingleKeyCommand { context, planned, at, module };
         self.send(slot(planned.key), command, deadline).await
     }
 
@@ -152,15 +152,49 @@ impl Inner {
     }
 }
 
-/// An operation on one key: by the module if the node has it, otherwise by script.
+/// Whether an operation is sent as a command of the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModuleUse {
+    /// Whether the last command was one of the module.
+    is_native: bool,
+    /// Set if no command can have the operation, or the module does not support a policy.
+    by_script: bool,
+}
+
+impl ModuleUse {
+    /// `by_script`: never.
+    pub(crate) const fn new(by_script: bool) -> Self {
+        Self { is_native: false, by_script }
+    }
+
+    /// Whether the next command is one of the module, because `node` has it.
+    pub(crate) fn choose(&mut self, node: &Arc<NodeConnection>) -> bool {
+        self.is_native = !self.by_script && node.has_module();
+        self.is_native
+    }
+
+    /// Whether the last command was one of the module.
+    pub(crate) const fn is_native(self) -> bool {
+        self.is_native
+    }
+
+    /// Counts a decision of the module, and notes that it does not support a policy.
+    pub(crate) fn follow<T>(&mut self, parsed: ReplyKind<T>, context: &Context) -> ReplyKind<T> {
+        match parsed {
+            ReplyKind::Decided(_) => context.counts.module.one(),
+            ReplyKind::NoModule { at_all: false } => self.by_script = true,
+            _ => {}
+        }
+        parsed
+    }
+}
+
+/// An operation on one key.
 struct SingleKeyCommand<'a> {
     context: &'a Context,
     planned: PlannedOperation<'a>,
     at: Option<Timestamp>,
-    /// Whether the last command was one of the module.
-    native: bool,
-    /// Set for a given time, and for a policy that the module does not support.
-    by_script: bool,
+    module: ModuleUse,
 }
 
 impl StoreCommand for SingleKeyCommand<'_> {
@@ -176,8 +210,7 @@ impl StoreCommand for SingleKeyCommand<'_> {
     ) -> Result<Cmd, StoreError> {
         let &mut Self { context, planned: PlannedOperation { key, policy, operation }, at, .. } =
             self;
-        self.native = !self.by_script && node.has_module();
-        if self.native {
+        if self.module.choose(node) {
             return Ok(native::command(&policy.plan, key, operation)?);
         }
         let around = requested.now.or(at).unwrap_or_else(|| context.now());
@@ -187,16 +220,10 @@ impl StoreCommand for SingleKeyCommand<'_> {
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind {
         let PlannedOperation { policy, operation, .. } = self.planned;
-        if !self.native {
+        if !self.module.is_native() {
             return parse_script_reply(&policy.plan, operation, reply);
         }
-        let parsed = native::parse_reply(&policy.plan, operation, reply);
-        match parsed {
-            ReplyKind::Decided(_) => self.context.counts.module.one(),
-            ReplyKind::NoModule { at_all: false } => self.by_script = true,
-            _ => {}
-        }
-        parsed
+        self.module.follow(native::parse_reply(&policy.plan, operation, reply), self.context)
     }
 }
 

@@ -260,6 +260,17 @@ impl Inner {
         self.local.decide_hold((key, policy), hold, reports, self.context.now(), error)
     }
 
+    /// The fallback decision on each of several keys.
+    pub(crate) fn fall_back_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[(&[u8], &PlannedPolicy, u32)],
+        error: &StoreError,
+    ) -> Result<Vec<Decision>, StoreError> {
+        let reports = (&self.denials, self.count_unavailable(error));
+        self.local.decide_multi_key(operation, takes, reports, self.context.now(), error)
+    }
+
     fn count_unavailable(&self, error: &StoreError) -> &CounterValues {
         let counts = &self.context.counts;
         match error {

@@ -1,4 +1,4 @@
-//! Operations on holds, by script, or by the commands of a Sluicegate server.
+//! Operations on holds: by the module if the node has it, otherwise by script.
 //!
 //! Each may be repeated: a hold whose id is open changes nothing, and a settle of an id that is not open charges nothing.
 //! Therefore an operation whose reply was lost is sent again, until its deadline.
@@ -12,7 +12,7 @@ use sluicegate_core::{
 
 use crate::{
     PlannedPolicy,
-    call::{RequestedCalendars, StoreCommand},
+    call::{ModuleUse, RequestedCalendars, StoreCommand},
     native,
     net::{
         context::Context,
@@ -43,10 +43,18 @@ impl Inner {
         }
         let deadline = Deadline::after(self.context.options.deadline);
         let mut attempt = 1;
+        // Before as well, because the caller may not wait for the reply.
+        self.denials.forget(&key);
         let error = loop {
-            let context = &*self.context;
-            let command =
-                HoldCommand { context, key: &key, policy: &policy, operation, ttl, at: given };
+            let command = HoldCommand {
+                context: &self.context,
+                key: &key,
+                policy: &policy,
+                operation,
+                ttl,
+                at: given,
+                module: ModuleUse::new(given.is_some()),
+            };
             let reply = self.send(slot(&key), command, deadline).await;
             // A settle may have freed units, even if its reply was lost.
             self.denials.forget(&key);
@@ -71,7 +79,7 @@ impl Inner {
     }
 }
 
-/// An operation on a hold, by script.
+/// An operation on a hold.
 struct HoldCommand<'a> {
     context: &'a Context,
     key: &'a [u8],
@@ -80,6 +88,7 @@ struct HoldCommand<'a> {
     /// In microseconds.
     ttl: u64,
     at: Option<Timestamp>,
+    module: ModuleUse,
 }
 
 impl StoreCommand for HoldCommand<'_> {
@@ -93,7 +102,7 @@ impl StoreCommand for HoldCommand<'_> {
         whole: bool,
         requested: &RequestedCalendars,
     ) -> Result<Cmd, StoreError> {
-        if self.at.is_none() && node.has_commands_alone() {
+        if self.module.choose(node) {
             return Ok(native::hold_command(&self.policy.plan, self.key, self.operation));
         }
         let around = requested.now.or(self.at).unwrap_or_else(|| self.context.now());
@@ -104,6 +113,9 @@ impl StoreCommand for HoldCommand<'_> {
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind {
-        parse_general(reply, one_decision)
+        if !self.module.is_native() {
+            return parse_general(reply, one_decision);
+        }
+        self.module.follow(native::parse_decided(reply, one_decision), self.context)
     }
 }

@@ -1,12 +1,12 @@
 //! One decision on several keys, all or nothing.
 //!
-//! If one server has all keys (without a cluster, or in one slot), it is one script call. Otherwise the keys are
+//! If one server has all keys (without a cluster, or in one slot), it is one command of the module, or one script call. Otherwise the keys are
 //! taken one after the other, and if one denies, the previous charges are refunded: until then, those keys admit
 //! less than they could.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::{Cmd, Value};
 use sluicegate_core::{
     Answer, Decision, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyDecision, MultiKeyError,
@@ -15,7 +15,7 @@ use sluicegate_core::{
 
 use crate::{
     PlannedOperation, PlannedPolicy,
-    call::{RequestedCalendars, StoreCommand},
+    call::{ModuleUse, RequestedCalendars, StoreCommand},
     holds::MAX_ATTEMPTS,
     native,
     net::{
@@ -146,7 +146,7 @@ impl Inner {
         distinct
     }
 
-    /// One script call.
+    /// One command or script call.
     async fn take_in_one_call(
         &self,
         takes: &[PreparedTake<'_>],
@@ -161,9 +161,22 @@ impl Inner {
             script: Script::multi_key(takes.iter().map(|take| &take.policy.policy)),
             operation,
             at,
-            native: false,
+            module: ModuleUse::new(at.is_some() || operation == MultiKeyOperation::Peek),
         };
-        multi_key_decision(self.send(slot(&first.key), command, deadline).await?)
+        let slot = slot(&first.key);
+        let node = self.topology.node(slot, deadline).await?;
+        // No command peeks at several keys, and a Sluicegate server has no scripts.
+        let peeks_alone =
+            || at.is_none() && operation == MultiKeyOperation::Peek && node.has_commands_alone();
+        if !peeks_alone() {
+            let each = self.send(slot, command, deadline).await;
+            if each.is_ok() || !peeks_alone() {
+                return multi_key_decision(each?);
+            }
+        }
+        let peeks =
+            takes.iter().map(|it| self.call(it.planned(Operation::Peek(it.cost)), None, deadline));
+        multi_key_decision(try_join_all(peeks).await?)
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
@@ -185,31 +198,15 @@ impl Inner {
         MultiKeyDecision::of(each.collect())
     }
 
-    /// The fallback decision. Peeks first, so that it is all or nothing too.
+    /// The fallback decision.
     fn fallback_multi_key(
         &self,
         takes: &[PreparedTake<'_>],
         operation: MultiKeyOperation<'_>,
         error: &StoreError,
     ) -> Result<MultiKeyAnswer, StoreError> {
-        let all = |decide: &dyn Fn(&PreparedTake<'_>) -> Result<Answer, StoreError>| {
-            let each = takes.iter().map(|take| decide(take).map(|answer| answer.decision));
-            multi_key_decision(each.collect::<Result<_, _>>()?)
-        };
-        let each = |operation: fn(u32) -> Operation| {
-            all(&|take| self.fall_back(take.planned(operation(take.cost)), error.clone()))
-        };
-        let mut taken = each(Operation::Peek)?;
-        if taken.decision.allowed() {
-            taken = match operation {
-                MultiKeyOperation::Peek => taken,
-                MultiKeyOperation::Take => each(Operation::Take)?,
-                MultiKeyOperation::Hold { id, ttl } => all(&|take| {
-                    let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
-                    self.fall_back_hold(&take.key, &take.policy, hold, error.clone())
-                })?,
-            };
-        }
+        let takes: Vec<_> = takes.iter().map(|it| (&*it.key, &*it.policy, it.cost)).collect();
+        let taken = multi_key_decision(self.fall_back_multi_key(operation, &takes, error)?)?;
         Ok(MultiKeyAnswer { multi_key: taken, source: Source::Fallback })
     }
 
@@ -292,15 +289,14 @@ impl Inner {
     }
 }
 
-/// A take on several keys of one slot, by script.
+/// An operation on several keys of one slot.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
     takes: &'a [PreparedTake<'a>],
     script: &'static Script,
     operation: MultiKeyOperation<'a>,
     at: Option<Timestamp>,
-    /// Whether the last command was one of a Sluicegate server.
-    native: bool,
+    module: ModuleUse,
 }
 
 impl StoreCommand for MultiKeyCommand<'_> {
@@ -318,9 +314,7 @@ impl StoreCommand for MultiKeyCommand<'_> {
             MultiKeyOperation::Hold { id, ttl } => Some((id, ttl)),
             MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
         };
-        let has_command = self.operation != MultiKeyOperation::Peek && self.at.is_none();
-        self.native = has_command && node.has_commands_alone();
-        if self.native {
+        if self.module.choose(node) {
             let takes = self.takes.iter().map(|it| (&*it.key, &it.policy.plan, it.cost));
             return Ok(native::multi_key_command(takes, hold));
         }
@@ -353,10 +347,12 @@ impl StoreCommand for MultiKeyCommand<'_> {
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
+        if self.module.is_native() {
+            return self
+                .module
+                .follow(native::parse_decided(reply, native::decisions), self.context);
+        }
         parse_general(reply, |elements| {
-            if self.native {
-                return native::decisions(elements);
-            }
             if elements.len() != 7 * self.takes.len() {
                 return None;
             }

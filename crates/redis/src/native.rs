@@ -12,7 +12,7 @@ use sluicegate_commands::MAX_SPAN;
 use sluicegate_core::{Decision, HoldOperation, Operation, OperationError, as_micros};
 
 use crate::{
-    reply::{ReplyKind, one_decision, parse_general},
+    reply::{MissingPermission, ReplyKind, one_decision, parse_general},
     script::Plan,
 };
 
@@ -132,22 +132,32 @@ pub(crate) fn command(
     Ok(command)
 }
 
-/// Parses the reply of the module.
+/// Parses the reply of the module to an operation on one key.
 pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
         // The integer is 1 if there was state.
         Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
-        Value::ServerError(error) => {
-            let is_unknown = error.details().is_some_and(|it| it.starts_with("unknown command"));
-            match error.code() {
-                // The user may be allowed to run scripts.
-                "NOPERM" => ReplyKind::NoModule { at_all: true },
-                "ERR" if is_unknown => ReplyKind::NoModule { at_all: true },
-                // Another version, which does not support this policy.
-                "SGPOLICY" => ReplyKind::NoModule { at_all: false },
-                _ => parse_general(reply, one_decision),
-            }
-        }
-        _ => parse_general(reply, one_decision),
+        _ => parse_decided(reply, one_decision),
     }
+}
+
+/// Parses a reply of the module. `decided` parses the elements of an answer.
+pub(crate) fn parse_decided<T>(
+    reply: &Value,
+    decided: impl FnOnce(&[Value]) -> Option<T>,
+) -> ReplyKind<T> {
+    if let Value::ServerError(error) = reply {
+        let is_unknown = error.details().is_some_and(|it| it.starts_with("unknown command"));
+        match error.code() {
+            "ERR" if is_unknown => return ReplyKind::NoModule { at_all: true },
+            // Another version, which does not support this policy.
+            "SGPOLICY" => return ReplyKind::NoModule { at_all: false },
+            _ => {}
+        }
+        // The user may be allowed to run scripts. A key that he may not use says nothing about others.
+        if MissingPermission::of(reply) == Some(MissingPermission::Command) {
+            return ReplyKind::NoModule { at_all: true };
+        }
+    }
+    parse_general(reply, decided)
 }

@@ -77,6 +77,29 @@ pub(crate) fn parse_general<T>(
     }
 }
 
+/// A missing permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissingPermission {
+    /// To run a command, on any key.
+    Command,
+    /// To use this key.
+    Key,
+}
+
+impl MissingPermission {
+    /// The missing permission in a reply. Each version has its own texts, and others for scripts.
+    pub(crate) fn of(reply: &Value) -> Option<Self> {
+        const ANY: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
+        const KEY: [&str; 2] = ["one of the keys", "access a key"];
+        let Value::ServerError(error) = reply else { return None };
+        let has = |words: &[&str]| {
+            let details = error.details().unwrap_or_default();
+            words.iter().any(|word| error.code() == *word || details.contains(word))
+        };
+        has(&ANY).then(|| if has(&KEY) { Self::Key } else { Self::Command })
+    }
+}
+
 fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
     StoreError::Unavailable(format!("unexpected reply of a script: {what}"))
 }

@@ -5,11 +5,11 @@
 //! often the store fails. Usage that the store reports raises it. The table is bounded, and never evicts a key
 //! with active limits: if it is full, new keys are denied.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, Limit, OnError, Operation, Outcome, Retry, Share, Source,
-    StoreError, Timestamp,
+    Answer, Decision, HoldOperation, KeyedTake, Limit, MultiKeyOperation, OnError, Operation,
+    Outcome, Retry, Share, Source, StoreError, Timestamp,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
@@ -63,9 +63,11 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        self.decide_with(key, policy, reports, now, error, |store, local| {
-            Ok(store.apply_numbered(key, local, now, operation)?)
-        })
+        let decision = match self.with_reported(key, policy, reports, now) {
+            Some((store, local)) => store.apply_numbered(key, &local, now, operation)?,
+            None => decide_without_state(policy, reports.1, error)?,
+        };
+        Ok(Answer { decision, source: Source::Fallback })
     }
 
     /// The fallback decision on a hold.
@@ -77,54 +79,90 @@ impl LocalFallback {
         now: Timestamp,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
-        self.decide_with(key, policy, reports, now, error, |store, local| {
-            Ok(store.apply_hold_numbered(key, local, now, hold)?)
-        })
-    }
-
-    /// The fallback decision, by `decide` if it depends on a state here.
-    fn decide_with(
-        &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        (denials, counts): (&DenialCache, &CounterValues),
-        now: Timestamp,
-        error: StoreError,
-        decide: impl FnOnce(&MemoryStore, &NumberedPolicy) -> Result<Decision, StoreError>,
-    ) -> Result<Answer, StoreError> {
-        let outcome = match (policy.settings.on_error, &policy.local) {
-            (_, Some((share, local))) => {
-                counts.fallback_local.one();
-                let store = self
-                    .store
-                    .get_or_init(|| MemoryStore::bounded(self.max_bytes, WhenFull::default()));
-                let local = store.numbered(local, now);
-                denials.take_usage(key, now, |reported| {
-                    raise_usage(store, key, &local, *share, reported, now)
-                });
-                return Ok(Answer { decision: decide(store, &local)?, source: Source::Fallback });
-            }
-            (OnError::Allow, None) => {
-                counts.fallback_allow.one();
-                Outcome::Allow { delay: Duration::ZERO }
-            }
-            (OnError::Fail, None) => return Err(error),
-            _ => {
-                counts.fallback_deny.one();
-                // The next probe may find the store available.
-                Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
-            }
-        };
-        let limit = policy.policy.limits().iter().map(Limit::capacity).min();
-        let decision = Decision {
-            outcome,
-            limit: limit.unwrap_or_default(),
-            remaining: 0,
-            reset_after: PROBE_EVERY,
-            binding: 0,
+        let decision = match self.with_reported(key, policy, reports, now) {
+            Some((store, local)) => store.apply_hold_numbered(key, &local, now, hold)?,
+            None => decide_without_state(policy, reports.1, error)?,
         };
         Ok(Answer { decision, source: Source::Fallback })
     }
+
+    /// The fallback decision on each of several keys: all of them or none.
+    pub(crate) fn decide_multi_key(
+        &self,
+        operation: MultiKeyOperation<'_>,
+        takes: &[(&[u8], &PlannedPolicy, u32)],
+        reports: (&DenialCache, &CounterValues),
+        now: Timestamp,
+        error: &StoreError,
+    ) -> Result<Vec<Decision>, StoreError> {
+        let (mut each, mut local) = (Vec::with_capacity(takes.len()), Vec::new());
+        for &(key, policy, cost) in takes {
+            each.push(match &policy.local {
+                Some((_, prepared)) => {
+                    self.with_reported(key, policy, reports, now);
+                    local.push(KeyedTake { key, policy: prepared, cost });
+                    None
+                }
+                None => Some(decide_without_state(policy, reports.1, error.clone())?),
+            });
+        }
+        let mut decided = Vec::new();
+        if let Some(store) = self.store.get().filter(|_| !local.is_empty()) {
+            let is_denied = each.iter().flatten().any(|it| !it.allowed());
+            let operation = if is_denied { MultiKeyOperation::Peek } else { operation };
+            decided = store.apply_multi_key(operation, &local, now)?.each;
+        }
+        let mut decided = decided.into_iter();
+        Ok(each.into_iter().filter_map(|it| it.or_else(|| decided.next())).collect())
+    }
+
+    /// The local states, with the usage of `key` that the store reported, and the policy for them. `None`: the policy decides
+    /// without a state.
+    fn with_reported<'a>(
+        &'a self,
+        key: &[u8],
+        policy: &'a PlannedPolicy,
+        (denials, counts): (&DenialCache, &CounterValues),
+        now: Timestamp,
+    ) -> Option<(&'a MemoryStore, Cow<'a, NumberedPolicy>)> {
+        let (share, local) = policy.local.as_ref()?;
+        counts.fallback_local.one();
+        let bounded = || MemoryStore::bounded(self.max_bytes, WhenFull::default());
+        let store = self.store.get_or_init(bounded);
+        let local = store.numbered(local, now);
+        denials.take_usage(key, now, |reported| {
+            raise_usage(store, key, &local, *share, reported, now);
+        });
+        Some((store, local))
+    }
+}
+
+/// The fallback decision of a policy that needs no state for it.
+fn decide_without_state(
+    policy: &PlannedPolicy,
+    counts: &CounterValues,
+    error: StoreError,
+) -> Result<Decision, StoreError> {
+    let outcome = match policy.settings.on_error {
+        OnError::Allow => {
+            counts.fallback_allow.one();
+            Outcome::Allow { delay: Duration::ZERO }
+        }
+        OnError::Fail => return Err(error),
+        _ => {
+            counts.fallback_deny.one();
+            // The next probe may find the store available.
+            Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
+        }
+    };
+    let limit = policy.policy.limits().iter().map(Limit::capacity).min();
+    Ok(Decision {
+        outcome,
+        limit: limit.unwrap_or_default(),
+        remaining: 0,
+        reset_after: PROBE_EVERY,
+        binding: 0,
+    })
 }
 
 /// Raises the local usage of `key` to the share of the usage that the store reported, if that is higher.

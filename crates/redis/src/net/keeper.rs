@@ -23,6 +23,7 @@ use super::{
     url::Kind,
 };
 use crate::{
+    reply::MissingPermission,
     script::{Script, TEST_PREFIX},
     script_command::begin,
 };
@@ -77,29 +78,6 @@ pub(crate) fn rejects_writes(reply: &Value) -> bool {
     // In a script, the error of the server may follow other text.
     CODES.contains(&error.code())
         || error.details().is_some_and(|details| IN_SCRIPT.iter().any(|it| details.contains(it)))
-}
-
-/// A missing permission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MissingPermission {
-    /// To run a command, on any key.
-    Command,
-    /// To use this key.
-    Key,
-}
-
-impl MissingPermission {
-    /// The missing permission in a reply. Each version has its own texts, and others for scripts.
-    pub(crate) fn of(reply: &Value) -> Option<Self> {
-        const ANY: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
-        const KEY: [&str; 2] = ["one of the keys", "access a key"];
-        let Value::ServerError(error) = reply else { return None };
-        let has = |words: &[&str]| {
-            let details = error.details().unwrap_or_default();
-            words.iter().any(|word| error.code() == *word || details.contains(word))
-        };
-        has(&ANY).then(|| if has(&KEY) { Self::Key } else { Self::Command })
-    }
 }
 
 /// Whether the server says that it is a replica.

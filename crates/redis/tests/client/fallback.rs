@@ -357,6 +357,7 @@ async fn local_fallback_hold_keeps_its_units_until_it_is_settled() {
     assert!(!hold(b"c").await && !all(b"c").await);
     settle(&store, b"k", &policy, b"a").await;
     assert!(all(b"c").await && !hold(b"d").await);
+    assert!(all(b"c").await, "it is open");
     settle(&store, b"other", &policy, b"c").await;
     assert!(!hold(b"d").await);
     settle(&store, b"k", &policy, b"c").await;

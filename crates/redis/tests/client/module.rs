@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use sluicegate_core::{Entry, KeyedOperation, Operation, PreparedPolicy, Retry, Store};
+use sluicegate_core::{
+    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, Operation, PreparedPolicy,
+    Retry, Source, Store,
+};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, module, size};
 
@@ -24,6 +27,38 @@ async fn store(server: &Server, modules: bool) -> RedisStore {
     options.max_denial_cache = Duration::ZERO;
     options.look_for_module = modules.then_some(Duration::from_millis(5));
     RedisStore::connect_with(&server.url(), options).await.unwrap()
+}
+
+/// A user who may run no scripts holds, and takes from several keys, by the module.
+#[tokio::test]
+async fn module_without_scripts_has_holds_and_several_keys() {
+    for engine in ENGINES {
+        let server = with_module(engine);
+        server.query::<()>(
+            "ACL SETUSER limiter on >pw ~* +@connection +command|info +@all -@scripting",
+        );
+        let url = format!("redis://limiter:pw@127.0.0.1:{}/", server.port());
+        let store = RedisStore::connect_with(&url, patient()).await.unwrap();
+        let before = store.counters().module;
+        let policy: PreparedPolicy = "concurrency:2/1h".parse().unwrap();
+        let hold = |id| HoldOperation::Hold { id, cost: 1, ttl: None };
+        let settle = HoldOperation::Settle { id: b"a", used: None };
+        for (operation, expected) in [(hold(b"a"), true), (settle, true), (settle, false)] {
+            let answer = store.apply_hold(b"k", &policy, operation).await.unwrap();
+            assert_eq!((answer.allowed(), answer.source), (expected, Source::Store));
+        }
+        let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
+        let all = MultiKeyOperation::Hold { id: b"b", ttl: None };
+        let takes = [take(&b"k"[..]), take(b"l")];
+        let answer = store.apply_multi_key(all, &takes).await.unwrap();
+        assert_eq!((answer.decision.allowed(), answer.source), (true, Source::Store));
+        assert_eq!(
+            store.apply_hold(b"l", &policy, hold(b"c")).await.unwrap().decision.remaining,
+            0
+        );
+        assert_eq!(store.counters().module - before, 5);
+        assert_eq!(store.counters().unavailable, 0);
+    }
 }
 
 /// Module and scripts read each other's state, in any order, for every operation.

@@ -139,6 +139,23 @@ async fn breaker_module_without_scripts_leaves_it_closed() {
     eventually_true("the breaker closes", async || store.unavailable().is_none()).await;
 }
 
+/// A key that the user may not use does not end the use of the module for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn module_forbidden_key_leaves_it_in_use_for_others() {
+    let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);
+    server.query::<()>(
+        "ACL SETUSER limiter on >pw ~limits:* +@connection +command|info +sg.take +sg.peek",
+    );
+    let url = format!("redis://limiter:pw@127.0.0.1:{}/", server.port());
+    let store = RedisStore::connect_with(&url, patient()).await.unwrap();
+    let take = async |key: &[u8]| store.take(key, &policy(), 1).await.unwrap().source;
+    for expected in 1..4 {
+        assert_eq!(take(b"k").await, Source::Fallback);
+        assert_eq!(take(b"limits:k").await, Source::Store);
+        assert_eq!(store.counters().module, expected);
+    }
+}
+
 /// Each node of a cluster is probed, whatever the slot of the probe's key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_without_memory_is_unavailable() {
