@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from conftest import answers, free_port, start_redis, until
-from sluicegate import Limiter, StoreUnavailable, aio
+from sluicegate import Limiter, SettingsError, StoreUnavailable, aio
 
 POLICY = "fixed-window:2/1h"
 
@@ -89,6 +89,18 @@ async def test_tls_with_an_authority_of_ones_own(tmp_path):
         await decides(f"rediss://127.0.0.1:{tls}/", tls_ca=ca)
         with pytest.raises(StoreUnavailable):
             Limiter.connect(f"rediss://127.0.0.1:{tls}/", timeout=20).charge("user7", POLICY)
+
+
+def test_tls_certificate_without_its_key_is_invalid():
+    for given, missing in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")]:
+        with pytest.raises(SettingsError, match=f"invalid {given} `client.pem`: expected {missing} beside it"):
+            Limiter.connect("rediss://127.0.0.1/", **{given: "client.pem"})
+
+
+@pytest.mark.parametrize("name", ["tls_ca", "tls_cert", "tls_key"])
+def test_tls_settings_of_a_url_without_tls_are_invalid(name):
+    with pytest.raises(SettingsError, match=f"invalid {name} `file.pem`: expected a URL with TLS such as `rediss://HOST`"):
+        Limiter.connect("redis://127.0.0.1/", **{name: "file.pem"})
 
 
 async def test_password_of_the_url_is_used():

@@ -16,6 +16,7 @@ mod limiter;
 mod policy;
 mod request;
 mod runtime;
+mod tls;
 mod usage;
 
 use pyo3::prelude::*;

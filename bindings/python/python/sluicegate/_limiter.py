@@ -55,7 +55,7 @@ class Limiter:
 
         `timeout` (0.5 s) is the longest time of a decision, `connect_timeout` that of a connection, `key_prefix` stands before
         each key, `max_denial_cache` (1 s) is how long a denial is repeated without the store, `tls_ca`, `tls_cert` and
-        `tls_key` are paths of PEM files.
+        `tls_key` are paths of PEM files: the only authority to trust, and a certificate of this client with its key.
         """
         return cls(_native.Limiter.connect(url, **settings))
 
