@@ -63,13 +63,20 @@ impl Policy {
         hasher.finish()
     }
 
-    /// Both: a request must fit in all limits of the two.
+    /// Both: a request must fit in all limits of the two. `on_error` is that of the one that sets it.
     fn __and__<'py>(slf: &Bound<'py, Self>, other: &Self) -> PyResult<Bound<'py, PyAny>> {
         let own = slf.get();
         let text = format!("{},{}", own.prepared.policy(), other.prepared.policy());
         let settings = pyo3::types::PyDict::new(slf.py());
-        settings.set_item("on_error", own.on_error.clone())?;
-        settings.set_item("lease", own.lease)?;
+        if let (Some(left), Some(right)) = (&own.on_error, &other.on_error)
+            && left != right
+        {
+            let text = format!("invalid on_error `{right}` beside `{left}`: expected one value");
+            return Err(errors::new(slf.py(), "PolicyError", text));
+        }
+        settings.set_item("on_error", own.on_error.as_ref().or(other.on_error.as_ref()))?;
+        // With a lease on either side it is an error, because a lease is for one limit.
+        settings.set_item("lease", own.lease.max(other.lease))?;
         slf.get_type().call((text,), Some(&settings))
     }
 
