@@ -4,10 +4,12 @@ use std::{
     collections::{HashMap, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     sync::{LazyLock, Mutex, PoisonError},
+    time::Duration,
 };
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
 use sluicegate::{LimitError, OnError, PreparedPolicy};
+use sluicegate_core::HoldOperation;
 
 use crate::errors;
 
@@ -107,6 +109,13 @@ impl Policy {
     fn key(&self) -> (String, &Option<String>, u32) {
         (self.__str__(), &self.on_error, self.lease)
     }
+}
+
+/// The longest and default lifetime of a hold under the `concurrency` limits of a policy, if it has one.
+#[pyfunction]
+pub(crate) fn hold_ttl(policy: &Bound<'_, Policy>) -> Option<Duration> {
+    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl: None };
+    policy.get().prepared.policy().check_hold(&hold).ok().map(Duration::from_micros)
 }
 
 /// The policy of an argument: a `Policy` or its text.
