@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 import uvloop
@@ -202,3 +203,49 @@ def test_cancelled_hold_whose_reply_is_there_charges_no_rate(redis_url):
     asyncio.run(cancel())
     checking = Limiter.connect(redis_url, timeout=20)
     until(lambda: checking.peek(key, policy).remaining == 100)
+
+
+async def cancel_at(moment, holding):
+    """Cancels a hold: after it is sent, after its reply is there, or after its future has the reply."""
+    task = asyncio.ensure_future(holding._started())
+    await asyncio.sleep(0)
+    if moment == "replied":
+        # The event loop does not read the reply.
+        time.sleep(0.05)
+    while moment == "done" and not task._fut_waiter.done():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # For a settle in the background.
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("moment", ["sent", "replied", "done"])
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_cancelled_hold_with_an_id_leaves_the_hold_of_another_call(store, moment, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key, policy = f"cancelled-id-{moment}", "concurrency:9/1h"
+    held = await limiter.hold(key, policy, id="job 7")
+    await cancel_at(moment, limiter.hold(key, policy, id="job 7", renew=True))
+    assert await held.renew(), "it is open"
+    keys = [(key, policy), (f"{key}2", policy)]
+    both = await limiter.hold_all(keys, id="job 8")
+    await cancel_at(moment, limiter.hold_all(keys, id="job 8"))
+    assert await both.renew(), "they are open"
+    assert await held.settle() and await both.settle()
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_hold_with_an_id_is_settled_when_it_is_dropped(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    for renew in [False, True]:
+        hold = await limiter.hold("dropped-id", "concurrency:1/1h", id="job 7", renew=renew)
+        del hold
+        gc.collect()
+        for _ in range(1000):
+            if (await limiter.peek("dropped-id", "concurrency:1/1h")).remaining == 1:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            pytest.fail("it is open")

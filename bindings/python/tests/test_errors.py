@@ -193,6 +193,19 @@ def test_policies_are_values():
     assert str(Policy("gcra:60/60s")) == str(Policy("gcra:60/1m"))
 
 
+def test_policies_joined_keep_the_settings_of_both():
+    plain, other = Policy("gcra:10/1s"), Policy("gcra:30/1m", on_error="allow")
+    for joined in [plain & other, other & plain, other & other]:
+        assert joined.on_error == "allow"
+    assert (plain & plain).on_error is None
+    with pytest.raises(PolicyError, match="invalid on_error `deny` beside `allow`: expected one value"):
+        other & Policy("gcra:10/1s", on_error="deny")
+    leased = Policy("gcra:10/1s", lease=8)
+    for left, right in [(plain, leased), (leased, plain)]:
+        with pytest.raises(SettingsError, match="for a lease: expected one limit"):
+            left & right
+
+
 def test_decision_is_complete():
     clock = ManualClock()
     limiter = Limiter.in_memory(clock=clock)

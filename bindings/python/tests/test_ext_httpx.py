@@ -175,15 +175,29 @@ async def test_coroutines_are_paced_and_paused():
     assert (clock.slept, len(received)) == ([7.0, 2.0], 3)
 
 
-def test_store_unavailable_is_an_error_of_the_library():
-    policy = Policy(POLICY, on_error="fail")
-    down = Limiter.connect("redis://127.0.0.1:1/")
+@pytest.mark.parametrize("on_error", [None, "deny", "fail"])
+async def test_store_unavailable_is_an_error_of_the_library(on_error):
+    policy = Policy(POLICY, on_error=on_error)
+    down, aio_down = Limiter.connect("redis://127.0.0.1:1/"), aio.Limiter.connect("redis://127.0.0.1:1/")
+    start = time.monotonic()
     with pytest.raises(httpx.ConnectError):
         httpx.Client(transport=PacedTransport(down, policy, transport=answers()[0])).get("http://api/")
+    with pytest.raises(httpx.ConnectError):
+        transport = AsyncPacedTransport(aio_down, policy, transport=answers()[0])
+        await httpx.AsyncClient(transport=transport).get("http://api/")
     session = requests.Session()
     session.mount("http://", PacedAdapter(down, policy))
-    with pytest.raises(requests.exceptions.ConnectionError):
+    with pytest.raises(requests.exceptions.ConnectionError) as error:
         session.get("http://127.0.0.1:1/")
+    assert not isinstance(error.value, requests.exceptions.ConnectTimeout)
+    assert time.monotonic() - start < 25, "they wait for a place in the queue"
+
+
+@pytest.mark.parametrize("on_error", ["allow", "local", "local=1/2"])
+def test_store_unavailable_on_error_allows_requests(on_error):
+    down = Limiter.connect("redis://127.0.0.1:1/")
+    transport = PacedTransport(down, Policy(POLICY, on_error=on_error), transport=answers()[0])
+    assert httpx.Client(transport=transport).get("http://api/").status_code == 200
 
 
 @pytest.mark.parametrize("setting", [{"timeout": -1}, {"retries": -1}, {"max_pause": 90_000}])
@@ -228,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def worker(number, url, redis_url, policy):
     session = requests.Session()
-    session.mount("http://", PacedAdapter(Limiter.connect(redis_url, timeout=20), policy, timeout=60, retries=10))
+    session.mount("http://", PacedAdapter(Limiter.connect(redis_url, timeout=20, connect_timeout=20), policy, timeout=60, retries=10))
     for call in range(10):
         assert session.get(f"{url}/{number}/{call}").status_code == 200
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import sluicegate.ext.limits  # noqa: F401  (registers the storage)
+from sluicegate import StoreUnavailable
+from sluicegate.ext.limits import AsyncSluicegateStorage, SluicegateStorage
 
 LIMITS = "5.8.0"
 # Its tests of storages and strategies, and those that need no storage.
@@ -33,6 +34,38 @@ def test_suite_of_limits_passes(tmp_path, redis_server):
     # Nothing is skipped.
     passed = re.search(r"(\d+) passed", ran.stdout)
     assert passed and int(passed[1]) >= 162 and "skipped" not in ran.stdout
+
+
+@pytest.mark.parametrize("scheme", ["redis", "valkey"])
+def test_reset_host_called_valkey_is_searched(scheme, monkeypatch):
+    import redis
+
+    urls = []
+
+    def from_url(url, **settings):
+        urls.append((url, settings))
+        raise redis.ConnectionError("no such host")
+
+    monkeypatch.setattr(redis.Redis, "from_url", from_url)
+    with pytest.raises(redis.ConnectionError):
+        SluicegateStorage(f"sluicegate+{scheme}://valkey:6379/2").reset()
+    assert urls == [("redis://valkey:6379/2", {})]
+
+
+async def test_store_unavailable_is_an_error_of_the_storage():
+    url, settings = "sluicegate+redis://127.0.0.1:1/", {"timeout": 0.2, "connect_timeout": 0.2}
+    storage, aio_storage = SluicegateStorage(url, **settings), AsyncSluicegateStorage(f"async+{url}", **settings)
+    assert not storage.check() and not await aio_storage.check()
+    for call, arguments in [
+        ("incr", (60,)),
+        ("acquire_entry", (5, 60)),
+        ("get_moving_window", (5, 60)),
+        ("acquire_sliding_window_entry", (5, 60)),
+    ]:
+        with pytest.raises(StoreUnavailable):
+            getattr(storage, call)("user7", *arguments)
+        with pytest.raises(StoreUnavailable):
+            await getattr(aio_storage, call)("user7", *arguments)
 
 
 @pytest.fixture(params=["sluicegate://", "redis"])

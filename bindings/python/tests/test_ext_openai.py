@@ -6,7 +6,7 @@ import json
 import httpx
 import openai
 import pytest
-from sluicegate import Denied, Limiter, ManualClock, PolicyError, aio
+from sluicegate import Denied, Limiter, ManualClock, Policy, PolicyError, aio
 from sluicegate.ext.openai import Budget, estimate, limit
 
 REQUESTS, TOKENS = "fixed-window:3/1h", "fixed-window:10000/1h"
@@ -171,6 +171,21 @@ def test_call_of_any_kind_within_a_budget():
     budget.call(4000).__enter__()
     clock.advance(61)
     assert used(limiter) == (3, 6310)
+
+
+def test_budget_with_a_concurrency_limit_holds_for_its_period():
+    clock = ManualClock()
+    limiter = Limiter.in_memory(clock=clock)
+    requests = Policy(REQUESTS) & Policy.concurrency(2, ttl="30s") & Policy.concurrency(9, ttl="1h")
+    budget = Budget(limiter, requests=requests, tokens=TOKENS, timeout=0)
+    call, _ = budget.call(4000).__enter__(), budget.call(1000).__enter__()
+    with pytest.raises(Denied):
+        budget.call(1).__enter__()
+    clock.advance(31)
+    with budget.call(1) as other:
+        other.used(1)
+    call.__exit__(None)
+    assert used(limiter)[1] == 5001, "they have expired, and count as used"
 
 
 def test_processes_share_a_budget(redis_url):

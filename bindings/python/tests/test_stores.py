@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 from conftest import answers, free_port, start_redis, until
-from sluicegate import Limiter, StoreUnavailable, aio
+from sluicegate import Limiter, SettingsError, StoreUnavailable, aio
+from sluicegate.ext.limits import AsyncSluicegateStorage, SluicegateStorage
 
 POLICY = "fixed-window:2/1h"
 
@@ -69,7 +70,9 @@ async def test_sentinels_lead_to_their_primary(tmp_path):
         server.stop()
 
 
-async def test_tls_with_an_authority_of_ones_own(tmp_path):
+@contextmanager
+def redis_with_tls(tmp_path, auth_clients):
+    """The port of a server with a certificate of an authority of its own, and the files: of the authority, and of the server."""
     openssl = shutil.which("openssl")
     assert openssl, "openssl is not installed"
 
@@ -84,11 +87,40 @@ async def test_tls_with_an_authority_of_ones_own(tmp_path):
     run("x509", "-req", "-in", "server.csr", "-out", "server.pem", *signed)
     tls, ca = free_port(), str(tmp_path / "ca.pem")
     files = ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
-    arguments = ["--tls-port", str(tls), *files, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no"]
+    arguments = ["--tls-port", str(tls), *files, "--tls-ca-cert-file", ca, "--tls-auth-clients", auth_clients]
     with redis(*arguments):
+        yield tls, ca, files[1], files[3]
+
+
+async def test_tls_with_an_authority_of_ones_own(tmp_path):
+    with redis_with_tls(tmp_path, "no") as (tls, ca, _, _):
         await decides(f"rediss://127.0.0.1:{tls}/", tls_ca=ca)
         with pytest.raises(StoreUnavailable):
             Limiter.connect(f"rediss://127.0.0.1:{tls}/", timeout=20).charge("user7", POLICY)
+
+
+async def test_storage_of_limits_resets_over_tls(tmp_path):
+    with redis_with_tls(tmp_path, "yes") as (tls, ca, cert, key):
+        url = f"sluicegate+valkeys://127.0.0.1:{tls}/"
+        settings = {"tls_ca": ca, "tls_cert": cert, "tls_key": key, "timeout": 20, "connect_timeout": 20}
+        storage = SluicegateStorage(url, **settings)
+        assert storage.incr("user7", 60) == 1
+        assert (storage.reset(), storage.get("user7")) == (1, 0)
+        aio_storage = AsyncSluicegateStorage(f"async+{url}", **settings)
+        assert await aio_storage.incr("user7", 60) == 1
+        assert (await aio_storage.reset(), await aio_storage.get("user7")) == (1, 0)
+
+
+def test_tls_certificate_without_its_key_is_invalid():
+    for given, missing in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")]:
+        with pytest.raises(SettingsError, match=f"invalid {given} `client.pem`: expected {missing} beside it"):
+            Limiter.connect("rediss://127.0.0.1/", **{given: "client.pem"})
+
+
+@pytest.mark.parametrize("name", ["tls_ca", "tls_cert", "tls_key"])
+def test_tls_settings_of_a_url_without_tls_are_invalid(name):
+    with pytest.raises(SettingsError, match=f"invalid {name} `file.pem`: expected a URL with TLS such as `rediss://HOST`"):
+        Limiter.connect("redis://127.0.0.1/", **{name: "file.pem"})
 
 
 async def test_password_of_the_url_is_used():

@@ -7,7 +7,7 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use sluicegate::{Answer, Outcome, PreparedPolicy, Retry, Store, StoreError};
-use sluicegate_core::BoxFuture;
+use sluicegate_core::{BoxFuture, Source};
 use sluicegate_holds::HoldGuard;
 
 use crate::{
@@ -30,21 +30,36 @@ pub(crate) struct Hold {
     allowed: bool,
     /// The process that holds the units. A child has a copy, which it must not settle.
     process: u32,
+    /// Whether the caller gave the id.
+    is_given: bool,
     /// With the units to settle, if they are given; empty once they are settled. Never locked while a call blocks: `id` locks it with the
     /// lock of the interpreter, which the end of a call needs.
     guards: Mutex<Vec<(Guard, Option<u32>)>>,
 }
 
+/// Lets the drop of a guard cancel its hold. If the caller gave the id, another call may have made the hold: then it expires.
+pub(crate) fn cancel_on_drop(guard: &mut Guard, is_given: bool) {
+    guard.set_used(0);
+    if is_given {
+        guard.record(false, Source::Store);
+    }
+}
+
 impl Hold {
     /// After a drop without a settle, each guard charges the units held.
-    pub(crate) fn new(decision: Py<Decision>, guards: Vec<Guard>) -> Self {
+    pub(crate) fn new(
+        decision: Py<Decision>,
+        source: Source,
+        guards: Vec<Guard>,
+        is_given: bool,
+    ) -> Self {
         let guards = guards.into_iter().map(|mut guard| {
-            guard.set_used(None);
+            guard.record(true, source);
             (guard, None)
         });
         let guards: Vec<_> = guards.collect();
         let (allowed, process) = (!guards.is_empty(), process::id());
-        Self { decision, allowed, process, guards: Mutex::new(guards) }
+        Self { decision, allowed, process, is_given, guards: Mutex::new(guards) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Guard, Option<u32>)>> {
@@ -141,7 +156,7 @@ impl Hold {
     fn cancel(&self) {
         self.leave_to_parent();
         let mut guards = mem::take(&mut *self.lock());
-        guards.iter_mut().for_each(|(guard, _)| guard.set_used(0));
+        guards.iter_mut().for_each(|(guard, _)| cancel_on_drop(guard, self.is_given));
     }
 
     /// Starts a settle on the event loop of `bridge`; see `Bridge`. Returns the decision if it is there now.

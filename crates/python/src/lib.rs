@@ -16,6 +16,7 @@ mod limiter;
 mod policy;
 mod request;
 mod runtime;
+mod tls;
 mod usage;
 
 use pyo3::prelude::*;
@@ -33,5 +34,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(http::unavailable_problem, module)?)?;
     module.add_function(wrap_pyfunction!(usage::usage, module)?)?;
     module.add_function(wrap_pyfunction!(usage::keys, module)?)?;
+    module.add_function(wrap_pyfunction!(policy::hold_ttl, module)?)?;
     module.add_function(wrap_pyfunction!(policy::limit_text, module)?)
 }

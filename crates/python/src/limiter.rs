@@ -24,7 +24,7 @@ use crate::{
     hold::AnyStore,
     policy::prepared,
     request::{HoldRequest, Keyed, Replied, Request},
-    runtime,
+    runtime, tls,
 };
 
 /// Limits in this process, or in a store that processes share.
@@ -128,8 +128,7 @@ impl Limiter {
         if let Some(span) = optional_span("max_denial_cache", max_denial_cache)? {
             options.max_denial_cache = span;
         }
-        options.tls.ca = tls_ca;
-        options.tls.client = tls_cert.zip(tls_key);
+        options.tls = tls::options(py, url, tls_ca, tls_cert, tls_key)?;
         if !use_module {
             options.look_for_module = None;
         }

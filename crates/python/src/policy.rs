@@ -4,10 +4,12 @@ use std::{
     collections::{HashMap, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     sync::{LazyLock, Mutex, PoisonError},
+    time::Duration,
 };
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
 use sluicegate::{LimitError, OnError, PreparedPolicy};
+use sluicegate_core::HoldOperation;
 
 use crate::errors;
 
@@ -63,13 +65,20 @@ impl Policy {
         hasher.finish()
     }
 
-    /// Both: a request must fit in all limits of the two.
+    /// Both: a request must fit in all limits of the two. `on_error` is that of the one that sets it.
     fn __and__<'py>(slf: &Bound<'py, Self>, other: &Self) -> PyResult<Bound<'py, PyAny>> {
         let own = slf.get();
         let text = format!("{},{}", own.prepared.policy(), other.prepared.policy());
         let settings = pyo3::types::PyDict::new(slf.py());
-        settings.set_item("on_error", own.on_error.clone())?;
-        settings.set_item("lease", own.lease)?;
+        if let (Some(left), Some(right)) = (&own.on_error, &other.on_error)
+            && left != right
+        {
+            let text = format!("invalid on_error `{right}` beside `{left}`: expected one value");
+            return Err(errors::new(slf.py(), "PolicyError", text));
+        }
+        settings.set_item("on_error", own.on_error.as_ref().or(other.on_error.as_ref()))?;
+        // With a lease on either side it is an error, because a lease is for one limit.
+        settings.set_item("lease", own.lease.max(other.lease))?;
         slf.get_type().call((text,), Some(&settings))
     }
 
@@ -100,6 +109,13 @@ impl Policy {
     fn key(&self) -> (String, &Option<String>, u32) {
         (self.__str__(), &self.on_error, self.lease)
     }
+}
+
+/// The longest and default lifetime of a hold under the `concurrency` limits of a policy, if it has one.
+#[pyfunction]
+pub(crate) fn hold_ttl(policy: &Bound<'_, Policy>) -> Option<Duration> {
+    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl: None };
+    policy.get().prepared.policy().check_hold(&hold).ok().map(Duration::from_micros)
 }
 
 /// The policy of an argument: a `Policy` or its text.

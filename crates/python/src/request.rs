@@ -15,7 +15,7 @@ use crate::{
     bridge::Reply,
     decision::Decision,
     errors,
-    hold::{AnyStore, Guard, Hold},
+    hold::{AnyStore, Guard, Hold, cancel_on_drop},
 };
 
 pub(crate) type Replied = Result<Value, StoreError>;
@@ -64,6 +64,8 @@ pub(crate) enum Value {
         key: Option<usize>,
         policy: PreparedPolicy,
         guards: Vec<Guard>,
+        /// Whether the caller gave the id.
+        is_given: bool,
     },
 }
 
@@ -84,9 +86,10 @@ impl Reply for Replied {
                 let answer = Answer { decision: answer.decision, source: answer.source };
                 Decision::new(answer, policy, key).into_py_any(py)
             }
-            Value::Held { decision, key, policy, guards } => {
+            Value::Held { decision, key, policy, guards, is_given } => {
+                let source = decision.source;
                 let decision = Py::new(py, Decision::new(decision, policy, key))?;
-                Hold::new(decision, guards).into_py_any(py)
+                Hold::new(decision, source, guards, is_given).into_py_any(py)
             }
         }
     }
@@ -150,7 +153,8 @@ impl HoldRequest {
             let (decision, key, guards) = self.attempt(store).await?;
             let Some(pause) = wait.pause(start.elapsed(), decision.retry()) else {
                 let policy = self.keys[key.unwrap_or_default()].policy.clone();
-                return Ok(Value::Held { decision, key, policy, guards });
+                let is_given = self.id.is_some();
+                return Ok(Value::Held { decision, key, policy, guards, is_given });
             };
             drop(guards);
             sleep(pause).await;
@@ -180,6 +184,7 @@ impl HoldRequest {
             if guards.iter().all(|guard| guard.key() != key) {
                 let mut guard = Guard::new(store, key, policy, id.clone(), self.ttl);
                 guard.opened_by_caller();
+                cancel_on_drop(&mut guard, self.id.is_some());
                 guards.push(guard);
             }
         }
@@ -196,10 +201,10 @@ impl HoldRequest {
 
     /// The guard of units that are held. Until Python has it, a drop cancels the hold: its task was.
     fn kept(&self, mut guard: Guard) -> Guard {
-        guard.set_used(0);
         if self.renews {
             guard.keep_alive();
         }
+        cancel_on_drop(&mut guard, self.id.is_some());
         guard
     }
 }

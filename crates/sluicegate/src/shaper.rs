@@ -1,14 +1,9 @@
 //! A queue that releases items at the rate of a `leaky-queue`.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, time::Duration};
 
 use parking_lot::Mutex;
-use sluicegate_core::{Outcome, PreparedPolicy, Retry, StoreError};
+use sluicegate_core::{BoxFuture, Outcome, PreparedPolicy, Retry, StoreError};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
@@ -48,11 +43,23 @@ pub struct Shaper<T> {
     key: Vec<u8>,
     policy: PreparedPolicy,
     capacity: usize,
-    queue: Mutex<VecDeque<T>>,
+    queue: Mutex<Queue<T>>,
     arrived: Notify,
-    closed: AtomicBool,
-    /// The send time that was taken for the first item. Locked by the task that waits for it.
-    send_time: tokio::sync::Mutex<Option<Instant>>,
+    /// Locked by the task that waits for the first item.
+    first: tokio::sync::Mutex<FirstItem>,
+}
+
+/// Both under one lock, because a queue has ended only if it is closed and empty at the same time.
+struct Queue<T> {
+    items: VecDeque<T>,
+    is_closed: bool,
+}
+
+/// The send time of the first item, and the call that takes it. They outlive the futures that wait for the item.
+#[derive(Default)]
+struct FirstItem {
+    reservation: Option<BoxFuture<'static, Result<Instant, StoreError>>>,
+    send_time: Option<Instant>,
 }
 
 /// The item that a queue did not accept, and why.
@@ -107,10 +114,9 @@ impl<T> Shaper<T> {
             key: key.into(),
             policy: policy.clone(),
             capacity,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { items: VecDeque::new(), is_closed: false }),
             arrived: Notify::new(),
-            closed: AtomicBool::new(false),
-            send_time: tokio::sync::Mutex::default(),
+            first: tokio::sync::Mutex::default(),
         })
     }
 
@@ -120,13 +126,13 @@ impl<T> Shaper<T> {
     /// [`PushError`] returns the item if the queue is full or closed.
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         let mut queue = self.queue.lock();
-        if self.closed.load(Ordering::Relaxed) {
+        if queue.is_closed {
             return Err(PushError::Closed(item));
         }
-        if queue.len() >= self.capacity {
+        if queue.items.len() >= self.capacity {
             return Err(PushError::Full(item));
         }
-        queue.push_back(item);
+        queue.items.push_back(item);
         drop(queue);
         self.arrived.notify_one();
         Ok(())
@@ -134,10 +140,7 @@ impl<T> Shaper<T> {
 
     /// Closes the queue for new items. Items in the queue are still released.
     pub fn close(&self) {
-        // Under the lock, because `next` must see every item that was pushed before.
-        let queue = self.queue.lock();
-        self.closed.store(true, Ordering::Relaxed);
-        drop(queue);
+        self.queue.lock().is_closed = true;
         self.arrived.notify_one();
     }
 
@@ -153,42 +156,56 @@ impl<T> Shaper<T> {
     /// # Panics
     /// Outside of a tokio runtime with timers.
     pub async fn next(&self) -> Result<Option<T>, StoreError> {
-        let mut send_time = self.send_time.lock().await;
-        while self.queue.lock().is_empty() {
-            if self.closed.load(Ordering::Relaxed) {
-                return Ok(None);
+        let mut first = self.first.lock().await;
+        loop {
+            {
+                let queue = self.queue.lock();
+                if !queue.items.is_empty() {
+                    break;
+                }
+                if queue.is_closed {
+                    return Ok(None);
+                }
             }
             self.arrived.notified().await;
         }
-        let at = match *send_time {
+        let at = match first.send_time {
             Some(at) => at,
-            None => *send_time.insert(self.reserve_send_time().await?),
+            None => {
+                let at = first.reservation.get_or_insert_with(|| self.reserve_send_time()).await;
+                first.reservation = None;
+                *first.send_time.insert(at?)
+            }
         };
         sleep_until(at).await;
-        *send_time = None;
-        Ok(self.queue.lock().pop_front())
+        first.send_time = None;
+        Ok(self.queue.lock().items.pop_front())
     }
 
     /// Takes a unit, and returns the time when the next item can be sent.
-    async fn reserve_send_time(&self) -> Result<Instant, StoreError> {
-        loop {
-            let start = Instant::now();
-            let answer = self.limiter.reserve(&self.key, &self.policy, 1, Duration::MAX).await?;
-            match answer.outcome {
-                // From the time of the answer, because an item must not be too early.
-                Outcome::Allow { delay } => {
-                    return Ok(Instant::now().checked_add(delay).unwrap_or(start));
+    fn reserve_send_time(&self) -> BoxFuture<'static, Result<Instant, StoreError>> {
+        let (limiter, key) = (self.limiter.clone(), self.key.clone());
+        let policy = self.policy.clone();
+        Box::pin(async move {
+            loop {
+                let start = Instant::now();
+                let answer = limiter.reserve(&key, &policy, 1, Duration::MAX).await?;
+                match answer.outcome {
+                    // From the time of the answer, because an item must not be too early.
+                    Outcome::Allow { delay } => {
+                        return Ok(Instant::now().checked_add(delay).unwrap_or(start));
+                    }
+                    Outcome::Deny { retry: Retry::After(wait) } => sleep(wait).await,
+                    Outcome::Deny { retry: Retry::Never } => sleep(PAUSE).await,
                 }
-                Outcome::Deny { retry: Retry::After(wait) } => sleep(wait).await,
-                Outcome::Deny { retry: Retry::Never } => sleep(PAUSE).await,
             }
-        }
+        })
     }
 
     /// Number of items in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queue.lock().len()
+        self.queue.lock().items.len()
     }
 
     /// Whether the queue is empty.

@@ -72,19 +72,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a shaper uses the time of an item for the next one",
         "crates/sluicegate/src/shaper.rs",
-        "*send_time = None;",
-        "*send_time = Some(at);",
+        "first.send_time = None;",
+        "first.send_time = Some(at);",
     ),
     mutant(
         "a shaper releases the last item first",
         "crates/sluicegate/src/shaper.rs",
-        "Ok(self.queue.lock().pop_front())",
-        "Ok(self.queue.lock().pop_back())",
+        "Ok(self.queue.lock().items.pop_front())",
+        "Ok(self.queue.lock().items.pop_back())",
     ),
     mutant(
         "a shaper sleeps through items that come while it is empty",
         "crates/sluicegate/src/shaper.rs",
-        "queue.push_back(item);\n        drop(queue);\n        self.arrived.notify_one();",
-        "queue.push_back(item);\n        drop(queue);",
+        "queue.items.push_back(item);\n        drop(queue);\n        self.arrived.notify_one();",
+        "queue.items.push_back(item);\n        drop(queue);",
     ),
 ];

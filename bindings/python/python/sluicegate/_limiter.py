@@ -55,7 +55,7 @@ class Limiter:
 
         `timeout` (0.5 s) is the longest time of a decision, `connect_timeout` that of a connection, `key_prefix` stands before
         each key, `max_denial_cache` (1 s) is how long a denial is repeated without the store, `tls_ca`, `tls_cert` and
-        `tls_key` are paths of PEM files.
+        `tls_key` are paths of PEM files: the only authority to trust, and a certificate of this client with its key.
         """
         return cls(_native.Limiter.connect(url, **settings))
 
@@ -111,6 +111,10 @@ class Limiter:
 
         A `with` statement raises `Denied` if the units are not available. At its end, the hold is settled with as many units as
         were held; `concurrency` limits charge nothing. `renew` prolongs the hold while it is open.
+
+        `id` (1 to 64 bytes) names one hold of the key: if it is open, the hold is allowed and changes nothing, so that a repeated call
+        holds once. A call that Ctrl-C ends while it waits holds nothing; with an `id`, it may leave the hold open until that
+        expires, because another call may have the same id.
         """
         return self._native.hold([(key, policy, cost)], ttl=ttl, id=id, timeout=timeout, renew=renew)
 

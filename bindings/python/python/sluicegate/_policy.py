@@ -41,7 +41,8 @@ class Policy(_native.Policy):
 
     `on_error` is the answer while the store is unavailable: `"deny"` (the default), `"allow"`, `"local"` or
     `"local=1/4"` (this process decides, with that share of the policy), or `"fail"`, which raises `StoreUnavailable`.
-    `lease` is the number of units of a busy key that are taken from the store at once, at most.
+    `lease` is the number of units of a busy key that are taken from the store at once, at most. Of policies joined by `&`, one may set
+    `on_error`, or both the same, and none a lease.
     """
 
     __slots__ = ()

@@ -229,7 +229,8 @@ class Limiter:
         renew: bool = False,
     ) -> _Holding:
         """Holds `cost` units until they are settled, or for `ttl`: `async with limiter.hold(...)`, or `await` it. A task that
-        is cancelled while it waits holds nothing."""
+        is cancelled while it waits holds nothing; with an `id`, it may leave the hold open until that expires, because another call may have
+        the same id."""
         return self.hold_all([(key, policy, cost)], ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def hold_all(

@@ -1,8 +1,18 @@
 //! Items that are released at a steady rate.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
 
-use sluicegate::{Limiter, PushError, Shaper};
+use sluicegate::{
+    ClockedStore, Limiter, LocalLimiter, ManualClock, MemoryStore, PushError, Shaper,
+};
+
+use crate::slow_store::SlowStore;
 
 #[expect(clippy::disallowed_methods, reason = "the test measures how long it waited")]
 fn now() -> Instant {
@@ -46,6 +56,58 @@ async fn shaper_cancelled_next_loses_no_item_and_no_send_time() {
     assert_eq!(shaper.next().await.unwrap(), Some(2));
     // One send time was taken, not six.
     assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn shaper_next_cancelled_while_the_store_reserves_takes_one_send_time() {
+    let clock = ManualClock::default();
+    let local = LocalLimiter::from(ClockedStore::new(MemoryStore::new(), clock));
+    let limiter = Limiter::new(SlowStore::new(local, 0, 2));
+    let policy = "leaky-queue:10/1s".parse().unwrap();
+    let shaper = shaper(&limiter, "leaky-queue:10/1s");
+    shaper.push(1).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..3 {
+        assert_eq!(pin!(shaper.next()).poll(&mut context), Poll::Pending);
+    }
+    assert_eq!(shaper.next().await.unwrap(), Some(1));
+    assert_eq!(limiter.peek("k", &policy, 1).await.unwrap().remaining, 9);
+}
+
+/// Threads that contend for the lock make the time long between two uses of it.
+#[test]
+fn shaper_item_pushed_before_close_is_released() {
+    let limiter = Limiter::in_memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for _ in 0..100 {
+        let shaper = shaper(&limiter, "leaky-queue:4000000000/1ms");
+        let is_over = AtomicBool::new(false);
+        let released = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Relaxed) {
+                        let _ = shaper.len();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                shaper.push(1).unwrap();
+                shaper.close();
+            });
+            let released = runtime.block_on(async {
+                loop {
+                    let mut context = Context::from_waker(Waker::noop());
+                    if let Poll::Ready(item) = pin!(shaper.next()).poll(&mut context) {
+                        break item.unwrap();
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+            is_over.store(true, Relaxed);
+            released
+        });
+        assert_eq!(released, Some(1));
+    }
 }
 
 #[test]

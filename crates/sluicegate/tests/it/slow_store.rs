@@ -42,12 +42,18 @@ impl SlowStore {
         &'a self,
         apply: impl FnOnce() -> Result<T, StoreError> + Send + 'a,
     ) -> Applied<'a, Result<T, StoreError>> {
-        Applied::later(async move {
-            pause(self.before).await;
+        self.paused(move || {
             self.calls.fetch_add(1, Relaxed);
             if self.faults.fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1)).is_ok() {
                 return Err(StoreError::Unavailable("no reply".to_owned()));
             }
+            apply()
+        })
+    }
+
+    fn paused<'a, T: Send + 'a>(&'a self, apply: impl FnOnce() -> T + Send + 'a) -> Applied<'a, T> {
+        Applied::later(async move {
+            pause(self.before).await;
             let result = apply();
             pause(self.after).await;
             result
@@ -77,7 +83,7 @@ impl Store for SlowStore {
         policy: &'a PreparedPolicy,
         operation: Operation,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        self.local.apply(key, policy, operation)
+        self.paused(move || self.local.apply(key, policy, operation).now().unwrap())
     }
 
     fn apply_hold<'a>(

@@ -22,7 +22,7 @@ Steps = Generator[Step, Any, None]
 
 @dataclass
 class Pace:
-    """How requests are sent. `retries` is how often one is sent again, and `timeout` how long it may wait each time."""
+    """How requests are sent. Without a decision of the store, they fail by `StoreError`. `retries` is how often one is sent again, and `timeout` how long it may wait each time."""
 
     policy: Union[Policy, str]
     timeout: float
@@ -37,7 +37,11 @@ class Pace:
             if not 0 <= (value := getattr(self, name)) <= most:
                 raise ValueError(f"invalid {name} `{value}`: expected 0 to {most}")
         # An invalid text is an error here, not at the first request.
-        self._policy = Policy(self.policy) if isinstance(self.policy, str) else self.policy
+        policy = Policy(self.policy) if isinstance(self.policy, str) else self.policy
+        if policy.on_error in (None, "deny"):
+            # Without the store, a denial is not a full queue: it is an error at once, and no reason to wait.
+            policy = Policy(str(policy), on_error="fail", lease=policy.lease)
+        self._policy = policy
         self._peek = policy_of(1, self._policy.on_error)
 
     def waits(self, key: Key) -> Steps:

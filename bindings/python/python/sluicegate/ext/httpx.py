@@ -7,8 +7,8 @@ Each request waits in the queue of its key, which is the host unless `key` says 
 with `RateLimit` or `X-RateLimit-*` fields that leave nothing, makes a pause of up to `max_pause` seconds for all processes. Afterwards
 requests leave at the pace of the policy again. A 429, and a 503 to an idempotent request, is sent again up to `retries` times
 in the same way; then, or if that would take longer than `timeout`, the response is returned as it is. A request that would wait longer than
-`timeout` before it is first sent raises `httpx.PoolTimeout`, caused by `sluicegate.Denied`. While the store makes no decision, requests fail with `httpx.ConnectError`, unless
-the policy's `on_error` allows them.
+`timeout` before it is first sent raises `httpx.PoolTimeout`, caused by `sluicegate.Denied`. While the store makes no decision, requests fail with `httpx.ConnectError` at once,
+unless the policy's `on_error` is `"allow"` or `"local"`.
 """
 
 from __future__ import annotations

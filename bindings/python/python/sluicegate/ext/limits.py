@@ -27,8 +27,8 @@ except ImportError as error:
     raise ImportError("sluicegate.ext.limits needs the package `limits`: pip install limits") from error
 
 from .. import _native
-from .._errors import Error
-from .. import Limiter, aio
+from .._errors import Error, StoreUnavailable
+from .. import Decision, Limiter, aio
 
 _Reply = TypeVar("_Reply")
 # A fixed window that is never full: `limits` compares the count with the limit.
@@ -40,6 +40,8 @@ _FIXED, _MOVING, _COUNTER, _LARGE = "f:", "m:", "c:", "l:"
 _PREFIXES = (_FIXED, _MOVING, _COUNTER, _LARGE)
 # Units of a hit in a sliding counter: a limit with almost one hit more admits what the count, rounded down, admits.
 _UNITS = 1000
+# The settings of TLS, and their names in the package `redis`.
+_TLS = {"tls_ca": "ssl_ca_certs", "tls_cert": "ssl_certfile", "tls_key": "ssl_keyfile"}
 # Before the keys in a store.
 _PREFIX = "limits:"
 
@@ -70,6 +72,13 @@ def _counter(limit: int, expiry: float) -> tuple[str, str, int]:
     return _COUNTER, f"sliding-counter:{limit * _UNITS + _UNITS - 1}/{_micros(expiry)}us", _UNITS
 
 
+def _by_the_store(decision: Decision) -> Decision:
+    """A decision, or an error while the store is unavailable: as any storage of `limits`, this one leaves that to its user."""
+    if decision.source == "fallback":
+        raise StoreUnavailable("the store is unavailable: it has made no decision")
+    return decision
+
+
 def _micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
@@ -86,11 +95,11 @@ def _expiry(limiter: Limiter, key: str) -> float:
 
 def _moving_window(limiter: Limiter, key: str, limit: int, expiry: float) -> tuple[float, int]:
     now, policy, key = time.time(), _log(limit, expiry), _MOVING + key
-    remaining = limiter.peek(key, policy).remaining
+    remaining = _by_the_store(limiter.peek(key, policy)).remaining
     if remaining == limit:
         return now, 0
     # One more unit than are free is free when the oldest event leaves the window.
-    wait = limiter.peek(key, policy, remaining + 1).retry_after
+    wait = _by_the_store(limiter.peek(key, policy, remaining + 1)).retry_after
     if wait is None:
         return now, limit - remaining
     return now + wait.total_seconds() - expiry, limit - remaining
@@ -116,7 +125,7 @@ class SluicegateStorage(
     def __init__(self, uri: str = "sluicegate://", wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self._connect: Callable[[], Limiter] = lambda: _limiter(uri, options)
-        self._url, self._prefix = _url(uri), str(options.get("key_prefix", _PREFIX))
+        self._url, self._options = _url(uri), options
         self.limiter = self._connect()
 
     @property
@@ -138,7 +147,7 @@ class SluicegateStorage(
     def reset(self) -> int | None:
         """Forgets all keys: of a store, those with its prefix, for which the package `redis` is needed."""
         if self._url is not None:
-            return _delete_all(self._url, self._prefix)
+            return _delete_all(self._url, self._options)
         count = _native.keys(self.limiter._native)
         self.limiter = self._connect()
         return count
@@ -147,14 +156,18 @@ class SluicegateStorage(
         _clear(self.limiter, key)
 
     def acquire_entry(self, key: str, limit: int, expiry: float, amount: int = 1) -> bool:
-        return amount <= limit and self.limiter.take(_MOVING + key, _log(limit, expiry), amount).allowed
+        if amount > limit:
+            return False
+        return _by_the_store(self.limiter.take(_MOVING + key, _log(limit, expiry), amount)).allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: float) -> tuple[float, int]:
         return _moving_window(self.limiter, key, limit, expiry)
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: float, amount: int = 1) -> bool:
+        if amount > limit:
+            return False
         prefix, policy, units = _counter(limit, expiry)
-        return amount <= limit and self.limiter.take(prefix + key, policy, amount * units).allowed
+        return _by_the_store(self.limiter.take(prefix + key, policy, amount * units)).allowed
 
     def get_sliding_window(self, key: str, expiry: float) -> tuple[int, float, int, float]:
         return _sliding_window(self.limiter, key, expiry)
@@ -176,7 +189,7 @@ class AsyncSluicegateStorage(
 
     def __init__(self, uri: str = "async+sluicegate://", wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self._url, self._prefix = _url(uri), str(options.get("key_prefix", _PREFIX))
+        self._url, self._options = _url(uri), options
         settings = options if self._url is None else {"tasks": True, **options}
         self._connect: Callable[[], Limiter] = lambda: _limiter(uri, settings)
         self._use(self._connect())
@@ -205,7 +218,7 @@ class AsyncSluicegateStorage(
     async def reset(self) -> int | None:
         """Forgets all keys: of a store, those with its prefix, for which the package `redis` is needed."""
         if self._url is not None:
-            return await asyncio.to_thread(_delete_all, self._url, self._prefix)
+            return await asyncio.to_thread(_delete_all, self._url, self._options)
         count = _native.keys(self._blocking._native)
         self._use(self._connect())
         return count
@@ -217,7 +230,7 @@ class AsyncSluicegateStorage(
     async def acquire_entry(self, key: str, limit: int, expiry: float, amount: int = 1) -> bool:
         if amount > limit:
             return False
-        return (await self.limiter.take(_MOVING + key, _log(limit, expiry), amount)).allowed
+        return _by_the_store(await self.limiter.take(_MOVING + key, _log(limit, expiry), amount)).allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: float) -> tuple[float, int]:
         return await self._off_loop(_moving_window, key, limit, expiry)
@@ -226,7 +239,7 @@ class AsyncSluicegateStorage(
         if amount > limit:
             return False
         prefix, policy, units = _counter(limit, expiry)
-        return (await self.limiter.take(prefix + key, policy, amount * units)).allowed
+        return _by_the_store(await self.limiter.take(prefix + key, policy, amount * units)).allowed
 
     async def get_sliding_window(self, key: str, expiry: float) -> tuple[int, float, int, float]:
         return await self._off_loop(_sliding_window, key, expiry)
@@ -250,20 +263,22 @@ def _limiter(uri: str, options: dict[str, Any]) -> Limiter:
 
 def _is_healthy(limiter: Limiter) -> bool:
     try:
-        limiter.peek("health", "gcra:1/1s")
+        _by_the_store(limiter.peek("health", "gcra:1/1s"))
     except Error:
         return False
     return True
 
 
-def _delete_all(url: str, prefix: str) -> int:
+def _delete_all(url: str, options: dict[str, Any]) -> int:
     try:
         import redis
     except ImportError:
         raise NotImplementedError("reset needs the package `redis`: pip install redis") from None
-    if "+" in url.partition("://")[0]:
+    scheme, _, rest = url.partition("://")
+    if "+" in scheme:
         raise NotImplementedError("reset does not search the nodes of a cluster: clear the keys one by one")
-    client = redis.Redis.from_url(url.replace("valkey", "redis", 1))
+    scheme, prefix = scheme.replace("valkey", "redis"), str(options.get("key_prefix", _PREFIX))
+    client = redis.Redis.from_url(f"{scheme}://{rest}", **{_TLS[name]: options[name] for name in _TLS if options.get(name)})
     escaped = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in prefix)
     count = 0
     with client:

@@ -18,7 +18,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar, Union
 
-from .. import Denied, Hold, Limiter, Policy, aio
+from .. import Denied, Hold, Limiter, Policy, _native, aio
 from .._policy import Span
 
 __all__ = ["AsyncCall", "Budget", "Call", "estimate", "limit"]
@@ -34,8 +34,8 @@ _MOST = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 class Budget(Generic[_AnyLimiter]):
     """Requests and tokens that all users of a key may use. `requests` and `tokens` are policies; joined by `&`, each may have
-    several limits, such as a `concurrency`. A call waits up to `timeout` for its units, and holds them for up to `ttl`.
-    `answer` is the number of tokens to hold for an answer whose request names no maximum.
+    several limits, such as a `concurrency`. A call waits up to `timeout` for its units, and holds them for up to `ttl`: the shortest
+    period of the `concurrency` limits, or 600 seconds without one. `answer` is the number of tokens to hold for an answer whose request names no maximum.
     """
 
     def __init__(
@@ -46,13 +46,15 @@ class Budget(Generic[_AnyLimiter]):
         tokens: Union[Policy, str],
         key: str = "openai",
         timeout: Span = 60,
-        ttl: Span = 600,
+        ttl: Span | None = None,
         answer: int = 1024,
     ) -> None:
         self.limiter: _AnyLimiter = limiter
         self.answer = answer
         # An invalid text is an error here, not at the first call.
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
+        if ttl is None:
+            ttl = min(filter(None, map(_native.hold_ttl, (self._requests, self._tokens))), default=600)
         self._key, self._timeout, self._ttl = key, timeout, ttl
 
     def hold(self, tokens: int) -> Any:
