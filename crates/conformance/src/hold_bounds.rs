@@ -177,14 +177,14 @@ fn check_steps_back(subject: &mut impl HoldSubject) {
     }
 }
 
-/// The bytes of a key with 65 536 open holds of one unit each, opened at the time `now` under `policy`, for a day.
+/// The bytes of a key with 65 536 open holds of `cost` units each, opened at the time `now` under `policy`, for a day.
 ///
 /// # Panics
 /// If the policy allows no hold of a day.
 #[must_use]
-pub fn full_ledger(policy: &Policy, now: Timestamp) -> Vec<u8> {
+pub fn full_ledger(policy: &Policy, cost: u32, now: Timestamp) -> Vec<u8> {
     let (mut entry, ttl) = (None, Some(Duration::from_micros(DAY)));
-    let hold = HoldOperation::Hold { id: &id_of(0), cost: 1, ttl };
+    let hold = HoldOperation::Hold { id: &id_of(0), cost, ttl };
     let first = apply_hold(policy, &mut entry, now, hold).expect("a policy with holds");
     assert!(first.allowed());
     let mut bytes = entry.as_ref().map(Entry::encode).expect("a hold is open");

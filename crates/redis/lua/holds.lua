@@ -287,7 +287,9 @@ local function drained(limit, now, drain)
         limit.drained_after = after and after(limit, now, ledger) or false
     end
     if limit.drained_after then
-        return math.max(open, limit.drained_after)
+        -- What a log keeps longer than its period is stored as long.
+        local kept = drain == 'lifetime' and limit.retention and limit.retention - limit.period or 0
+        return math.max(open, limit.drained_after + kept)
     end
     local is_kept = drain == 'lifetime' and limit.plain.latest ~= nil and limit.plain.latest(limit) > now
     local later = limit.later

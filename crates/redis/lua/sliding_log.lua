@@ -46,6 +46,10 @@ local function log_width(number)
     return bytes
 end
 
+local function log_set(limit, count, events)
+    limit.count, limit.events, limit.totals, limit.total = count, events, nil, nil
+end
+
 function log.load(limit, bytes, at)
     if #bytes < at + 3 then
         return nil, EARLY
@@ -66,8 +70,8 @@ function log.load(limit, bytes, at)
     if #bytes < next - 1 then
         return nil, EARLY
     end
-    limit.count, limit.base, limit.wide, limit.heavy = count, base, wide, heavy
-    limit.events, limit.totals = sub(bytes, at + 13, next - 1), nil
+    limit.base, limit.wide, limit.heavy = base, wide, heavy
+    log_set(limit, count, sub(bytes, at + 13, next - 1))
     return next
 end
 
@@ -110,6 +114,12 @@ local function log_upto(limit, index)
     return totals[index]
 end
 
+-- Units of all events. A look-ahead adds many events, and unpacks them only if it drops some.
+local function log_total(limit)
+    limit.total = limit.total or log_upto(limit, limit.count)
+    return limit.total
+end
+
 -- The number of events that are not later than `edge`.
 local function log_through(limit, edge)
     if limit.count == 0 or log_time(limit, 1) > edge then
@@ -143,8 +153,7 @@ end
 
 local function log_drop_first(limit, count)
     if count > 0 then
-        limit.events = sub(limit.events, count * (limit.wide + limit.heavy) + 1)
-        limit.count, limit.totals = limit.count - count, nil
+        log_set(limit, limit.count - count, sub(limit.events, count * (limit.wide + limit.heavy) + 1))
     end
 end
 
@@ -161,9 +170,8 @@ end
 -- Writes all events again, with space for another retention.
 local function log_write(limit, times, weights)
     local count = #times
-    limit.count, limit.totals = count, nil
     if count == 0 then
-        return
+        return log_set(limit, 0)
     end
     local base, heaviest = times[1], 1
     for i = 1, count do
@@ -176,7 +184,8 @@ local function log_write(limit, times, weights)
     for i = 1, count do
         events[i] = pack(format, times[i] - base, weights[i])
     end
-    limit.base, limit.wide, limit.heavy, limit.events = base, wide, heavy, table.concat(events)
+    limit.base, limit.wide, limit.heavy = base, wide, heavy
+    log_set(limit, count, table.concat(events))
 end
 
 local function log_push(limit, time, weight)
@@ -187,8 +196,9 @@ local function log_push(limit, time, weight)
     local offset, heavy = time - limit.base, limit.heavy
     if offset < 256 ^ limit.wide and weight < 256 ^ heavy + (heavy == 0 and 1 or 0) then
         local format = '<I' .. limit.wide .. (heavy > 0 and 'I' .. heavy or '')
-        limit.events = limit.events .. pack(format, offset, weight)
-        limit.count, limit.totals = count + 1, nil
+        local total = log_total(limit)
+        log_set(limit, count + 1, limit.events .. pack(format, offset, weight))
+        limit.total = total + weight
         return
     end
     local times, weights = log_list(limit)
@@ -220,7 +230,7 @@ local function log_tidy(limit, now, added)
     log_clamp(limit, now)
     log_drop_first(limit, log_through(limit, now - limit.retention))
     local keep = limit.keep_units
-    local surplus = keep and log_upto(limit, limit.count) - keep or 0
+    local surplus = keep and log_total(limit) - keep or 0
     if surplus > 0 then
         -- Events that no longer count are dropped while there are too many units.
         local spare = math.min(log_under(limit, surplus) + 1, log_through(limit, now - limit.period))
@@ -229,7 +239,7 @@ local function log_tidy(limit, now, added)
     if added then
         -- The oldest whole events are dropped while the rest still sums to the limit; with `keep` only while there
         -- are too many, therefore the first whose loss ends that is the last to be dropped.
-        local total = log_upto(limit, limit.count)
+        local total = log_total(limit)
         local rest = math.max(0, total - limit.capacity)
         if keep then
             surplus = total - keep
@@ -240,7 +250,9 @@ local function log_tidy(limit, now, added)
                 rest = 0
             end
         end
-        log_drop_first(limit, log_under(limit, rest + 1))
+        if rest > 0 then
+            log_drop_first(limit, log_under(limit, rest + 1))
+        end
     end
 end
 
@@ -252,7 +264,7 @@ function log.wait(limit, now, cost)
     local gone = log_through(limit, now - limit.period)
     local before = log_upto(limit, gone)
     -- Number of the oldest units that must be dropped first.
-    local surplus = log_upto(limit, limit.count) - before - left
+    local surplus = log_total(limit) - before - left
     if surplus <= 0 then
         return 0
     end
@@ -262,7 +274,7 @@ end
 
 function log.used(limit, now)
     local gone = log_through(limit, now - limit.period)
-    return math.min(log_upto(limit, limit.count) - log_upto(limit, gone), MOST)
+    return math.min(log_total(limit) - log_upto(limit, gone), MOST)
 end
 
 function log.remaining(limit, now)
@@ -276,12 +288,20 @@ function log.reset_after(limit, now)
     return math.max(0, math.min(log_time(limit, limit.count), now) + limit.period - now)
 end
 
-function log.latest(limit)
-    return limit.count > 0 and log_time(limit, limit.count) or 0
-end
-
 function log.lifetime(limit, now)
     return limit.count > 0 and math.max(0, log_time(limit, limit.count) + limit.retention - now) or 0
+end
+
+-- Microseconds until the units are gone, if the only change is that the holds of `ledger` expire: the last metered one is
+-- the newest event then.
+function log.drained_after(limit, now, ledger)
+    local latest = 0
+    for i = 1, ledger.count do
+        if ledger.metered[i] and ledger.times[i] > latest then
+            latest = ledger.times[i]
+        end
+    end
+    return latest + limit.period - now
 end
 
 function log.charge(limit, now, cost)
@@ -294,7 +314,7 @@ function log.refund(limit, now, cost)
     if limit.count == 0 then
         return
     end
-    local total = log_upto(limit, limit.count)
+    local total = log_total(limit)
     local gone = log_through(limit, now - limit.period)
     local kept = total - math.min(cost, total - log_upto(limit, gone))
     -- The last event that stays, and its new weight.
@@ -305,7 +325,7 @@ function log.refund(limit, now, cost)
     if last > 0 and limit.heavy > 0 then
         events = sub(events, 1, -1 - limit.heavy) .. pack('<I' .. limit.heavy, weight)
     end
-    limit.events, limit.count, limit.totals = events, last, nil
+    log_set(limit, last, events)
     log_tidy(limit, now, false)
 end
 
@@ -316,8 +336,8 @@ function log.with_used(limit, now, used)
 end
 
 function log.migrate(limit, old, now)
-    limit.count, limit.base, limit.wide, limit.heavy = old.count, old.base, old.wide, old.heavy
-    limit.events, limit.totals = old.events, nil
+    limit.base, limit.wide, limit.heavy = old.base, old.wide, old.heavy
+    log_set(limit, old.count, old.events)
     log_drop_first(limit, log_through(limit, now - old.retention))
     log_tidy(limit, now, false)
 end

@@ -243,7 +243,7 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let (seconds, _): (u64, u64) = server.query("TIME");
     let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg("full").arg(full_ledger(policy.policy(), now));
+    set.arg("full").arg(full_ledger(policy.policy(), 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
     let hold = HoldOperation::Hold { id: b"more", cost: 1, ttl: TTL };
     let full: Result<sluicegate_core::Answer, _> = Err(StoreError::Hold(HoldError::Full));
@@ -258,4 +258,23 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     assert_eq!(1_000_000 - peek.remaining, 65_536);
     assert_eq!(server.query::<u64>("EXISTS other"), 0);
     assert_eq!(store.unavailable(), None);
+}
+
+/// No operation looks at each event for each hold: that would take minutes.
+#[tokio::test]
+async fn hold_of_a_full_ledger_under_a_log_is_decided_in_time() {
+    let server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let policy: PreparedPolicy = "sliding-log:1000000/1h".parse().unwrap();
+    let (seconds, _): (u64, u64) = server.query("TIME");
+    let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg("full").arg(full_ledger(policy.policy(), 2, now));
+    set.query::<()>(&mut server.connect()).unwrap();
+    let taken = store.take(b"full", &policy, 1).await.unwrap();
+    let left = 1_000_000 - 2 * 65_536 - 1;
+    assert_eq!((taken.source, taken.decision.remaining), (Source::Store, left));
+    let settle = HoldOperation::Settle { id: &[0, 0, 0, 7], used: Some(1) };
+    let settled = store.apply_hold(b"full", &policy, settle).await.unwrap();
+    assert_eq!((settled.source, settled.decision.remaining), (Source::Store, left + 1));
 }

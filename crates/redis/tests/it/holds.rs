@@ -138,7 +138,7 @@ fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSub
     let policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg(test_key(b"full")).arg(full_ledger(policy, now));
+    set.arg(test_key(b"full")).arg(full_ledger(policy, 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
     check_full_ledger(subject, b"full", policy, now);
 }

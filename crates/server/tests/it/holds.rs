@@ -113,7 +113,7 @@ fn hold_of_a_full_ledger_is_an_error() {
     let policy: &Policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = sluicegate_core::Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg("sg:test:full").arg(full_ledger(policy, now));
+    set.arg("sg:test:full").arg(full_ledger(policy, 1, now));
     set.query::<()>(&mut store.connect()).unwrap();
     check_full_ledger(&mut OverTheWire(server.connect()), b"full", policy, now);
 }
