@@ -43,8 +43,6 @@ impl Inner {
         }
         let deadline = Deadline::after(self.context.options.deadline);
         let mut attempt = 1;
-        // Before as well, because the caller may not wait for the reply.
-        self.denials.forget(&key);
         let error = loop {
             let command = HoldCommand {
                 context: &self.context,

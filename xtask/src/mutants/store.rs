@@ -108,8 +108,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "the local fallback forgets what it admitted",
         FALLBACK,
-        "decision: decide(store, &local)?,",
-        "decision: decide(store, &local).inspect(|_| _ = store.reset(key, now))?,",
+        "store.apply_numbered(key, &local, now, operation)?",
+        "store.apply_numbered(key, &local, now, operation).inspect(|_| _ = store.reset(key, now))?",
     ),
     mutant(
         "a breaker never closes",
@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "denials of the fallback are not counted",
         FALLBACK,
-        "                counts.fallback_deny.one();\n",
+        "            counts.fallback_deny.one();\n",
         "",
     ),
     mutant(
