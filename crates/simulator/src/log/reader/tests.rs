@@ -113,6 +113,29 @@ fn reader_line_in_far_future_affects_no_other() {
 }
 
 #[test]
+fn reader_line_in_far_future_before_many_blocks_keeps_them_sorted() {
+    let mut log = line("far", 0, "/").replace("2023", "2099");
+    for index in 0..40_000 {
+        log += &line("a", index / 100 + 2 * (index % 2), "/");
+    }
+    let (actual, _, late) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((actual.len(), late.count), (40_001, 0));
+    assert!(actual[40_000].ends_with(" far"), "{}", actual[40_000]);
+}
+
+#[test]
+fn reader_request_that_ends_in_far_future_keeps_others_sorted() {
+    let mut log = "far 4099999300.000 0.001\n".to_owned();
+    let client = "a".repeat(60);
+    for index in 0..40_000 {
+        log += &format!("{client} {}.000 0.001\n", 1_699_999_300 + index / 100 + 2 * (index % 2));
+    }
+    let (actual, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((actual.len(), late.count), (80_002, 0));
+    assert!(actual[80_001].ends_with(" far"), "{}", actual[80_001]);
+}
+
+#[test]
 fn reader_endless_line_is_skipped() {
     for length in [MAX_LINE + 1, BLOCK - 1, BLOCK, 3 * BLOCK] {
         let mut log = "x".repeat(length).into_bytes();
@@ -203,6 +226,18 @@ fn reader_line_with_duration_is_a_start_and_an_end() {
             "2 end 10250 10.0.0.2"
         ]
     );
+}
+
+#[test]
+fn reader_late_line_with_duration_is_counted_once() {
+    let mut log = String::new();
+    let client = "a".repeat(60);
+    for index in 0..40_000 {
+        log += &format!("{client} {}.000 0.001\n", 1_699_999_300 + index / 100);
+    }
+    log += "late 1699999300.000 0.001\n";
+    let (actual, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((actual.len(), late.count), (80_002, 1));
 }
 
 #[test]
