@@ -63,6 +63,29 @@ nothing
 }
 
 #[test]
+fn reader_time_in_two_fields_is_the_finer_one() {
+    let whole = "14/Nov/2023:22:00:00 +0000";
+    let json = |fields: &str| format!("{{\"ip\":\"a\",{fields}}}");
+    for (format, line, micros) in [
+        ("$remote_addr [$time_local] $msec", format!("a [{whole}] 1699999200.250"), 250_000),
+        ("$remote_addr $msec [$time_local]", format!("a 1699999200.250 [{whole}]"), 250_000),
+        ("%h %t %{usec}t", format!("a [{whole}] 1699999200250001"), 250_001),
+        ("%h %t %{begin:msec}t", format!("a [{whole}] 1699999200250"), 250_000),
+        // A part of a time, and the end of a request that has its start too.
+        ("%h %t %{msec_frac}t", format!("a [{whole}] 250"), 0),
+        ("%h %t %{end:msec}t", format!("a [{whole}] 1699999209000"), 0),
+        ("%h %{sec}t", "a 1699999200".to_owned(), 0),
+        ("json", json(&format!("\"time_local\":\"{whole}\",\"msec\":\"1699999200.250\"")), 250_000),
+        ("json", json("\"time\":\"2023-11-14T22:00:00Z\",\"msec\":1699999200.250"), 250_000),
+        // A duration.
+        ("json", json("\"time\":\"2023-11-14T22:00:00Z\",\"msec\":12.5"), 0),
+    ] {
+        let (actual, _, _) = events(format, "{ip}", line.as_bytes());
+        assert_eq!(actual, [format!("1 {}us a", 1_699_999_200_000_000_u64 + micros)], "{format}");
+    }
+}
+
+#[test]
 fn broken_lines_are_counted_and_the_first_is_reported() {
     let mut log = String::new();
     for second in 0..20 {
