@@ -87,8 +87,8 @@ impl Input {
         Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
 
-    /// The key that charts follow: the one that was named, else the one with the most requests. For a source that can
-    /// be read only once, the beginning decides.
+    /// The key that charts follow: the one that was named, else the one with the most requests, or with the most events
+    /// if none is a request. For a source that can be read only once, the beginning decides.
     pub(super) fn key_to_follow(&mut self, options: &Simulate) -> anyhow::Result<Option<Vec<u8>>> {
         if let Some(key) = &options.key_plot {
             return Ok(Some(key.as_bytes().to_vec()));
@@ -102,17 +102,21 @@ impl Input {
             }
             Self::Traffic => Ok(traffic(options)),
         };
-        let mut counts = HeavyHitters::default();
+        let (mut requests, mut others) = (HeavyHitters::default(), HeavyHitters::default());
         // Errors are reported when the events are decided.
         if let Ok(mut source) = source {
             while let Ok(batch) = source.next_batch() {
                 if batch.is_empty() {
                     break;
                 }
-                batch.events().for_each(|event| counts.count(event.key, false));
+                for event in batch.events() {
+                    let counts = if event.kind.is_request() { &mut requests } else { &mut others };
+                    counts.count(event.key, false);
+                }
             }
         }
-        Ok(counts.busiest(1).0.first().map(|busiest| busiest.key.to_vec()))
+        let busiest = |counts: &HeavyHitters| Some(counts.busiest(1).0.first()?.key.to_vec());
+        Ok(busiest(&requests).or_else(|| busiest(&others)))
     }
 
     pub(super) fn open(self, options: &Simulate) -> anyhow::Result<Source> {
