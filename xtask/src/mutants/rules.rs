@@ -84,8 +84,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a shadow rule counts its denials of denied calls",
         EVENTS,
-        "if !allowed && (outcome.allowed || found.shadow) {",
-        "if !allowed && outcome.allowed {",
+        "if is_undecided || !allowed && (outcome.allowed || found.shadow) {",
+        "if is_undecided || !allowed && outcome.allowed {",
     ),
     mutant(
         "a quarter of a limit is near",
