@@ -1,8 +1,6 @@
 //! The chart of a simulation.
 
-use std::time::Duration;
-
-use sluicegate_core::{as_micros, human::span};
+use sluicegate_core::human::span;
 use sluicegate_plot::{
     Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
     span as exact,
@@ -190,7 +188,8 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
             Some(Bound { at: offset(bounds.from), value: bound.units(), label })
         })
         .collect();
-    let period = track.bounds().first()?.limits.get(index)?.period;
+    // Without a policy there is no line.
+    bounds.first()?;
     let levels = || spans.bins.iter().map(|bin| bin.levels[index]);
     let exceeding = levels().map(|level| if level.exceeds { level.units } else { 0 });
     let peak = track.worst().map(|worst| Peak {
@@ -202,7 +201,7 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
         },
     });
     let end = spans.start + spans.width * u64::try_from(spans.bins.len()).unwrap_or(0);
-    let (edges, captions) = windows(track.windows(), (spans.start, first, end), period);
+    let (edges, captions) = windows(track.windows(), (spans.start, first, end));
     let series = |name, role, shape, values| Series { name, role, shape, values };
     Some(Plot {
         series: vec![
@@ -221,11 +220,9 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
 fn windows(
     windows: &[CountedWindow],
     (start, first, end): (u64, u64, u64),
-    period: Duration,
 ) -> (Vec<Edge>, Vec<Caption>) {
-    let length = as_micros(period).max(1);
     let on_clock = windows.iter().all(|window| window.is_on_clock);
-    let name = match length {
+    let name = |window: &CountedWindow| match window.to - window.from {
         _ if !on_clock => "window",
         60_000_000 => "minute",
         3_600_000_000 => "hour",
@@ -242,7 +239,7 @@ fn windows(
         return (Vec::new(), Vec::new());
     }
     let label = |index: usize| match (index, on_clock) {
-        (0, true) => format!("next {name}"),
+        (0, true) => format!("next {}", windows.first().map_or("window", name)),
         (0, false) => "window ends".to_owned(),
         _ => String::new(),
     };
@@ -251,7 +248,7 @@ fn windows(
     let caption = |window: &CountedWindow| Caption {
         from: window.from.max(start) - start,
         to: window.to.min(end).saturating_sub(start),
-        texts: [format!("{} in this {name}", window.units), window.units.to_string()],
+        texts: [format!("{} in this {}", window.units, name(window)), window.units.to_string()],
     };
     (edges, windows.iter().map(caption).collect())
 }

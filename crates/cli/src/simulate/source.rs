@@ -27,8 +27,7 @@ const STDIN_BYTES: u64 = 16 << 20;
 /// Maximum number of lines, and of bytes, that are read to detect a format.
 const SAMPLE_LINES: usize = 32;
 const SAMPLE_BYTES: u64 = 64 << 10;
-/// The column of time, which the header of every trace has.
-const TRACE: &[u8] = b"t_us";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Start of synthetic traffic: a round minute, as in the scenarios.
@@ -88,8 +87,8 @@ impl Input {
         Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
 
-    /// The key that charts follow: the one that was named, else the one with the most requests. For a source that can
-    /// be read only once, the beginning decides.
+    /// The key that charts follow: the one that was named, else the one with the most requests, or with the most events
+    /// if none is a request. For a source that can be read only once, the beginning decides.
     pub(super) fn key_to_follow(&mut self, options: &Simulate) -> anyhow::Result<Option<Vec<u8>>> {
         if let Some(key) = &options.key_plot {
             return Ok(Some(key.as_bytes().to_vec()));
@@ -103,17 +102,21 @@ impl Input {
             }
             Self::Traffic => Ok(traffic(options)),
         };
-        let mut counts = HeavyHitters::default();
+        let (mut requests, mut others) = (HeavyHitters::default(), HeavyHitters::default());
         // Errors are reported when the events are decided.
         if let Ok(mut source) = source {
             while let Ok(batch) = source.next_batch() {
                 if batch.is_empty() {
                     break;
                 }
-                batch.events().for_each(|event| counts.count(event.key, false));
+                for event in batch.events() {
+                    let counts = if event.kind.is_request() { &mut requests } else { &mut others };
+                    counts.count(event.key, false);
+                }
             }
         }
-        Ok(counts.busiest(1).0.first().map(|busiest| busiest.key.to_vec()))
+        let busiest = |counts: &HeavyHitters| Some(counts.busiest(1).0.first()?.key.to_vec());
+        Ok(busiest(&requests).or_else(|| busiest(&others)))
     }
 
     pub(super) fn open(self, options: &Simulate) -> anyhow::Result<Source> {
@@ -306,8 +309,22 @@ fn lines(start: &[u8]) -> impl Iterator<Item = &[u8]> {
     start.split(|byte| *byte == b'\n').take(SAMPLE_LINES)
 }
 
+/// Whether the first line is the header of a trace, which has a column of time.
 fn is_trace(start: &[u8]) -> bool {
-    lines(start).next().is_some_and(|line| line.windows(TRACE.len()).any(|part| part == TRACE))
+    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
+    let mut columns = lines(start).next().unwrap_or_default().split(|byte| *byte == b',');
+    columns.any(|column| matches!(column.trim_ascii(), b"t_us" | b"\"t_us\""))
+}
+
+/// Whether `line` begins as the common format does: client, identity, user and `[`. A prefix would be taken for the
+/// client.
+fn begins_as_common(line: &[u8]) -> bool {
+    // `X-Forwarded-For` is a list.
+    let words = line.split(|byte| *byte == b' ').skip_while(|word| word.ends_with(b","));
+    let mut after_client = words.skip(1);
+    // The identity is nearly always `-`; a user may have blanks in its name.
+    after_client.next() == Some(b"-")
+        || after_client.nth(1).is_some_and(|word| word.starts_with(b"["))
 }
 
 /// The format of the first line that has a known one, because a truncated log may begin with a broken line.
@@ -318,7 +335,7 @@ fn guess(start: &[u8]) -> Option<LogFormat> {
     lines(start).find_map(|line| {
         let name = if line.starts_with(b"{") { "json" } else { "common" };
         let format: LogFormat = name.parse().ok()?;
-        (name == "json" || format.fits(line)).then_some(format)
+        (name == "json" || begins_as_common(line) && format.fits(line)).then_some(format)
     })
 }
 

@@ -1,7 +1,9 @@
 //! `health`, `completions`, and servers that start only with secrets.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::Stdio,
 };
 
@@ -140,5 +142,18 @@ fn commands_full_output_exit_2_and_name_it() {
         let error = String::from_utf8(output.stderr).unwrap();
         let expected = "error: cannot write to standard output: no space left on device\n";
         assert_eq!((&*error, output.status.code()), (expected, Some(2)), "{command}");
+    }
+}
+
+/// `health` needs HTTP: the health check of the image fails without it, until it is disabled.
+#[test]
+fn health_compose_file_without_http_disables_the_check() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (file, has_http) in
+        [("examples/envoy/docker-compose.yaml", false), ("dist/compose.yaml", true)]
+    {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        assert_eq!(!text.contains("--http, \"off\""), has_http, "{file}");
+        assert_eq!(!text.contains("healthcheck: { disable: true }"), has_http, "{file}");
     }
 }

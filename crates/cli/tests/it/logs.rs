@@ -157,6 +157,60 @@ fn simulate_log_format_is_found_behind_an_invalid_first_line() {
 }
 
 #[test]
+fn simulate_log_with_name_of_trace_column_in_its_first_line_is_a_log() {
+    for path in ["/contact_us", "/about_us?a,t_us"] {
+        let ended = rows(&[], LOG.replacen("/login", path, 1));
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{path}");
+        assert_eq!(decided_rows(&ended.out).len(), 3);
+    }
+    let json = "{\"ts\":1700000040.25,\"ip\":\"10.0.0.1\",\"t_us\":5}\n";
+    assert_eq!(decided_rows(&rows(&[], json).out), ["0 10.0.0.1 1"]);
+    for header in ["t_us,key,cost\r", "\u{feff}t_us,key,cost", "key,cost,\"t_us\"\r"] {
+        let row = if header.starts_with('k') { "k,1,0" } else { "0,k,1" };
+        let ended = rows(&[], format!("{header}\n{row}\n"));
+        assert_eq!((&*ended.err, decided_rows(&ended.out)), ("", vec!["0 k 1".to_owned()]));
+    }
+}
+
+#[test]
+fn simulate_log_with_prefix_is_an_unknown_format() {
+    for prefix in [
+        "www.example.com:80 ",
+        "Oct 10 13:55:36 host nginx: ",
+        "web-1  | ",
+        "web-1 | ",
+        "2023-11-14T22:14:00.25Z ",
+        "[pod/web-1/nginx] ",
+    ] {
+        let log: String = LOG.lines().map(|line| format!("{prefix}{line}\n")).collect();
+        let ended = rows(&[], log);
+        assert_eq!(ended.code, Some(2), "{prefix}");
+        assert!(ended.err.starts_with("error: unknown format: "), "{}", ended.err);
+    }
+    // With the formats of docs/simulate.md.
+    for (prefix, format) in [
+        ("www.example.com:80 ", "%v:%p %h %l %u %t \"%r\" %>s %b"),
+        (
+            "Oct  1 13:55:36 host nginx: ",
+            "$prefix: $remote_addr - $remote_user [$time_local] \"$request\"",
+        ),
+        ("web-1  | ", "$prefix | $remote_addr - $remote_user [$time_local] \"$request\""),
+    ] {
+        let ended = rows(&["--log", format], LOG.replace("10.0.0.", &format!("{prefix}10.0.0.")));
+        assert_eq!(decided_rows(&ended.out)[0], "0 10.0.0.1 1", "{}", ended.err);
+    }
+}
+
+#[test]
+fn simulate_log_with_unusual_user_or_client_is_detected() {
+    for start in ["10.0.0.1 - user name [", "10.0.0.1 ident user [", "10.0.0.1, 10.9.9.9 - - ["] {
+        let ended = rows(&[], LOG.replace("10.0.0.1 - - [", start).replace("10.0.0.2", "10.0.0.1"));
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{start}");
+        assert_eq!(decided_rows(&ended.out)[0], "0 10.0.0.1 1", "{start}");
+    }
+}
+
+#[test]
 fn simulate_log_is_shown_in_tables_and_charts() {
     let table = output(&["simulate", "-", "--policy", "gcra:1/1m", "--plot"], LOG);
     assert!(table.contains("gcra:1/1m        3 "), "{table}");

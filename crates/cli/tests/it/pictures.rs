@@ -103,6 +103,34 @@ fn simulate_chart_is_written_to_a_file_and_a_page() {
     }
 }
 
+#[test]
+fn simulate_chart_windows_have_the_name_of_their_own_length() {
+    let folder = TempDir::new("windows");
+    let svg = folder.file("a.svg");
+    let policy = "sliding-log:30/1m,fixed-window:1000/1h:align=clock";
+    let traffic = ["--for", "2h", "--traffic", "burst:40@0s", "--traffic", "burst:9@50m"];
+    output(&[&["simulate", "--policy", policy, "--plot", &svg][..], &traffic].concat(), "");
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.contains(" in this hour"), "{svg}");
+    assert!(!svg.contains(" in this minute"), "{svg}");
+}
+
+#[test]
+fn simulate_chart_follows_the_key_with_the_most_requests() {
+    let events = |key: &str, kind: &str| format!("0,{key},1,{kind}\n");
+    let (peeks, takes) = (events("peeked", "peek").repeat(5), events("busy", "").repeat(2));
+    let header = "t_us,key,cost,op\n";
+    for (rows, key) in [
+        (format!("{peeks}{}{takes}", events("peeked", "take")), "busy"),
+        // Without requests, other events count.
+        (format!("{}{peeks}", events("one", "charge")), "peeked"),
+    ] {
+        let arguments = ["simulate", "-", "--policy", "gcra:10/1s", "--plot"];
+        let chart = output(&arguments, format!("{header}{rows}"));
+        assert!(chart.contains(&format!("Line: key {key}\n")), "{chart}");
+    }
+}
+
 /// Every element that is opened is closed, in order.
 fn assert_well_formed(text: &str) {
     let mut open = Vec::new();

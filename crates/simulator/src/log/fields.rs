@@ -114,7 +114,7 @@ impl<'a> Field<'a> {
             "user" => (Part::Whole, "remote_user user user_id"),
             "time" => (
                 Part::Whole,
-                "time_local ts time timestamp @timestamp start_time time_iso8601 msec",
+                "msec time_local ts time timestamp @timestamp start_time time_iso8601",
             ),
             "duration" => (
                 Part::Whole,

@@ -176,7 +176,11 @@ fn apache(text: &str) -> Option<Vec<Piece>> {
             'h' | 'a' => "remote_addr".to_owned(),
             'u' => "remote_user".to_owned(),
             't' if argument.is_empty() => "time_local".to_owned(),
-            't' => "msec".to_owned(),
+            // Other arguments are parts of a time, whole seconds, or the end of the request.
+            't' => match argument.strip_prefix("begin:").unwrap_or(argument) {
+                "msec" | "usec" => "msec".to_owned(),
+                _ => "time".to_owned(),
+            },
             'r' => "request".to_owned(),
             's' => "status".to_owned(),
             'b' | 'B' | 'O' => "body_bytes_sent".to_owned(),

@@ -65,8 +65,11 @@ pub struct LogReader<R> {
     keys: Vec<u8>,
     /// Number of events that were returned.
     returned: usize,
-    /// The latest time of a line, and the time of the last event that was returned.
+    /// The time of the last line.
+    previous: Timestamp,
+    /// The latest time that two adjacent lines have reached, because one alone may be wrong.
     latest: Timestamp,
+    /// The time of the last event that was returned.
     reached: Timestamp,
     disorder: Duration,
     /// Maximum number of events that wait.
@@ -106,6 +109,7 @@ impl<R: Read> LogReader<R> {
             events: Vec::new(),
             keys: Vec::new(),
             returned: 0,
+            previous: Timestamp::EPOCH,
             latest: Timestamp::EPOCH,
             reached: Timestamp::EPOCH,
             disorder,
@@ -248,24 +252,30 @@ impl<R: Read> LogReader<R> {
         let (line, policy, ttl) = (self.lines, (0, 0), None);
         let event =
             |time, kind, cost, id| StoredEvent { line, time, cost, kind, key, policy, id, ttl };
-        match moment {
-            Moment::At(time) => self.events.push(event(time, Kind::Take, Some(1), (0, 0))),
+        let time = match moment {
+            Moment::At(time) => {
+                self.events.push(event(time, Kind::Take, Some(1), (0, 0)));
+                time
+            }
             Moment::Between(start, end) => {
                 self.keys.extend_from_slice(&line.to_le_bytes());
                 let id = (key.1, self.keys.len());
                 self.events.push(event(start, Kind::Start, Some(1), id));
                 self.events.push(event(end, Kind::End, None, id));
+                end
             }
-        }
+        };
+        self.latest = self.latest.max(time.min(self.previous));
+        self.previous = time;
     }
 
     /// Sorts the events from the index `new` on into those before them.
     fn sort(&mut self, new: usize) {
         for event in &mut self.events[new..] {
-            self.latest = self.latest.max(event.time);
             if event.time < self.reached {
                 let moved = self.reached.as_micros() - event.time.as_micros();
-                self.late.count += 1;
+                // A request that ends too late has begun too late.
+                self.late.count += u64::from(event.kind != Kind::End);
                 self.late.most = self.late.most.max(Duration::from_micros(moved));
                 event.time = self.reached;
             }

@@ -200,7 +200,11 @@ impl Shape {
                     }
                 }
                 let first = |slots: &[usize]| {
-                    slots.iter().find_map(|slot| value(*slot).map(|text| (*slot, text)))
+                    let mut found =
+                        slots.iter().filter_map(|slot| value(*slot).map(|text| (*slot, text)));
+                    found.find(|(slot, text)| {
+                        slots.len() == 1 || self.names[*slot] != "msec" || time::is_epoch(text)
+                    })
                 };
                 (first(&self.time), first(&self.duration))
             }

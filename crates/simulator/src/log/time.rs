@@ -40,6 +40,11 @@ fn micros(time: DateTime, offset: Option<Offset>) -> Option<u64> {
     u64::try_from(time.as_microsecond()).ok()
 }
 
+/// Whether `text` is a time since the epoch, and not a duration: it has as many digits as seconds have since 2001.
+pub(super) fn is_epoch(text: &[u8]) -> bool {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count() >= 10
+}
+
 /// A number of seconds, milliseconds, microseconds or nanoseconds, by its number of digits: seconds have at most 11
 /// until the year 5138.
 fn epoch(text: &[u8]) -> Option<u64> {

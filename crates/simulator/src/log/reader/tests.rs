@@ -63,6 +63,29 @@ nothing
 }
 
 #[test]
+fn reader_time_in_two_fields_is_the_finer_one() {
+    let whole = "14/Nov/2023:22:00:00 +0000";
+    let json = |fields: &str| format!("{{\"ip\":\"a\",{fields}}}");
+    for (format, line, micros) in [
+        ("$remote_addr [$time_local] $msec", format!("a [{whole}] 1699999200.250"), 250_000),
+        ("$remote_addr $msec [$time_local]", format!("a 1699999200.250 [{whole}]"), 250_000),
+        ("%h %t %{usec}t", format!("a [{whole}] 1699999200250001"), 250_001),
+        ("%h %t %{begin:msec}t", format!("a [{whole}] 1699999200250"), 250_000),
+        // A part of a time, and the end of a request that has its start too.
+        ("%h %t %{msec_frac}t", format!("a [{whole}] 250"), 0),
+        ("%h %t %{end:msec}t", format!("a [{whole}] 1699999209000"), 0),
+        ("%h %{sec}t", "a 1699999200".to_owned(), 0),
+        ("json", json(&format!("\"time_local\":\"{whole}\",\"msec\":\"1699999200.250\"")), 250_000),
+        ("json", json("\"time\":\"2023-11-14T22:00:00Z\",\"msec\":1699999200.250"), 250_000),
+        // A duration.
+        ("json", json("\"time\":\"2023-11-14T22:00:00Z\",\"msec\":12.5"), 0),
+    ] {
+        let (actual, _, _) = events(format, "{ip}", line.as_bytes());
+        assert_eq!(actual, [format!("1 {}us a", 1_699_999_200_000_000_u64 + micros)], "{format}");
+    }
+}
+
+#[test]
 fn broken_lines_are_counted_and_the_first_is_reported() {
     let mut log = String::new();
     for second in 0..20 {
@@ -110,6 +133,29 @@ fn reader_line_in_far_future_affects_no_other() {
     let (actual, _, late) = events("combined", "{ip}", log.as_bytes());
     assert!(actual[0].ends_with(" b") && actual[1].ends_with(" c") && actual[2].ends_with(" a"));
     assert_eq!(late.count, 0);
+}
+
+#[test]
+fn reader_line_in_far_future_before_many_blocks_keeps_them_sorted() {
+    let mut log = line("far", 0, "/").replace("2023", "2099");
+    for index in 0..40_000 {
+        log += &line("a", index / 100 + 2 * (index % 2), "/");
+    }
+    let (actual, _, late) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((actual.len(), late.count), (40_001, 0));
+    assert!(actual[40_000].ends_with(" far"), "{}", actual[40_000]);
+}
+
+#[test]
+fn reader_request_that_ends_in_far_future_keeps_others_sorted() {
+    let mut log = "far 4099999300.000 0.001\n".to_owned();
+    let client = "a".repeat(60);
+    for index in 0..40_000 {
+        log += &format!("{client} {}.000 0.001\n", 1_699_999_300 + index / 100 + 2 * (index % 2));
+    }
+    let (actual, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((actual.len(), late.count), (80_002, 0));
+    assert!(actual[80_001].ends_with(" far"), "{}", actual[80_001]);
 }
 
 #[test]
@@ -203,6 +249,18 @@ fn reader_line_with_duration_is_a_start_and_an_end() {
             "2 end 10250 10.0.0.2"
         ]
     );
+}
+
+#[test]
+fn reader_late_line_with_duration_is_counted_once() {
+    let mut log = String::new();
+    let client = "a".repeat(60);
+    for index in 0..40_000 {
+        log += &format!("{client} {}.000 0.001\n", 1_699_999_300 + index / 100);
+    }
+    log += "late 1699999300.000 0.001\n";
+    let (actual, _, late) = starts_and_ends("$remote_addr $msec $request_time", &log);
+    assert_eq!((actual.len(), late.count), (80_002, 1));
 }
 
 #[test]
