@@ -42,7 +42,7 @@ impl<S: Store + ?Sized> StoredHold<S> {
 
     /// Settles. If `repeats`, it tries again after an error, until the hold has expired.
     pub(crate) async fn settle_in_background(&self, used: Option<u32>, repeats: bool) {
-        let expires = Instant::now() + self.lifetime();
+        let expires = Instant::now() + self.lifetime().unwrap_or_default();
         let mut pause = FIRST_PAUSE;
         while self.settle(used).await.is_err() && repeats && Instant::now() + pause < expires {
             sleep(pause).await;
@@ -50,9 +50,10 @@ impl<S: Store + ?Sized> StoredHold<S> {
         }
     }
 
-    /// Renews the hold three times in its lifetime, until it is not open.
+    /// Renews the hold three times in its lifetime, until it is not open. An invalid hold never is.
     pub(crate) async fn keep_alive(&self) {
-        let pause = self.lifetime() / 3;
+        let Some(lifetime) = self.lifetime() else { return };
+        let pause = lifetime / 3;
         loop {
             sleep(pause).await;
             if self.renew().await.is_ok_and(|answer| !answer.allowed()) {
@@ -61,10 +62,10 @@ impl<S: Store + ?Sized> StoredHold<S> {
         }
     }
 
-    fn lifetime(&self) -> Duration {
+    /// `None` if the hold is invalid.
+    fn lifetime(&self) -> Option<Duration> {
         let renew = HoldOperation::Renew { id: &self.id, ttl: self.ttl };
-        let ttl = self.policy.policy().check_hold(&renew);
-        Duration::from_micros(ttl.unwrap_or_default())
+        self.policy.policy().check_hold(&renew).ok().map(Duration::from_micros)
     }
 }
 

@@ -210,7 +210,8 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// Lets requests pass while the store is unavailable, instead of responding with 503.
+    /// Lets requests pass after an error of the store, instead of responding with 503. A denial by the
+    /// [`OnError`](sluicegate_core::OnError) of a [prepared policy](crate::NamedPolicy::prepared) is not an error.
     #[must_use]
     pub fn allow_on_error(mut self, allow: bool) -> Self {
         self.settings.allow_on_error = allow;

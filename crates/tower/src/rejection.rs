@@ -6,7 +6,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use sluicegate_core::{Answer, Retry};
+use sluicegate_core::{Answer, Retry, Source};
 use sluicegate_headers::{ProblemType, problem};
 
 use crate::{Head, NamedPolicy};
@@ -32,15 +32,23 @@ pub struct Rejection<'a> {
     pub head: Head<'a>,
     /// The policy of the request.
     pub policy: &'a NamedPolicy,
-    /// The denial, which also names its source; `None` if the store is unavailable.
+    /// The denial, which also names its source; `None` after an error of the store.
     pub denied: Option<&'a Answer>,
 }
 
-impl Rejection<'_> {
+impl<'a> Rejection<'a> {
+    /// The denial by a limit; `None` if the store is unavailable, also if [`OnError`](sluicegate_core::OnError) denies.
+    pub(crate) const fn denied_by_limit(&self) -> Option<&'a Answer> {
+        match self.denied {
+            Some(Answer { source: Source::Fallback, .. }) => None,
+            denied => denied,
+        }
+    }
+
     /// 429, or 503 while the store is unavailable.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
-        match self.denied {
+        match self.denied_by_limit() {
             Some(_) => StatusCode::TOO_MANY_REQUESTS,
             None => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -49,7 +57,7 @@ impl Rejection<'_> {
     /// The problem document (RFC 9457) as JSON.
     #[must_use]
     pub fn problem(&self) -> String {
-        match self.denied {
+        match self.denied_by_limit() {
             Some(denied) => problem(&self.policy.inner().fields, denied),
             None => ProblemType::ReducedCapacity.json(),
         }
@@ -96,13 +104,13 @@ fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let (status, message, retry) = match rejection.denied.map(|denied| denied.retry()) {
-        None => (UNAVAILABLE, ProblemType::ReducedCapacity.title(), None),
-        Some(retry) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded.title(), retry),
+    let (status, problem) = match rejection.denied_by_limit() {
+        None => (UNAVAILABLE, ProblemType::ReducedCapacity),
+        Some(_) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded),
     };
     headers.insert(GRPC_STATUS, status.into());
-    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
-    match retry {
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(problem.title()));
+    match rejection.denied.and_then(|denied| denied.retry()) {
         Some(Retry::After(wait)) => {
             let millis = wait.as_micros().div_ceil(1000);
             headers.insert(GRPC_RETRY, u64::try_from(millis).unwrap_or(u64::MAX).into());

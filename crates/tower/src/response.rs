@@ -31,13 +31,14 @@ impl<S, R> Shared<S, R> {
     where
         R: RejectionHandler<C>,
     {
-        let denied = denied.as_ref();
-        let mut response = self.handler.respond(&Rejection { head, policy, denied });
-        if let Some(denied) = denied {
-            let headers = response.headers_mut();
-            if let Some(seconds) = retry_after(denied) {
-                headers.insert(RETRY_AFTER, integer(seconds));
-            }
+        let rejection = Rejection { head, policy, denied: denied.as_ref() };
+        let mut response = self.handler.respond(&rejection);
+        let headers = response.headers_mut();
+        if let Some(seconds) = rejection.denied.and_then(|denied| retry_after(denied)) {
+            headers.insert(RETRY_AFTER, integer(seconds));
+        }
+        // Without the store, the usage is unknown.
+        if let Some(denied) = rejection.denied_by_limit() {
             self.settings.headers.write(policy.inner(), denied, headers);
         }
         response

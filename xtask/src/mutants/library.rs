@@ -36,8 +36,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a permit is renewed too late",
         "crates/holds/src/stored_hold.rs",
-        "let pause = self.lifetime() / 3;",
-        "let pause = self.lifetime() + Duration::from_millis(1);",
+        "let pause = lifetime / 3;",
+        "let pause = lifetime + Duration::from_millis(1);",
     ),
     mutant(
         "a permit that is kept alive is renewed once",

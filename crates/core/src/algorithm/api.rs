@@ -208,7 +208,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     }
 
     /// Time until more units are available than after `decision`, if the decision determines it. Something is
-    /// in use.
+    /// in use. Open holds can only make it shorter, and by less than a refill.
     fn more_after(&self, decision: &Decision) -> Option<Duration>;
 
     /// Describes the limit in words.

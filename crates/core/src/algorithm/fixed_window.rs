@@ -391,8 +391,10 @@ impl Algorithm for FixedWindow {
         (self.limit, (!varies).then(|| self.period()))
     }
 
+    /// A longer time than the shortest window may be that of an open hold, which begins the next window.
     fn more_after(&self, decision: &Decision) -> Option<Duration> {
-        Some(decision.reset_after)
+        let is_known = decision.reset_after <= Duration::from_micros(self.shortest());
+        is_known.then_some(decision.reset_after)
     }
 
     fn describe(&self) -> LimitSummary {

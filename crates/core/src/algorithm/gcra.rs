@@ -443,13 +443,13 @@ impl Algorithm for Gcra {
         (self.burst, whole.then(|| Duration::from_micros(narrow(full / limit))))
     }
 
-    /// One more unit is available when at most `burst - remaining - 1` are in use.
+    /// One more unit is available when at most `burst - remaining - 1` are in use: after the time of one unit at most, and
+    /// the microsecond to which `reset_after` is rounded up. A longer time is that of open holds, or of a debt.
     fn more_after(&self, decision: &Decision) -> Option<Duration> {
         let kept = u128::from(self.burst.saturating_sub(decision.remaining).saturating_sub(1));
-        let limit = u128::from(self.limit);
-        let backlog = decision.reset_after.as_micros() * limit;
-        let left = backlog.saturating_sub(kept * u128::from(self.period));
-        Some(Duration::from_micros(narrow(left.div_ceil(limit))))
+        let (period, limit) = (u128::from(self.period), u128::from(self.limit));
+        let left = (decision.reset_after.as_micros() * limit).saturating_sub(kept * period);
+        (left < period + limit).then(|| Duration::from_micros(narrow(left.div_ceil(limit))))
     }
 
     fn describe(&self) -> LimitSummary {

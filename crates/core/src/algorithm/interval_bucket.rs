@@ -205,16 +205,13 @@ impl Algorithm for IntervalBucket {
         (self.amount, Some(self.period()))
     }
 
-    /// Steps are whole intervals before the last one, at which the bucket is full.
+    /// The steps after the next one, until the bucket is full, are whole intervals. If more than one interval is left,
+    /// there are open holds, or a debt.
     fn more_after(&self, decision: &Decision) -> Option<Duration> {
-        let (reset, step) = (decision.reset_after.as_micros(), u128::from(self.interval));
-        let left = if decision.remaining > 0 {
-            (reset - 1) % step + 1
-        } else {
-            // There may be a debt; with at least one token in it, the bucket has this many steps to go.
-            reset.saturating_sub(step * u128::from((self.burst - 1) / self.amount))
-        };
-        Some(Duration::from_micros(narrow(left)))
+        let used = self.burst.saturating_sub(decision.remaining);
+        let later = self.interval * u64::from(used.saturating_sub(1) / self.amount);
+        let left = decision.reset_after.saturating_sub(Duration::from_micros(later));
+        (left <= self.period()).then_some(left)
     }
 
     fn describe(&self) -> LimitSummary {

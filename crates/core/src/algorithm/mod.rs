@@ -310,7 +310,8 @@ impl Limit {
     }
 
     /// Time until more units are available than after `decision`, which this limit alone made; `None` where all
-    /// are available, and where the decision does not determine it.
+    /// are available, and where the decision does not determine it: where `reset_after` may be that of open holds
+    /// or of a debt.
     #[must_use]
     pub fn more_after(&self, decision: &Decision) -> Option<Duration> {
         if decision.reset_after.is_zero() {

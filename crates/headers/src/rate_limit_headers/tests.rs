@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Timestamp, apply};
+use sluicegate_core::{HoldOperation, Operation, Timestamp, apply, apply_hold};
 
 use super::*;
 
@@ -76,13 +76,13 @@ fn rate_limit_after_is_the_time_of_one_more_unit() {
         ("gcra:6/60s", vec![(0, Take(1))], Some(10)),
         ("gcra:6/60s", vec![(0, Take(6))], Some(10)),
         ("gcra:6/60s", vec![(0, Take(6)), (3500, Peek(0))], Some(7)),
-        ("gcra:6/60s", vec![(0, Charge(8))], Some(30)),
+        ("gcra:6/60s", vec![(0, Charge(8))], None),
         ("gcra:6/60s", vec![(0, Peek(0))], None),
         ("gcra:1000/1s", vec![(0, Take(1))], Some(1)),
         (bucket, vec![(0, Take(1))], Some(10)),
         (bucket, vec![(0, Take(24)), (2500, Take(1))], Some(8)),
         (bucket, vec![(0, Take(20)), (2500, Take(1))], Some(8)),
-        (bucket, vec![(0, Charge(45))], Some(30)),
+        (bucket, vec![(0, Charge(45))], None),
         ("fixed-window:6/60s", vec![(0, Take(1)), (9001, Take(1))], Some(51)),
         ("sliding-log:6/60s", vec![(0, Take(1))], None),
         ("gcra:6/60s,gcra:9/1h", vec![(0, Take(1))], None),
@@ -112,4 +112,59 @@ fn rate_limit_after_is_enough_and_tight() {
             assert_eq!(at(wait - 1), first.remaining, "{policy} {taken}");
         }
     }
+}
+
+#[test]
+fn rate_limit_after_of_open_holds_is_omitted_or_tight() {
+    let ttls = [1, 5, 8, 30, 60, 90, 3600];
+    for (policy, step, is_exact) in [
+        ("gcra:20/60s", 3, false),
+        ("gcra:7/60s:burst=20", 9, false),
+        ("token-bucket:7/60s:burst=20:refill=interval", 60, false),
+        ("fixed-window:20/60s", 60, true),
+        ("fixed-window:20/60s:align=clock", 60, true),
+        ("fixed-window:20/month", 28 * 86_400, true),
+    ] {
+        let policy: Policy = policy.parse().unwrap();
+        // The last days of January 1970: the next month is shorter.
+        let start = Timestamp::from_micros(30 * 86_400_000_000 + 7).unwrap();
+        let mut known = 0;
+        for (taken, held, seconds, ttl) in (0..7)
+            .flat_map(|taken| [1, 5, 13].map(|held| (taken, held)))
+            .flat_map(|(taken, held)| {
+                [0, 1, 55].into_iter().flat_map(move |seconds| {
+                    ttls.into_iter().map(move |ttl| (taken, held, seconds, ttl))
+                })
+            })
+        {
+            let mut entry = None;
+            let taken = apply(&policy, &mut entry, start, Operation::Take(taken)).unwrap();
+            assert!(taken.allowed());
+            let now = start + Duration::from_secs(seconds);
+            let ttl = Some(Duration::from_secs(ttl));
+            let hold = HoldOperation::Hold { id: b"-", cost: held, ttl };
+            let held = apply_hold(&policy, &mut entry, now, hold).unwrap();
+            let Some(wait) = more_after(&policy, &held) else { continue };
+            let mut at = |seconds| {
+                let now = now + Duration::from_secs(seconds);
+                apply(&policy, &mut entry, now, Operation::Peek(0)).unwrap().remaining
+            };
+            let context = format!("{policy} {taken:?} {held:?} {ttl:?} {wait}");
+            assert!(at(wait) > held.remaining, "{context}");
+            assert!(wait <= step, "{context}");
+            assert!(!is_exact || at(wait - 1) == held.remaining, "{context}");
+            known += 1;
+        }
+        assert!(known > 0, "{policy}");
+    }
+}
+
+#[test]
+fn rate_limit_of_short_hold_has_no_time() {
+    let policy: Policy = "gcra:500/1m".parse().unwrap();
+    let (headers, mut entry) = (RateLimitHeaders::new("p", &policy), None);
+    assert!(apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(100)).unwrap().allowed());
+    let hold = HoldOperation::Hold { id: b"-", cost: 4, ttl: Some(Duration::from_secs(30)) };
+    let held = apply_hold(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap();
+    assert_eq!(headers.rate_limit(&held), r#""p";r=396"#);
 }

@@ -61,7 +61,7 @@ async fn layer_prepared_policy_uses_on_error_without_redis() {
     let limiter = limiter(&redis).await;
     drop(redis);
     let prepared: PreparedPolicy = "gcra:1/1d".parse().unwrap();
-    for (on_error, expected) in [(OnError::Allow, 200), (OnError::Deny, 429), (OnError::Fail, 503)]
+    for (on_error, expected) in [(OnError::Allow, 200), (OnError::Deny, 503), (OnError::Fail, 503)]
     {
         let named = NamedPolicy::prepared("default", prepared.on_error(on_error));
         let layer = RateLimitLayer::new(limiter.clone(), named);

@@ -18,6 +18,7 @@ use sluicegate_tower::{HeldBody, HoldLayer, HoldService, RateLimitLayer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::{JoinHandle, yield_now},
 };
@@ -329,6 +330,22 @@ async fn hold_store_unavailable_rejects_or_passes() {
         let (_frames, response) = setup.stream().await;
         assert_eq!(response.status(), 200);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_invalid_in_shadow_is_not_renewed() {
+    let (actions, inner) = unbounded_channel();
+    let layer = RateLimitLayer::new(LocalLimiter::new(), policy("leaky-queue:5/1s")).shadow(true);
+    let service = layer.hold().layer(Inner(Arc::new(tokio::sync::Mutex::new(inner))));
+    let mut request = Box::pin(service.oneshot(Request::new(())));
+    assert!(
+        std::future::poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending()))
+            .await
+    );
+    settle().await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "a task renews nothing");
+    actions.send(Action::Respond(Response::new(TestBody::Text(None)))).unwrap();
+    assert_eq!(request.await.unwrap().status(), 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::Full;
 use sluicegate_core::{Policy, Source};
 use sluicegate_tower::{
     Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Rejection, RejectionHandler,
@@ -126,5 +128,33 @@ async fn observe_and_rejection_have_the_source() {
         let denied = service.oneshot(Request::new(())).await.unwrap();
         assert_eq!(denied.body(), source.as_str());
         assert_eq!(*observed.lock().unwrap(), [(true, Source::Store), (false, source)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejection_by_fallback_is_unavailable() {
+    let store = Arc::new(Virtual::new(true));
+    let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m")).allow_on_error(true);
+    let service = layer.clone().layer(CountingService::default());
+    let held = layer.hold().layer(service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::<Full<Bytes>>::default())
+    }));
+    assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
+    store.set_source(Source::Fallback);
+    let call = Request::get("/").header("content-type", "application/grpc");
+    let call = service.clone().oneshot(call.body(()).unwrap()).await.unwrap();
+    assert_eq!(call.headers()["grpc-status"], "14");
+    assert_eq!(call.headers()["grpc-retry-pushback-ms"], "60000");
+    let response = service.oneshot(Request::new(())).await.unwrap();
+    assert_eq!(
+        response.body(),
+        r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Rate limit unavailable","status":503}"##,
+    );
+    let of_hold = held.oneshot(Request::new(())).await.unwrap();
+    for (status, headers) in
+        [(response.status(), response.headers()), (of_hold.status(), of_hold.headers())]
+    {
+        assert_eq!((status.as_u16(), &headers["retry-after"]), (503, &"60".parse().unwrap()));
+        assert!(!headers.contains_key("ratelimit") && !headers.contains_key("ratelimit-policy"));
     }
 }
