@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sluicegate import StoreUnavailable
+from sluicegate import StoreError
 from sluicegate.ext.limits import AsyncSluicegateStorage, SluicegateStorage
 
 LIMITS = "5.8.0"
@@ -62,9 +62,9 @@ async def test_store_unavailable_is_an_error_of_the_storage():
         ("get_moving_window", (5, 60)),
         ("acquire_sliding_window_entry", (5, 60)),
     ]:
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreError):
             getattr(storage, call)("user7", *arguments)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreError):
             await getattr(aio_storage, call)("user7", *arguments)
 
 

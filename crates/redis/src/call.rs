@@ -157,12 +157,12 @@ impl Inner {
 pub(crate) struct ModuleUse {
     /// Whether the last command was one of the module.
     is_native: bool,
-    /// Set if no command can have the operation, or the module does not support a policy.
+    /// Set if no command has the operation, the user may not run it, or the module does not support a policy.
     by_script: bool,
 }
 
 impl ModuleUse {
-    /// `by_script`: never.
+    /// With `by_script`, it is always a script.
     pub(crate) const fn new(by_script: bool) -> Self {
         Self { is_native: false, by_script }
     }

@@ -1,8 +1,8 @@
 //! One decision on several keys, all or nothing.
 //!
-//! If one server has all keys (without a cluster, or in one slot), it is one command of the module, or one script call. Otherwise the keys are
-//! taken one after the other, and if one denies, the previous charges are refunded: until then, those keys admit
-//! less than they could.
+//! If one server has all keys (without a cluster, or in one slot), it is one command of the module, or one script call.
+//! Otherwise the keys are taken one after the other, and if one denies, the previous charges are refunded: until then,
+//! those keys admit less than they could.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -165,17 +165,18 @@ impl Inner {
         };
         let slot = slot(&first.key);
         let node = self.topology.node(slot, deadline).await?;
-        // No command peeks at several keys, and a Sluicegate server has no scripts.
-        let peeks_alone =
-            || at.is_none() && operation == MultiKeyOperation::Peek && node.has_commands_alone();
-        if !peeks_alone() {
+        // No command of the module peeks at several keys, and the server or the user may have no scripts. Whether there is
+        // a module is known when the node is connected.
+        let peeks_at_each =
+            || at.is_none() && operation == MultiKeyOperation::Peek && node.has_module();
+        if !peeks_at_each() {
             let each = self.send(slot, command, deadline).await;
-            if each.is_ok() || !peeks_alone() {
+            if each.is_ok() || !peeks_at_each() {
                 return multi_key_decision(each?);
             }
         }
-        let peeks =
-            takes.iter().map(|it| self.call(it.planned(Operation::Peek(it.cost)), None, deadline));
+        let peek = |it: &PreparedTake<'_>| Operation::Peek(it.cost);
+        let peeks = takes.iter().map(|it| self.call(it.planned(peek(it)), None, deadline));
         multi_key_decision(try_join_all(peeks).await?)
     }
 

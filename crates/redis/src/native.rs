@@ -137,11 +137,16 @@ pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> R
     match reply {
         // The integer is 1 if there was state.
         Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
+        // The user may be allowed to run scripts. A key that he may not use says nothing about others.
+        _ if MissingPermission::of(reply) == Some(MissingPermission::Command) => {
+            ReplyKind::NoModule { at_all: true }
+        }
         _ => parse_decided(reply, one_decision),
     }
 }
 
-/// Parses a reply of the module. `decided` parses the elements of an answer.
+/// Parses a reply of the module. `decided` parses the elements of an answer. A command that the user may not run says
+/// nothing about those for one key.
 pub(crate) fn parse_decided<T>(
     reply: &Value,
     decided: impl FnOnce(&[Value]) -> Option<T>,
@@ -154,9 +159,8 @@ pub(crate) fn parse_decided<T>(
             "SGPOLICY" => return ReplyKind::NoModule { at_all: false },
             _ => {}
         }
-        // The user may be allowed to run scripts. A key that he may not use says nothing about others.
         if MissingPermission::of(reply) == Some(MissingPermission::Command) {
-            return ReplyKind::NoModule { at_all: true };
+            return ReplyKind::NoModule { at_all: false };
         }
     }
     parse_general(reply, decided)

@@ -12,7 +12,7 @@ use crate::{
     envoy::Descriptor,
     evaluation::{
         ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, HoldDenial,
-        RuleOperation, RuleOutcome, hold_answer, is_over_limit,
+        RuleOperation, RuleOutcome, check_keys, hold_answer, is_over_limit,
     },
     example::{Example, ExampleRequest, Expect},
     rule::{Match, Treatment},
@@ -161,6 +161,8 @@ impl<'s> ExampleRunner<'s> {
     ) -> Result<ExampleResult, KeyLengthError> {
         let mut limits: SmallVec<[DescriptorLimit; 2]> = SmallVec::new();
         let mut results = Vec::with_capacity(descriptors.len());
+        // All of them first, as the server does: an invalid call charges nothing.
+        descriptors.iter().try_for_each(|matches| check_keys(matches))?;
         for matches in descriptors {
             let outcome = self.evaluate(matches, hits, now)?;
             limits.extend(outcome.descriptor_limit(matches));

@@ -260,7 +260,7 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     assert_eq!(store.unavailable(), None);
 }
 
-/// No operation looks at each event for each hold: that would take minutes.
+/// An allowed operation does not look at each event for each hold: that would take minutes.
 #[tokio::test]
 async fn hold_of_a_full_ledger_under_a_log_is_decided_in_time() {
     let server = Server::start(Engine::Redis70);

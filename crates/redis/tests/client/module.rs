@@ -56,7 +56,9 @@ async fn module_without_scripts_has_holds_and_several_keys() {
             store.apply_hold(b"l", &policy, hold(b"c")).await.unwrap().decision.remaining,
             0
         );
-        assert_eq!(store.counters().module - before, 5);
+        let answer = store.apply_multi_key(MultiKeyOperation::Peek, &takes).await.unwrap();
+        assert_eq!((answer.multi_key.key, answer.source), (1, Source::Store));
+        assert_eq!(store.counters().module - before, 7);
         assert_eq!(store.counters().unavailable, 0);
     }
 }

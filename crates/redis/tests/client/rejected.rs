@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_core::{HoldOperation, Operation, PreparedPolicy, Source, Store, StoreError};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Cluster, Engine, Server, module};
 
@@ -154,6 +154,12 @@ async fn module_forbidden_key_leaves_it_in_use_for_others() {
         assert_eq!(take(b"limits:k").await, Source::Store);
         assert_eq!(store.counters().module, expected);
     }
+    // Nor does a command that the user may not run.
+    let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
+    let held = store.apply_hold(b"limits:k", &policy(), hold).await.unwrap();
+    assert_eq!(held.source, Source::Fallback);
+    assert_eq!(take(b"limits:k").await, Source::Store);
+    assert_eq!(store.counters().module, 4);
 }
 
 /// Each node of a cluster is probed, whatever the slot of the probe's key.

@@ -239,7 +239,7 @@ fn evaluation_key_too_long_is_an_error() {
         "
 rules:
   - {name: banned, block: true, shadow: true}
-  - {name: all, key: header.u, policy: 'fixed-window:5/1h', shadow: true}
+  - {name: all, key: header.u, policy: 'fixed-window:5/1h'}
 ",
     );
     // The key is `rule:all|` and the value.

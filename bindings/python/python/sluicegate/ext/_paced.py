@@ -22,7 +22,8 @@ Steps = Generator[Step, Any, None]
 
 @dataclass
 class Pace:
-    """How requests are sent. Without a decision of the store, they fail by `StoreError`. `retries` is how often one is sent again, and `timeout` how long it may wait each time."""
+    """How requests are sent. Without a decision of the store, they fail by `StoreError`. `retries` is how often one is sent again,
+    and `timeout` how long it may wait each time."""
 
     policy: Union[Policy, str]
     timeout: float

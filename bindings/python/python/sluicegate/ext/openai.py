@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union
 
 from .. import Denied, Hold, Limiter, Policy, _native, aio
@@ -29,13 +30,15 @@ _Client = TypeVar("_Client")
 _RESOURCES = ((("chat", "completions"), True), (("responses",), True), (("embeddings",), False))
 # Parts of a request that are read as tokens, and those that limit the tokens of its answer.
 _INPUTS = ("functions", "input", "instructions", "messages", "response_format", "text", "tools")
+# The lifetime of a hold, unless a `concurrency` limit has a shorter one.
+_TTL = timedelta(seconds=600)
 _MOST = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
 class Budget(Generic[_AnyLimiter]):
     """Requests and tokens that all users of a key may use. `requests` and `tokens` are policies; joined by `&`, each may have
-    several limits, such as a `concurrency`. A call waits up to `timeout` for its units, and holds them for up to `ttl`: the shortest
-    period of the `concurrency` limits, or 600 seconds without one. `answer` is the number of tokens to hold for an answer whose request names no maximum.
+    several limits, such as a `concurrency`. A call waits up to `timeout` for its units, and holds them for up to `ttl`: 600 seconds,
+    or the shortest period of the `concurrency` limits if that is shorter. `answer` is the number of tokens to hold for an answer whose request names no maximum.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class Budget(Generic[_AnyLimiter]):
         # An invalid text is an error here, not at the first call.
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
         if ttl is None:
-            ttl = min(filter(None, map(_native.hold_ttl, (self._requests, self._tokens))), default=600)
+            ttls = map(_native.hold_ttl, (self._requests, self._tokens))
+            ttl = min([_TTL, *filter(None, ttls)])
         self._key, self._timeout, self._ttl = key, timeout, ttl
 
     def hold(self, tokens: int) -> Any:
