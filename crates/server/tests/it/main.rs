@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod as_store;
 mod auth;
 mod batches;
 #[cfg(target_os = "linux")]

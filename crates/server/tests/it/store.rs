@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
-use sluicegate_core::{
-    KeyedTake, MultiKeyOperation, OnError, PreparedPolicy, Share, Source, Store as _,
-};
-use sluicegate_redis::{Options, RedisStore};
+use sluicegate_core::{OnError, Share};
+use sluicegate_redis::Options;
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
 use sluicegate_testing::{Engine, Server, eventually_true};
@@ -30,7 +28,7 @@ pub(crate) fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreC
 }
 
 /// A deadline that a busy machine keeps.
-fn patient() -> Options {
+pub(crate) fn patient() -> Options {
     let mut options = Options::default();
     options.deadline = Duration::from_secs(5);
     options.connect_timeout = Duration::from_secs(5);
@@ -54,30 +52,6 @@ fn resp_with_redis_all_traces_agree_with_the_core() {
         let keys: Vec<Vec<u8>> = store.query("KEYS *");
         assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(b"sg:test:")));
     }
-}
-
-/// A server of Sluicegate has no scripts, and no command that peeks at several keys.
-#[test]
-fn store_in_a_server_peeks_at_several_keys() {
-    let server = Running::new();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let url = format!("redis://{}", server.address);
-        let store = RedisStore::new(&url, patient()).unwrap();
-        let policy: PreparedPolicy = "fixed-window:2/1h".parse().unwrap();
-        let take = |key, cost| KeyedTake { key, policy: &policy, cost };
-        let takes = [take(&b"a"[..], 1), take(b"b", 2)];
-        for (operation, expected) in [
-            (MultiKeyOperation::Peek, Ok(())),
-            (MultiKeyOperation::Take, Ok(())),
-            (MultiKeyOperation::Peek, Err(1)),
-        ] {
-            let answer = store.apply_multi_key(operation, &takes).await.unwrap();
-            assert_eq!(answer.source, Source::Store);
-            let denied = if answer.decision.allowed() { Ok(()) } else { Err(answer.multi_key.key) };
-            assert_eq!(denied, expected, "{operation:?}");
-        }
-    });
 }
 
 /// Units that one server has granted are granted by no other.
