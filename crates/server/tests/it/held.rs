@@ -265,15 +265,22 @@ fn command_unfinished_stays_within_the_budget() {
     let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
     text.resize(61_000, b'x');
     let streams = flood(&process, count, &text);
+    let info = |name| process.server.info_value(name);
+    // The kernel may hold what the clients sent when the server has yet to read it.
+    let mut last = 0;
+    eventually_within(TEST_TIMEOUT, "clients are rejected, and the server has read the rest", || {
+        let (bytes, rejected) = (info("buffer_bytes"), info("buffer_rejections"));
+        let settled = rejected > 0 && bytes == last;
+        last = bytes;
+        if settled { Ok(()) } else { Err((bytes, rejected)) }
+    });
     let held = process.resident().saturating_sub(before);
-    let (bytes, most) =
-        (process.server.info_value("buffer_bytes"), process.server.info_value("buffer_max_bytes"));
-    let rejected = process.server.info_value("buffer_rejections");
+    let (bytes, most) = (info("buffer_bytes"), info("buffer_max_bytes"));
+    let rejected = info("buffer_rejections");
     assert!(
         bytes <= most / 4 * 3 && most == 64 << 20,
         "{bytes} of {most}: none is left for other clients"
     );
-    assert!(rejected > 0, "all fit: {bytes} of {most}");
     assert_eq!(served.integers("SG.TAKE k gcra:1/1h")[0], 1, "others are served");
     drop((streams, served));
     let left = all_is_returned(&process, before);

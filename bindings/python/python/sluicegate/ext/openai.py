@@ -57,8 +57,7 @@ class Budget(Generic[_AnyLimiter]):
         # An invalid text is an error here, not at the first call.
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
         if ttl is None:
-            ttls = map(_native.hold_ttl, (self._requests, self._tokens))
-            ttl = min([_TTL, *filter(None, ttls)])
+            ttl = min(_TTL, *(_native.hold_ttl(policy) or _TTL for policy in (self._requests, self._tokens)))
         self._key, self._timeout, self._ttl = key, timeout, ttl
 
     def hold(self, tokens: int) -> Any:
