@@ -44,10 +44,11 @@ impl Store for RedisStore {
             if given.is_some() {
                 return Ok(inner.call(planned, given, deadline).await?.into());
             }
-            if let Operation::Take(cost @ 1..) = operation {
-                if policy.settings.lease > 1 && cost <= policy.settings.lease {
-                    return self.take_leased(planned, cost, deadline).await;
-                }
+            if let Operation::Take(cost @ 1..) = operation
+                && policy.settings.lease > 1
+                && cost <= policy.settings.lease
+            {
+                return self.take_leased(planned, cost, deadline).await;
             }
             let _forget = inner.begin(&key, operation);
             let answer = inner.request(planned, deadline).await;
