@@ -183,6 +183,15 @@ fn check_steps_back(subject: &mut impl HoldSubject) {
 /// If the policy allows no hold of a day.
 #[must_use]
 pub fn full_ledger(policy: &Policy, cost: u32, now: Timestamp) -> Vec<u8> {
+    spread_ledger(policy, cost, now, Duration::ZERO)
+}
+
+/// As [`full_ledger`], but each hold expires `spacing` after the one before, and the last one after a day.
+///
+/// # Panics
+/// If the policy allows no hold of a day, or a hold expires before `now`.
+#[must_use]
+pub fn spread_ledger(policy: &Policy, cost: u32, now: Timestamp, spacing: Duration) -> Vec<u8> {
     let (mut entry, ttl) = (None, Some(Duration::from_micros(DAY)));
     let hold = HoldOperation::Hold { id: &id_of(0), cost, ttl };
     let first = apply_hold(policy, &mut entry, now, hold).expect("a policy with holds");
@@ -192,7 +201,10 @@ pub fn full_ledger(policy: &Policy, cost: u32, now: Timestamp) -> Vec<u8> {
     let count = bytes.len() - 4;
     bytes[count..].copy_from_slice(&units(MAX_HOLDS as u64).to_le_bytes());
     for number in 0..MAX_HOLDS {
-        bytes.extend_from_slice(&record[..12]);
+        let before_last = spacing * units((MAX_HOLDS - 1 - number) as u64);
+        let expires = now + (Duration::from_micros(DAY) - before_last);
+        bytes.extend_from_slice(&record[..5]);
+        bytes.extend_from_slice(&expires.as_micros().to_le_bytes()[..7]);
         bytes.extend_from_slice(&id_of(number));
     }
     bytes

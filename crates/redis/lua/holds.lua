@@ -138,16 +138,18 @@ local function by_expiry(ledger, only_metered)
     return sort(ledger, numbers)
 end
 
--- Charges a hold that expired at `time`. A window of the calendar that was over before the last one has no effect.
-local function charge_expired(limit, time, units)
+-- Charges holds that expired. A window of the calendar that was over before the last one has no effect.
+local function charge_each_expired(limit, times, units)
     local first, next = limit.first, limit.next
-    if first and time < first then
-        limit.first, limit.next = limit.calendars(limit.calendar, time)
+    for i = 1, #times do
+        if first and times[i] < first then
+            limit.first, limit.next = limit.calendars(limit.calendar, times[i])
+        end
+        if limit.first or not first then
+            limit.kind.charge(limit, times[i], units[i])
+        end
+        limit.first, limit.next = first, next
     end
-    if limit.first or not first then
-        limit.kind.charge(limit, time, units)
-    end
-    limit.first, limit.next = first, next
 end
 
 -- Charges a hold that will expire at `time` to a copy of a limit, which then is at that time.
@@ -173,10 +175,13 @@ function holds.expire(limits, ledger, now)
         end
         at = next
     end
-    for _, number in ipairs(sort(ledger, expired)) do
-        for i = 1, #limits do
-            charge_expired(limits[i], ledger.times[number], ledger.units[number])
-        end
+    local times, units = {}, {}
+    for i, number in ipairs(sort(ledger, expired)) do
+        times[i], units[i] = ledger.times[number], ledger.units[number]
+    end
+    for i = 1, #times > 0 and #limits or 0 do
+        local charge_all = limits[i].kind.charge_all or charge_each_expired
+        charge_all(limits[i], times, units)
     end
     local left = #open > 0 and holds.read(pack('<I4', #open) .. table.concat(open), 1) or new_ledger()
     for name, value in pairs(left) do
@@ -218,6 +223,10 @@ local function wait(limit, now, cost)
     end
     if not limit.borrow and free_at(limit, now, needed + held) == now then
         return 0
+    end
+    local wait_beside = limit.plain.wait_beside
+    if wait_beside then
+        return wait_beside(limit, now, cost, held, ledger, by_expiry)
     end
     -- After the first `done` expiries, at `since`, the request does not pass; after the first `last`, it does, or
     -- `last` is all of them.

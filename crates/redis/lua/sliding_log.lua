@@ -114,7 +114,7 @@ local function log_upto(limit, index)
     return totals[index]
 end
 
--- Units of all events. A look-ahead adds many events, and unpacks them only if it drops some.
+-- Units of all events.
 local function log_total(limit)
     limit.total = limit.total or log_upto(limit, limit.count)
     return limit.total
@@ -153,7 +153,10 @@ end
 
 local function log_drop_first(limit, count)
     if count > 0 then
+        -- What is known of the sum stays, because the rest would be unpacked again.
+        local total = limit.total and limit.total - log_upto(limit, count)
         log_set(limit, limit.count - count, sub(limit.events, count * (limit.wide + limit.heavy) + 1))
+        limit.total = total
     end
 end
 
@@ -188,22 +191,29 @@ local function log_write(limit, times, weights)
     log_set(limit, count, table.concat(events))
 end
 
-local function log_push(limit, time, weight)
-    local count = limit.count
+-- Appends events; their times never go down. All are packed before any is appended, because each change of the bytes
+-- copies them.
+local function log_append(limit, times, weights)
+    local count, added = limit.count, #times
     if count == 0 then
-        return log_write(limit, { time }, { weight })
+        return log_write(limit, times, weights)
     end
-    local offset, heavy = time - limit.base, limit.heavy
-    if offset < 256 ^ limit.wide and weight < 256 ^ heavy + (heavy == 0 and 1 or 0) then
-        local format = '<I' .. limit.wide .. (heavy > 0 and 'I' .. heavy or '')
-        local total = log_total(limit)
-        log_set(limit, count + 1, limit.events .. pack(format, offset, weight))
-        limit.total = total + weight
-        return
+    local base, heavy = limit.base, limit.heavy
+    local format = '<I' .. limit.wide .. (heavy > 0 and 'I' .. heavy or '')
+    local most = math.max(256 ^ heavy - 1, 1)
+    local fits, events = times[added] - base < 256 ^ limit.wide, {}
+    for i = 1, added do
+        fits = fits and weights[i] <= most
+        events[i] = fits and pack(format, times[i] - base, weights[i])
     end
-    local times, weights = log_list(limit)
-    times[count + 1], weights[count + 1] = time, weight
-    log_write(limit, times, weights)
+    if fits then
+        return log_set(limit, count + added, limit.events .. table.concat(events))
+    end
+    local all_times, all_weights = log_list(limit)
+    for i = 1, added do
+        all_times[count + i], all_weights[count + i] = times[i], weights[i]
+    end
+    log_write(limit, all_times, all_weights)
 end
 
 -- A log without `keep` may begin with events that had expired when the newest one came: they stay expired, whatever
@@ -272,6 +282,22 @@ function log.wait(limit, now, cost)
     return math.min(log_time(limit, last), now) + limit.period - now
 end
 
+-- As `wait`, if the only change is that the holds of `ledger` expire, which are `held` units. A hold counts until a period
+-- after it expires: as held units first, and then as an event of that time.
+function log.wait_beside(limit, now, cost, held, ledger, by_expiry)
+    -- Held units that must be dropped, when all events have been.
+    local surplus = cost + held - limit.capacity
+    if surplus <= 0 then
+        return log.wait(limit, now, cost + held)
+    end
+    for _, number in ipairs(by_expiry(ledger, true)) do
+        surplus = surplus - ledger.units[number]
+        if surplus <= 0 then
+            return ledger.times[number] + limit.period - now
+        end
+    end
+end
+
 function log.used(limit, now)
     local gone = log_through(limit, now - limit.period)
     return math.min(log_total(limit) - log_upto(limit, gone), MOST)
@@ -304,10 +330,16 @@ function log.drained_after(limit, now, ledger)
     return latest + limit.period - now
 end
 
+-- Charges units at several times, which never go down. What the last charge leaves is what one after the other would,
+-- because an event that is dropped after an earlier charge is dropped after a later one.
+function log.charge_all(limit, times, units)
+    log_clamp(limit, times[1])
+    log_append(limit, times, units)
+    log_tidy(limit, times[#times], true)
+end
+
 function log.charge(limit, now, cost)
-    log_clamp(limit, now)
-    log_push(limit, now, cost)
-    log_tidy(limit, now, true)
+    log.charge_all(limit, { now }, { cost })
 end
 
 function log.refund(limit, now, cost)

@@ -7,8 +7,13 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedOperation, PlannedPolicy, RedisStore, call::ResetCommand, counters::CounterValues,
-    local::denial_cache::QueryToken, net::node_connection::Deadline, slot::slot, store::Inner,
+    PlannedOperation, PlannedPolicy, RedisStore,
+    call::ResetCommand,
+    counters::CounterValues,
+    local::denial_cache::{ForgetOnDrop, QueryToken},
+    net::node_connection::Deadline,
+    slot::slot,
+    store::Inner,
 };
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks,
@@ -39,13 +44,13 @@ impl Store for RedisStore {
             if given.is_some() {
                 return Ok(inner.call(planned, given, deadline).await?.into());
             }
-            if let Operation::Take(cost @ 1..) = operation {
-                if policy.settings.lease > 1 && cost <= policy.settings.lease {
-                    return self.take_leased(planned, cost, deadline).await;
-                }
-            } else {
-                inner.begins(&key, operation);
+            if let Operation::Take(cost @ 1..) = operation
+                && policy.settings.lease > 1
+                && cost <= policy.settings.lease
+            {
+                return self.take_leased(planned, cost, deadline).await;
             }
+            let _forget = inner.begin(&key, operation);
             let answer = inner.request(planned, deadline).await;
             inner.finish(&key, operation, answer.is_ok());
             answer
@@ -157,27 +162,24 @@ impl Inner {
         Some(answer)
     }
 
-    /// Drops cached data of a key that `operation` makes obsolete. [`finish`](Self::finish) drops data that
-    /// other requests cache until then.
-    pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
+    /// Drops cached data of a key that `operation` makes obsolete. The guard drops data that other requests cache until the
+    /// operation ends.
+    pub(crate) fn begin(&self, key: &[u8], operation: Operation) -> Option<ForgetOnDrop<'_>> {
         if operation == Operation::Reset {
             self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
         }
-        self.done(key, operation);
+        if let Operation::Refund(_) | Operation::Reset = operation {
+            self.denials.forget(key);
+            return Some(self.denials.forget_on_drop(key));
+        }
+        None
     }
 
     /// Updates the caches after `operation` has succeeded or failed.
     pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
-        self.done(key, operation);
         if operation == Operation::Reset && is_done {
             self.denials.reset(key);
             self.local.reset(key, self.context.now());
-        }
-    }
-
-    pub(crate) fn done(&self, key: &[u8], operation: Operation) {
-        if let Operation::Refund(_) | Operation::Reset = operation {
-            self.denials.forget(key);
         }
     }
 
@@ -279,5 +281,37 @@ impl Inner {
         }
         tracing::debug!(%error, "decided without the store");
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluicegate_core::{Outcome, Retry};
+
+    use super::*;
+
+    /// The future of a refund may be dropped after the refund was sent, and another request cached a denial.
+    #[tokio::test]
+    async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
+        let store = RedisStore::new("redis://127.0.0.1/", crate::Options::default()).unwrap();
+        let (inner, key) = (store.inner(), b"k");
+        let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
+        let policy = inner.planned(&policy);
+        let take = PlannedOperation { key, policy: &policy, operation: Operation::Take(1) };
+        let denied = Decision {
+            outcome: Outcome::Deny { retry: Retry::After(Duration::from_hours(1)) },
+            ..policy.plan.unused_decision
+        };
+        let now = inner.context.now();
+        for operation in [Operation::Refund(1), Operation::Reset, Operation::Charge(1)] {
+            let guard = inner.begin(key, operation);
+            inner.record(take, inner.denials.begin_query(key, now), &denied);
+            assert!(inner.cached_denial(take, now).is_some());
+            drop(guard);
+            let is_cached = inner.cached_denial(take, now).is_some();
+            assert_eq!(is_cached, operation == Operation::Charge(1), "{operation:?}");
+        }
     }
 }

@@ -53,9 +53,11 @@ impl Inner {
                 at: given,
                 module: ModuleUse::new(given.is_some()),
             };
-            let reply = self.send(slot(&key), command, deadline).await;
-            // A settle may have freed units, even if its reply was lost.
-            self.denials.forget(&key);
+            let reply = {
+                // A settle may have freed units, even if its reply was lost.
+                let _forget = self.denials.forget_on_drop(&key);
+                self.send(slot(&key), command, deadline).await
+            };
             match reply {
                 Ok(decision) => {
                     self.context.counts.store.one();

@@ -98,12 +98,12 @@ impl RedisStore {
         let mut returned = 0;
         if owed > 0 {
             inner.denials.forget(&unspent.key);
+            let _forget = inner.denials.forget_on_drop(&unspent.key);
             let UnspentLease { key, policy, .. } = &unspent;
             let refund = PlannedOperation { key, policy, operation: Operation::Refund(owed) };
             if inner.decide(refund, Deadline::after(span)).await.is_ok() {
                 returned = owed;
             }
-            inner.denials.forget(&unspent.key);
         }
         counts.lease_returned.add(returned.into());
         counts.lease_forfeited.add((unspent.left - returned).into());

@@ -274,10 +274,9 @@ impl Inner {
                 return answer;
             }
             let refund = Operation::Refund(take.cost);
-            self.begins(&take.key, refund);
+            let _forget = self.begin(&take.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
             let decision = self.decide(take.planned(refund), deadline).await;
-            self.done(&take.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
                 Err(error) => {

@@ -8,7 +8,7 @@ use sluicegate_core::{Answer, KeyedOperation, Operation, StoreError};
 
 use crate::{
     PlannedOperation, PlannedPolicy,
-    local::denial_cache::QueryToken,
+    local::denial_cache::{ForgetOnDrop, QueryToken},
     native,
     net::{node_connection::Deadline, topology::Topology},
     reply::{ReplyKind, parse_script_reply},
@@ -24,6 +24,7 @@ struct PendingOperation<'a> {
     policy: Cow<'a, PlannedPolicy>,
     operation: Operation,
     token: QueryToken,
+    _forget: Option<ForgetOnDrop<'a>>,
 }
 
 impl Inner {
@@ -44,10 +45,11 @@ impl Inner {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
-            self.begins(&key, operation);
+            let forget = self.begin(&key, operation);
             let token = self.denials.begin_query(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
-            let pending = PendingOperation { place, key, policy, operation, token };
+            let pending =
+                PendingOperation { place, key, policy, operation, token, _forget: forget };
             slots.entry(slot).or_default().push(pending);
         }
         let slots = slots.iter().map(|(slot, open)| self.apply_slot(*slot, open, deadline));

@@ -93,8 +93,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "keys of several slots are returned twice",
         MULTI_KEY,
-        "            self.done(&take.key, refund);\n            match decision {",
-        "            self.done(&take.key, refund);\n            let _ = self.decide(take.planned(refund), deadline).await;\n            match decision {",
+        "            let decision = self.decide(take.planned(refund), deadline).await;\n            match decision {",
+        "            let decision = self.decide(take.planned(refund), deadline).await;\n            let _ = self.decide(take.planned(refund), deadline).await;\n            match decision {",
     ),
     mutant(
         "keys of several slots are taken after a denial",

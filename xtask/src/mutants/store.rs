@@ -60,14 +60,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "the denial cache keeps denials over a settle",
         HOLDS,
-        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
-        "match reply {\n                Ok(decision) => {",
+        "                let _forget = self.denials.forget_on_drop(&key);\n",
+        "",
     ),
     mutant(
         "the denial cache keeps denials over a settle whose reply is lost",
         HOLDS,
-        "self.denials.forget(&key);\n            match reply {\n                Ok(decision) => {",
-        "match reply {\n                Ok(decision) => {\n                    self.denials.forget(&key);",
+        "                let _forget = self.denials.forget_on_drop(&key);\n                self.send(slot(&key), command, deadline).await\n",
+        "                let reply = self.send(slot(&key), command, deadline).await;\n                if reply.is_ok() {\n                    self.denials.forget(&key);\n                }\n                reply\n",
     ),
     mutant(
         "units of a lease are used twice",

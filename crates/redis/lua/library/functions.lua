@@ -47,8 +47,9 @@ local function read_options(name, key, given, from, known)
         elseif word == 'AT' and sub(key, 1, 8) ~= 'sg:test:' then
             return nil, 'ERR option AT is unavailable: it is only for keys that begin with `sg:test:`'
         elseif not given[from + 1] then
-            return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and a whole number, '
-                .. 'such as `' .. word .. ' 5`'
+            local example = word == 'ID' and 'an id, such as `ID call-7`'
+                or 'a whole number, such as `' .. word .. ' 5`'
+            return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and ' .. example
         end
         local value, wrong = given[from + 1], nil
         if word ~= 'ID' then

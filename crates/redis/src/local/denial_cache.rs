@@ -87,6 +87,21 @@ pub(crate) struct ReportedUsage {
     pub(crate) binding: usize,
 }
 
+/// Drops the denials of a key when it is dropped: the future of an operation may be dropped after the command was sent, and
+/// the operation is applied nevertheless.
+#[derive(Debug)]
+#[must_use = "the denials are dropped when this is"]
+pub(crate) struct ForgetOnDrop<'a> {
+    denials: &'a DenialCache,
+    key: KeyHash,
+}
+
+impl Drop for ForgetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.denials.shard(self.key).lock().forget(self.key);
+    }
+}
+
 /// A command in flight. Its reply is not recorded if the entry became obsolete in the meantime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryToken {
@@ -210,6 +225,11 @@ impl DenialCache {
     pub(crate) fn forget(&self, key: &[u8]) {
         let key = self.hash(key);
         self.shard(key).lock().forget(key);
+    }
+
+    /// [Forgets](Self::forget) the denials of a key that are cached until the guard is dropped.
+    pub(crate) fn forget_on_drop(&self, key: &[u8]) -> ForgetOnDrop<'_> {
+        ForgetOnDrop { denials: self, key: self.hash(key) }
     }
 
     /// Drops denials and usage of a key that was reset.

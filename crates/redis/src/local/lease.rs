@@ -9,13 +9,16 @@
 //! is not taken as a whole.
 //!
 //! The unspent units of an expired chunk are refunded, once, as far as they are still owed: debt that has drained
-//! was admitted elsewhere, and a refund would admit it twice. The last chunk is the newest part of the debt,
-//! therefore the debt that remains of it after `e` is the whole debt less `e`. Other units are forfeited.
+//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited.
+//!
+//! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
+//! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
+//! that, and the unspent units are the newest part of it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp};
+use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp, as_micros};
 
 use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::PlannedPolicy;
@@ -46,7 +49,7 @@ struct Lease {
     until: Timestamp,
     /// The size of the next chunk.
     next: u32,
-    /// When the debt after the last chunk has drained.
+    /// When the debt of the chunks, without units that were returned, has drained.
     owed_until: Timestamp,
     last: Decision,
     decided_at: Timestamp,
@@ -151,7 +154,9 @@ impl Leases {
         lease.left = lease.left.saturating_add(chunk - cost);
         lease.next =
             chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
-        lease.owed_until = sent + decision.reset_after;
+        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk);
+        // Others may have refunded.
+        lease.owed_until = owed_until.min(sent + decision.reset_after);
         (lease.last, lease.decided_at) = (*decision, now);
         lost
     }
@@ -165,9 +170,10 @@ impl Leases {
 
     /// Clears the lease of a key that is reset, which has returned its units too. Returns their number.
     pub(crate) fn forget(&self, key: &[u8]) -> u32 {
-        let lease =
-            self.shard(key).lock().get_mut(key).map(|lease| std::mem::take(&mut lease.left));
-        lease.unwrap_or_default()
+        let mut shard = self.shard(key).lock();
+        let Some(lease) = shard.get_mut(key) else { return 0 };
+        lease.owed_until = Timestamp::EPOCH;
+        std::mem::take(&mut lease.left)
     }
 
     /// Takes the unspent units of leases that have expired by `now` (of all, for `None`), and drops leases that no
@@ -208,10 +214,16 @@ impl Lease {
         }
     }
 
-    fn unspent(&self, key: &[u8]) -> Option<UnspentLease> {
-        let &Self { ref policy, left, owed_until, .. } = self;
-        let policy = policy.clone();
-        (left > 0).then(|| UnspentLease { key: key.into(), policy, left, owed_until })
+    /// The unspent units, which no longer count as debt, because they may be refunded.
+    fn unspent(&mut self, key: &[u8]) -> Option<UnspentLease> {
+        if self.left == 0 {
+            return None;
+        }
+        let (left, owed_until, policy) = (self.left, self.owed_until, self.policy.clone());
+        let returned = as_micros(drain_time(&policy, left)) + 1;
+        let rest = owed_until.as_micros().saturating_sub(returned);
+        self.owed_until = Timestamp::saturating_from_micros(rest);
+        Some(UnspentLease { key: key.into(), policy, left, owed_until })
     }
 
     /// The last decision of the store, with the unspent units added.
@@ -233,6 +245,14 @@ impl UnspentLease {
         let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
         u32::try_from(units).unwrap_or(u32::MAX).min(self.left)
     }
+}
+
+/// The time in which `units` drain, rounded down to microseconds.
+fn drain_time(policy: &PlannedPolicy, units: u32) -> Duration {
+    let micros = policy.policy.as_gcra().map_or(0, |gcra| {
+        u128::from(units) * gcra.period().as_micros() / u128::from(gcra.limit().max(1))
+    });
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
 #[cfg(shuttle)]
@@ -304,20 +324,69 @@ mod tests {
         assert_eq!(taken, 32);
     }
 
+    /// Takes a chunk, of which `cost` units are used.
+    fn refill(
+        (leases, policy): (&Leases, &PlannedPolicy),
+        units: (u32, u32),
+        now: Timestamp,
+        reset_after: u64,
+    ) {
+        assert!(take(leases, policy, units.1, now).is_err());
+        let _ = leases.granted(b"k", policy, units, (now, now), &answer(400, reset_after));
+    }
+
     #[test]
     fn take_expired_lease_returns_the_units_still_owed() {
-        let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
+        let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
         let policy = leased(100);
         assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
-        let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1050));
+        let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1000));
         assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
-        assert!(leases.expired(Some(at(999))).is_empty());
+        assert!(leases.expired(Some(at(59))).is_empty());
         let mut expired = None;
-        leases.take(b"k", &policy, 1, at(1000), &mut expired);
+        leases.take(b"k", &policy, 1, at(60), &mut expired);
         let expired = expired.unwrap();
-        // 50 ms of debt remain, of which 15 may pass until the refund arrives.
-        assert_eq!((expired.left, expired.owed(at(1000), Duration::from_millis(15))), (90, 35));
+        // 40 ms of debt remain, of which 15 may pass until the refund arrives.
+        assert_eq!((expired.left, expired.owed(at(60), Duration::from_millis(15))), (90, 25));
         assert!(leases.expired(None).is_empty());
+    }
+
+    /// `reset_after` reaches to the end of the hold and of the debt that it leaves; or others have refunded.
+    #[test]
+    fn owed_beside_holds_and_refunds_of_others_is_at_most_the_own_debt() {
+        let policy = leased(100);
+        for (reset_after, end, owed) in [
+            (600, 40, 49),
+            (600, 80, 20),
+            (600, 100, 0),
+            (60_000, 80, 20),
+            (60_000, 100, 0),
+            (70, 40, 30),
+        ] {
+            let leases = Leases::new(10, Duration::from_millis(end), RandomState::new());
+            refill((&leases, &policy), (50, 50), at(0), reset_after);
+            refill((&leases, &policy), (50, 1), at(0), reset_after);
+            let expired = leases.expired(Some(at(end)));
+            let found: Vec<_> =
+                expired.iter().map(|it| (it.left, it.owed(at(end), Duration::ZERO))).collect();
+            assert_eq!(found, [(49, owed)], "{reset_after} ms, after {end} ms");
+        }
+    }
+
+    #[test]
+    fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
+        let policy = leased(100);
+        for is_reset in [false, true] {
+            let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+            refill((&leases, &policy), (100, 1), at(0), 1000);
+            if is_reset {
+                assert_eq!(leases.forget(b"k"), 99);
+            }
+            // Without a reset, this returns 99 units.
+            refill((&leases, &policy), (10, 1), at(60), 1000);
+            let [expired] = &*leases.expired(None) else { panic!("one lease") };
+            assert_eq!((expired.left, expired.owed(at(65), Duration::ZERO)), (9, 5), "{is_reset}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{eventually_true, pass, store_of},
+    servers::{eventually_true, pass, patient, store_of},
 };
 
 const FAULTS: [Fault; 5] = [Fault::Delay, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset];
@@ -175,6 +175,32 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
          {repeated} of 12 settles were actual that they had been applied; {charged} units charged"
     );
     assert!(repeated > 0);
+}
+
+/// The server applies a settle whose future was dropped after it was sent: units are free again.
+#[tokio::test]
+async fn settle_future_dropped_after_it_was_sent_drops_the_cached_denial() {
+    let server = Server::start(Engine::Redis70);
+    let direct = store_of(&server).await;
+    let proxy = Proxy::to(server.port()).await;
+    let mut options = patient();
+    options.max_denial_cache = Duration::from_hours(1);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    let policy: PreparedPolicy = "fixed-window:10/365d".parse().unwrap();
+    let hold = HoldOperation::Hold { id: b"h", cost: 10, ttl: TTL };
+    assert!(store.apply_hold(b"k", &policy, hold).await.unwrap().allowed());
+    assert!(!store.take(b"k", &policy, 1).await.unwrap().allowed());
+    let is_cached = || store.take(b"k", &policy, 1).now().is_some();
+    assert!(is_cached());
+    proxy.set(Fault::Hole);
+    let settle = HoldOperation::Settle { id: b"h", used: Some(0) };
+    tokio::select! {
+        answer = store.apply_hold(b"k", &policy, settle) => panic!("{answer:?}"),
+        _ = eventually_true("the hold is settled", async || {
+            direct.apply(b"k", &policy, Operation::Peek(10)).await.unwrap().allowed()
+        }) => {}
+    }
+    assert!(!is_cached());
 }
 
 /// Requests and tokens of one provider, held together: repeated, and settled key by key.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{HoldOperation, Operation, PreparedPolicy, Source, Store};
 use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server};
 
@@ -72,6 +72,25 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     let other = store_of(&server).await;
     let peek = other.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
     assert_eq!(10_000 - peek.remaining, 20, "done once");
+}
+
+/// The debt drains in 200 ms, but the key is unused only when the hold has ended.
+#[tokio::test]
+async fn lease_units_that_have_drained_beside_a_hold_are_forfeited() {
+    let server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let policy = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+    let hold = HoldOperation::Hold { id: b"h", cost: 500, ttl: Some(Duration::from_mins(10)) };
+    assert!(store.apply_hold(b"k", &policy, hold).await.unwrap().allowed());
+    for _ in 0..65 {
+        assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
+    }
+    eventually_true("leases end", async || {
+        let counters = store.counters();
+        counters.lease_returned + counters.lease_forfeited > 0
+    })
+    .await;
+    assert_eq!(store.counters().lease_returned, 0);
 }
 
 /// Eight clients on one key, some of which die with their leases.

@@ -200,6 +200,16 @@ fn functions_takeall_invalid_arguments_are_errors() {
         (&["a", "b"], "gcra:1/1s 1 gcra:1/1s", "wrong number of arguments for 'sg_takeall'"),
         (&["a"], "gcra:1/1s x", "invalid cost `x`: expected a whole number from 0 to 4294967295"),
         (&["a"], "gcra:1/1s 1 TTL 1000", "option TTL has no ID"),
+        (
+            &["a"],
+            "gcra:1/1s 1 ID",
+            "option ID has no value: expected ID and an id, such as `ID call-7`",
+        ),
+        (
+            &["a"],
+            "gcra:1/1s 1 ID x TTL",
+            "option TTL has no value: expected TTL and a whole number, such as `TTL 5`",
+        ),
         (&["a"], "gcra:1/1s 1 ID x", "missing ttl"),
         (&["a"], "gcra:1/1s 1 ID x TTL 999", "invalid ttl `999`"),
         (&["a"], "gcra:1/1s 1 ID  TTL 1000", "invalid id of 0 bytes: expected 1 to 64 bytes"),

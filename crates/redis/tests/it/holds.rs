@@ -5,11 +5,11 @@ use std::{ops::Range, time::Duration};
 use sluicegate_conformance::{
     Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation, Shape, Subject,
     check_full_ledger, check_hold_bounds, check_hold_streams, check_hold_traces,
-    check_repeated_holds, compare, full_ledger,
+    check_repeated_holds, compare, full_ledger, spread_ledger,
 };
-use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, apply};
 use sluicegate_redis::script::{Plan, Reply};
-use sluicegate_testing::{Engine, RawClient, Server, size};
+use sluicegate_testing::{Engine, RawClient, Server, TEST_TIMEOUT, now, size};
 
 use crate::{
     functions::{ENGINES, Functions},
@@ -156,6 +156,52 @@ fn holds_scripts_that_arrive_several_times_charge_once() {
 fn holds_functions_that_arrive_several_times_charge_once() {
     let server = Server::start(Engine::Redis70);
     keeps_sums_and_bounds("functions", &server, &mut Functions::new(&server));
+}
+
+/// The work is in proportion to the holds and events. With one pass over the events for each expiry it takes minutes, in
+/// which the server decides nothing else.
+#[test]
+fn script_full_ledger_under_a_log_decides_as_core_in_time() {
+    let server = Server::start(Engine::Redis70);
+    let connection = server.connect();
+    // A decision that takes too long is an error.
+    connection.set_read_timeout(Some(TEST_TIMEOUT / 10)).unwrap();
+    let mut store = Store::new(connection);
+    let begin = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+    for (text, spacing, cost) in [
+        ("sliding-log:150000/1s", Duration::ZERO, 100_000),
+        // Each expiry drops the event of an earlier one, by its age.
+        ("sliding-log:131100/1h", second, 131_000),
+        ("sliding-log:9000/1h", second, 9_000),
+        ("sliding-log:9000/1h:keep=2h,sliding-log:8000/30m", second, 7_000),
+        // Each expiry drops an event, because the later ones sum to the limit.
+        ("sliding-log:1000/366d", second, 999),
+        ("sliding-log:1000/20h:keep=24h:keep-max=5000", second, 999),
+        ("sliding-log:1000/20h:count=all", second, 999),
+    ] {
+        let policy = &text.parse::<Policy>().unwrap();
+        let bytes = spread_ledger(policy, 2, begin, spacing);
+        let key = text.as_bytes();
+        let mut set = redis::cmd("SET");
+        set.arg(test_key(key)).arg(&bytes).exec(&mut server.connect()).unwrap();
+        let (mut core, mut longest) = (Some(Entry::decode(&bytes).unwrap()), Duration::ZERO);
+        for after in [Duration::ZERO, 12 * hour, 30 * hour] {
+            for operation in [Operation::Peek(cost), Operation::Take(cost), Operation::Refund(1)] {
+                let time = begin + after;
+                let expected =
+                    apply(policy, &mut core, time, operation).map_err(|it| it.to_string());
+                let started = now();
+                let question = Invocation { key, policy, now: time, operation };
+                let found = store.apply(question);
+                longest = longest.max(started.elapsed());
+                assert_eq!(found, expected, "{text}: {operation:?} after {after:?}");
+            }
+        }
+        let stored = store.stored(key).map(|bytes| Entry::decode(&bytes).unwrap().encode());
+        assert_eq!(stored, core.as_ref().map(Entry::encode), "{text}");
+        println!("figure: {text}, 65536 holds {spacing:?} apart: at most {longest:?} per decision");
+    }
 }
 
 #[test]
