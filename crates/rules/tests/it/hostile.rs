@@ -269,5 +269,8 @@ fn parse_long_strings_that_repeat_are_bounded() {
     let below = (0..70).map(|index| format!("{{key: k{index}, rate_limit: {{unit: day}}}}"));
     let below = below.collect::<Vec<_>>().join(", ");
     let text = format!("domain: d\ndescriptors: [{{key: {long}, descriptors: [{below}]}}]");
-    assert_invalid(&text, "too long descriptors: expected at most 67108864 bytes");
+    assert_invalid(
+        &text,
+        "invalid descriptors: expected at most 67108864 bytes in the paths of all, found ",
+    );
 }
