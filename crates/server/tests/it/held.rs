@@ -268,12 +268,16 @@ fn command_unfinished_stays_within_the_budget() {
     let info = |name| process.server.info_value(name);
     // The kernel may hold what the clients sent when the server has yet to read it.
     let mut last = 0;
-    eventually_within(TEST_TIMEOUT, "clients are rejected, and the server has read the rest", || {
-        let (bytes, rejected) = (info("buffer_bytes"), info("buffer_rejections"));
-        let settled = rejected > 0 && bytes == last;
-        last = bytes;
-        if settled { Ok(()) } else { Err((bytes, rejected)) }
-    });
+    eventually_within(
+        TEST_TIMEOUT,
+        "clients are rejected, and the server has read the rest",
+        || {
+            let (bytes, rejected) = (info("buffer_bytes"), info("buffer_rejections"));
+            let settled = rejected > 0 && bytes == last;
+            last = bytes;
+            if settled { Ok(()) } else { Err((bytes, rejected)) }
+        },
+    );
     let held = process.resident().saturating_sub(before);
     let (bytes, most) = (info("buffer_bytes"), info("buffer_max_bytes"));
     let rejected = info("buffer_rejections");
