@@ -8,7 +8,6 @@
 //! - [`CommandSpec`]: name, arity, flags, keys, summary and arguments of a command.
 //! - [`CommandError`]: why a command fails.
 //! - [`PolicyTextCache`]: from policy text to a value.
-//! - [`SessionHolds`]: holds that end with a connection.
 //!
 //! This crate stores no decision, reads no clock, and has no connections.
 
@@ -25,7 +24,6 @@ mod plain;
 mod policy_text;
 mod policy_text_cache;
 mod quote;
-mod session_holds;
 mod spec;
 mod table;
 
@@ -42,6 +40,5 @@ pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
-pub use session_holds::{HoldName, SessionHolds, TooManyHolds};
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
 pub use table::{parse, table, unknown_command};

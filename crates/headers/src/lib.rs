@@ -30,7 +30,7 @@ mod target;
 pub use forwarded::AddressList;
 pub use network::Network;
 pub use path_options::PathOptions;
-pub use problem::{ProblemType, problem};
+pub use problem::{ProblemDocument, ProblemType, problem};
 pub use rate_limit_headers::RateLimitHeaders;
 pub use target::{Others, Reading, Readings, canonical_path, unescaped};
 

@@ -1,10 +1,13 @@
-//! The body of a rejection: a problem document (RFC 9457) of the types that the draft registers.
+//! The body of a rejection: a problem document (RFC 9457). All of them have the same writer, [`ProblemDocument`].
 
-use std::fmt;
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 use sluicegate_core::{Decision, Retry};
 
-use crate::{RateLimitHeaders, retry_after};
+use crate::{RateLimitHeaders, rate_limit_headers::quoted, retry_after};
 
 /// Type of a problem document: the reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum ProblemType {
     QuotaExceeded,
     /// No decision was possible: the store is unavailable.
     ReducedCapacity,
+    /// A rule blocks the request.
+    Blocked,
 }
 
 impl ProblemType {
@@ -50,21 +55,116 @@ impl ProblemType {
                 "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
                 "Rate limit unavailable",
             ),
+            Self::Blocked => (
+                429,
+                "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+                "Blocked",
+            ),
         }
     }
 
-    /// The members that every problem has, without the braces.
-    fn members(self) -> impl fmt::Display {
+    /// The problem, without further members.
+    #[must_use]
+    pub const fn document(self) -> ProblemDocument<'static> {
         let (status, kind, title) = self.parts();
-        fmt::from_fn(move |text| {
-            write!(text, r#""type":"{kind}","title":"{title}","status":{status}"#)
-        })
+        ProblemDocument { kind, title, status, detail: None, violated_policy: None }
     }
 
     /// The problem as JSON, without further members.
     #[must_use]
     pub fn json(self) -> String {
-        format!("{{{}}}", self.members())
+        self.document().to_string()
+    }
+}
+
+/// A problem document. Its [`Display`](fmt::Display) is the JSON, without spaces and with its members in the order of the
+/// fields.
+///
+/// ```
+/// use sluicegate_headers::ProblemType;
+///
+/// let problem = ProblemType::Blocked.document().with_detail(format_args!("{:?} is blocked", "user7"));
+/// assert_eq!(
+///     problem.to_string(),
+///     concat!(
+///         r#"{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","#,
+///         r#""title":"Blocked","status":429,"detail":"\"user7\" is blocked"}"#,
+///     )
+/// );
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProblemDocument<'a> {
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: Option<fmt::Arguments<'a>>,
+    /// The name of the policy, quoted.
+    violated_policy: Option<Cow<'a, str>>,
+}
+
+impl<'a> ProblemDocument<'a> {
+    /// A problem of the type with the URI `kind`.
+    #[must_use]
+    pub const fn new(kind: &'a str, title: &'a str, status: u16) -> Self {
+        Self { kind, title, status, detail: None, violated_policy: None }
+    }
+
+    /// The same with another status.
+    #[must_use]
+    pub fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    /// Adds the explanation of this occurrence.
+    #[must_use]
+    pub fn with_detail(self, detail: fmt::Arguments<'a>) -> Self {
+        Self { detail: Some(detail), ..self }
+    }
+
+    /// Adds the policy or rule that denied the request. Characters outside of printable ASCII become `?`, as in headers.
+    #[must_use]
+    pub fn with_violated_policy(self, name: &str) -> Self {
+        Self { violated_policy: Some(Cow::Owned(quoted(name))), ..self }
+    }
+}
+
+impl fmt::Display for ProblemDocument<'_> {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, title, status, detail, violated_policy } = self;
+        write!(text, r#"{{"type":"{kind}","title":"{title}","status":{status}"#)?;
+        if let Some(detail) = detail {
+            text.write_str(r#","detail":""#)?;
+            Escaped(text).write_fmt(*detail)?;
+            text.write_char('"')?;
+        }
+        if let Some(name) = violated_policy {
+            // Quoted as a string of structured fields, whose escapes are those of JSON.
+            write!(text, r#","violated-policies":[{name}]"#)?;
+        }
+        text.write_char('}')
+    }
+}
+
+/// Writes the inside of a JSON string.
+struct Escaped<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for Escaped<'_, '_> {
+    fn write_str(&mut self, mut text: &str) -> fmt::Result {
+        let is_special = |char: char| char < ' ' || char == '"' || char == '\\';
+        while let Some(at) = text.find(is_special) {
+            self.0.write_str(&text[..at])?;
+            match text.as_bytes()[at] {
+                b'\n' => self.0.write_str("\\n")?,
+                b'\r' => self.0.write_str("\\r")?,
+                b'\t' => self.0.write_str("\\t")?,
+                8 => self.0.write_str("\\b")?,
+                12 => self.0.write_str("\\f")?,
+                byte if byte < b' ' => write!(self.0, "\\u{byte:04x}")?,
+                byte => write!(self.0, "\\{}", char::from(byte))?,
+            }
+            text = &text[at + 1..];
+        }
+        self.0.write_str(text)
     }
 }
 
@@ -89,12 +189,13 @@ impl ProblemType {
 /// ```
 #[must_use]
 pub fn problem(headers: &RateLimitHeaders, denied: &Decision) -> String {
-    let members = ProblemType::QuotaExceeded.members();
-    let (detail, name) = (detail(denied), headers.quoted_name(denied));
-    format!(r#"{{{members},"detail":"{detail}","violated-policies":[{name}]}}"#)
+    let name = Some(Cow::Borrowed(headers.quoted_name(denied)));
+    let document =
+        ProblemDocument { violated_policy: name, ..ProblemType::QuotaExceeded.document() };
+    document.with_detail(format_args!("{}", detail(denied))).to_string()
 }
 
-/// The member `detail` of a denial. It needs no escapes in JSON.
+/// The member `detail` of a denial.
 fn detail(denied: &Decision) -> impl fmt::Display {
     fmt::from_fn(|text| {
         if denied.retry() == Some(Retry::Never) {
@@ -112,6 +213,25 @@ mod tests {
     use sluicegate_core::{Operation, Policy, Timestamp, apply};
 
     use super::*;
+
+    #[test]
+    fn problem_document_strings_are_escaped() {
+        for (detail, escaped) in [
+            ("", ""),
+            ("a `b`: é", "a `b`: é"),
+            ("\"a\\", r#"\"a\\"#),
+            ("\n\r\t\u{8}\u{c}", r"\n\r\t\b\f"),
+            ("\u{0}é\u{1f}\u{7f}", "\\u0000é\\u001f\u{7f}"),
+        ] {
+            let problem = ProblemDocument::new("about:blank", "Bad Request", 400);
+            let problem =
+                problem.with_detail(format_args!("{detail}")).with_violated_policy("a\"é");
+            let expected = format!(
+                r#"{{"type":"about:blank","title":"Bad Request","status":400,"detail":"{escaped}","violated-policies":["a\"?"]}}"#
+            );
+            assert_eq!(problem.to_string(), expected);
+        }
+    }
 
     #[test]
     fn detail_seconds_agree_in_number() {

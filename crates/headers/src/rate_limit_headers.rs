@@ -85,7 +85,7 @@ fn value(text: &[u8]) -> HeaderValue {
 }
 
 /// A string of structured fields.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let mut text = String::from("\"");
     for char in name.chars() {
         match char {

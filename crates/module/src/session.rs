@@ -13,8 +13,7 @@ use std::{
     },
 };
 
-use sluicegate_commands::HoldName;
-use sluicegate_core::{HoldOperation, Timestamp};
+use sluicegate_core::{HoldName, HoldOperation, Timestamp};
 
 use crate::{
     api::{self, Ctx, Event},

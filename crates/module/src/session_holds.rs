@@ -5,8 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use sluicegate_commands::{HoldName, SessionHolds};
-use sluicegate_core::{HoldOperation, Policy, Timestamp};
+use sluicegate_core::{HoldName, HoldOperation, Policy, SessionHolds, Timestamp};
 
 use crate::{
     context::{Context, Name},

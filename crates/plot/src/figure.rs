@@ -88,7 +88,7 @@ pub enum Role {
     /// Requests that were denied.
     Denied,
     /// Requests that a queue sent.
-    Departed,
+    Sent,
     /// Remaining units of a limit.
     Left,
 }
@@ -158,7 +158,7 @@ impl Role {
         Self::Admitted,
         Self::Delayed,
         Self::Denied,
-        Self::Departed,
+        Self::Sent,
         Self::Left,
     ];
 
@@ -171,7 +171,7 @@ impl Role {
             Self::Admitted => "allowed",
             Self::Delayed => "delayed",
             Self::Denied => "denied",
-            Self::Departed => "sent",
+            Self::Sent => "sent",
             Self::Left => "remaining",
         }
     }

@@ -93,7 +93,7 @@ impl Terminal {
             Some(Role::Level | Role::Admitted) => "34",
             Some(Role::Delayed) => "35",
             Some(Role::Denied) => "33",
-            Some(Role::Departed) => "32",
+            Some(Role::Sent) => "32",
             Some(Role::Excess) => "31",
             None => return text.to_owned(),
         };

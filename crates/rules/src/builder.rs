@@ -141,8 +141,10 @@ impl RuleSetBuilder {
         if self.path_bytes <= MAX_PATH_BYTES {
             return Ok(());
         }
-        let expected = format!("expected at most {MAX_PATH_BYTES} bytes in the paths of all");
-        Err(node.fault(format!("too long descriptors: {expected}")))
+        Err(node.fault(format!(
+            "invalid descriptors: expected at most {MAX_PATH_BYTES} bytes in the paths of all, found {}",
+            self.path_bytes
+        )))
     }
 
     /// Records that rules use an attribute.

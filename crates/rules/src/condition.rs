@@ -9,8 +9,8 @@ use sluicegate_headers::PathOptions;
 
 use crate::{
     attribute::Attribute,
+    cidr_block::{CidrBlock, bits},
     glob::Glob,
-    network::{Network, bits},
     path::PathPattern,
     prefix_index::Bytes,
     request::Request,
@@ -36,7 +36,7 @@ pub(crate) enum Test {
     /// The attribute exists.
     Present,
     Glob(Glob),
-    Network(Network),
+    CidrBlock(CidrBlock),
     Path(PathPattern),
 }
 
@@ -63,7 +63,7 @@ impl Conditions {
         let tests = self.0.iter().filter(|it| !it.not).flat_map(|it| &it.tests);
         tests.filter_map(|test| match test {
             Test::Path(pattern) => Some(pattern),
-            Test::Present | Test::Glob(_) | Test::Network(_) => None,
+            Test::Present | Test::Glob(_) | Test::CidrBlock(_) => None,
         })
     }
 }
@@ -79,7 +79,7 @@ impl Condition {
             let Some(address) = request.client else { return false };
             let bits = bits(address);
             return self.tests.iter().any(|test| match test {
-                Test::Network(network) => network.contains(bits),
+                Test::CidrBlock(network) => network.contains(bits),
                 Test::Present => true,
                 Test::Glob(_) | Test::Path(_) => false,
             });
@@ -92,7 +92,7 @@ impl Condition {
                 Test::Path(pattern) => {
                     std::str::from_utf8(&value).is_ok_and(|path| pattern.matches(path))
                 }
-                Test::Network(_) => false,
+                Test::CidrBlock(_) => false,
             })
     }
 }
@@ -110,7 +110,7 @@ impl fmt::Display for Condition {
                     return write!(formatter, "{} is {word}", self.attribute);
                 }
                 Test::Glob(glob) => glob.text.to_string(),
-                Test::Network(network) => network.to_string(),
+                Test::CidrBlock(network) => network.to_string(),
                 Test::Path(pattern) => pattern.text.to_string(),
             });
         }

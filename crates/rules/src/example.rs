@@ -80,11 +80,11 @@ pub(crate) struct Expect {
 
 pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let mut fields = Fields::of(node, "a test")?;
-    let name = fields.require("name")?.text("name")?.to_string();
+    let name = fields.require("name", "a string that describes the test")?;
+    let name = name.text("name")?.to_string();
     let Some(request) = request(&mut fields)? else {
-        return Err(node.fault(
-            "missing field `request` in a test: expected it, or `domain` and `descriptors`",
-        ));
+        let expected = "expected `request`, or `domain` and `descriptors`";
+        return Err(node.fault(format!("missing request of a test: {expected}")));
     };
     let rules = texts(&mut fields, "rules")?;
     let policies = texts(&mut fields, "policy")?;
@@ -116,7 +116,7 @@ fn read_steps(node: &Node) -> Result<Vec<Step>, Fault> {
         steps.push(step);
     }
     if steps.is_empty() {
-        return Err(node.fault("invalid steps: expected at least one step"));
+        return Err(node.fault("invalid number of steps `0`: expected at least one"));
     }
     Ok(steps)
 }
@@ -146,7 +146,7 @@ fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
     let (request, domain) = (fields.take("request"), fields.take("domain"));
     let (descriptors, hits) = (fields.take("descriptors"), fields.take("hits"));
     if let (Some(hits), None) = (hits, descriptors) {
-        return Err(hits.fault("invalid `hits`: expected it beside `domain` and `descriptors`"));
+        return Err(hits.fault("invalid `hits` without `descriptors`: expected both, and `domain`"));
     }
     match (request, domain, descriptors) {
         (Some(request), None, None) => http(request).map(Some),
@@ -159,8 +159,16 @@ fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
             }))
         }
         (None, None, None) => Ok(None),
-        (Some(other), ..) | (_, Some(other), _) | (.., Some(other)) => {
-            Err(other.fault("invalid test: expected `request`, or `domain` and `descriptors`"))
+        (Some(request), ..) => {
+            let other = if domain.is_some() { "domain" } else { "descriptors" };
+            let expected = "expected `request`, or `domain` and `descriptors`";
+            Err(request.fault(format!("invalid `request` beside `{other}`: {expected}")))
+        }
+        (None, Some(domain), None) => {
+            Err(domain.fault("invalid `domain` without `descriptors`: expected both"))
+        }
+        (None, None, Some(descriptors)) => {
+            Err(descriptors.fault("invalid `descriptors` without `domain`: expected both"))
         }
     }
 }

@@ -12,10 +12,10 @@ use sluicegate_headers::PathOptions;
 
 use crate::{
     attribute::Attribute,
+    cidr_block::{CidrBlock, bits},
     condition::{Condition, Conditions, Test},
     glob::Glob,
     inline_map::InlineMap,
-    network::{Network, bits},
     path::{PathPattern, Segment},
     prefix_index::{Bytes, Items, PrefixIndex},
     request::Request,
@@ -28,7 +28,7 @@ pub(crate) type FoundRules = SmallVec<[u32; 8]>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     attributes: Vec<(Attribute, AttributeIndex)>,
-    networks: PrefixIndex<Network>,
+    networks: PrefixIndex<CidrBlock>,
     paths: Option<Box<Paths>>,
     /// Patterns of paths by the differences that they ignore.
     loose_paths: Vec<(PathOptions, Paths)>,
@@ -55,7 +55,7 @@ struct AttributeIndex {
 enum IndexKey {
     Exact(Attribute, Bytes),
     Path(Attribute, Box<str>),
-    Network(String),
+    CidrBlock(String),
     Prefix(Attribute, Bytes),
     Suffix(Attribute, Bytes),
     Present(Attribute),
@@ -129,7 +129,7 @@ impl Index {
 fn is_implied_by_lookup(condition: &Condition) -> bool {
     condition.tests.iter().all(|test| match test {
         Test::Present => condition.attribute != Attribute::Client,
-        Test::Network(_) => true,
+        Test::CidrBlock(_) => true,
         Test::Glob(glob) => glob.is_one_sided(),
         // The lookup ignores segments after `**`.
         Test::Path(pattern) => {
@@ -147,7 +147,7 @@ fn index_keys(condition: &Condition) -> Vec<IndexKey> {
     let literals = condition.literals.iter().map(|it| IndexKey::Exact(attribute(), it.clone()));
     let tests = condition.tests.iter().map(|test| match test {
         Test::Present => IndexKey::Present(attribute()),
-        Test::Network(network) => IndexKey::Network(network.to_string()),
+        Test::CidrBlock(network) => IndexKey::CidrBlock(network.to_string()),
         Test::Path(pattern) => IndexKey::Path(attribute(), pattern.text.clone()),
         Test::Glob(glob) if !glob.prefix().is_empty() => {
             IndexKey::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
@@ -165,7 +165,7 @@ const fn rank(key: &IndexKey) -> usize {
     match key {
         IndexKey::Exact(..) => 0,
         IndexKey::Path(..) => 1,
-        IndexKey::Network(_) => 2,
+        IndexKey::CidrBlock(_) => 2,
         IndexKey::Prefix(..) | IndexKey::Suffix(..) => 3,
         IndexKey::Present(_) => 4,
     }
@@ -175,7 +175,7 @@ const fn rank(key: &IndexKey) -> usize {
 #[derive(Default)]
 struct IndexBuilder {
     index: Index,
-    networks: Vec<(Network, u32)>,
+    networks: Vec<(CidrBlock, u32)>,
     prefixes: AHashMap<Attribute, Ends>,
 }
 
@@ -186,7 +186,7 @@ impl IndexBuilder {
     fn add(&mut self, condition: &Condition, item: u32) {
         for test in &condition.tests {
             match test {
-                Test::Network(network) => self.networks.push((*network, item)),
+                Test::CidrBlock(network) => self.networks.push((*network, item)),
                 Test::Path(pattern) => self.paths(&condition.attribute).add(pattern, item),
                 Test::Present | Test::Glob(_) => {}
             }
@@ -201,7 +201,7 @@ impl IndexBuilder {
                 // The client address is not a string, so that its presence cannot be looked up.
                 IndexKey::Present(Attribute::Client) => self.index.always.push(item),
                 IndexKey::Present(attribute) => self.index_of(&attribute).present.push(item),
-                IndexKey::Network(_) | IndexKey::Path(..) => {}
+                IndexKey::CidrBlock(_) | IndexKey::Path(..) => {}
             }
         }
     }

@@ -10,10 +10,10 @@ use sluicegate_headers::PathOptions;
 
 use crate::{
     attribute::{self, Attribute},
+    cidr_block::{CidrBlock, prefix_length},
     error::quoted,
     escape::escape,
     long_values::LongValues,
-    network::{Network, prefix_length},
     request::Request,
 };
 
@@ -108,7 +108,7 @@ impl KeyPart {
             }
             KeySource::Client(ipv4, ipv6) => request.client.map(|address| {
                 let length = if address.is_ipv4() { *ipv4 } else { *ipv6 };
-                key.extend(Network::around(address, length).to_string().into_bytes());
+                key.extend(CidrBlock::around(address, length).to_string().into_bytes());
             }),
         };
         if found.is_none() {

@@ -8,6 +8,7 @@
 
 mod attribute;
 mod builder;
+mod cidr_block;
 mod compiled_rule;
 mod condition;
 mod config_map;
@@ -24,7 +25,6 @@ mod inline_map;
 mod key;
 mod long_values;
 mod native;
-mod network;
 mod parse;
 mod path;
 mod prefix_index;

@@ -29,7 +29,7 @@ type Levels = SmallVec<[Level; 1]>;
 
 pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fault> {
     let mut fields = Fields::of(node, "a rule")?;
-    let rule_name = named(fields.require("name")?, "rule")?;
+    let rule_name = named(fields.require("name", "a name such as `api`")?, "rule")?;
     let conditions = fields.read("match", |it| conditions(it, builder))?.unwrap_or_default();
     let hold_id = fields.read("hold_id", |it| hold_id(it, builder))?;
     builder.holds = hold_id.is_some();
@@ -41,7 +41,7 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
     let levels_node = fields.take("levels");
     if spread && levels_node.is_none() {
         let at = fields.position_of("spread");
-        return Err(Fault::new(at, "invalid spread: expected `levels` beside it"));
+        return Err(Fault::new(at, "invalid spread `true` without `levels`: expected both"));
     }
     let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
     fields.finish()?;
@@ -148,14 +148,15 @@ fn read_levels(
     let mut levels = Levels::new();
     for item in items {
         let mut fields = Fields::of(item, "a level")?;
-        let name_node = fields.require("name")?;
+        let name_node = fields.require("name", "a name such as `user`")?;
         let name = named(name_node, "level")?;
         if levels.iter().any(|level| level.name.as_deref() == Some(name)) {
             return Err(name_node
                 .fault(format!("duplicate level {}: expected each name once", quoted(name))));
         }
         let parts = fields.read("key", |it| parts(it, builder))?.unwrap_or_default();
-        let policy = builder.policy(fields.require("policy")?)?;
+        let policy = fields.require("policy", "a policy such as `gcra:30/1m`")?;
+        let policy = builder.policy(policy)?;
         let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
         if overrides
             .iter()

@@ -204,10 +204,16 @@ impl<'n> Fields<'n> {
         self.read(name, |node| node.number(name, least))
     }
 
-    /// The value of the field `name`; an error if it is missing or null.
-    pub(crate) fn require(&mut self, name: &'static str) -> Result<&'n Node, Fault> {
-        self.take(name)
-            .ok_or_else(|| Fault::new(self.at, format!("missing field `{name}` in {}", self.what)))
+    /// The value of the field `name`; an error that names what is `expected` if it is missing or null.
+    pub(crate) fn require(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+    ) -> Result<&'n Node, Fault> {
+        self.take(name).ok_or_else(|| {
+            let what = self.what;
+            Fault::new(self.at, format!("missing field `{name}` in {what}: expected {expected}"))
+        })
     }
 
     /// Returns an error if there is a field that was not taken.

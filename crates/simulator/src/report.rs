@@ -23,11 +23,11 @@ use crate::{
 pub struct Report {
     totals: Totals,
     admitted: Windows,
-    /// Departures, from the first request on that has to wait; until then they are the arrivals.
-    departed: Option<Windows>,
-    /// Departures that are still to come, in microseconds. One that has come can be counted:
+    /// Requests as they are sent, from the first one on that has to wait; until then they are those that arrive.
+    sent: Option<Windows>,
+    /// Times of requests that are still to be sent, in microseconds. One that has come can be counted:
     /// none before it will be added.
-    leaving: BinaryHeap<Reverse<u64>>,
+    unsent: BinaryHeap<Reverse<u64>>,
     keys: Option<HeavyHitters>,
     /// The lines of the requests in flight, of a log with durations.
     in_flight: HashSet<u64, RandomState>,
@@ -70,8 +70,8 @@ impl Report {
         Self {
             totals: Totals::default(),
             admitted: Windows::new(spans),
-            departed: None,
-            leaving: BinaryHeap::new(),
+            sent: None,
+            unsent: BinaryHeap::new(),
             keys: Some(HeavyHitters::default()),
             in_flight: HashSet::default(),
         }
@@ -103,28 +103,28 @@ impl Report {
         if let Some(keys) = &mut self.keys {
             keys.count(event.key, !decision.allowed());
         }
-        self.depart_before(now);
+        self.count_sent_before(now);
         if let Some(delay) = self.totals.last_delay {
             self.totals.allowed += 1;
             if event.kind == Kind::Start {
                 self.in_flight.insert(event.line);
                 self.totals.max_in_flight = self.totals.max_in_flight.max(self.in_flight.len());
             }
-            if !delay.is_zero() && self.departed.is_none() {
-                self.departed = Some(self.admitted.clone());
+            if !delay.is_zero() && self.sent.is_none() {
+                self.sent = Some(self.admitted.clone());
             }
             self.totals.delayed += u64::from(!delay.is_zero());
             self.totals.longest_delay = self.totals.longest_delay.max(delay);
             self.admitted.count(now);
-            if self.departed.is_some() {
-                self.leaving.push(Reverse((event.time + delay).as_micros()));
+            if self.sent.is_some() {
+                self.unsent.push(Reverse((event.time + delay).as_micros()));
             }
         }
     }
 
-    /// Counts the departures after the last event. Call it once.
+    /// Counts the requests that are sent after the last event. Call it once.
     pub fn finish(&mut self) {
-        self.depart_before(u64::MAX);
+        self.count_sent_before(u64::MAX);
     }
 
     /// The totals of all events so far.
@@ -140,7 +140,7 @@ impl Report {
 
     /// The most requests that were sent in any interval of each length: at their time and delay.
     pub fn peak_sent(&self) -> impl Iterator<Item = WindowPeak> {
-        self.departed.as_ref().unwrap_or(&self.admitted).peaks()
+        self.sent.as_ref().unwrap_or(&self.admitted).peaks()
     }
 
     /// The keys with the most requests, where they are counted.
@@ -149,13 +149,13 @@ impl Report {
         self.keys.as_ref()
     }
 
-    fn depart_before(&mut self, now: u64) {
-        let Some(departed) = &mut self.departed else { return };
-        while let Some(&Reverse(time)) = self.leaving.peek()
+    fn count_sent_before(&mut self, now: u64) {
+        let Some(sent) = &mut self.sent else { return };
+        while let Some(&Reverse(time)) = self.unsent.peek()
             && time < now
         {
-            self.leaving.pop();
-            departed.count(time);
+            self.unsent.pop();
+            sent.count(time);
         }
     }
 }

@@ -143,7 +143,7 @@ impl TimeSeries {
                 Outcome::Allow { delay } => {
                     bin.admitted += 1;
                     bin.delayed += u64::from(!delay.is_zero());
-                    self.bins.at((event.time + delay).as_micros()).departed += 1;
+                    self.bins.at((event.time + delay).as_micros()).sent += 1;
                 }
             }
         }
@@ -163,7 +163,7 @@ impl TimeSeries {
         }
     }
 
-    /// Ends it with the last event and departure, or at `until` if that is later.
+    /// Ends it with the last event and the last request sent, or at `until` if that is later.
     pub fn finish(&mut self, until: Option<Timestamp>) {
         if let Some(until) = until {
             // The end of a span is not part of it.

@@ -147,7 +147,7 @@ fn plots(lane: &Lane, spans: &Spans, level: Option<Plot>, only: bool) -> Vec<Plo
         plots.push(Plot {
             label: "sent".to_owned(),
             size: Size::Strip,
-            series: vec![series("sent", Role::Departed, counts(|it| it.departed))],
+            series: vec![series("sent", Role::Sent, counts(|it| it.sent))],
             ..Plot::default()
         });
     }
@@ -289,7 +289,7 @@ fn numbers(name: &str, track: &TimeSeries, spans: &Spans, first: u64) -> Table {
     let rows = (0_u64..).zip(&spans.bins).map(|(number, bin)| {
         let start = spans.start + number * spans.width;
         let level = bin.levels[index].units;
-        let counts = [bin.offered, bin.admitted, bin.delayed, bin.denied, bin.departed, level];
+        let counts = [bin.offered, bin.admitted, bin.delayed, bin.denied, bin.sent, level];
         let left = bin.left.map_or_else(String::new, |(_, least)| least.to_string());
         let from = match start.checked_sub(first) {
             Some(after) => exact(after),

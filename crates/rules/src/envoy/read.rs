@@ -63,7 +63,7 @@ impl Reader<'_> {
 
     fn descriptor(&mut self, parent: usize, path: &str, node: &Node) -> Result<(), Fault> {
         let mut fields = Fields::of(node, "a descriptor")?;
-        let key = fields.require("key")?.text("key")?;
+        let key = fields.require("key", "the key of an entry such as `user`")?.text("key")?;
         if key.is_empty() {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
@@ -80,7 +80,7 @@ impl Reader<'_> {
             let at = fields.position_of("share_threshold");
             return Err(Fault::new(
                 at,
-                "invalid share_threshold: expected a `value` with `*` beside it",
+                "invalid share_threshold `true`: expected a `value` with `*` beside it",
             ));
         }
         let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
@@ -167,7 +167,7 @@ fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     fields.finish()?;
     for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
         let mut fields = Fields::of(item, "replaces")?;
-        let name = fields.require("name")?.text("name")?;
+        let name = fields.require("name", "the name of a limit")?.text("name")?;
         fields.finish()?;
         if name.is_empty() {
             return Err(item.fault("invalid name `` in replaces: expected the name of a limit"));

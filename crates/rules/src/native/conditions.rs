@@ -8,10 +8,10 @@ use sluicegate_headers::PathOptions;
 use crate::{
     attribute::{self, Attribute},
     builder::RuleSetBuilder,
+    cidr_block::CidrBlock,
     condition::{Condition, Conditions, Test},
     error::{Fault, Position, quoted},
     glob::Glob,
-    network::Network,
     path::PathPattern,
     prefix_index::Bytes,
     tree::{Fields, Kind, Node},
@@ -153,7 +153,7 @@ impl Condition {
 
     fn value(&mut self, text: &str) -> Result<(), String> {
         match self.attribute {
-            Attribute::Client => self.tests.push(Test::Network(Network::new(text)?)),
+            Attribute::Client => self.tests.push(Test::CidrBlock(CidrBlock::new(text)?)),
             Attribute::Method => {
                 let fits = !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphabetic());
                 if !fits {

@@ -46,7 +46,7 @@ pub(super) fn settings(
 fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     if let Kind::Map(_) = &node.kind {
         let mut fields = Fields::of(node, "a cost")?;
-        let from = fields.require("from")?;
+        let from = fields.require("from", "an attribute such as `header.x-tokens`")?;
         let text = from.text("from")?;
         let Some(attribute) = Attribute::named(text) else {
             let (shown, expected) = (quoted(text), attribute::expected(text));
@@ -115,7 +115,8 @@ pub(super) fn overrides(
                         let (shown, expected) = (quoted(name), attribute::expected(name));
                         by.fault(format!("unknown attribute {shown}: {expected}"))
                     })?;
-                for entry in fields.require("values")?.map("values")? {
+                let values = fields.require("values", "a map from values to policies")?;
+                for entry in values.map("values")? {
                     let value = Node {
                         at: entry.at,
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
@@ -131,8 +132,12 @@ pub(super) fn overrides(
                 all.push((conditions, settings(&mut fields, builder)?));
                 fields.finish()?;
             }
-            _ => {
-                return Err(item.fault("invalid override: expected `match`, or `by` with `values`"));
+            (Some(by), Some(_)) => {
+                return Err(by.fault("invalid `by` beside `match`: expected one of them"));
+            }
+            (None, None) => {
+                let expected = "expected `match`, or `by` with `values`";
+                return Err(item.fault(format!("missing condition of an override: {expected}")));
             }
         }
     }

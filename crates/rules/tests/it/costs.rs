@@ -49,7 +49,10 @@ fn cost_from_header_minimum_and_default_are_settings() {
         assert_eq!(found, [zero, seven, absent, absent], "{form}");
     }
     for (form, expected) in [
-        ("{min: 0}", "missing field `from` in a cost"),
+        (
+            "{min: 0}",
+            "missing field `from` in a cost: expected an attribute such as `header.x-tokens`",
+        ),
         ("{from: tokens}", "invalid from `tokens`: expected `method`, "),
         (
             "{from: header.x, min: 2, default: 1}",

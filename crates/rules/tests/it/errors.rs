@@ -105,7 +105,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "2:3: missing field `policy` in a rule: expected it, `unlimited: true` or `block: true`",
         ),
         // Rules.
-        ("rules:\n- {policy: 'gcra:1/1s'}", "2:3: missing field `name` in a rule"),
+        (
+            "rules:\n- {policy: 'gcra:1/1s'}",
+            "2:3: missing field `name` in a rule: expected a name such as `api`",
+        ),
         (
             "rules:\n- {name: a b, policy: 'gcra:1/1s'}",
             "2:10: invalid rule name `a b`: expected 1 to 64 letters, digits, `-` and `_`",
@@ -253,7 +256,15 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, policy: 'gcra:1/1s', overrides: {policy: 'gcra:2/1s'}}",
-            "2:45: invalid override: expected `match`, or `by` with `values`",
+            "2:45: missing condition of an override: expected `match`, or `by` with `values`",
+        ),
+        (
+            "rules:\n- {name: a, levels: [{key: method}]}",
+            "2:22: missing field `name` in a level: expected a name such as `user`",
+        ),
+        (
+            "rules:\n- {name: a, levels: [{name: u}]}",
+            "2:22: missing field `policy` in a level: expected a policy such as `gcra:30/1m`",
         ),
         (
             "rules:\n- {name: a, policy: 'gcra:1/1s', overrides: {by: plan, values: {}}}",
@@ -303,17 +314,20 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, value: b, share_threshold: true}]",
-            "2:34: invalid share_threshold: expected a `value` with `*` beside it",
+            "2:34: invalid share_threshold `true`: expected a `value` with `*` beside it",
         ),
         (
             "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, name: x, replaces: [{name: x}]}}]",
             "2:68: invalid name `x` in replaces: expected the name of another limit",
         ),
         // Tests.
-        ("tests: [{request: {}}]", "1:9: missing field `name` in a test"),
+        (
+            "tests: [{request: {}}]",
+            "1:9: missing field `name` in a test: expected a string that describes the test",
+        ),
         (
             "tests: [{name: x}]",
-            "1:9: missing field `request` in a test: expected it, or `domain` and `descriptors`",
+            "1:9: missing request of a test: expected `request`, or `domain` and `descriptors`",
         ),
         (
             "tests: [{name: x, request: {}, expect: 200}]",
@@ -398,7 +412,7 @@ what: 1
             "a.yaml line 10, column 33: unknown unit `minutes`: did you mean `minute`?",
             "a.yaml line 11, column 49: missing field `unit` in rate_limit: expected `second`, `minute`, \
              `hour`, `day`, `week`, `month` or `year`",
-            "a.yaml line 13, column 5: missing field `request` in a test: expected it, or `domain` and \
+            "a.yaml line 13, column 5: missing request of a test: expected `request`, or `domain` and \
              `descriptors`",
             "a.yaml line 14, column 1: unknown field `what` in a rules file: expected `policies`, `rules`, \
              `domain`, `descriptors`, `tests` or `trusted_headers`",

@@ -95,13 +95,20 @@ fn run_example_that_fails_returns_what_was_found() {
 #[test]
 fn parse_example_field_without_effect_is_an_error() {
     let in_steps = |field: &str| format!("invalid `{field}` beside `steps`: expected it in a step");
-    let hits = "invalid `hits`: expected it beside `domain` and `descriptors`".to_owned();
+    let hits = "invalid `hits` without `descriptors`: expected both, and `domain`".to_owned();
     for (example, expected) in [
         ("request: {}, expect: deny, steps: [{expect: allow}]", in_steps("expect")),
         ("request: {}, rule: login, steps: [{expect: allow}]", in_steps("rule")),
         ("request: {}, remaining: 1, steps: [{expect: allow}]", in_steps("remaining")),
         ("request: {}, retry_after: 1s, steps: [{expect: allow}]", in_steps("retry_after")),
-        ("request: {}, steps: []", "invalid steps: expected at least one step".to_owned()),
+        ("request: {}, steps: []", "invalid number of steps `0`: expected at least one".to_owned()),
+        (
+            "request: {}, domain: d",
+            "invalid `request` beside `domain`: expected `request`, or `domain` and `descriptors`"
+                .to_owned(),
+        ),
+        ("domain: d", "invalid `domain` without `descriptors`: expected both".to_owned()),
+        ("descriptors: []", "invalid `descriptors` without `domain`: expected both".to_owned()),
         ("request: {}, hits: 3", hits.clone()),
         ("request: {}, steps: [{hits: 3}]", hits.clone()),
         ("request: {}, steps: [{request: {}, hits: 3}]", hits),

@@ -290,7 +290,16 @@ fn parse_rule_field_without_effect_is_an_error() {
         ("match: {header: {x-plan: a}, header.X-PLAN: {not: b}}", twice("header.x-plan")),
         ("match: {query: {q: a}, query.q: b}", twice("query.q")),
         ("overrides: {match: {header: {A: a, a: b}}, block: true}", twice("header.a")),
-        ("spread: true", "invalid spread: expected `levels` beside it".to_owned()),
+        (
+            "overrides: {by: method, match: {}}",
+            "invalid `by` beside `match`: expected one of them".to_owned(),
+        ),
+        (
+            "overrides: {by: method}",
+            "missing field `values` in an override: expected a map from values to policies"
+                .to_owned(),
+        ),
+        ("spread: true", "invalid spread `true` without `levels`: expected both".to_owned()),
         (
             "match: {client: 10.0.0.0/+8}",
             "invalid client `10.0.0.0/+8`: expected an address or a network such as `10.0.0.0/8`"

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use sluicegate_commands::{HoldName, SessionHolds};
-use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
+use sluicegate_core::{HoldName, HoldOperation, PreparedPolicy, SessionHolds, Timestamp};
 
 /// The holds that end with a connection.
 #[derive(Debug, Default)]

@@ -51,15 +51,24 @@ fn client_setname_and_setinfo_are_listed() {
         ("CLIENT KILL 127.0.0.1:1", "ERR No such client"),
         ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
         ("CLIENT KILL WHO ME", "ERR syntax error"),
+        ("CLIENT REPLY SKIP", "ERR unsupported CLIENT REPLY `SKIP`: expected ON"),
+        ("CLIENT TRACKING on BCAST", "ERR unsupported CLIENT TRACKING `on`: expected OFF"),
         ("CONFIG SET save x", "ERR unknown subcommand 'SET' of CONFIG: expected GET"),
     ] {
         assert_eq!(peer.error(sent), expected);
     }
     let name = peer.call_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
     assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
-    let name = peer.call_bytes(&[b"CLIENT", b"SETNAME", &[b'x'; 257]]);
-    let text = "ERR Client names cannot have 257 bytes: expected at most 256";
-    assert_eq!(crate::harness::error(&name), text);
+    let long = [b'x'; 257];
+    for (words, what) in [
+        (&[&b"CLIENT"[..], b"SETNAME"][..], "client name"),
+        (&[b"CLIENT", b"SETINFO", b"LIB-NAME"], "lib-name"),
+        (&[b"HELLO", b"2", b"SETNAME"], "client name"),
+    ] {
+        let reply = peer.call_bytes(&[words, &[&long]].concat());
+        let text = format!("ERR invalid {what}: expected at most 256 bytes, found 257");
+        assert_eq!(crate::harness::error(&reply), text);
+    }
 }
 
 #[test]

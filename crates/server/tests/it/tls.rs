@@ -4,7 +4,11 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 use rcgen::{
@@ -18,7 +22,7 @@ use rustls::{
 use sluicegate_server::{Config, Server, TlsConfig};
 use sluicegate_testing::eventually_true;
 
-use crate::harness::{Running, TempDir, any_port, config};
+use crate::harness::{Running, TempDir, any_port, config, size};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -226,6 +230,73 @@ fn tls_replies_while_the_buffer_memory_is_used_up_are_sent() {
     let take = "SG.TAKE k gcra:1000/1h:burst=1000\r\n".repeat(1_000);
     let received = exchange(&server, &ours, None, &take).unwrap();
     assert_eq!(received.matches("*7\r\n:1\r\n").count(), 1_000, "{received}");
+}
+
+/// Bytes of the text of an `ECHO` that just fits one record of TLS.
+const ECHO: usize = 16_000;
+
+/// A connection over TLS, and the encrypted bytes of `count` commands `ECHO` for it. A client that sends them needs hardly
+/// any time of the processor.
+fn echoes(server: &Running, authority: &Authority, count: usize) -> (TcpStream, Vec<u8>) {
+    let mut stream = connect(server.address, authority, None, &[]).unwrap();
+    stream.write_all(b"PING\r\n").unwrap();
+    stream.read_exact(&mut [0; 7]).unwrap();
+    let command = format!("*2\r\n$4\r\nECHO\r\n${ECHO}\r\n{}\r\n", "x".repeat(ECHO));
+    let mut sealed = Vec::new();
+    for _ in 0..count {
+        stream.conn.writer().write_all(command.as_bytes()).unwrap();
+        while stream.conn.wants_write() {
+            stream.conn.write_tls(&mut sealed).unwrap();
+        }
+    }
+    (stream.sock, sealed)
+}
+
+/// A client that sends as much as it can over TLS has turns as short as others: they span all writes, each of which is one
+/// of a task there.
+#[test]
+fn fairness_greedy_pipeline_over_tls_yields() {
+    let (folder, ours) = (TempDir::new(), authority());
+    let server = server_with(&folder, &ours, None, |config| config.workers = Some(1));
+    let count = size("SLUICEGATE_GREEDY_ECHOES", 2_000);
+    let (mut greedy, sealed) = echoes(&server, &ours, count);
+    let mut other = connect(server.address, &ours, None, &[]).unwrap();
+    let (received, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut replies = thread::scope(|scope| {
+        let mut reader = greedy.try_clone().unwrap();
+        let (received, is_over) = (&received, &is_over);
+        scope.spawn(move || {
+            let mut buffer = vec![0; 1024 * 1024];
+            while received.load(Ordering::Relaxed) < count * ECHO {
+                let length = reader.read(&mut buffer).unwrap();
+                assert!(length > 0, "closed");
+                received.fetch_add(length, Ordering::Relaxed);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        scope.spawn(move || greedy.write_all(&sealed).unwrap());
+        // Replies to the one client before each reply to the other one.
+        let mut replies = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let before = received.load(Ordering::Relaxed);
+            other.write_all(b"PING\r\n").unwrap();
+            let mut pong = [0; 7];
+            other.read_exact(&mut pong).unwrap();
+            assert_eq!(pong, *b"+PONG\r\n");
+            replies.push((received.load(Ordering::Relaxed) - before) / ECHO);
+        }
+        replies
+    });
+    replies.sort_unstable();
+    let [typical, most] = [replies.len() / 2, replies.len() - 1].map(|index| replies[index]);
+    let replies = replies.len();
+    println!(
+        "figure: beside {count} replies to a greedy client over TLS, another one got {replies}; before each of them, the \
+         greedy one got p50 {typical}, at most {most}"
+    );
+    // Without turns, the greedy one got up to 128 before each, as many as a task of tokio may read, and the other one fewer
+    // than 150 in all. With turns it gets more than 1000, fewer if others use the processors.
+    assert!(replies > count / 10, "{replies}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn periods_of_policy_are_distinct() {
 
 proptest! {
     #[test]
-    fn departures_are_counted_in_their_order(
+    fn report_delayed_requests_are_counted_when_they_are_sent(
         mut arrivals in proptest::collection::vec((0..300_u64, 0..100_u64, any::<bool>()), 0..60),
         span in 1..80_u64,
     ) {
@@ -104,15 +104,15 @@ proptest! {
             add(&mut report, *time, b"k", if *passes { allow(*delay) } else { DENY });
         }
         report.finish();
-        let departures: Vec<u64> = arrivals
+        let sent: Vec<u64> = arrivals
             .iter()
             .filter(|(_, _, passes)| *passes)
             .map(|(time, delay, _)| time + delay)
             .collect();
         let within = |from: &u64| {
-            departures.iter().filter(|time| (*from..from + span).contains(time)).count()
+            sent.iter().filter(|time| (*from..from + span).contains(time)).count()
         };
-        let most = departures.iter().map(within).max().unwrap_or(0);
+        let most = sent.iter().map(within).max().unwrap_or(0);
         prop_assert_eq!(report.peak_sent().next().unwrap().count, u64::try_from(most).unwrap());
         prop_assert_eq!(report.totals().allowed + report.totals().denied(), report.totals().requests);
     }

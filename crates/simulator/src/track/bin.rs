@@ -14,7 +14,7 @@ pub struct Bin {
     /// Allowed requests with a delay.
     pub delayed: u64,
     /// Requests sent in this span, after their delay.
-    pub departed: u64,
+    pub sent: u64,
     /// Remaining units of the tracked key at the start of the span, and the minimum in it.
     pub left: Option<(u32, u32)>,
     /// Maximum of units that the tracked key sent in a period that ends here.
@@ -28,7 +28,7 @@ impl Bin {
         self.admitted += later.admitted;
         self.denied += later.denied;
         self.delayed += later.delayed;
-        self.departed += later.departed;
+        self.sent += later.sent;
         self.raise(&later.levels);
         self.left = match (self.left, later.left) {
             (Some((first, least)), Some((_, other))) => Some((first, least.min(other))),

@@ -44,7 +44,7 @@ fn time_series_delayed_request_is_sent_later() {
     assert_eq!(of(|bin| bin.admitted), [3, 0, 0]);
     assert_eq!(of(|bin| bin.denied), [1, 0, 0]);
     assert_eq!(of(|bin| bin.delayed), [2, 0, 0]);
-    assert_eq!(of(|bin| bin.departed), [1, 1, 1]);
+    assert_eq!(of(|bin| bin.sent), [1, 1, 1]);
     assert_eq!(track.worst(), None);
 }
 

@@ -65,6 +65,6 @@ fn scenario_queue_paces_sent_requests() {
     let mut simulation = Simulation::new(Some(policy));
     let mut report = Report::new(&SPANS.map(Duration::from_secs));
     add_all(&mut report, &mut reader, &mut simulation);
-    let departed: Vec<u64> = report.peak_sent().map(|most| most.count).collect();
-    assert_eq!(departed, [5, 10, 15, 20, 20]);
+    let sent: Vec<u64> = report.peak_sent().map(|most| most.count).collect();
+    assert_eq!(sent, [5, 10, 15, 20, 20]);
 }

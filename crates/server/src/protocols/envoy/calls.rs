@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    error::Error as _,
     future::Future as _,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
@@ -87,21 +88,54 @@ fn decide_now(
     let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     match catch_unwind(AssertUnwindSafe(&mut poll)) {
         Ok(Poll::Ready(decided)) => decided,
-        Ok(Poll::Pending) => Err(Status::internal(format!("{FAULT}waits for what is here"))),
+        Ok(Poll::Pending) => Err(ServerFault::Pending.status()),
         Err(panic) => Err(failed(&*panic)),
     }
 }
 
-/// Start of the message of a status for a fault of this server.
-const FAULT: &str = "the call ";
+/// A fault of this server: the source of the status of a call that it could not answer.
+#[derive(Debug, thiserror::Error)]
+enum ServerFault {
+    /// The call waits although the store is in this process.
+    #[error("the call waits for what is here")]
+    Pending,
+    /// The call panicked.
+    #[error("the call failed; the log of the server says why")]
+    Panicked,
+}
+
+impl ServerFault {
+    fn status(self) -> Status {
+        let mut status = Status::internal(self.to_string());
+        status.set_source(Arc::new(self));
+        status
+    }
+}
 
 /// Whether the status is a fault of this server.
 pub(super) fn is_our_fault(status: &Status) -> bool {
-    status.message().starts_with(FAULT)
+    status.source().is_some_and(|source| source.is::<ServerFault>())
 }
 
 /// The status for a panic.
 fn failed(panic: &(dyn Any + Send)) -> Status {
     tracing::error!(panic = panic_text(panic), "a call failed");
-    Status::internal(format!("{FAULT}failed; the log of the server says why"))
+    ServerFault::Panicked.status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_our_fault_message_of_a_fault_does_not_matter() {
+        for fault in [ServerFault::Pending, ServerFault::Panicked] {
+            let text = fault.to_string();
+            let sent = fault.status().into_http::<()>();
+            let status = sent.extensions().get().expect("tonic keeps the status");
+            assert!(is_our_fault(status), "{text}");
+            assert_eq!((status.code(), status.message()), (Code::Internal, &*text));
+            assert!(!is_our_fault(&Status::internal(text)), "of tonic or a store");
+        }
+    }
 }

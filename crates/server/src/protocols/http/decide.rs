@@ -93,10 +93,11 @@ pub(super) async fn many(
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let many: TakeManyRequest<'_> = key_request::read(body)?;
+    let requests = many.requests()?;
     let now = key_request::time(many.at_us, worker.context.test_clock)?.unwrap_or(now);
     // All are validated before any is decided.
-    let mut takes = Vec::with_capacity(many.requests.len());
-    for (index, request) in many.requests.iter().enumerate() {
+    let mut takes = Vec::with_capacity(requests.len());
+    for (index, request) in requests.iter().enumerate() {
         let take = || {
             request.one_of_many()?;
             let key = request.key()?;

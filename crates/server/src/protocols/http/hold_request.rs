@@ -49,8 +49,8 @@ pub(super) struct HoldRequest<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TakeAllRequest<'a> {
-    #[serde(borrow, deserialize_with = "takes")]
-    pub(super) takes: Vec<KeyRequest<'a>>,
+    #[serde(borrow, default, deserialize_with = "takes")]
+    takes: Vec<KeyRequest<'a>>,
     #[serde(borrow, default, deserialize_with = "id")]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "id_base64")]
@@ -70,8 +70,8 @@ pub(super) struct TakeAllRequest<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleAllRequest<'a> {
-    #[serde(borrow, deserialize_with = "settles")]
-    pub(super) settles: Vec<HoldRequest<'a>>,
+    #[serde(borrow, default, deserialize_with = "settles")]
+    settles: Vec<HoldRequest<'a>>,
     #[serde(borrow, default, deserialize_with = "id")]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "id_base64")]
@@ -140,7 +140,12 @@ impl HoldRequest<'_> {
     }
 }
 
-impl TakeAllRequest<'_> {
+impl<'a> TakeAllRequest<'a> {
+    /// The takes, at least one.
+    pub(super) fn takes(&self) -> Result<&[KeyRequest<'a>], Problem> {
+        TAKES.required(&self.takes)
+    }
+
     /// The id of the hold; `None` to take.
     pub(super) fn id(&self) -> Result<Option<Cow<'_, [u8]>>, Problem> {
         id_bytes(self.id.as_deref(), self.id_base64.as_deref())
@@ -152,10 +157,10 @@ impl TakeAllRequest<'_> {
     }
 
     /// The operation on all keys.
-    pub(super) fn operation<'a>(
+    pub(super) fn operation<'i>(
         &self,
-        id: Option<&'a [u8]>,
-    ) -> Result<MultiKeyOperation<'a>, Problem> {
+        id: Option<&'i [u8]>,
+    ) -> Result<MultiKeyOperation<'i>, Problem> {
         let ttl = self.ttl_us.map(Duration::from_micros);
         match id {
             Some(id) => Ok(MultiKeyOperation::Hold { id, ttl }),
@@ -167,7 +172,12 @@ impl TakeAllRequest<'_> {
     }
 }
 
-impl SettleAllRequest<'_> {
+impl<'a> SettleAllRequest<'a> {
+    /// The settles, at least one.
+    pub(super) fn settles(&self) -> Result<&[HoldRequest<'a>], Problem> {
+        SETTLES.required(&self.settles)
+    }
+
     /// The id of the hold.
     pub(super) fn id(&self) -> Result<Cow<'_, [u8]>, Problem> {
         required_id(self.id.as_deref(), self.id_base64.as_deref())
@@ -217,9 +227,12 @@ fn ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 }
 
 fn takes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
-    list(from, List { name: "takes", most: MAX_KEYS_PER_TAKE, items: "takes" })
+    list(from, TAKES)
 }
 
 fn settles<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<HoldRequest<'de>>, D::Error> {
-    list(from, List { name: "settles", most: MAX_KEYS_PER_TAKE, items: "settles" })
+    list(from, SETTLES)
 }
+
+const TAKES: List = List { name: "takes", most: MAX_KEYS_PER_TAKE, items: "takes" };
+const SETTLES: List = List { name: "settles", most: MAX_KEYS_PER_TAKE, items: "settles" };

@@ -64,14 +64,15 @@ pub(super) async fn take_all(
 ) -> Result<Reply, Problem> {
     let context = &worker.context;
     let request: TakeAllRequest<'_> = key_request::read(text)?;
+    let given = request.takes()?;
     let id = request.id()?;
     let operation = request.operation(id.as_deref())?;
     let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
-    let count = request.takes.len();
+    let count = given.len();
     let (mut keys, mut found) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    for (index, take) in request.takes.iter().enumerate() {
+    for (index, take) in given.iter().enumerate() {
         let one = || {
             take.one_of_many()?;
             take.operation(KeyOperationKind::Take)?;
@@ -114,11 +115,12 @@ pub(super) async fn settle_all(
 ) -> Result<Reply, Problem> {
     let decider = &worker.context.decider;
     let request: SettleAllRequest<'_> = key_request::read(body)?;
+    let given = request.settles()?;
     let id = &*request.id()?;
     let now = key_request::time(request.at_us, worker.context.test_clock)?.unwrap_or(now);
-    let mut parsed = Vec::with_capacity(request.settles.len());
+    let mut parsed = Vec::with_capacity(given.len());
     // All are validated before any is settled.
-    for (index, settle) in request.settles.iter().enumerate() {
+    for (index, settle) in given.iter().enumerate() {
         let one = || {
             let operation = HoldOperation::Settle { id, used: settle.used_of_one()? };
             let (key, found) = (settle.key()?, find_policy(worker, settle.policy()?)?);

@@ -41,7 +41,7 @@ fn explain(text: &str) -> String {
         return format!("duplicate member `{name}`: expected it once");
     }
     if let Some(name) = member("missing field `") {
-        return format!("missing member `{name}`");
+        return format!("missing member `{name}`: expected it once");
     }
     let invalid = ["invalid type: ", "invalid value: ", "invalid length "];
     let found = invalid.iter().find_map(|it| text.strip_prefix(it)?.rsplit_once(", expected "));
@@ -122,7 +122,7 @@ mod tests {
                 "unknown member `kye`: expected `key`, `cost`",
             ),
             ("duplicate field `key`", "duplicate member `key`: expected it once"),
-            ("missing field `requests`", "missing member `requests`"),
+            ("missing field `key`", "missing member `key`: expected it once"),
             (
                 "invalid length 0, expected `requests`, 1 to 256 takes",
                 "invalid `requests`: expected 1 to 256 takes, not 0",

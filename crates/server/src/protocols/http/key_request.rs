@@ -40,10 +40,17 @@ pub(super) struct KeyRequest<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TakeManyRequest<'a> {
-    #[serde(borrow, deserialize_with = "requests")]
-    pub(super) requests: Vec<KeyRequest<'a>>,
+    #[serde(borrow, default, deserialize_with = "requests")]
+    requests: Vec<KeyRequest<'a>>,
     #[serde(default, deserialize_with = "deserialize_time")]
     pub(super) at_us: Option<u64>,
+}
+
+impl<'a> TakeManyRequest<'a> {
+    /// The takes, at least one.
+    pub(super) fn requests(&self) -> Result<&[KeyRequest<'a>], Problem> {
+        REQUESTS.required(&self.requests)
+    }
 }
 
 impl KeyRequest<'_> {
@@ -313,8 +320,10 @@ impl Visitor<'_> for Number {
 }
 
 fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeyRequest<'de>>, D::Error> {
-    list(from, List { name: "requests", most: MAX_INDEPENDENT_TAKES, items: "takes" })
+    list(from, REQUESTS)
 }
+
+const REQUESTS: List = List { name: "requests", most: MAX_INDEPENDENT_TAKES, items: "takes" };
 
 /// An array with a bound: 1 to `most` items.
 pub(super) struct List {
@@ -322,6 +331,19 @@ pub(super) struct List {
     pub(super) most: usize,
     /// What the items are, in plural.
     pub(super) items: &'static str,
+}
+
+impl List {
+    /// The items of a member that a body must have. None are those of a missing member, because [`list`] rejects an
+    /// empty array.
+    pub(super) fn required<'a, T>(&self, items: &'a [T]) -> Result<&'a [T], Problem> {
+        if items.is_empty() {
+            let Self { name, most, items } = self;
+            let text = format!("missing `{name}`: expected 1 to {most} {items}");
+            return Err(Problem::unprocessable(text));
+        }
+        Ok(items)
+    }
 }
 
 /// The items of `bound`. Those beyond the bound are not even parsed.

@@ -155,13 +155,9 @@ impl Problem {
 
     pub(super) fn reply(self) -> Reply {
         let title = self.status.canonical_reason().unwrap_or_default();
-        let body = serde_json::json!({
-            "type": self.kind,
-            "title": title,
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let mut reply = response::problem(self.status, body.to_string());
+        let document = headers::ProblemDocument::new(self.kind, title, self.status.as_u16());
+        let body = document.with_detail(format_args!("{}", self.detail)).to_string();
+        let mut reply = response::problem(self.status, body);
         reply.headers_mut().extend(self.field);
         reply
     }

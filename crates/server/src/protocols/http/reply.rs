@@ -97,8 +97,7 @@ fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply
         return unavailable(data, fallback);
     } else {
         let problem = problem(data.fields, decision);
-        body.extend_from_slice(problem.strip_suffix('}').expect("an object").as_bytes());
-        body.push(b',');
+        begin_problem(&problem, &mut body);
         (StatusCode::TOO_MANY_REQUESTS, PROBLEM_TYPE)
     };
     members(decision, data.source, &mut body);
@@ -117,17 +116,22 @@ fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply
     reply
 }
 
+/// Writes a problem, and leaves its object open for further members.
+#[inline]
+fn begin_problem(problem: &str, body: &mut Text) {
+    body.extend_from_slice(problem.strip_suffix('}').expect("an object").as_bytes());
+    body.push(b',');
+}
+
 /// A denial because the store is unavailable. It has no rate limit headers, because the usage is unknown.
 fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     let (problem, status) = (ProblemType::ReducedCapacity, fallback.status());
     let mut body = Text::new();
-    let text = format!(
-        "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{status},\"detail\":\"the store is \
-         unavailable\",",
-        problem.kind(),
-        problem.title(),
+    let detail = format_args!("the store is unavailable");
+    begin_problem(
+        &problem.document().with_status(status).with_detail(detail).to_string(),
+        &mut body,
     );
-    body.extend_from_slice(text.as_bytes());
     members(data.decision, data.source, &mut body);
     body.push(b'}');
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
@@ -174,13 +178,8 @@ pub(super) fn pass(data: Option<&DecisionReply<'_>>) -> Reply {
 
 /// Rejects a request of a proxy by a blocking rule.
 pub(super) fn blocked(rule: &str) -> Reply {
-    let body = serde_json::json!({
-        "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
-        "title": "Blocked",
-        "status": 429,
-        "violated-policies": [rule],
-    });
-    response::problem(StatusCode::TOO_MANY_REQUESTS, body.to_string())
+    let body = ProblemType::Blocked.document().with_violated_policy(rule).to_string();
+    response::problem(StatusCode::TOO_MANY_REQUESTS, body)
 }
 
 /// The members of a decision, named as in SEMANTICS.

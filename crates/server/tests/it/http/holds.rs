@@ -192,6 +192,8 @@ fn hold_request_invalid_is_rejected() {
             format!(r#"{{"takes":[{take}],"id":"{long}","ttl_us":1000}}"#),
             "invalid id of 65 bytes",
         ),
+        ("/v1/take_all", r#"{"id":"a"}"#.to_owned(), "missing `takes`: expected 1 to 8 takes"),
+        ("/v1/settle_all", "{}".to_owned(), "missing `settles`: expected 1 to 8 settles"),
         ("/v1/settle_all", format!(r#"{{"settles":[{take}]}}"#), "missing `id`"),
         (
             "/v1/settle_all",

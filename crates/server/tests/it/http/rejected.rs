@@ -92,6 +92,7 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
             422,
             "invalid `requests`: expected 1 to 256 takes, not 0",
         ),
+        ("/v1/take_many", "{}", 422, "missing `requests`: expected 1 to 256 takes"),
         ("/v1/take_many", r#"{"requests":[{"key":"k"}]}"#, 422, "requests[0]: missing `policy`"),
         (
             "/v1/take_many",

@@ -80,11 +80,9 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
             writer.simple("OK");
         }
         (b"REPLY", [state]) if is(state, "ON") => writer.simple("OK"),
-        (b"REPLY", [_]) => return Err("ERR unsupported CLIENT REPLY: expected ON".into()),
+        (b"REPLY", [mode]) => return Err(unsupported("REPLY", mode, "ON")),
         (b"TRACKING", [state]) if is(state, "OFF") => writer.simple("OK"),
-        (b"TRACKING", [_, ..]) => {
-            return Err("ERR unsupported CLIENT TRACKING: expected OFF".into());
-        }
+        (b"TRACKING", [state, ..]) => return Err(unsupported("TRACKING", state, "OFF")),
         (b"HELP", []) => {
             let known = [
                 "GETNAME",
@@ -115,23 +113,36 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
     Ok(Next::Go)
 }
 
-/// Checks a name for a client.
-pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
-    valid_detail("Client names", name)
+fn unsupported(subcommand: &str, value: &[u8], expected: &str) -> String {
+    format!("ERR unsupported CLIENT {subcommand} `{}`: expected {expected}", quote(value))
 }
 
-/// Checks a detail of a client: it must not break the line of the client in the list.
+/// Checks a name for a client.
+pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
+    check_length("client name", name)?;
+    check_characters("Client names", name)
+}
+
+/// Checks a detail of the library of a client.
 fn valid_detail<'a>(name: &str, value: &'a [u8]) -> Result<&'a [u8], String> {
-    if value.len() > MAX_DETAIL {
-        return Err(format!(
-            "ERR {name} cannot have {} bytes: expected at most {MAX_DETAIL}",
-            value.len()
-        ));
+    check_length(name, value)?;
+    check_characters(name, value)
+}
+
+fn check_length(name: &str, value: &[u8]) -> Result<(), String> {
+    let found = value.len();
+    if found <= MAX_DETAIL {
+        return Ok(());
     }
+    Err(format!("ERR invalid {name}: expected at most {MAX_DETAIL} bytes, found {found}"))
+}
+
+/// A detail of a client must not break the line of the client in the list. The error has the text of Redis.
+fn check_characters<'a>(names: &str, value: &'a [u8]) -> Result<&'a [u8], String> {
     if value.iter().all(u8::is_ascii_graphic) {
         return Ok(value);
     }
-    Err(format!("ERR {name} cannot contain spaces, newlines or special characters."))
+    Err(format!("ERR {names} cannot contain spaces, newlines or special characters."))
 }
 
 /// A client in one line.

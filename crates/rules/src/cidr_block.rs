@@ -1,4 +1,4 @@
-//! Networks: addresses with a common prefix.
+//! CIDR blocks: networks that rules name, whose addresses have a common prefix.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use crate::{error::quoted, prefix_index::Prefix};
 
 /// Addresses of one family with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Network {
+pub(crate) struct CidrBlock {
     ipv6: bool,
     /// The address, with its first bit highest; the bits after the prefix are zero.
     bits: u128,
@@ -32,7 +32,7 @@ pub(crate) fn prefix_length(text: &str, most: u8) -> Option<u8> {
     text.parse().ok().filter(|length| !is_signed && *length <= most)
 }
 
-impl Network {
+impl CidrBlock {
     /// Parses `10.0.0.0/8`, `2001:db8::/32` or one address.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let fault = || {
@@ -83,7 +83,7 @@ const fn mask(length: u8) -> u128 {
     }
 }
 
-impl Prefix for Network {
+impl Prefix for CidrBlock {
     type Value = Bits;
 
     fn common(&self, _: &Self) -> usize {
@@ -117,7 +117,7 @@ fn head((ipv6, bits): Bits) -> u64 {
     u64::try_from(head).expect("at most 64 bits")
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for CidrBlock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.ipv6 {
             write!(formatter, "{}", Ipv6Addr::from_bits(self.bits))?;
@@ -140,21 +140,21 @@ mod tests {
     #[test]
     fn new_network_is_parsed_and_checked() {
         for text in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.7", "2001:db8::/32", "::1", "::/0"] {
-            assert_eq!(Network::new(text).unwrap().to_string(), text);
+            assert_eq!(CidrBlock::new(text).unwrap().to_string(), text);
         }
-        assert_eq!(Network::new("::ffff:10.0.0.0/104").unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(CidrBlock::new("::ffff:10.0.0.0/104").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(
-            Network::new("10.1.0.0/8").unwrap_err(),
+            CidrBlock::new("10.1.0.0/8").unwrap_err(),
             "invalid network `10.1.0.0/8`: did you mean `10.0.0.0/8`?"
         );
         for text in ["", "10.0.0.0/33", "10.0.0/8", "x", "::/129", "10.0.0.0/"] {
-            assert!(Network::new(text).unwrap_err().starts_with("invalid client "), "{text}");
+            assert!(CidrBlock::new(text).unwrap_err().starts_with("invalid client "), "{text}");
         }
     }
 
     #[test]
     fn contains_other_family_is_false() {
-        let all = Network::new("::/0").unwrap();
+        let all = CidrBlock::new("::/0").unwrap();
         assert!(!all.contains(bits("10.0.0.1".parse().unwrap())));
         assert!(!all.contains(bits("::ffff:10.0.0.1".parse().unwrap())));
         assert!(all.contains(bits("2001:db8::1".parse().unwrap())));
@@ -168,7 +168,7 @@ mod tests {
         ) {
             let spread = |it: u32| IpAddr::V4(Ipv4Addr::from_bits(it.wrapping_mul(0x5555_5555)));
             let networks: Vec<_> =
-                networks.into_iter().map(|(it, length)| Network::around(spread(it), length)).collect();
+                networks.into_iter().map(|(it, length)| CidrBlock::around(spread(it), length)).collect();
             let index = PrefixIndex::of(networks.iter().copied().zip(0..).collect());
             let value = bits(spread(address));
             let mut found: Vec<u32> = Vec::new();

@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{HoldOperation, Timestamp};
+use crate::{HoldOperation, Timestamp};
 
 /// Maximum number of holds of one connection.
-const MAX_HOLDS: usize = 1024;
+const MAX_SESSION_HOLDS: usize = 1024;
 
 /// A hold of a key of one database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,7 +88,7 @@ impl fmt::Display for TooManyHolds {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "too many holds of this connection: expected at most {MAX_HOLDS} with SESSION"
+            "too many holds of this connection: expected at most {MAX_SESSION_HOLDS} with SESSION"
         )
     }
 }
@@ -145,7 +145,7 @@ impl<P> SessionHolds<P> {
     /// Drops holds that have expired, if there are as many as there may be.
     fn make_space(&mut self, connection: u64, now: Timestamp) -> Result<(), TooManyHolds> {
         let Some(own) = self.connections.get_mut(&connection) else { return Ok(()) };
-        if own.names.len() < MAX_HOLDS {
+        if own.names.len() < MAX_SESSION_HOLDS {
             return Ok(());
         }
         if now < own.unexpired_until {
@@ -164,7 +164,7 @@ impl<P> SessionHolds<P> {
             *bytes -= name.len();
             false
         });
-        if names.len() < MAX_HOLDS { Ok(()) } else { Err(TooManyHolds) }
+        if names.len() < MAX_SESSION_HOLDS { Ok(()) } else { Err(TooManyHolds) }
     }
 
     /// An operation of any client was applied to a hold at `now`; `ttl` in microseconds.
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn open_holds_of_a_connection_are_bounded() {
         let mut holds = SessionHolds::default();
-        for id in 0..MAX_HOLDS {
+        for id in 0..MAX_SESSION_HOLDS {
             assert_eq!(holds.add(1, name(&id.to_string()), (), (at(0), Some(at(5)))), Ok(true));
         }
         assert_eq!(holds.add(1, name("x"), (), (at(0), Some(at(5)))), Err(TooManyHolds));
@@ -402,7 +402,7 @@ mod tests {
             Ok(true),
             "one is of another"
         );
-        assert_eq!((holds.size(1), holds.size(2)), ((MAX_HOLDS, bytes), (1, 2)));
+        assert_eq!((holds.size(1), holds.size(2)), ((MAX_SESSION_HOLDS, bytes), (1, 2)));
         assert_eq!(holds.add(1, name("y"), (), (at(4), Some(at(9)))), Err(TooManyHolds));
         holds.renewed(&name("7"), (at(1), at(3)));
         assert_eq!(holds.add(1, name("y"), (), (at(4), Some(at(9)))), Ok(true), "one has expired");
