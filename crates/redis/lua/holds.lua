@@ -33,7 +33,7 @@ local function count_times(ledger)
             sorted = false
         end
     end
-    ledger.first, ledger.last, ledger.sorted = first, last, sorted
+    ledger.first, ledger.last, ledger.sorted, ledger.sorts = first, last, sorted, nil
 end
 
 -- Removes a hold from the ledger.
@@ -127,15 +127,20 @@ local function sort(ledger, numbers)
     return numbers
 end
 
--- The numbers of the holds that a limit counts, in the order in which they expire.
+-- The numbers of the holds that a limit counts, in the order in which they expire. Cached, because each limit needs them.
 local function by_expiry(ledger, only_metered)
-    local numbers, metered = {}, ledger.metered
-    for i = 1, ledger.count do
-        if metered[i] or not only_metered then
-            numbers[#numbers + 1] = i
+    ledger.sorts = ledger.sorts or {}
+    local numbers, metered = ledger.sorts[only_metered], ledger.metered
+    if not numbers then
+        numbers = {}
+        for i = 1, ledger.count do
+            if metered[i] or not only_metered then
+                numbers[#numbers + 1] = i
+            end
         end
+        ledger.sorts[only_metered] = sort(ledger, numbers)
     end
-    return sort(ledger, numbers)
+    return numbers
 end
 
 -- Charges holds that expired. A window of the calendar that was over before the last one has no effect.
@@ -383,7 +388,7 @@ function holds.open(limits, id, units, expires)
     ledger.times[count], ledger.metered[count] = expires, metered
     ledger.count, ledger.held = count, ledger.held + units
     ledger.in_use = metered and ledger.in_use + units or ledger.in_use
-    ledger.sorted = ledger.sorted and expires >= ledger.last
+    ledger.sorted, ledger.sorts = ledger.sorted and expires >= ledger.last, nil
     ledger.first, ledger.last = math.min(ledger.first, expires), math.max(ledger.last, expires)
 end
 

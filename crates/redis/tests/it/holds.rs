@@ -165,7 +165,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
     let server = Server::start(Engine::Redis70);
     let connection = server.connect();
     // A decision that takes too long is an error.
-    connection.set_read_timeout(Some(TEST_TIMEOUT / 10)).unwrap();
+    connection.set_read_timeout(Some(TEST_TIMEOUT / 2)).unwrap();
     let mut store = Store::new(connection);
     let begin = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
