@@ -83,9 +83,9 @@ impl ProblemType {
 /// ```
 /// use sluicegate_headers::ProblemType;
 ///
-/// let problem = ProblemType::Blocked.document().with_detail(format_args!("{:?} is blocked", "user7"));
+/// let problem = ProblemType::Blocked.document();
 /// assert_eq!(
-///     problem.to_string(),
+///     problem.with_detail(format_args!("{:?} is blocked", "user7")).to_string(),
 ///     concat!(
 ///         r#"{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","#,
 ///         r#""title":"Blocked","status":429,"detail":"\"user7\" is blocked"}"#,
@@ -223,13 +223,12 @@ mod tests {
             ("\n\r\t\u{8}\u{c}", r"\n\r\t\b\f"),
             ("\u{0}é\u{1f}\u{7f}", "\\u0000é\\u001f\u{7f}"),
         ] {
-            let problem = ProblemDocument::new("about:blank", "Bad Request", 400);
-            let problem =
-                problem.with_detail(format_args!("{detail}")).with_violated_policy("a\"é");
             let expected = format!(
                 r#"{{"type":"about:blank","title":"Bad Request","status":400,"detail":"{escaped}","violated-policies":["a\"?"]}}"#
             );
-            assert_eq!(problem.to_string(), expected);
+            let problem = ProblemDocument::new("about:blank", "Bad Request", 400);
+            let problem = problem.with_violated_policy("a\"é");
+            assert_eq!(problem.with_detail(format_args!("{detail}")).to_string(), expected);
         }
     }
 
