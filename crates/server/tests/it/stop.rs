@@ -59,14 +59,16 @@ fn stop_answers_clients_that_are_not_accepted_yet() {
     let server = runtime.block_on(Server::bind(config)).unwrap();
     let (resp, http) = (server.local_addr().unwrap(), server.http_addr().unwrap());
     let connect = |address| TcpStream::connect(address).unwrap();
+    // A log, because its number of remaining units is the same if the workers read their clocks out of order.
+    let take = b"SG.TAKE last sliding-log:20/1d\r\n";
     let mut clients: [Vec<_>; 4] = Default::default();
     for _ in 0..10 {
         let [mut takes, mut http1, mut http2] = [resp, http, http].map(connect);
-        takes.write_all(b"SG.TAKE last gcra:1/1d:burst=20\r\n").unwrap();
+        takes.write_all(take).unwrap();
         http1.write_all(OF_HTTP.text.as_bytes()).unwrap();
         http2.write_all(HTTP2_REQUEST).unwrap();
         let mut local = UnixStream::connect(&unix).unwrap();
-        local.write_all(b"SG.TAKE last gcra:1/1d:burst=20\r\n").unwrap();
+        local.write_all(take).unwrap();
         clients[0].push(rest(takes));
         clients[1].push(rest(local));
         clients[2].push(rest(http1));
