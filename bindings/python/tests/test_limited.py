@@ -59,7 +59,8 @@ def test_function_that_would_wait_too_long_is_denied():
     assert call() == "called"
     with pytest.raises(Denied) as denied:
         call()
-    assert denied.value.decision.retry_after.total_seconds() == 3595
+    # The clock stands still, but the wait is in real time.
+    assert 3595 <= denied.value.decision.retry_after.total_seconds() < 3600
 
 
 async def test_coroutines_wait_for_their_units():

@@ -103,7 +103,7 @@ pub struct ProblemDocument<'a> {
 }
 
 impl<'a> ProblemDocument<'a> {
-    /// A problem of the type with the URI `kind`.
+    /// A problem of the type with the URI `kind`. Neither it nor the title may need escapes in JSON.
     #[must_use]
     pub const fn new(kind: &'a str, title: &'a str, status: u16) -> Self {
         Self { kind, title, status, detail: None, violated_policy: None }

@@ -116,15 +116,28 @@ local function find(ledger, id)
     end
 end
 
--- Sorts numbers of holds by expiry; the sort is stable.
+-- The numbers of holds, sorted by expiry; the sort is stable. It merges, because `table.sort` takes quadratic time for an
+-- order that a client can choose.
 local function sort(ledger, numbers)
-    if not ledger.sorted then
-        local times = ledger.times
-        table.sort(numbers, function(a, b)
-            return times[a] < times[b] or (times[a] == times[b] and a < b)
-        end)
+    if ledger.sorted then
+        return numbers
     end
-    return numbers
+    local times, from, to, count, width = ledger.times, numbers, {}, #numbers, 1
+    while width < count do
+        for low = 1, count, 2 * width do
+            local left, middle = low, math.min(low + width, count + 1)
+            local right, last = middle, math.min(low + 2 * width, count + 1)
+            for at = low, last - 1 do
+                if left < middle and (right >= last or times[from[left]] <= times[from[right]]) then
+                    to[at], left = from[left], left + 1
+                else
+                    to[at], right = from[right], right + 1
+                end
+            end
+        end
+        from, to, width = to, from, 2 * width
+    end
+    return from
 end
 
 -- The numbers of the holds that a limit counts, in the order in which they expire. Cached, because each limit needs them.
@@ -138,7 +151,8 @@ local function by_expiry(ledger, only_metered)
                 numbers[#numbers + 1] = i
             end
         end
-        ledger.sorts[only_metered] = sort(ledger, numbers)
+        numbers = sort(ledger, numbers)
+        ledger.sorts[only_metered] = numbers
     end
     return numbers
 end

@@ -194,7 +194,7 @@ end
 -- Appends events; their times never go down. All are packed before any is appended, because each change of the bytes
 -- copies them.
 local function log_append(limit, times, weights)
-    local count, added = limit.count, #times
+    local count, added, total, more = limit.count, #times, limit.total, 0
     if count == 0 then
         return log_write(limit, times, weights)
     end
@@ -203,11 +203,13 @@ local function log_append(limit, times, weights)
     local most = math.max(256 ^ heavy - 1, 1)
     local fits, events = times[added] - base < 256 ^ limit.wide, {}
     for i = 1, added do
-        fits = fits and weights[i] <= most
+        fits, more = fits and weights[i] <= most, more + weights[i]
         events[i] = fits and pack(format, times[i] - base, weights[i])
     end
     if fits then
-        return log_set(limit, count + added, limit.events .. table.concat(events))
+        log_set(limit, count + added, limit.events .. table.concat(events))
+        limit.total = total and total + more
+        return
     end
     local all_times, all_weights = log_list(limit)
     for i = 1, added do

@@ -52,6 +52,10 @@ fn client_setname_and_setinfo_are_listed() {
         ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
         ("CLIENT KILL WHO ME", "ERR syntax error"),
         ("CLIENT REPLY SKIP", "ERR unsupported CLIENT REPLY `SKIP`: expected ON"),
+        (
+            "CLIENT TRACKING off BCAST",
+            "ERR unsupported CLIENT TRACKING OFF `BCAST`: expected no option",
+        ),
         ("CLIENT TRACKING on BCAST", "ERR unsupported CLIENT TRACKING `on`: expected OFF"),
         ("CONFIG SET save x", "ERR unknown subcommand 'SET' of CONFIG: expected GET"),
     ] {

@@ -267,7 +267,122 @@ fn command_unfinished_stays_within_the_budget() {
     let streams = flood(&process, count, &text);
     let info = |name| process.server.info_value(name);
     // The kernel may hold what the clients sent when the server has yet to read it.
-    let mut last = 0;
+    let (mut last, mut times) = (0, 0);
+    let what = "clients are rejected, and the server has read the rest";
+    eventually_within(TEST_TIMEOUT, what, || {
+        let (bytes, rejected) = (info("buffer_bytes"), info("buffer_rejections"));
+        times = if rejected > 0 && bytes == last { times + 1 } else { 0 };
+        last = bytes;
+        if times == 100 { Ok(()) } else { Err((bytes, rejected)) }
+    });
+    let held = process.resident().saturating_sub(before);
+    let (bytes, most) = (server.info_value("buffer_bytes"), server.info_value("buffer_max_bytes"));
+    assert!(rejected > 0 && waiting * 64_000 <= most && bytes <= most, "{waiting} {bytes} {most}");
+    drop((peers, peer));
+    let left = all_is_returned(&process, before);
+    println!(
+        "figure: {waiting} clients that wait under keys of 64 KB hold {held} KiB, {rejected} were rejected; \
+         {left} KiB after they left"
+    );
+    assert!(held <= MAX_HELD, "{held} KiB");
+}
+
+/// Denials of a store are cached by a hash of the key, therefore the length of the key does not matter.
+#[test]
+fn denial_of_long_keys_holds_little_memory() {
+    const STORE: &str = "SLUICEGATE_TEST_STORE";
+    let name = "held::denial_of_long_keys_holds_little_memory";
+    let mut store = None;
+    let start = |_: &TempDir| {
+        let started = Server::start(Engine::Redis70);
+        let url = started.url();
+        store = Some(started);
+        vec![(STORE, url)]
+    };
+    let process = process_with(name, 1024, start, |config, _| {
+        let mut at = StoreConfig::new(env::var(STORE).unwrap());
+        at.redis.deadline = TEST_TIMEOUT;
+        config.store = Some(at);
+    });
+    let Some(process) = process else { return };
+    let mut peer = process.server.connect();
+    let mut denied = |number| {
+        let reply = peer.integers(&format!("SG.TAKE {} gcra:1/1s COST 2", long_key(number)));
+        assert_eq!((reply[0], reply[3]), (0, -1));
+    };
+    denied(0);
+    let before = process.resident();
+    let keys = 1000;
+    (1..=keys).for_each(&mut denied);
+    let held = process.resident().saturating_sub(before);
+    println!("figure: {keys} remembered denials of keys of 64 KB hold {held} KiB");
+    assert!(held <= 8 * 1024, "{held} KiB");
+}
+
+/// Clients whose commands wait for an unavailable store keep little besides their reservation.
+#[test]
+fn redis_store_pending_requests_hold_little_memory() {
+    const STORE: &str = "SLUICEGATE_TEST_STORE";
+    let name = "held::redis_store_pending_requests_hold_little_memory";
+    let budget = 16 << 20;
+    let word = |word: String| format!("${}\r\n{word}\r\n", word.len());
+    let takes = (0..15).flat_map(|number| [long_key(number), "gcra:1/1h".into(), "1".into()]);
+    let words = ["SG.MTAKE".to_owned(), "15".to_owned()].into_iter().chain(takes).map(word);
+    let long = format!("*47\r\n{}", words.collect::<String>());
+    let take = "SG.TAKE k fixed-window:9000000/1h\r\n";
+    // The allocator keeps more where pieces are large.
+    for (what, count, slack, text) in [
+        ("one command", clients("SLUICEGATE_STORE_CLIENTS", 2_000), 4, take.to_owned()),
+        ("400 commands", 200, 4, take.repeat(400)),
+        ("a command of 1 MB", 60, 26, long),
+    ] {
+        let mut store = None;
+        let start = |_: &TempDir| {
+            let started = Server::start(Engine::Redis70);
+            let url = started.url();
+            store = Some(started);
+            vec![(STORE, url)]
+        };
+        let process = process_with(name, 20_000, start, |config, _| {
+            let mut at = StoreConfig::new(env::var(STORE).unwrap());
+            at.redis.deadline = TEST_TIMEOUT;
+            config.store = Some(at);
+            config.max_buffer_memory = budget;
+            config.workers = Some(2);
+        });
+        let (Some(process), Some(store)) = (process, store) else { return };
+        assert_eq!(process.server.connect().integers(take.trim())[0], 1);
+        let before = process.resident();
+        store.signal("-STOP");
+        // Requests that the store does not answer time out after about a second.
+        let streams = flood(&process, count, text.as_bytes());
+        let held = process.peak().saturating_sub(before);
+        let rejected = process.server.info_value("buffer_rejections");
+        store.signal("-CONT");
+        drop(streams);
+        let left = all_is_returned(&process, before);
+        println!(
+            "figure: {count} clients that wait for a store, {what} each, hold at most {held} KiB; {rejected} were \
+             rejected; {left} KiB after they left"
+        );
+        assert!(held <= (budget >> 10) + count * 6 + slack * 1024, "{held} KiB: {what}");
+    }
+}
+
+#[test]
+fn command_unfinished_stays_within_the_budget() {
+    let name = "held::command_unfinished_stays_within_the_budget";
+    let Some(process) = process(name, 20_000, |_, _| {}) else { return };
+    let count = clients("SLUICEGATE_UNFINISHED_CLIENTS", 1500);
+    let mut served = process.server.connect();
+    assert_eq!(served.call("PING"), simple("PONG"));
+    let before = process.resident();
+    let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
+    text.resize(61_000, b'x');
+    let streams = flood(&process, count, &text);
+    let info = |name| process.server.info_value(name);
+    // The kernel may hold what the clients sent when the server has yet to read it.
+    let (mut last, mut times) = (0, 0);
     eventually_within(
         TEST_TIMEOUT,
         "clients are rejected, and the server has read the rest",

@@ -20,9 +20,9 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use sluicegate_server::{Config, Server, TlsConfig};
-use sluicegate_testing::eventually_true;
+use sluicegate_testing::{SetOnDrop, eventually_true};
 
-use crate::harness::{Running, TempDir, any_port, config, size};
+use crate::harness::{Running, TEST_TIMEOUT, TempDir, any_port, config, size};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -261,18 +261,19 @@ fn fairness_greedy_pipeline_over_tls_yields() {
     let count = size("SLUICEGATE_GREEDY_ECHOES", 2_000);
     let (mut greedy, sealed) = echoes(&server, &ours, count);
     let mut other = connect(server.address, &ours, None, &[]).unwrap();
+    [&greedy, &other.sock].map(|it| it.set_read_timeout(Some(TEST_TIMEOUT)).unwrap());
     let (received, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut replies = thread::scope(|scope| {
         let mut reader = greedy.try_clone().unwrap();
         let (received, is_over) = (&received, &is_over);
         scope.spawn(move || {
+            let _over = SetOnDrop(is_over);
             let mut buffer = vec![0; 1024 * 1024];
             while received.load(Ordering::Relaxed) < count * ECHO {
                 let length = reader.read(&mut buffer).unwrap();
                 assert!(length > 0, "closed");
                 received.fetch_add(length, Ordering::Relaxed);
             }
-            is_over.store(true, Ordering::Relaxed);
         });
         scope.spawn(move || greedy.write_all(&sealed).unwrap());
         // Replies to the one client before each reply to the other one.
@@ -296,7 +297,7 @@ fn fairness_greedy_pipeline_over_tls_yields() {
     );
     // Without turns, the greedy one got up to 128 before each, as many as a task of tokio may read, and the other one fewer
     // than 150 in all. With turns it gets more than 1000, fewer if others use the processors.
-    assert!(replies > count / 10, "{replies}");
+    assert!(replies > count / 12, "{replies}");
 }
 
 #[test]

@@ -82,6 +82,9 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         (b"REPLY", [state]) if is(state, "ON") => writer.simple("OK"),
         (b"REPLY", [mode]) => return Err(unsupported("REPLY", mode, "ON")),
         (b"TRACKING", [state]) if is(state, "OFF") => writer.simple("OK"),
+        (b"TRACKING", [state, option, ..]) if is(state, "OFF") => {
+            return Err(unsupported("TRACKING OFF", option, "no option"));
+        }
         (b"TRACKING", [state, ..]) => return Err(unsupported("TRACKING", state, "OFF")),
         (b"HELP", []) => {
             let known = [
