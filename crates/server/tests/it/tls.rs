@@ -261,7 +261,9 @@ fn fairness_greedy_pipeline_over_tls_yields() {
     let count = size("SLUICEGATE_GREEDY_ECHOES", 2_000);
     let (mut greedy, sealed) = echoes(&server, &ours, count);
     let mut other = connect(server.address, &ours, None, &[]).unwrap();
-    [&greedy, &other.sock].map(|it| it.set_read_timeout(Some(TEST_TIMEOUT)).unwrap());
+    for socket in [&greedy, &other.sock] {
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    }
     let (received, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut replies = thread::scope(|scope| {
         let mut reader = greedy.try_clone().unwrap();
