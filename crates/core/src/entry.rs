@@ -186,6 +186,13 @@ impl Entry {
         self.policy.grows()
     }
 
+    /// A copy whose cost does not depend on the length of a log: later copies share its events.
+    #[must_use]
+    pub fn share(&mut self) -> Self {
+        let states = self.states.iter_mut().map(State::share).collect();
+        Self { policy: self.policy.clone(), states }
+    }
+
     /// The bytes of each piece of memory that the entry holds, its policy aside: that is shared.
     #[inline]
     pub fn allocations(&self) -> impl Iterator<Item = usize> {

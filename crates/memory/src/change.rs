@@ -28,20 +28,11 @@ pub(crate) trait Change: Copy {
         self.apply(policy, entry, now)
     }
 
-    /// Whether it may add usage, and so a key.
-    fn adds(self) -> bool;
-
-    /// Whether the entry may need more memory after it.
-    fn lengthens(self, entry: &Entry, now: Timestamp) -> bool;
-
     /// Whether the entry has holds, and still has after it.
     fn keeps_holds(self, entry: &Entry) -> bool;
 
     /// Whether it never changes the entry.
     fn only_reads(self) -> bool;
-
-    /// Whether it leaves no entry.
-    fn removes(self) -> bool;
 
     /// Whether it has happened already, and cannot be denied.
     fn has_happened(self) -> bool;
@@ -59,24 +50,19 @@ impl Change for Operation {
         apply(policy, entry, now, self)
     }
 
-    fn adds(self) -> bool {
-        matches!(self, Self::Take(1..) | Self::Charge(1..) | Self::Reserve { cost: 1.., .. })
-    }
-
-    fn lengthens(self, entry: &Entry, _now: Timestamp) -> bool {
-        entry.grows()
-    }
-
     fn keeps_holds(self, _entry: &Entry) -> bool {
         false
     }
 
     fn only_reads(self) -> bool {
-        !self.adds() && !matches!(self, Self::Refund(1..) | Self::Reset)
-    }
-
-    fn removes(self) -> bool {
-        matches!(self, Self::Reset)
+        matches!(
+            self,
+            Self::Peek(_)
+                | Self::Take(0)
+                | Self::Charge(0)
+                | Self::Refund(0)
+                | Self::Reserve { cost: 0, .. }
+        )
     }
 
     fn has_happened(self) -> bool {
@@ -105,14 +91,6 @@ impl Change for HoldOperation<'_> {
         apply_hold_in_place(policy, entry, now, self)
     }
 
-    fn adds(self) -> bool {
-        matches!(self, Self::Hold { cost: 1.., .. })
-    }
-
-    fn lengthens(self, entry: &Entry, now: Timestamp) -> bool {
-        !entry.has_open_hold(self.id(), now)
-    }
-
     fn keeps_holds(self, entry: &Entry) -> bool {
         // Holds that have expired may be the last ones: that is rare, and the entry then stays where it is.
         entry.open_holds() > usize::from(matches!(self, Self::Settle { .. }))
@@ -120,10 +98,6 @@ impl Change for HoldOperation<'_> {
 
     fn only_reads(self) -> bool {
         matches!(self, Self::Hold { cost: 0, .. })
-    }
-
-    fn removes(self) -> bool {
-        false
     }
 
     fn has_happened(self) -> bool {

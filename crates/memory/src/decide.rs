@@ -7,7 +7,6 @@ use sluicegate_core::{
 use crate::{
     MemoryStore, NumberedPolicy,
     change::Change,
-    eviction::copied_size,
     overflow::{Left, OverflowTable},
     segment::{HashedKey, KeyBuckets, LockedSegment},
     slot::{OVERFLOW, Slot, Tat},
@@ -227,27 +226,22 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
-            let mut found = locked.find(hash);
-            let is_short = !self.budget.fits(0);
-            if change.adds() && (found.is_none() || is_short) {
-                let slot = found.map(|(_, seen)| seen.slot());
-                if self.is_full(&mut locked, (hash, slot), policy, now, change, 0) {
-                    return self.reject_new_key(hash, policy.policy(), now, change);
-                }
-                if is_short {
-                    // `is_full` may have reclaimed the slot.
-                    found = locked.find(hash);
-                }
-            }
+            let found = locked.find(hash);
+            let slot = found.map(|(_, seen)| seen.slot());
             if change.only_reads()
-                && let Some((_, seen)) = found
-                && seen.slot().policy_number() != OVERFLOW
+                && let Some(slot) = slot
+                && slot.policy_number() != OVERFLOW
             {
-                return change.apply(policy.policy(), &mut self.simple_entry(seen.slot()), now);
+                return change.apply(policy.policy(), &mut self.simple_entry(slot), now);
             }
             let forgets = |entry: &Entry| self.one_clock && entry.is_over(now);
+            // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
+            let is_dropped = slot.is_none() && self.may_be_dropped(hash, now).is_some();
+            let on_copy =
+                !change.only_reads() && (is_dropped || !self.has_room(locked.data(), slot, policy));
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
-            if let Some((at, seen)) = found
+            if !on_copy
+                && let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
                 && let (index, data) = (seen.slot().index(), locked.data_mut())
                 && let Some((entry, before)) = data.entry_mut(index, policy.policy())
@@ -269,46 +263,58 @@ impl MemoryStore {
                 }
                 return decision;
             }
-            // It may be under another policy, with fewer logs.
-            let slot = found.map(|(_, seen)| seen.slot()).filter(|_| !change.removes());
-            let copied = copied_size(locked.data(), slot, policy);
-            if copied > 0 && !change.only_reads() && !self.budget.fits(copied) {
-                if self.is_full(&mut locked, (hash, slot), policy, now, change, 0) {
-                    return self.reject_new_key(hash, policy.policy(), now, change);
-                }
-                found = locked.find(hash);
-            }
             // Claimed until it is written again, so that no other request decides on it until then.
-            let found = found.map(|(index, _)| index);
-            let mut entry = found.and_then(|index| {
-                let slot = locked.claim(index);
-                self.take_entry(&mut locked, slot)
+            let index = found.map(|(index, _)| index);
+            let slot = index.map(|index| locked.claim(index));
+            let mut entry = slot.and_then(|slot| {
+                if on_copy {
+                    self.copy_entry(&mut locked, slot)
+                } else {
+                    self.take_entry(&mut locked, slot)
+                }
             });
+            let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
             let decision = change.apply(policy.policy(), &mut entry, now);
-            match (found, entry.filter(|entry| !forgets(entry))) {
-                (None, None) => {}
-                (Some(index), None) => {
+            let mut entry = entry.filter(|entry| !forgets(entry));
+            if on_copy {
+                // An equal policy takes no memory.
+                entry = entry.map(|it| before.iter().fold(it, Entry::under));
+                let fits = |locked: &LockedSegment<'_, OverflowTable>| {
+                    let growth = self.growth(locked.data(), slot, entry.as_ref(), policy, now);
+                    growth == 0 || self.budget.fits(growth)
+                };
+                // Each sweep that finds something is paid for by the insertions before.
+                while !is_dropped && !fits(&locked) && self.sweep(&mut locked, now) > 0 {}
+                if is_dropped || !fits(&locked) {
+                    if let (Some(index), Some(slot)) = (index, slot) {
+                        locked.put(index, slot);
+                    }
+                    return decision.map(|it| self.reject(hash, now, change, it));
+                }
+                slot.map(|slot| self.take_entry(&mut locked, slot));
+            }
+            let Some(entry) = entry else {
+                if let Some(index) = index {
                     locked.clear(index);
                     self.budget.count_keys(1, 0);
                 }
-                (Some(index), Some(entry)) => {
-                    let slot = self.slot_of(&mut locked, hash, entry, policy, now);
-                    locked.put(index, slot);
+                return decision;
+            };
+            let slot = self.slot_of(&mut locked, (hash, slot), entry, policy, now);
+            let Some(index) = index else {
+                if self.insert(&mut locked, hash, slot, now) {
+                    return decision;
                 }
-                (None, Some(entry)) => {
-                    let slot = self.slot_of(&mut locked, hash, entry, policy, now);
-                    if !self.insert(&mut locked, hash, slot, now) {
-                        self.take_entry(&mut locked, slot);
-                        if !self.make_space(shard, &mut locked, hash, now) {
-                            return self.reject_new_key(hash, policy.policy(), now, change);
-                        }
-                        // A split may have moved the key's range to another segment.
-                        drop(locked);
-                        locked = shard.lock(hash);
-                        continue;
-                    }
+                self.take_entry(&mut locked, slot);
+                if !self.make_space(shard, &mut locked, hash, now) {
+                    return decision.map(|it| self.reject(hash, now, change, it));
                 }
-            }
+                // A split may have moved the key's range to another segment.
+                drop(locked);
+                locked = shard.lock(hash);
+                continue;
+            };
+            locked.put(index, slot);
             return decision;
         }
     }

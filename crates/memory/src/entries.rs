@@ -40,20 +40,53 @@ impl MemoryStore {
         entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
     }
 
-    /// The slot for an entry, which becomes an overflow entry if it does not fit.
+    /// The slot for an entry that was in the slot `before`. It becomes an overflow entry if it does not fit.
     pub(crate) fn slot_of(
         &self,
         locked: &mut LockedSegment<'_, OverflowTable>,
-        hash: u64,
+        (hash, before): (u64, Option<Slot>),
         entry: Entry,
         policy: &NumberedPolicy,
         now: Timestamp,
     ) -> Slot {
-        if let Some((number, state)) = self.packed(&entry, policy, now) {
-            policy.note_written(now);
-            return Slot::simple(hash, number, state);
+        match self.simple_slot((hash, before), &entry, policy, now) {
+            Some(slot) => {
+                policy.note_written(now);
+                slot
+            }
+            None => Slot::overflow(hash, locked.data_mut().put(entry, &self.budget)),
         }
-        Slot::overflow(hash, locked.data_mut().put(entry, &self.budget))
+    }
+
+    /// The slot that holds an entry by itself, if it fits, or did before and has not changed.
+    fn simple_slot(
+        &self,
+        (hash, before): (u64, Option<Slot>),
+        entry: &Entry,
+        policy: &NumberedPolicy,
+        now: Timestamp,
+    ) -> Option<Slot> {
+        if let Some((number, state)) = self.packed(entry, policy, now) {
+            return Some(Slot::simple(hash, number, state));
+        }
+        let before = before.filter(|slot| slot.policy_number() != OVERFLOW)?;
+        (self.simple_entry(before).as_ref() == Some(entry)).then_some(before)
+    }
+
+    /// Bytes by which the table grows if `entry` replaces what the slot `before` holds.
+    pub(crate) fn growth(
+        &self,
+        data: &OverflowTable,
+        before: Option<Slot>,
+        entry: Option<&Entry>,
+        policy: &NumberedPolicy,
+        now: Timestamp,
+    ) -> usize {
+        let is_simple =
+            |entry: &&Entry| self.simple_slot((0, before), entry, policy, now).is_some();
+        let overflow = before.filter(|slot| slot.policy_number() == OVERFLOW);
+        let entry = entry.filter(|entry| !is_simple(entry));
+        entry.map_or(0, |entry| data.growth(overflow.map(Slot::index), entry))
     }
 
     /// The number of the policy and the encoded state, if a slot can hold the entry.
@@ -79,6 +112,18 @@ impl MemoryStore {
             return self.simple_entry(slot);
         }
         locked.data_mut().take(slot.index(), &self.budget)
+    }
+
+    /// A copy of the entry of a slot, which stays in its table.
+    pub(crate) fn copy_entry(
+        &self,
+        locked: &mut LockedSegment<'_, OverflowTable>,
+        slot: Slot,
+    ) -> Option<Entry> {
+        if slot.policy_number() != OVERFLOW {
+            return self.simple_entry(slot);
+        }
+        locked.data_mut().copy(slot.index(), &self.budget)
     }
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {

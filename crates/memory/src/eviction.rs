@@ -3,7 +3,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use sluicegate_core::{Decision, Entry, Outcome, Policy, Retry, Timestamp, as_micros};
+use sluicegate_core::{Decision, Outcome, Retry, Timestamp, as_micros};
 
 use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
@@ -19,22 +19,20 @@ use crate::{
 const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 /// Slots that are checked for recovered states with each rejected key.
 const SWEEP_SLOTS: usize = 32;
-/// Maximum number of bytes that one request adds to an entry, with its spare capacity aside: those of an event or a hold in each of
-/// eight limits.
-const LENGTHENED: usize = 512;
+/// Maximum number of bytes that a change adds to a key, with its policy; logs and holds aside, which double their memory,
+/// and may be copied for a policy with more logs.
+const MAX_GROWTH: usize = 4096;
 
-/// The overflow entry of a slot, unless it is idle.
-fn entry_of(data: &OverflowTable, found: Option<Slot>) -> Option<&Entry> {
-    data.get(found.filter(|slot| slot.policy_number() == OVERFLOW)?.index())
-}
-
-/// Bytes by which the entry of a key may grow under another policy.
-pub(crate) fn copied_size(
+/// Upper bound on the bytes that a change of the entry in this slot adds under `policy`.
+pub(crate) fn max_growth(
     data: &OverflowTable,
-    found: Option<Slot>,
+    slot: Option<Slot>,
     policy: &NumberedPolicy,
 ) -> usize {
-    entry_of(data, found).map_or(0, |entry| overflow::copied_size(entry, policy.policy()))
+    let overflow = slot.filter(|slot| slot.policy_number() == OVERFLOW);
+    let entry = overflow.and_then(|slot| data.get(slot.index()));
+    let own = |entry| overflow::size(entry) + overflow::copied_size(entry, policy.policy());
+    MAX_GROWTH + entry.map_or(0, own)
 }
 
 impl MemoryStore {
@@ -82,90 +80,23 @@ impl MemoryStore {
         true
     }
 
-    /// Whether a request that adds usage must be denied because the table is full: it has reached its bound, or it
-    /// had when the state file was read and this key may have been dropped then. `pending`: bytes that the request adds
-    /// by other keys.
-    pub(crate) fn is_full<C: Change>(
-        &self,
-        locked: &mut LockedSegment<'_, OverflowTable>,
-        (hash, found): (u64, Option<Slot>),
-        policy: &NumberedPolicy,
-        now: Timestamp,
-        change: C,
-        pending: usize,
-    ) -> bool {
-        if found.is_none() && self.may_be_dropped(hash, now).is_some() {
-            return true;
-        }
-        let copied = copied_size(locked.data(), found, policy);
-        let pending = pending + copied;
-        if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {
-            return false;
-        }
-        // Each sweep that finds something is paid for by the insertions before.
-        while self.sweep(locked, now) > 0 {
-            if self.budget.fits(pending) {
-                return false;
-            }
-        }
-        // Existing keys are decided as usual, except for a log or a ledger that this request would lengthen, or copy.
-        found.is_none_or(|slot| {
-            let entry = entry_of(locked.data(), Some(slot));
-            let lengthens = |entry: &Entry| {
-                change.lengthens(entry, now)
-                    && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
-            };
-            copied > 0 || entry.is_none_or(lengthens)
-        })
-    }
-
-    /// Bytes that a request adds by a key, or a few more. `are_few`: those of an entry or an event are not worth counting.
-    pub(crate) fn growth<C: Change>(
+    /// Whether any change of the entry in this slot fits under `policy`.
+    pub(crate) fn has_room(
         &self,
         data: &OverflowTable,
-        found: Option<Slot>,
+        slot: Option<Slot>,
         policy: &NumberedPolicy,
-        now: Timestamp,
-        change: C,
-        are_few: bool,
-    ) -> usize {
-        let copied = copied_size(data, found, policy);
-        if are_few {
-            return copied;
-        }
-        if entry_of(data, found).is_some() {
-            return copied + LENGTHENED;
-        }
-        if self.stays_in_slot(found, policy, now, change) {
-            return 0;
-        }
-        let mut entry = None;
-        let _ = change.apply(policy.policy(), &mut entry, now);
-        entry.as_ref().map_or(0, overflow::size_of_new)
-    }
-
-    /// Whether the state after `change` fits in a slot, so that it takes no memory. A debt beyond the burst, from
-    /// a charge or a borrower, does not.
-    fn stays_in_slot<C: Change>(
-        &self,
-        found: Option<Slot>,
-        policy: &NumberedPolicy,
-        now: Timestamp,
-        change: C,
     ) -> bool {
-        let Some((_, codec)) = policy.numbered() else { return false };
-        let mut entry = match found {
-            Some(slot) if slot.policy_number() == OVERFLOW => return false,
-            Some(slot) => self.simple_entry(slot),
-            None => None,
-        };
-        let _ = change.apply(policy.policy(), &mut entry, now);
-        entry.is_none_or(|entry| codec.encode(&entry, self.base(), now).is_some())
+        self.budget.fits(max_growth(data, slot, policy))
     }
 
     /// Reclaims the recovered ones of the next few slots, and returns their number. Checking all slots for every key
     /// of a flood would itself block the segment.
-    fn sweep(&self, locked: &mut LockedSegment<'_, OverflowTable>, now: Timestamp) -> usize {
+    pub(crate) fn sweep(
+        &self,
+        locked: &mut LockedSegment<'_, OverflowTable>,
+        now: Timestamp,
+    ) -> usize {
         let gone =
             locked.drain_some(SWEEP_SLOTS, |data, slot| self.reclaim_if_recovered(data, slot, now));
         self.budget.count_keys(gone, 0);
@@ -205,23 +136,25 @@ impl MemoryStore {
         split
     }
 
-    /// The decision for a request on a new key that the full table rejects.
-    pub(crate) fn reject_new_key<C: Change>(
+    /// The decision on a request that changes nothing, because the full table has no space for the change. `decision` is
+    /// that with space.
+    pub(crate) fn reject<C: Change>(
         &self,
         hash: u64,
-        policy: &Policy,
         now: Timestamp,
         change: C,
-    ) -> Result<Decision, C::Error> {
+        mut decision: Decision,
+    ) -> Decision {
+        if !decision.allowed() {
+            return decision;
+        }
         self.budget.count_table_full();
-        let mut decision = change.apply(policy, &mut None, now)?;
-        let denies = self.when_full == WhenFull::Deny && !change.has_happened();
-        if denies && decision.allowed() {
+        if self.when_full == WhenFull::Deny && !change.has_happened() {
             let retry = self.may_be_dropped(hash, now).unwrap_or(TABLE_FULL_RETRY);
             decision.outcome = Outcome::Deny { retry: Retry::After(retry) };
             decision.remaining = 0;
         }
-        Ok(decision)
+        decision
     }
 
     /// How long a key that is not in the table must be denied because it may have been dropped and be limited still.

@@ -6,19 +6,17 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Decision, Entry, EntryTake, HoldOperation, KeyedTake, MultiKeyDecision, MultiKeyError,
-    MultiKeyOperation, Operation, Timestamp, apply, apply_multi_key,
+    Entry, EntryTake, KeyedTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation,
+    Timestamp, apply, apply_multi_key,
 };
 
 use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
-    change::Change,
+    eviction::max_growth,
     overflow::OverflowTable,
     segment::{LockedSegment, SlotIndex},
+    slot::Slot,
 };
-
-/// Maximum number of bytes that a request adds by a key, copies of logs aside.
-const MAX_GROWTH: usize = 4096;
 
 /// One key of a multi-key take, by its hash.
 struct HashedTake<'a> {
@@ -38,6 +36,8 @@ struct Locks<'a> {
 struct ClaimedEntry {
     /// Its slot; `None` if nothing will be stored.
     index: Option<SlotIndex>,
+    /// What the slot held; `None` for a new key.
+    before: Option<Slot>,
     entry: Option<Entry>,
 }
 
@@ -78,8 +78,11 @@ impl MemoryStore {
                 self.try_multi_key(operation, &takes, now)
             } else {
                 let mut locks = self.lock_all(&takes);
-                let indexes = vec![None; takes.len()];
-                Some(self.apply_claimed(operation, &mut locks, &takes, indexes, now))
+                let mut claimed = self.claim(&mut locks, &takes, vec![None; takes.len()], false);
+                let peeked =
+                    apply_multi_key(operation, &mut entry_takes(&takes, &mut claimed), now);
+                self.put_back(&mut locks, &takes, claimed, now);
+                Some(peeked)
             };
             if let Some(taken) = taken {
                 return taken;
@@ -87,22 +90,7 @@ impl MemoryStore {
         }
     }
 
-    /// Claims the states of all keys, and decides. `indexes` are the reserved slots.
-    fn apply_claimed(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
-        indexes: Vec<Option<SlotIndex>>,
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, MultiKeyError> {
-        let mut claimed = self.claim(locks, takes, indexes);
-        let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
-        self.put_back(locks, takes, claimed, now);
-        taken
-    }
-
-    /// `None` if a segment had to make space: the slots must be looked up again.
+    /// `None` if the slots must be looked up again, because a segment has made space.
     fn try_multi_key(
         &self,
         operation: MultiKeyOperation<'_>,
@@ -110,107 +98,155 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<Result<MultiKeyDecision, MultiKeyError>> {
         let mut locks = self.lock_all(takes);
-        let mut indexes = vec![None; takes.len()];
-        let mut full = vec![false; takes.len()];
-        // Bytes that the keys so far add.
-        let mut pending = 0;
-        // This may reclaim slots; therefore it comes before anything is claimed.
-        for (at, take) in takes.iter().enumerate() {
-            let locked = &mut locks.locked[locks.which[at]];
-            full[at] = take.cost > 0
-                && match operation {
-                    MultiKeyOperation::Hold { id, ttl } => {
-                        let hold = HoldOperation::Hold { id, cost: take.cost, ttl };
-                        self.is_full_for(locked, take, now, hold, takes.len(), &mut pending)
-                    }
-                    _ => {
-                        let change = Operation::Take(take.cost);
-                        self.is_full_for(locked, take, now, change, takes.len(), &mut pending)
-                    }
-                };
+        let (reserved, unplaced) = self.reserve(&mut locks, takes, now)?;
+        let growth = takes.iter().zip(&locks.which).map(|(take, &at)| {
+            let found = locks.locked[at].find(take.hash).map(|(_, seen)| seen.slot());
+            max_growth(locks.locked[at].data(), found, &take.policy)
+        });
+        // Changes for which there may be no space are made on copies, each of which replaces its entry if it fits.
+        let on_copies = unplaced.contains(&true) || !self.budget.fits(growth.sum());
+        let mut claimed = self.claim(&mut locks, takes, reserved, on_copies);
+        if !on_copies {
+            let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
+            self.put_back(&mut locks, takes, claimed, now);
+            return Some(taken);
         }
-        for (at, &HashedTake { hash, cost, .. }) in takes.iter().enumerate() {
+        let before: Vec<_> =
+            claimed.iter().map(|it| it.entry.as_ref().map(|it| it.policy().clone())).collect();
+        let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
+        for (claimed, before) in claimed.iter_mut().zip(&before) {
+            // An equal policy takes no memory.
+            claimed.entry = claimed.entry.take().map(|it| before.iter().fold(it, Entry::under));
+        }
+        let full = self.full_keys(&mut locks, takes, &claimed, &unplaced, now);
+        let is_rejected = full.contains(&true) && taken.as_ref().is_ok_and(|it| it.allowed());
+        let stores = !is_rejected || self.when_full == WhenFull::Allow;
+        for (at, it) in claimed.iter_mut().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
-            if cost == 0 || full[at] || locked.find(hash).is_some() {
+            if stores && !full[at] {
+                it.before.map(|slot| self.take_entry(locked, slot));
                 continue;
             }
-            indexes[at] = self.vacate(locked, hash, now).map(|it| locked.reserve(hash, it));
-            if indexes[at].is_none() {
-                self.release(&mut locks, &indexes);
+            match (it.index.take(), it.before) {
+                (Some(index), Some(slot)) => locked.put(index, slot),
+                (Some(index), None) => self.forget(locked, index),
+                (None, _) => {}
+            }
+        }
+        if !is_rejected {
+            self.put_back(&mut locks, takes, claimed, now);
+            return Some(taken);
+        }
+        let rejected = self.reject_keys(operation, &mut locks, takes, (&full, taken), now);
+        self.put_back(&mut locks, takes, claimed, now);
+        Some(rejected)
+    }
+
+    /// Reserves slots for the new keys. Returns them, and for which keys there is none or must be none. `None` if the slots
+    /// must be looked up again.
+    fn reserve(
+        &self,
+        locks: &mut Locks<'_>,
+        takes: &[HashedTake<'_>],
+        now: Timestamp,
+    ) -> Option<(Vec<Option<SlotIndex>>, Vec<bool>)> {
+        let is_new = |locks: &Locks<'_>, at: usize| {
+            locks.locked[locks.which[at]].find(takes[at].hash).is_none()
+        };
+        let is_dropped = |(at, take): (usize, &HashedTake<'_>)| {
+            take.cost > 0 && is_new(locks, at) && self.may_be_dropped(take.hash, now).is_some()
+        };
+        let mut unplaced: Vec<_> = takes.iter().enumerate().map(is_dropped).collect();
+        let mut reserved = vec![None; takes.len()];
+        // This may reclaim slots; therefore it comes before anything is claimed.
+        let mut at = 0;
+        while let Some(&HashedTake { hash, cost, .. }) = takes.get(at) {
+            if cost == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at) {
+                at += 1;
+                continue;
+            }
+            let locked = &mut locks.locked[locks.which[at]];
+            reserved[at] = self.vacate(locked, hash, now).map(|it| locked.reserve(hash, it));
+            if reserved[at].is_none() {
+                self.release(locks, &mut reserved);
                 let locked = &mut locks.locked[locks.which[at]];
                 if self.make_space(self.shard(hash), locked, hash, now) {
                     return None;
                 }
-                full[at] = true;
-                return Some(self.reject_keys(operation, &mut locks, takes, &full, now));
+                unplaced[at] = true;
+                at = 0;
             }
         }
         // What made space for a key may have reclaimed the slot of one before it that has recovered.
-        let has_slot = |(at, take): (usize, &HashedTake<'_>)| {
-            take.cost == 0
-                || full[at]
-                || indexes[at].is_some()
-                || locks.locked[locks.which[at]].find(take.hash).is_some()
+        let is_placed = |at: usize| {
+            takes[at].cost == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at)
         };
-        if !takes.iter().enumerate().all(has_slot) {
-            self.release(&mut locks, &indexes);
+        if !(0..takes.len()).all(is_placed) {
+            self.release(locks, &mut reserved);
             return None;
         }
-        if full.contains(&true) && self.when_full == WhenFull::Deny {
-            self.release(&mut locks, &indexes);
-            return Some(self.reject_keys(operation, &mut locks, takes, &full, now));
-        }
-        full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
-        Some(self.apply_claimed(operation, &mut locks, takes, indexes, now))
+        Some((reserved, unplaced))
     }
 
-    /// Whether the table is full for one of `keys`. Adds to `pending` what the request adds by it.
-    fn is_full_for<C: Change>(
+    /// For which keys there is no space: those that are unplaced, and those whose changed entry does not fit.
+    fn full_keys(
         &self,
-        locked: &mut LockedSegment<'_, OverflowTable>,
-        &HashedTake { hash, ref policy, .. }: &HashedTake<'_>,
+        locks: &mut Locks<'_>,
+        takes: &[HashedTake<'_>],
+        changed: &[ClaimedEntry],
+        unplaced: &[bool],
         now: Timestamp,
-        change: C,
-        keys: usize,
-        pending: &mut usize,
-    ) -> bool {
-        let found =
-            |locked: &LockedSegment<'_, OverflowTable>| locked.find(hash).map(|it| it.1.slot());
-        let slot = found(locked);
-        if self.is_full(locked, (hash, slot), policy, now, change, *pending) {
-            return true;
+    ) -> Vec<bool> {
+        loop {
+            // Bytes that the keys so far add.
+            let mut growth = 0;
+            let keys = takes.iter().zip(changed).zip(&locks.which).zip(unplaced);
+            let full = keys.map(|(((take, it), &at), &unplaced)| {
+                let entry = it.entry.as_ref().filter(|it| self.keeps(it, now));
+                let data = locks.locked[at].data();
+                let own = self.growth(data, it.before, entry, &take.policy, now);
+                if unplaced || own > 0 && !self.budget.fits(growth + own) {
+                    return true;
+                }
+                growth += own;
+                false
+            });
+            let full: Vec<_> = full.collect();
+            // Each sweep that finds something is paid for by the insertions before.
+            if full == unplaced || locks.locked.iter_mut().all(|it| self.sweep(it, now) == 0) {
+                return full;
+            }
         }
-        let are_few = self.budget.fits(keys * MAX_GROWTH + *pending);
-        *pending += self.growth(locked.data(), found(locked), policy, now, change, are_few);
-        false
     }
 
-    /// The decision if there is no space for some of the keys: nothing is stored.
+    /// The decision if there is no space for some of the keys, whose decisions with space are those of `taken`.
     fn reject_keys(
         &self,
         operation: MultiKeyOperation<'_>,
         locks: &mut Locks<'_>,
         takes: &[HashedTake<'_>],
-        full: &[bool],
+        (full, taken): (&[bool], Result<MultiKeyDecision, MultiKeyError>),
         now: Timestamp,
     ) -> Result<MultiKeyDecision, MultiKeyError> {
-        let mut held = self.claim(locks, takes, vec![None; takes.len()]);
-        let each = takes.iter().zip(&mut held).zip(full).map(|((it, held), &full)| {
-            let &HashedTake { hash, ref policy, cost } = it;
-            let policy = policy.policy();
-            let entry = &mut held.entry;
-            match operation {
-                MultiKeyOperation::Hold { id, ttl } if full => {
-                    let hold = HoldOperation::Hold { id, cost, ttl };
-                    Ok(self.reject_new_key(hash, policy, now, hold)?)
-                }
-                _ if full => Ok(self.reject_new_key(hash, policy, now, Operation::Take(cost))?),
-                _ => Ok(apply(policy, entry, now, Operation::Peek(cost))?),
+        let mut taken = taken?;
+        for (at, (take, decision)) in takes.iter().zip(&mut taken.each).enumerate() {
+            let change = Operation::Take(take.cost);
+            if full[at] {
+                *decision = self.reject(take.hash, now, change, *decision);
+            } else if self.when_full == WhenFull::Deny {
+                // Nothing is taken from the others.
+                let locked = &mut locks.locked[locks.which[at]];
+                let found = locked.find(take.hash).map(|(_, seen)| seen.slot());
+                let mut entry = found.and_then(|slot| self.copy_entry(locked, slot));
+                let is_open = |entry: &Entry| match operation {
+                    MultiKeyOperation::Hold { id, .. } => entry.has_open_hold(id, now),
+                    _ => false,
+                };
+                let cost = if entry.as_ref().is_some_and(is_open) { 0 } else { take.cost };
+                *decision = apply(take.policy.policy(), &mut entry, now, Operation::Peek(cost))?;
             }
-        });
-        let each: Result<Vec<Decision>, MultiKeyError> = each.collect();
-        self.put_back(locks, takes, held, now);
-        MultiKeyDecision::of(each?).ok_or(MultiKeyError::MissingKey)
+        }
+        MultiKeyDecision::of(taken.each).ok_or(MultiKeyError::MissingKey)
     }
 
     /// Locks the segments of all keys.
@@ -231,20 +267,26 @@ impl MemoryStore {
         }
     }
 
-    /// Claims the states of all keys. `indexes` are the reserved slots.
+    /// Claims the states of all keys. `indexes` are the reserved slots. The entries of copies stay where they are.
     fn claim(
         &self,
         locks: &mut Locks<'_>,
         takes: &[HashedTake<'_>],
         indexes: Vec<Option<SlotIndex>>,
+        as_copies: bool,
     ) -> Vec<ClaimedEntry> {
         let claim = |(at, (take, reserved)): (usize, (&HashedTake<'_>, Option<SlotIndex>))| {
             let locked = &mut locks.locked[locks.which[at]];
             let Some((index, _)) = locked.find(take.hash) else {
-                return ClaimedEntry { index: reserved, entry: None };
+                return ClaimedEntry { index: reserved, before: None, entry: None };
             };
             let slot = locked.claim(index);
-            ClaimedEntry { index: Some(index), entry: self.take_entry(locked, slot) }
+            let entry = if as_copies {
+                self.copy_entry(locked, slot)
+            } else {
+                self.take_entry(locked, slot)
+            };
+            ClaimedEntry { index: Some(index), before: Some(slot), entry }
         };
         takes.iter().zip(indexes).enumerate().map(claim).collect()
     }
@@ -261,10 +303,9 @@ impl MemoryStore {
         {
             let locked = &mut locks.locked[locks.which[at]];
             let Some(index) = held.index else { continue };
-            let keeps = |entry: &Entry| !self.one_clock || !entry.lifetime(now).is_zero();
-            match held.entry.filter(keeps) {
+            match held.entry.filter(|entry| self.keeps(entry, now)) {
                 Some(entry) => {
-                    let slot = self.slot_of(locked, hash, entry, policy, now);
+                    let slot = self.slot_of(locked, (hash, held.before), entry, policy, now);
                     locked.put(index, slot);
                 }
                 None => self.forget(locked, index),
@@ -273,12 +314,17 @@ impl MemoryStore {
     }
 
     /// Frees reserved slots.
-    fn release(&self, locks: &mut Locks<'_>, indexes: &[Option<SlotIndex>]) {
-        for (index, &at) in indexes.iter().zip(&locks.which) {
-            if let Some(index) = *index {
+    fn release(&self, locks: &mut Locks<'_>, reserved: &mut [Option<SlotIndex>]) {
+        for (index, &at) in reserved.iter_mut().zip(&locks.which) {
+            if let Some(index) = index.take() {
                 self.forget(&mut locks.locked[at], index);
             }
         }
+    }
+
+    /// Whether the entry must be stored from `now` on.
+    fn keeps(&self, entry: &Entry, now: Timestamp) -> bool {
+        !self.one_clock || !entry.lifetime(now).is_zero()
     }
 
     fn forget(&self, locked: &mut LockedSegment<'_, OverflowTable>, index: SlotIndex) {

@@ -66,6 +66,27 @@ impl OverflowTable {
         index as u64
     }
 
+    /// A copy of the entry at `index`, unless it is idle. It shares the events of long logs.
+    pub(crate) fn copy(&mut self, index: u64, budget: &Budget) -> Option<Entry> {
+        let entry = self.entries.get_mut(narrow(index))?.as_mut()?;
+        let before = size(entry);
+        let copy = (!entry.is_idle()).then(|| entry.share());
+        budget.resize(before, size(entry));
+        copy
+    }
+
+    /// Bytes by which the table grows if `after` replaces the entry at `before`, or is new. Spare slots are not counted.
+    pub(crate) fn growth(&self, before: Option<u64>, after: &Entry) -> usize {
+        let before = before.and_then(|index| self.entries.get(narrow(index))?.as_ref());
+        let slot = if before.is_some() { 0 } else { SLOT_BYTES };
+        let policy = if self.policies.contains_key(&address(after.policy())) {
+            0
+        } else {
+            policy_size(after.policy())
+        };
+        (slot + policy + size(after)).saturating_sub(before.map_or(0, size))
+    }
+
     /// Removes the entry at `index`, and returns it, unless it is idle.
     pub(crate) fn take(&mut self, index: u64, budget: &Budget) -> Option<Entry> {
         self.remove(index, budget).filter(|entry| !entry.is_idle())
@@ -187,11 +208,6 @@ pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
     // The first is that of the states, and the last may be that of the holds.
     let sizes = || entry.allocations().skip(1).take(entry.policy().limits().len());
     (sizes().max().unwrap_or_default() * logs).saturating_sub(sizes().sum())
-}
-
-/// Bytes of a new entry whose policy no other has.
-pub(crate) fn size_of_new(entry: &Entry) -> usize {
-    SLOT_BYTES + size(entry) + policy_size(entry.policy())
 }
 
 /// Bytes that the allocator loses beside a policy that one key has: its parts were in memory when it was parsed. As measured

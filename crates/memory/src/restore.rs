@@ -223,12 +223,13 @@ impl<'a> Restore<'a> {
             let there = store.take_entry(&mut locked, slot);
             let longer = there.filter(|there| as_micros(there.lifetime(now)) > key.lifetime);
             let entry = longer.unwrap_or_else(|| key.entry.clone());
-            let slot = store.slot_of(&mut locked, hash, entry, &key.policy, now);
+            let slot = store.slot_of(&mut locked, (hash, None), entry, &key.policy, now);
             locked.put(index, slot);
             return true;
         }
         loop {
-            let slot = store.slot_of(&mut locked, hash, key.entry.clone(), &key.policy, now);
+            let entry = key.entry.clone();
+            let slot = store.slot_of(&mut locked, (hash, None), entry, &key.policy, now);
             if store.insert(&mut locked, hash, slot, now) {
                 return true;
             }

@@ -233,6 +233,8 @@ const PART: usize = size_of::<VecDeque<StoredEvent>>() + 2 * size_of::<usize>();
 impl Shared {
     /// Turns the events after the shared ones into a part.
     fn close(&mut self) {
+        // A part never grows.
+        self.own.shrink_to_fit();
         let events = Arc::new(std::mem::take(&mut self.own));
         self.parts.push_back(EventRange { start: 0, end: events.len(), events });
     }

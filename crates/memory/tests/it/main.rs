@@ -9,6 +9,7 @@ mod bounds;
 mod clocked;
 mod conformance;
 mod forgetting;
+mod full_table;
 mod hostile;
 mod idle;
 mod multi_key;

@@ -167,7 +167,7 @@ fn take_multi_key_copies_more_logs_than_fit_is_denied() {
     let numbered = store.prepare(log.policy(), at(0));
     let keys = [b"a", b"b"];
     for key in keys {
-        for event in 0..60_000 {
+        for event in 0..64_000 {
             let take = store.apply_numbered(key, &numbered, at(event), Operation::Take(1));
             assert!(take.unwrap().allowed());
         }
@@ -178,7 +178,7 @@ fn take_multi_key_copies_more_logs_than_fit_is_denied() {
         let takes = keys.iter().zip(policies);
         let takes: Vec<_> =
             takes.map(|(key, policy)| KeyedTake { key: *key, policy, cost: 1 }).collect();
-        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(60_000)).unwrap();
+        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(64_000)).unwrap();
         taken.decision.allowed()
     };
     assert!(!take([&logs, &logs]));
