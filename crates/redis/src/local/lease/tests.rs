@@ -1,0 +1,143 @@
+//! Leases by example.
+
+use sluicegate_core::PreparedPolicy;
+
+use super::*;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::EPOCH + Duration::from_millis(millis)
+}
+
+fn leased(units: u32) -> PlannedPolicy {
+    let policy: PreparedPolicy = "gcra:1000/1s".parse().unwrap();
+    PlannedPolicy::new(&policy.lease(units).unwrap())
+}
+
+fn answer(remaining: u32, reset_after: u64) -> Decision {
+    Decision {
+        outcome: Outcome::Allow { delay: Duration::ZERO },
+        limit: 1000,
+        remaining,
+        reset_after: Duration::from_millis(reset_after),
+        binding: 0,
+    }
+}
+
+fn take(leases: &Leases, policy: &PlannedPolicy, cost: u32, now: Timestamp) -> Result<Answer, u32> {
+    match leases.take(b"k", policy, cost, now, &mut None) {
+        LeaseOutcome::Taken(answer) => Ok(answer),
+        LeaseOutcome::Refill(_, chunk) => Err(chunk),
+        LeaseOutcome::Full => Err(0),
+    }
+}
+
+#[test]
+fn take_busy_key_doubles_its_chunks() {
+    let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
+    let policy = leased(8);
+    let mut chunks = Vec::new();
+    let mut taken = 0;
+    for _ in 0..40 {
+        match take(&leases, &policy, 1, at(10)) {
+            Err(chunk) => {
+                chunks.push(chunk);
+                let _ =
+                    leases.granted(b"k", &policy, (chunk, 1), (at(10), at(10)), &answer(900, 100));
+            }
+            Ok(answer) => {
+                assert!(answer.allowed() && answer.source == Source::Lease);
+                taken += 1;
+            }
+        }
+    }
+    assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
+    assert_eq!(taken, 32);
+}
+
+/// Takes a chunk, of which `cost` units are used.
+fn refill(
+    (leases, policy): (&Leases, &PlannedPolicy),
+    units: (u32, u32),
+    now: Timestamp,
+    reset_after: u64,
+) {
+    assert!(take(leases, policy, units.1, now).is_err());
+    let _ = leases.granted(b"k", policy, units, (now, now), &answer(400, reset_after));
+}
+
+#[test]
+fn take_expired_lease_returns_the_units_still_owed() {
+    let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+    let policy = leased(100);
+    assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
+    let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1000));
+    assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
+    assert!(leases.expired(Some(at(59))).is_empty());
+    let mut expired = None;
+    leases.take(b"k", &policy, 1, at(60), &mut expired);
+    let expired = expired.unwrap();
+    // 40 ms of debt remain, of which 15 may pass until the refund arrives.
+    assert_eq!((expired.left, expired.owed(at(60), Duration::from_millis(15))), (90, 25));
+    assert!(leases.expired(None).is_empty());
+}
+
+/// `reset_after` reaches to the end of the hold and of the debt that it leaves; or others have refunded.
+#[test]
+fn owed_beside_holds_and_refunds_of_others_is_at_most_the_own_debt() {
+    let policy = leased(100);
+    for (reset_after, end, owed) in [
+        (600, 40, 49),
+        (600, 80, 20),
+        (600, 100, 0),
+        (60_000, 80, 20),
+        (60_000, 100, 0),
+        (70, 40, 30),
+    ] {
+        let leases = Leases::new(10, Duration::from_millis(end), RandomState::new());
+        refill((&leases, &policy), (50, 50), at(0), reset_after);
+        refill((&leases, &policy), (50, 1), at(0), reset_after);
+        let expired = leases.expired(Some(at(end)));
+        let found: Vec<_> =
+            expired.iter().map(|it| (it.left, it.owed(at(end), Duration::ZERO))).collect();
+        assert_eq!(found, [(49, owed)], "{reset_after} ms, after {end} ms");
+    }
+}
+
+#[test]
+fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
+    let policy = leased(100);
+    for is_reset in [false, true] {
+        let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+        refill((&leases, &policy), (100, 1), at(0), 1000);
+        if is_reset {
+            assert_eq!(leases.forget(b"k"), 99);
+        }
+        // Without a reset, this returns 99 units.
+        refill((&leases, &policy), (10, 1), at(60), 1000);
+        let [expired] = &*leases.expired(None) else { panic!("one lease") };
+        assert_eq!((expired.left, expired.owed(at(65), Duration::ZERO)), (9, 5), "{is_reset}");
+    }
+}
+
+#[test]
+fn take_beyond_the_maximum_number_is_full() {
+    let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
+    let policy = leased(100);
+    for key in [b"a", b"b"] {
+        assert!(matches!(leases.take(key, &policy, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
+    }
+    assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Full));
+    assert!(leases.expired(Some(at(2000))).is_empty());
+    assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
+}
+
+#[test]
+fn take_nearly_exhausted_key_gets_small_chunks() {
+    let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
+    let policy = leased(100);
+    let _ = take(&leases, &policy, 1, at(0));
+    let _ = leases.granted(b"k", &policy, (64, 64), (at(0), at(0)), &answer(10, 990));
+    assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 5);
+    leases.denied(b"k");
+    assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
+}
