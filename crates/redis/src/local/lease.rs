@@ -9,7 +9,8 @@
 //! is not taken as a whole.
 //!
 //! The unspent units of an expired chunk are refunded, once, as far as they are still owed: debt that has drained
-//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited.
+//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited. If a policy with another rate
+//! replaces the policy of the lease, all of them are, because it is unknown since when the debt drains at that rate.
 //!
 //! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
 //! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
@@ -106,12 +107,14 @@ impl Leases {
     ) -> LeaseOutcome {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
-            if lease.policy.number != policy.number || now >= lease.until {
+            if lease.policy.number != policy.number {
+                // At another rate, the debt that this lease counts may have drained in the store.
+                let is_owed = has_same_rate(&lease.policy, policy);
+                *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
+                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
+            } else if now >= lease.until {
                 *expired = lease.unspent(key);
                 lease.left = 0;
-            }
-            if lease.policy.number != policy.number {
-                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
             }
             return match lease.left.checked_sub(cost) {
                 Some(left) => {
@@ -237,6 +240,11 @@ impl Lease {
 }
 
 impl UnspentLease {
+    /// The same units, of which none is owed.
+    fn forfeited(self) -> Self {
+        Self { owed_until: Timestamp::EPOCH, ..self }
+    }
+
     /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
         let Some(gcra) = self.policy.policy.as_gcra() else { return 0 };
@@ -245,6 +253,15 @@ impl UnspentLease {
         let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
         u32::try_from(units).unwrap_or(u32::MAX).min(self.left)
     }
+}
+
+/// Whether the debt of both policies drains alike.
+fn has_same_rate(one: &PlannedPolicy, other: &PlannedPolicy) -> bool {
+    let (Some(one), Some(other)) = (one.policy.as_gcra(), other.policy.as_gcra()) else {
+        return false;
+    };
+    u128::from(one.limit()) * other.period().as_micros()
+        == u128::from(other.limit()) * one.period().as_micros()
 }
 
 /// The time in which `units` drain, rounded down to microseconds.

@@ -8,9 +8,13 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::EPOCH + Duration::from_millis(millis)
 }
 
-fn leased(units: u32) -> PlannedPolicy {
-    let policy: PreparedPolicy = "gcra:1000/1s".parse().unwrap();
+fn planned(text: &str, units: u32) -> PlannedPolicy {
+    let policy: PreparedPolicy = text.parse().unwrap();
     PlannedPolicy::new(&policy.lease(units).unwrap())
+}
+
+fn leased(units: u32) -> PlannedPolicy {
+    planned("gcra:1000/1s", units)
 }
 
 fn answer(remaining: u32, reset_after: u64) -> Decision {
@@ -116,6 +120,26 @@ fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
         refill((&leases, &policy), (10, 1), at(60), 1000);
         let [expired] = &*leases.expired(None) else { panic!("one lease") };
         assert_eq!((expired.left, expired.owed(at(65), Duration::ZERO)), (9, 5), "{is_reset}");
+    }
+}
+
+/// The store migrates the debt to the new rate, at which it drains from then on.
+#[test]
+fn take_under_another_policy_returns_units_only_if_the_rate_is_the_same() {
+    for (text, owed) in [
+        ("gcra:1000/1s", 50),
+        ("token-bucket:2000/2s:burst=500", 50),
+        ("gcra:10000/1s", 0),
+        ("gcra:100/1s", 0),
+    ] {
+        let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
+        refill((&leases, &leased(100)), (100, 1), at(0), 1000);
+        let (other, mut expired) = (planned(text, 100), None);
+        leases.take(b"k", &other, 1, at(50), &mut expired);
+        let expired = expired.unwrap();
+        let found = (expired.left, expired.owed(at(50), Duration::ZERO));
+        assert_eq!(found, (99, owed), "{text}");
+        assert!(leases.expired(None).is_empty());
     }
 }
 
