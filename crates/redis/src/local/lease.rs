@@ -15,6 +15,9 @@
 //! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
 //! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
 //! that, and the unspent units are the newest part of it.
+//!
+//! Refunds and resets by the application lower that debt when they begin and when they end, because the store applies them
+//! at some time in between.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -54,8 +57,24 @@ struct Lease {
     owed_until: Timestamp,
     last: Decision,
     decided_at: Timestamp,
+    removals: Removals,
     /// Held by the request that takes the next chunk.
     refill_lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Removals of debt by operations of the application, under all policies of the lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removals {
+    resets: u64,
+    refunded_units: u64,
+}
+
+/// A request for a chunk that is about to be sent. The store may apply it before operations that remove debt and that begin
+/// later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefillToken {
+    sent: Timestamp,
+    removals: Removals,
 }
 
 /// Unspent units of a lease that has ended.
@@ -73,7 +92,7 @@ pub(crate) enum LeaseOutcome {
     /// Allowed.
     Taken(Answer),
     /// The caller must take this many units from the store, while it holds the lock.
-    Refill(Arc<tokio::sync::Mutex<()>>, u32),
+    Refill(Arc<tokio::sync::Mutex<()>>, u32, RefillToken),
     /// There are too many leases, or the key is too long.
     Full,
 }
@@ -111,7 +130,10 @@ impl Leases {
                 // At another rate, the debt that this lease counts may have drained in the store.
                 let is_owed = has_same_rate(&lease.policy, policy);
                 *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
-                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
+                *lease = Lease {
+                    removals: lease.removals,
+                    ..Lease::new(policy, Arc::clone(&lease.refill_lock))
+                };
             } else if now >= lease.until {
                 *expired = lease.unspent(key);
                 lease.left = 0;
@@ -121,7 +143,7 @@ impl Leases {
                     lease.left = left;
                     LeaseOutcome::Taken(lease.answer(now))
                 }
-                None => LeaseOutcome::Refill(Arc::clone(&lease.refill_lock), lease.next.max(cost)),
+                None => lease.refill(lease.next.max(cost), now),
             };
         }
         if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.max_leases {
@@ -129,25 +151,27 @@ impl Leases {
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         let lease = Lease::new(policy, Arc::default());
-        let refill_lock = Arc::clone(&lease.refill_lock);
+        let refill = lease.refill(cost, now);
         shard.insert(key.into(), lease);
-        LeaseOutcome::Refill(refill_lock, cost)
+        refill
     }
 
     /// Adds a chunk that the store has granted, of which `cost` units are used immediately. Returns the number of
-    /// units that are lost, because the lease has another policy by now or does not exist.
+    /// units that are lost, because the lease has another policy by now, was reset or does not exist.
     pub(crate) fn granted(
         &self,
         key: &[u8],
         policy: &PlannedPolicy,
         (chunk, cost): (u32, u32),
-        (sent, now): (Timestamp, Timestamp),
+        (token, now): (RefillToken, Timestamp),
         decision: &Decision,
     ) -> u32 {
-        let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number == policy.number) else {
-            return chunk - cost;
+        let RefillToken { sent, removals } = token;
+        let is_current = |lease: &&mut Lease| {
+            lease.policy.number == policy.number && lease.removals.resets == removals.resets
         };
+        let mut shard = self.shard(key).lock();
+        let Some(lease) = shard.get_mut(key).filter(is_current) else { return chunk - cost };
         // Unspent units of the previous chunk keep their end.
         let mut lost = 0;
         if lease.left == 0 || now >= lease.until {
@@ -157,9 +181,14 @@ impl Leases {
         lease.left = lease.left.saturating_add(chunk - cost);
         lease.next =
             chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
-        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk);
+        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk.into());
         // Others may have refunded.
         lease.owed_until = owed_until.min(sent + decision.reset_after);
+        let refunded = lease.removals.refunded_units.saturating_sub(removals.refunded_units);
+        if refunded > 0 {
+            // The store may have refunded these units after it granted the chunk.
+            lease.lower_debt(refunded);
+        }
         (lease.last, lease.decided_at) = (*decision, now);
         lost
     }
@@ -171,10 +200,21 @@ impl Leases {
         }
     }
 
-    /// Clears the lease of a key that is reset, which has returned its units too. Returns their number.
+    /// Subtracts units that the application refunds from the debt of the lease, because the lease must not return that debt
+    /// again. Runs before and after the refund: the store may grant a chunk in between.
+    pub(crate) fn refunded(&self, key: &[u8], units: u32) {
+        if let Some(lease) = self.shard(key).lock().get_mut(key) {
+            lease.removals.refunded_units += u64::from(units);
+            lease.lower_debt(units.into());
+        }
+    }
+
+    /// Clears the lease of a key that is reset, which has returned its units too. Returns their number. A chunk that was
+    /// requested before is lost. Runs before and after the reset: the store may grant a chunk in between.
     pub(crate) fn forget(&self, key: &[u8]) -> u32 {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.get_mut(key) else { return 0 };
+        lease.removals.resets += 1;
         lease.owed_until = Timestamp::EPOCH;
         std::mem::take(&mut lease.left)
     }
@@ -213,8 +253,21 @@ impl Lease {
             owed_until: never,
             last: policy.plan.unused_decision,
             decided_at: never,
+            removals: Removals::default(),
             refill_lock,
         }
+    }
+
+    fn refill(&self, units: u32, now: Timestamp) -> LeaseOutcome {
+        let token = RefillToken { sent: now, removals: self.removals };
+        LeaseOutcome::Refill(Arc::clone(&self.refill_lock), units, token)
+    }
+
+    /// Subtracts `units` that the store refunds, rounded up.
+    fn lower_debt(&mut self, units: u64) {
+        let drained_in = as_micros(drain_time(&self.policy, units)).saturating_add(1);
+        let rest = self.owed_until.as_micros().saturating_sub(drained_in);
+        self.owed_until = Timestamp::saturating_from_micros(rest);
     }
 
     /// The unspent units, which no longer count as debt, because they may be refunded.
@@ -223,9 +276,7 @@ impl Lease {
             return None;
         }
         let (left, owed_until, policy) = (self.left, self.owed_until, self.policy.clone());
-        let returned = as_micros(drain_time(&policy, left)) + 1;
-        let rest = owed_until.as_micros().saturating_sub(returned);
-        self.owed_until = Timestamp::saturating_from_micros(rest);
+        self.lower_debt(left.into());
         Some(UnspentLease { key: key.into(), policy, left, owed_until })
     }
 
@@ -265,7 +316,7 @@ fn has_same_rate(one: &PlannedPolicy, other: &PlannedPolicy) -> bool {
 }
 
 /// The time in which `units` drain, rounded down to microseconds.
-fn drain_time(policy: &PlannedPolicy, units: u32) -> Duration {
+fn drain_time(policy: &PlannedPolicy, units: u64) -> Duration {
     let micros = policy.policy.as_gcra().map_or(0, |gcra| {
         u128::from(units) * gcra.period().as_micros() / u128::from(gcra.limit().max(1))
     });

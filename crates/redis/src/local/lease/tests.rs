@@ -27,12 +27,38 @@ fn answer(remaining: u32, reset_after: u64) -> Decision {
     }
 }
 
+/// An answer, or the size of the next chunk.
 fn take(leases: &Leases, policy: &PlannedPolicy, cost: u32, now: Timestamp) -> Result<Answer, u32> {
     match leases.take(b"k", policy, cost, now, &mut None) {
         LeaseOutcome::Taken(answer) => Ok(answer),
-        LeaseOutcome::Refill(_, chunk) => Err(chunk),
+        LeaseOutcome::Refill(_, chunk, _) => Err(chunk),
         LeaseOutcome::Full => Err(0),
     }
+}
+
+/// Begins to request a chunk, for a request of `cost` units.
+fn send(leases: &Leases, policy: &PlannedPolicy, cost: u32, now: Timestamp) -> RefillToken {
+    match leases.take(b"k", policy, cost, now, &mut None) {
+        LeaseOutcome::Refill(.., token) => token,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// Takes a chunk, of which `cost` units are used.
+fn refill(
+    (leases, policy): (&Leases, &PlannedPolicy),
+    (chunk, cost): (u32, u32),
+    now: Timestamp,
+    reset_after: u64,
+) {
+    let token = send(leases, policy, cost, now);
+    let _ = leases.granted(b"k", policy, (chunk, cost), (token, now), &answer(400, reset_after));
+}
+
+/// The unspent units, and those still owed.
+fn unspent(leases: &Leases, now: Timestamp) -> Vec<(u32, u32)> {
+    let all = leases.expired(None);
+    all.iter().map(|it| (it.left, it.owed(now, Duration::ZERO))).collect()
 }
 
 #[test]
@@ -42,39 +68,29 @@ fn take_busy_key_doubles_its_chunks() {
     let mut chunks = Vec::new();
     let mut taken = 0;
     for _ in 0..40 {
-        match take(&leases, &policy, 1, at(10)) {
-            Err(chunk) => {
+        match leases.take(b"k", &policy, 1, at(10), &mut None) {
+            LeaseOutcome::Refill(_, chunk, token) => {
                 chunks.push(chunk);
-                let _ =
-                    leases.granted(b"k", &policy, (chunk, 1), (at(10), at(10)), &answer(900, 100));
+                let decision = answer(900, 100);
+                let _ = leases.granted(b"k", &policy, (chunk, 1), (token, at(10)), &decision);
             }
-            Ok(answer) => {
+            LeaseOutcome::Taken(answer) => {
                 assert!(answer.allowed() && answer.source == Source::Lease);
                 taken += 1;
             }
+            LeaseOutcome::Full => panic!("one key"),
         }
     }
     assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
     assert_eq!(taken, 32);
 }
 
-/// Takes a chunk, of which `cost` units are used.
-fn refill(
-    (leases, policy): (&Leases, &PlannedPolicy),
-    units: (u32, u32),
-    now: Timestamp,
-    reset_after: u64,
-) {
-    assert!(take(leases, policy, units.1, now).is_err());
-    let _ = leases.granted(b"k", policy, units, (now, now), &answer(400, reset_after));
-}
-
 #[test]
 fn take_expired_lease_returns_the_units_still_owed() {
     let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
     let policy = leased(100);
-    assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
-    let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1000));
+    let token = send(&leases, &policy, 1, at(0));
+    let _ = leases.granted(b"k", &policy, (100, 1), (token, at(5)), &answer(0, 1000));
     assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
     assert!(leases.expired(Some(at(59))).is_empty());
     let mut expired = None;
@@ -123,6 +139,48 @@ fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
     }
 }
 
+#[test]
+fn refunded_units_are_not_returned_again() {
+    let policy = leased(100);
+    let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+    refill((&leases, &policy), (100, 1), at(0), 1000);
+    leases.refunded(b"k", 10);
+    leases.refunded(b"other", 10);
+    // The refund leaves 90 units of debt, of which 50 have drained. The time is rounded up to the next microsecond.
+    assert_eq!(unspent(&leases, at(50)), [(99, 39)]);
+}
+
+#[test]
+fn refunded_while_a_chunk_is_requested_lowers_the_debt_of_the_chunk() {
+    let policy = leased(100);
+    let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+    let token = send(&leases, &policy, 1, at(0));
+    leases.refunded(b"k", 30);
+    let _ = leases.granted(b"k", &policy, (100, 1), (token, at(0)), &answer(400, 1000));
+    assert_eq!(unspent(&leases, at(10)), [(99, 59)]);
+}
+
+#[test]
+fn forget_while_a_chunk_is_requested_loses_the_chunk() {
+    let policy = leased(100);
+    let other = planned("gcra:2000/1s", 100);
+    for changes in [false, true] {
+        let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+        let (now, decision) = (at(0), answer(400, 1000));
+        let token = send(&leases, &policy, 1, now);
+        assert_eq!(leases.forget(b"k"), 0);
+        if changes {
+            // The policy changes, and back.
+            let _ = send(&leases, &other, 1, now);
+            let _ = send(&leases, &policy, 1, now);
+        }
+        assert_eq!(leases.granted(b"k", &policy, (100, 1), (token, now), &decision), 99);
+        let token = send(&leases, &policy, 1, now);
+        assert_eq!(leases.granted(b"k", &policy, (10, 1), (token, now), &decision), 0);
+        assert_eq!(unspent(&leases, at(5)), [(9, 5)]);
+    }
+}
+
 /// The store migrates the debt to the new rate, at which it drains from then on.
 #[test]
 fn take_under_another_policy_returns_units_only_if_the_rate_is_the_same() {
@@ -159,8 +217,8 @@ fn take_beyond_the_maximum_number_is_full() {
 fn take_nearly_exhausted_key_gets_small_chunks() {
     let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
     let policy = leased(100);
-    let _ = take(&leases, &policy, 1, at(0));
-    let _ = leases.granted(b"k", &policy, (64, 64), (at(0), at(0)), &answer(10, 990));
+    let token = send(&leases, &policy, 64, at(0));
+    let _ = leases.granted(b"k", &policy, (64, 64), (token, at(0)), &answer(10, 990));
     assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 5);
     leases.denied(b"k");
     assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
