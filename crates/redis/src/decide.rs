@@ -121,11 +121,8 @@ impl Store for RedisStore {
                 Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
                     is_live = true;
                 }
-                // The reply of a Sluicegate server already tells whether there was state.
                 Err(StoreError::Unavailable(why)) if why.contains("unknown command 'GET'") => {
-                    let (inner, key) = (self.inner(), self.inner().key(key));
-                    let deadline = Deadline::after(inner.context.options.deadline);
-                    is_live = inner.send(slot(&key), ResetCommand(&key), deadline).await?;
+                    return self.inner().reset_by_command(key).await;
                 }
                 read => read?,
             }
@@ -185,6 +182,17 @@ impl Inner {
             self.denials.reset(key);
             self.local.reset(key, self.context.now());
         }
+    }
+
+    /// Resets a key of a Sluicegate server, whose reply tells whether there was state.
+    async fn reset_by_command(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let (key, deadline) = (self.key(key), Deadline::after(self.context.options.deadline));
+        let _forget = self.begin(&key, Operation::Reset);
+        let is_live = self.send(slot(&key), ResetCommand(&key), deadline).await?;
+        self.context.counts.store.one();
+        self.context.counts.module.one();
+        self.finish(&key, Operation::Reset, true);
+        Ok(is_live)
     }
 
     /// Applies an operation in the store, or by the fallback while the store is unavailable.
