@@ -14,10 +14,11 @@
 //!
 //! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
 //! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
-//! that, and the unspent units are the newest part of it.
+//! that, and the unspent units are the newest part of it. Requests use the oldest units first, and a request takes the next
+//! chunk only if its cost is more than the unspent units. Therefore all unspent units are of the newest chunk.
 //!
 //! Refunds and resets by the application lower that debt when they begin and when they end, because the store applies them
-//! at some time in between.
+//! at some time in between. `model` compares refunds of unspent units with a key whose unspent units were never taken.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -172,12 +173,9 @@ impl Leases {
         };
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.get_mut(key).filter(is_current) else { return chunk - cost };
-        // Unspent units of the previous chunk keep their end.
-        let mut lost = 0;
-        if lease.left == 0 || now >= lease.until {
-            lost = std::mem::take(&mut lease.left);
-            lease.until = sent + self.lifetime;
-        }
+        let lost = if now >= lease.until { std::mem::take(&mut lease.left) } else { 0 };
+        // This request uses all units of the previous chunk, because they are less than its cost.
+        lease.until = sent + self.lifetime;
         lease.left = lease.left.saturating_add(chunk - cost);
         lease.next =
             chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
@@ -326,5 +324,7 @@ fn drain_time(policy: &PlannedPolicy, units: u64) -> Duration {
 #[cfg(shuttle)]
 mod schedules;
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

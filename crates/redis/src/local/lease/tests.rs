@@ -139,6 +139,20 @@ fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
     }
 }
 
+/// The request uses the old units first: they are less than its cost.
+#[test]
+fn granted_beside_unspent_units_lasts_for_a_lifetime() {
+    let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
+    let policy = leased(100);
+    refill((&leases, &policy), (20, 1), at(0), 1000);
+    refill((&leases, &policy), (50, 20), at(50), 1000);
+    assert_eq!(take(&leases, &policy, 1, at(109)).unwrap().source, Source::Lease);
+    assert!(leases.expired(Some(at(109))).is_empty());
+    let expired = leases.expired(Some(at(110)));
+    // 19 + 50 units less 21. The chunk is owed until 100 ms.
+    assert_eq!((expired[0].left, expired[0].owed(at(60), Duration::ZERO)), (48, 40));
+}
+
 #[test]
 fn refunded_units_are_not_returned_again() {
     let policy = leased(100);
