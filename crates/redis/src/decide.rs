@@ -7,13 +7,8 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedOperation, PlannedPolicy, RedisStore,
-    call::ResetCommand,
-    counters::CounterValues,
-    local::denial_cache::{ForgetOnDrop, QueryToken},
-    net::node_connection::Deadline,
-    slot::slot,
-    store::Inner,
+    PlannedOperation, PlannedPolicy, RedisStore, call::ResetCommand, counters::CounterValues,
+    local::denial_cache::QueryToken, net::node_connection::Deadline, slot::slot, store::Inner,
 };
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks,
@@ -126,11 +121,8 @@ impl Store for RedisStore {
                 Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
                     is_live = true;
                 }
-                // The reply of a Sluicegate server already tells whether there was state.
                 Err(StoreError::Unavailable(why)) if why.contains("unknown command 'GET'") => {
-                    let (inner, key) = (self.inner(), self.inner().key(key));
-                    let deadline = Deadline::after(inner.context.options.deadline);
-                    is_live = inner.send(slot(&key), ResetCommand(&key), deadline).await?;
+                    return self.inner().reset_by_command(key).await;
                 }
                 read => read?,
             }
@@ -164,15 +156,24 @@ impl Inner {
 
     /// Drops cached data of a key that `operation` makes obsolete. The guard drops data that other requests cache until the
     /// operation ends.
-    pub(crate) fn begin(&self, key: &[u8], operation: Operation) -> Option<ForgetOnDrop<'_>> {
-        if operation == Operation::Reset {
-            self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
+    pub(crate) fn begin<'a>(&'a self, key: &[u8], operation: Operation) -> Option<ForgetGuard<'a>> {
+        if !matches!(operation, Operation::Refund(_) | Operation::Reset) {
+            return None;
         }
-        if let Operation::Refund(_) | Operation::Reset = operation {
-            self.denials.forget(key);
-            return Some(self.denials.forget_on_drop(key));
+        self.forget(key, operation);
+        Some(ForgetGuard { inner: self, key: key.into(), operation })
+    }
+
+    /// Drops the denials of a key, and the debt of its lease that `operation` removes.
+    fn forget(&self, key: &[u8], operation: Operation) {
+        match operation {
+            Operation::Refund(units) => self.leases.refunded(key, units),
+            Operation::Reset => {
+                self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
+            }
+            _ => {}
         }
-        None
+        self.denials.forget(key);
     }
 
     /// Updates the caches after `operation` has succeeded or failed.
@@ -181,6 +182,17 @@ impl Inner {
             self.denials.reset(key);
             self.local.reset(key, self.context.now());
         }
+    }
+
+    /// Resets a key of a Sluicegate server, whose reply tells whether there was state.
+    async fn reset_by_command(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let (key, deadline) = (self.key(key), Deadline::after(self.context.options.deadline));
+        let _forget = self.begin(&key, Operation::Reset);
+        let is_live = self.send(slot(&key), ResetCommand(&key), deadline).await?;
+        self.context.counts.store.one();
+        self.context.counts.module.one();
+        self.finish(&key, Operation::Reset, true);
+        Ok(is_live)
     }
 
     /// Applies an operation in the store, or by the fallback while the store is unavailable.
@@ -284,34 +296,20 @@ impl Inner {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
+/// Drops data of a key that other requests have cached during an operation. The future of an operation may be dropped after
+/// the command was sent, and the operation is applied nevertheless.
+#[must_use = "the data is dropped when this is"]
+pub(crate) struct ForgetGuard<'a> {
+    inner: &'a Inner,
+    key: Box<[u8]>,
+    operation: Operation,
+}
 
-    use sluicegate_core::{Outcome, Retry};
-
-    use super::*;
-
-    /// The future of a refund may be dropped after the refund was sent, and another request cached a denial.
-    #[tokio::test]
-    async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
-        let store = RedisStore::new("redis://127.0.0.1/", crate::Options::default()).unwrap();
-        let (inner, key) = (store.inner(), b"k");
-        let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
-        let policy = inner.planned(&policy);
-        let take = PlannedOperation { key, policy: &policy, operation: Operation::Take(1) };
-        let denied = Decision {
-            outcome: Outcome::Deny { retry: Retry::After(Duration::from_hours(1)) },
-            ..policy.plan.unused_decision
-        };
-        let now = inner.context.now();
-        for operation in [Operation::Refund(1), Operation::Reset, Operation::Charge(1)] {
-            let guard = inner.begin(key, operation);
-            inner.record(take, inner.denials.begin_query(key, now), &denied);
-            assert!(inner.cached_denial(take, now).is_some());
-            drop(guard);
-            let is_cached = inner.cached_denial(take, now).is_some();
-            assert_eq!(is_cached, operation == Operation::Charge(1), "{operation:?}");
-        }
+impl Drop for ForgetGuard<'_> {
+    fn drop(&mut self) {
+        self.inner.forget(&self.key, self.operation);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use sluicegate_core::{Answer, Decision, Operation, Source, StoreError, Timestamp
 use crate::{
     PlannedOperation, PlannedPolicy, RedisStore,
     local::{
-        lease::{LeaseOutcome, UnspentLease},
+        lease::{LeaseOutcome, RefillToken, UnspentLease},
         sync::Ordering,
     },
     net::node_connection::Deadline,
@@ -33,13 +33,13 @@ impl RedisStore {
             if let Some(unspent) = over.take() {
                 self.give_back(unspent);
             }
-            let (lock, chunk) = match outcome {
+            let (lock, chunk, token) = match outcome {
                 LeaseOutcome::Taken(answer) => {
                     inner.context.counts.lease.one();
                     return Ok(answer);
                 }
                 LeaseOutcome::Full => return inner.request(take, deadline).await,
-                LeaseOutcome::Refill(lock, chunk) => (lock, chunk),
+                LeaseOutcome::Refill(lock, chunk, token) => (lock, chunk, token),
             };
             if turn.is_none() {
                 self.keep_leases();
@@ -53,14 +53,13 @@ impl RedisStore {
                 }
                 continue;
             }
-            let sent = inner.context.now();
-            let known = inner.denials.begin_query(key, sent);
+            let known = inner.denials.begin_query(key, now);
             if chunk > cost {
                 let refill = PlannedOperation { operation: Operation::Take(chunk), ..take };
                 match inner.decide(refill, deadline).await {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
-                        inner.granted(key, policy, (chunk, cost), (sent, now), &decision);
+                        inner.granted(key, policy, (chunk, cost), (token, now), &decision);
                         if policy.local.is_some() {
                             inner.record(refill, known, &decision);
                         }
@@ -78,7 +77,7 @@ impl RedisStore {
             let answer = inner.request(take, deadline).await?;
             if answer.allowed() && answer.source == Source::Store {
                 let now = inner.context.now();
-                inner.granted(key, policy, (cost, cost), (sent, now), &answer.decision);
+                inner.granted(key, policy, (cost, cost), (token, now), &answer.decision);
             }
             return Ok(answer);
         }
@@ -141,7 +140,7 @@ impl Inner {
         key: &[u8],
         policy: &PlannedPolicy,
         units: (u32, u32),
-        times: (Timestamp, Timestamp),
+        times: (RefillToken, Timestamp),
         decision: &Decision,
     ) {
         let lost = self.leases.granted(key, policy, units, times, decision);

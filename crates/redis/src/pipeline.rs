@@ -8,7 +8,8 @@ use sluicegate_core::{Answer, KeyedOperation, Operation, StoreError};
 
 use crate::{
     PlannedOperation, PlannedPolicy,
-    local::denial_cache::{ForgetOnDrop, QueryToken},
+    decide::ForgetGuard,
+    local::denial_cache::QueryToken,
     native,
     net::{node_connection::Deadline, topology::Topology},
     reply::{ReplyKind, parse_script_reply},
@@ -24,7 +25,7 @@ struct PendingOperation<'a> {
     policy: Cow<'a, PlannedPolicy>,
     operation: Operation,
     token: QueryToken,
-    _forget: Option<ForgetOnDrop<'a>>,
+    _forget: Option<ForgetGuard<'a>>,
 }
 
 impl Inner {

@@ -9,11 +9,16 @@
 //! is not taken as a whole.
 //!
 //! The unspent units of an expired chunk are refunded, once, as far as they are still owed: debt that has drained
-//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited.
+//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited. If a policy with another rate
+//! replaces the policy of the lease, all of them are, because it is unknown since when the debt drains at that rate.
 //!
 //! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
 //! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
-//! that, and the unspent units are the newest part of it.
+//! that, and the unspent units are the newest part of it. Requests use the oldest units first, and a request takes the next
+//! chunk only if its cost is more than the unspent units. Therefore all unspent units are of the newest chunk.
+//!
+//! Refunds and resets by the application lower that debt when they begin and when they end, because the store applies them
+//! at some time in between. `model` compares refunds of unspent units with a key whose unspent units were never taken.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -53,8 +58,24 @@ struct Lease {
     owed_until: Timestamp,
     last: Decision,
     decided_at: Timestamp,
+    removals: Removals,
     /// Held by the request that takes the next chunk.
     refill_lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Removals of debt by operations of the application, under all policies of the lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removals {
+    resets: u64,
+    refunded_units: u64,
+}
+
+/// A request for a chunk that is about to be sent. The store may apply it before operations that remove debt and that begin
+/// later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefillToken {
+    sent: Timestamp,
+    removals: Removals,
 }
 
 /// Unspent units of a lease that has ended.
@@ -72,7 +93,7 @@ pub(crate) enum LeaseOutcome {
     /// Allowed.
     Taken(Answer),
     /// The caller must take this many units from the store, while it holds the lock.
-    Refill(Arc<tokio::sync::Mutex<()>>, u32),
+    Refill(Arc<tokio::sync::Mutex<()>>, u32, RefillToken),
     /// There are too many leases, or the key is too long.
     Full,
 }
@@ -106,19 +127,24 @@ impl Leases {
     ) -> LeaseOutcome {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
-            if lease.policy.number != policy.number || now >= lease.until {
+            if lease.policy.number != policy.number {
+                // At another rate, the debt that this lease counts may have drained in the store.
+                let is_owed = has_same_rate(&lease.policy, policy);
+                *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
+                *lease = Lease {
+                    removals: lease.removals,
+                    ..Lease::new(policy, Arc::clone(&lease.refill_lock))
+                };
+            } else if now >= lease.until {
                 *expired = lease.unspent(key);
                 lease.left = 0;
-            }
-            if lease.policy.number != policy.number {
-                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
             }
             return match lease.left.checked_sub(cost) {
                 Some(left) => {
                     lease.left = left;
                     LeaseOutcome::Taken(lease.answer(now))
                 }
-                None => LeaseOutcome::Refill(Arc::clone(&lease.refill_lock), lease.next.max(cost)),
+                None => lease.refill(lease.next.max(cost), now),
             };
         }
         if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.max_leases {
@@ -126,37 +152,41 @@ impl Leases {
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         let lease = Lease::new(policy, Arc::default());
-        let refill_lock = Arc::clone(&lease.refill_lock);
+        let refill = lease.refill(cost, now);
         shard.insert(key.into(), lease);
-        LeaseOutcome::Refill(refill_lock, cost)
+        refill
     }
 
     /// Adds a chunk that the store has granted, of which `cost` units are used immediately. Returns the number of
-    /// units that are lost, because the lease has another policy by now or does not exist.
+    /// units that are lost, because the lease has another policy by now, was reset or does not exist.
     pub(crate) fn granted(
         &self,
         key: &[u8],
         policy: &PlannedPolicy,
         (chunk, cost): (u32, u32),
-        (sent, now): (Timestamp, Timestamp),
+        (token, now): (RefillToken, Timestamp),
         decision: &Decision,
     ) -> u32 {
-        let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number == policy.number) else {
-            return chunk - cost;
+        let RefillToken { sent, removals } = token;
+        let is_current = |lease: &&mut Lease| {
+            lease.policy.number == policy.number && lease.removals.resets == removals.resets
         };
-        // Unspent units of the previous chunk keep their end.
-        let mut lost = 0;
-        if lease.left == 0 || now >= lease.until {
-            lost = std::mem::take(&mut lease.left);
-            lease.until = sent + self.lifetime;
-        }
+        let mut shard = self.shard(key).lock();
+        let Some(lease) = shard.get_mut(key).filter(is_current) else { return chunk - cost };
+        let lost = if now >= lease.until { std::mem::take(&mut lease.left) } else { 0 };
+        // This request uses all units of the previous chunk, because they are less than its cost.
+        lease.until = sent + self.lifetime;
         lease.left = lease.left.saturating_add(chunk - cost);
         lease.next =
             chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
-        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk);
+        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk.into());
         // Others may have refunded.
         lease.owed_until = owed_until.min(sent + decision.reset_after);
+        let refunded = lease.removals.refunded_units.saturating_sub(removals.refunded_units);
+        if refunded > 0 {
+            // The store may have refunded these units after it granted the chunk.
+            lease.lower_debt(refunded);
+        }
         (lease.last, lease.decided_at) = (*decision, now);
         lost
     }
@@ -168,10 +198,21 @@ impl Leases {
         }
     }
 
-    /// Clears the lease of a key that is reset, which has returned its units too. Returns their number.
+    /// Subtracts units that the application refunds from the debt of the lease, because the lease must not return that debt
+    /// again. Runs before and after the refund: the store may grant a chunk in between.
+    pub(crate) fn refunded(&self, key: &[u8], units: u32) {
+        if let Some(lease) = self.shard(key).lock().get_mut(key) {
+            lease.removals.refunded_units += u64::from(units);
+            lease.lower_debt(units.into());
+        }
+    }
+
+    /// Clears the lease of a key that is reset, which has returned its units too. Returns their number. A chunk that was
+    /// requested before is lost. Runs before and after the reset: the store may grant a chunk in between.
     pub(crate) fn forget(&self, key: &[u8]) -> u32 {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.get_mut(key) else { return 0 };
+        lease.removals.resets += 1;
         lease.owed_until = Timestamp::EPOCH;
         std::mem::take(&mut lease.left)
     }
@@ -210,8 +251,21 @@ impl Lease {
             owed_until: never,
             last: policy.plan.unused_decision,
             decided_at: never,
+            removals: Removals::default(),
             refill_lock,
         }
+    }
+
+    fn refill(&self, units: u32, now: Timestamp) -> LeaseOutcome {
+        let token = RefillToken { sent: now, removals: self.removals };
+        LeaseOutcome::Refill(Arc::clone(&self.refill_lock), units, token)
+    }
+
+    /// Subtracts `units` that the store refunds, rounded up.
+    fn lower_debt(&mut self, units: u64) {
+        let drained_in = as_micros(drain_time(&self.policy, units)).saturating_add(1);
+        let rest = self.owed_until.as_micros().saturating_sub(drained_in);
+        self.owed_until = Timestamp::saturating_from_micros(rest);
     }
 
     /// The unspent units, which no longer count as debt, because they may be refunded.
@@ -220,9 +274,7 @@ impl Lease {
             return None;
         }
         let (left, owed_until, policy) = (self.left, self.owed_until, self.policy.clone());
-        let returned = as_micros(drain_time(&policy, left)) + 1;
-        let rest = owed_until.as_micros().saturating_sub(returned);
-        self.owed_until = Timestamp::saturating_from_micros(rest);
+        self.lower_debt(left.into());
         Some(UnspentLease { key: key.into(), policy, left, owed_until })
     }
 
@@ -237,6 +289,11 @@ impl Lease {
 }
 
 impl UnspentLease {
+    /// The same units, of which none is owed.
+    fn forfeited(self) -> Self {
+        Self { owed_until: Timestamp::EPOCH, ..self }
+    }
+
     /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
         let Some(gcra) = self.policy.policy.as_gcra() else { return 0 };
@@ -247,8 +304,17 @@ impl UnspentLease {
     }
 }
 
+/// Whether the debt of both policies drains alike.
+fn has_same_rate(one: &PlannedPolicy, other: &PlannedPolicy) -> bool {
+    let (Some(one), Some(other)) = (one.policy.as_gcra(), other.policy.as_gcra()) else {
+        return false;
+    };
+    u128::from(one.limit()) * other.period().as_micros()
+        == u128::from(other.limit()) * one.period().as_micros()
+}
+
 /// The time in which `units` drain, rounded down to microseconds.
-fn drain_time(policy: &PlannedPolicy, units: u32) -> Duration {
+fn drain_time(policy: &PlannedPolicy, units: u64) -> Duration {
     let micros = policy.policy.as_gcra().map_or(0, |gcra| {
         u128::from(units) * gcra.period().as_micros() / u128::from(gcra.limit().max(1))
     });
@@ -259,162 +325,6 @@ fn drain_time(policy: &PlannedPolicy, units: u32) -> Duration {
 mod schedules;
 
 #[cfg(test)]
-mod tests {
-    use sluicegate_core::PreparedPolicy;
-
-    use super::*;
-
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::EPOCH + Duration::from_millis(millis)
-    }
-
-    fn leased(units: u32) -> PlannedPolicy {
-        let policy: PreparedPolicy = "gcra:1000/1s".parse().unwrap();
-        PlannedPolicy::new(&policy.lease(units).unwrap())
-    }
-
-    fn answer(remaining: u32, reset_after: u64) -> Decision {
-        Decision {
-            outcome: Outcome::Allow { delay: Duration::ZERO },
-            limit: 1000,
-            remaining,
-            reset_after: Duration::from_millis(reset_after),
-            binding: 0,
-        }
-    }
-
-    fn take(
-        leases: &Leases,
-        policy: &PlannedPolicy,
-        cost: u32,
-        now: Timestamp,
-    ) -> Result<Answer, u32> {
-        match leases.take(b"k", policy, cost, now, &mut None) {
-            LeaseOutcome::Taken(answer) => Ok(answer),
-            LeaseOutcome::Refill(_, chunk) => Err(chunk),
-            LeaseOutcome::Full => Err(0),
-        }
-    }
-
-    #[test]
-    fn take_busy_key_doubles_its_chunks() {
-        let leases = Leases::new(10, Duration::from_secs(1), RandomState::new());
-        let policy = leased(8);
-        let mut chunks = Vec::new();
-        let mut taken = 0;
-        for _ in 0..40 {
-            match take(&leases, &policy, 1, at(10)) {
-                Err(chunk) => {
-                    chunks.push(chunk);
-                    let _ = leases.granted(
-                        b"k",
-                        &policy,
-                        (chunk, 1),
-                        (at(10), at(10)),
-                        &answer(900, 100),
-                    );
-                }
-                Ok(answer) => {
-                    assert!(answer.allowed() && answer.source == Source::Lease);
-                    taken += 1;
-                }
-            }
-        }
-        assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
-        assert_eq!(taken, 32);
-    }
-
-    /// Takes a chunk, of which `cost` units are used.
-    fn refill(
-        (leases, policy): (&Leases, &PlannedPolicy),
-        units: (u32, u32),
-        now: Timestamp,
-        reset_after: u64,
-    ) {
-        assert!(take(leases, policy, units.1, now).is_err());
-        let _ = leases.granted(b"k", policy, units, (now, now), &answer(400, reset_after));
-    }
-
-    #[test]
-    fn take_expired_lease_returns_the_units_still_owed() {
-        let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
-        let policy = leased(100);
-        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
-        let _ = leases.granted(b"k", &policy, (100, 1), (at(0), at(5)), &answer(0, 1000));
-        assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
-        assert!(leases.expired(Some(at(59))).is_empty());
-        let mut expired = None;
-        leases.take(b"k", &policy, 1, at(60), &mut expired);
-        let expired = expired.unwrap();
-        // 40 ms of debt remain, of which 15 may pass until the refund arrives.
-        assert_eq!((expired.left, expired.owed(at(60), Duration::from_millis(15))), (90, 25));
-        assert!(leases.expired(None).is_empty());
-    }
-
-    /// `reset_after` reaches to the end of the hold and of the debt that it leaves; or others have refunded.
-    #[test]
-    fn owed_beside_holds_and_refunds_of_others_is_at_most_the_own_debt() {
-        let policy = leased(100);
-        for (reset_after, end, owed) in [
-            (600, 40, 49),
-            (600, 80, 20),
-            (600, 100, 0),
-            (60_000, 80, 20),
-            (60_000, 100, 0),
-            (70, 40, 30),
-        ] {
-            let leases = Leases::new(10, Duration::from_millis(end), RandomState::new());
-            refill((&leases, &policy), (50, 50), at(0), reset_after);
-            refill((&leases, &policy), (50, 1), at(0), reset_after);
-            let expired = leases.expired(Some(at(end)));
-            let found: Vec<_> =
-                expired.iter().map(|it| (it.left, it.owed(at(end), Duration::ZERO))).collect();
-            assert_eq!(found, [(49, owed)], "{reset_after} ms, after {end} ms");
-        }
-    }
-
-    #[test]
-    fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
-        let policy = leased(100);
-        for is_reset in [false, true] {
-            let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
-            refill((&leases, &policy), (100, 1), at(0), 1000);
-            if is_reset {
-                assert_eq!(leases.forget(b"k"), 99);
-            }
-            // Without a reset, this returns 99 units.
-            refill((&leases, &policy), (10, 1), at(60), 1000);
-            let [expired] = &*leases.expired(None) else { panic!("one lease") };
-            assert_eq!((expired.left, expired.owed(at(65), Duration::ZERO)), (9, 5), "{is_reset}");
-        }
-    }
-
-    #[test]
-    fn take_beyond_the_maximum_number_is_full() {
-        let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
-        let policy = leased(100);
-        for key in [b"a", b"b"] {
-            assert!(matches!(
-                leases.take(key, &policy, 1, at(0), &mut None),
-                LeaseOutcome::Refill(..)
-            ));
-        }
-        assert!(matches!(leases.take(b"c", &policy, 1, at(0), &mut None), LeaseOutcome::Full));
-        assert!(leases.expired(Some(at(2000))).is_empty());
-        assert!(matches!(
-            leases.take(b"c", &policy, 1, at(0), &mut None),
-            LeaseOutcome::Refill(..)
-        ));
-    }
-
-    #[test]
-    fn take_nearly_exhausted_key_gets_small_chunks() {
-        let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
-        let policy = leased(100);
-        let _ = take(&leases, &policy, 1, at(0));
-        let _ = leases.granted(b"k", &policy, (64, 64), (at(0), at(0)), &answer(10, 990));
-        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 5);
-        leases.denied(b"k");
-        assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,8 @@ struct World {
     used: AtomicU64,
     /// Given back, or lost.
     over: AtomicU64,
+    resets_begun: AtomicU64,
+    resets_done: AtomicU64,
     /// When the last chunk was requested.
     granted_at: AtomicU64,
 }
@@ -35,40 +37,56 @@ impl World {
         count.fetch_add(units.into(), Ordering::SeqCst);
     }
 
-    /// Takes one unit, as `leased` does.
+    /// Takes one unit, as `take_leased` does.
     fn take(&self, leases: &Leases, policy: &PlannedPolicy) {
-        let (now, mut over) = (self.now(), None);
-        let outcome = leases.take(b"k", policy, 1, now, &mut over);
-        if let Some(unspent) = over {
-            self.add(&self.over, unspent.left);
-        }
-        match outcome {
-            LeaseOutcome::Taken(_) => {
-                self.add(&self.used, 1);
-                let granted_at = self.granted_at.load(Ordering::SeqCst);
-                let until = Timestamp::EPOCH + Duration::from_millis(granted_at) + LIFETIME;
-                assert!(now < until, "a unit of a lease that was over is used");
+        let mut turn = None;
+        loop {
+            let (now, mut over) = (self.now(), None);
+            let outcome = leases.take(b"k", policy, 1, now, &mut over);
+            if let Some(unspent) = over {
+                self.add(&self.over, unspent.left);
             }
-            LeaseOutcome::Refill(turn, chunk) => {
-                let Ok(_turn) = turn.try_lock_owned() else { return };
-                let sent = self.now();
-                self.granted_at.fetch_max(sent.as_micros() / 1000, Ordering::SeqCst);
-                self.add(&self.taken, chunk);
-                thread::yield_now();
-                let decision = Decision {
-                    outcome: Outcome::Allow { delay: Duration::ZERO },
-                    limit: 1000,
-                    remaining: 900,
-                    reset_after: LIFETIME,
-                    binding: 0,
-                };
-                let times = (sent, self.now());
-                let lost = leases.granted(b"k", policy, (chunk, 1), times, &decision);
-                self.add(&self.used, 1);
-                self.add(&self.over, lost);
+            match outcome {
+                LeaseOutcome::Taken(_) => {
+                    self.add(&self.used, 1);
+                    let granted_at = self.granted_at.load(Ordering::SeqCst);
+                    let until = Timestamp::EPOCH + Duration::from_millis(granted_at) + LIFETIME;
+                    assert!(now < until, "a unit of a lease that was over is used");
+                    return;
+                }
+                LeaseOutcome::Refill(_, chunk, token) if turn.is_some() => {
+                    return self.refill((leases, policy), chunk, token);
+                }
+                LeaseOutcome::Refill(lock, ..) => {
+                    let Ok(guard) = lock.try_lock_owned() else { return };
+                    turn = Some(guard);
+                }
+                LeaseOutcome::Full => panic!("one key is too many"),
             }
-            LeaseOutcome::Full => panic!("one key is too many"),
         }
+    }
+
+    /// Requests a chunk, of which one unit is used.
+    fn refill(&self, (leases, policy): (&Leases, &PlannedPolicy), chunk: u32, token: RefillToken) {
+        self.granted_at.fetch_max(token.sent.as_micros() / 1000, Ordering::SeqCst);
+        self.add(&self.taken, chunk);
+        let resets_before = self.resets_begun.load(Ordering::SeqCst);
+        thread::yield_now();
+        let decision = Decision {
+            outcome: Outcome::Allow { delay: Duration::ZERO },
+            limit: 1000,
+            remaining: 900,
+            reset_after: LIFETIME,
+            binding: 0,
+        };
+        let is_reset = self.resets_done.load(Ordering::SeqCst) > resets_before;
+        let lost = leases.granted(b"k", policy, (chunk, 1), (token, self.now()), &decision);
+        assert!(
+            lost >= chunk - 1 || !is_reset,
+            "a chunk requested before a reset is used after it"
+        );
+        self.add(&self.used, 1);
+        self.add(&self.over, lost);
     }
 }
 
@@ -96,6 +114,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                     (0..count).for_each(|_| world.take(leases, &policy));
                 }))
             };
+            let policy = policies[0].clone();
             let threads = [
                 takes(policies[0].clone(), 5),
                 takes(policies[0].clone(), 5),
@@ -109,7 +128,15 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                         }
                     }
                 })),
-                spawn(Box::new(|world, leases| world.add(&world.over, leases.forget(b"k")))),
+                // Takes in between, so that chunks have grown when the key is reset.
+                spawn(Box::new(move |world, leases| {
+                    for _ in 0..3 {
+                        (0..2).for_each(|_| world.take(leases, &policy));
+                        world.resets_begun.fetch_add(1, Ordering::SeqCst);
+                        world.add(&world.over, leases.forget(b"k"));
+                        world.resets_done.fetch_add(1, Ordering::SeqCst);
+                    }
+                })),
             ];
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             for unspent in leases.expired(None) {

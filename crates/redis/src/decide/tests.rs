@@ -1,0 +1,140 @@
+//! The caches around an operation.
+
+use std::{io, time::Duration};
+
+use sluicegate_core::{Outcome, Retry};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::{Options, local::lease::LeaseOutcome};
+
+/// The future of a refund may be dropped after the refund was sent, and another request cached a denial.
+#[tokio::test]
+async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
+    let store = new_store("redis://127.0.0.1/");
+    let (inner, key) = (store.inner(), b"k");
+    let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
+    let policy = inner.planned(&policy);
+    let take = PlannedOperation { key, policy: &policy, operation: Operation::Take(1) };
+    let denied = Decision {
+        outcome: Outcome::Deny { retry: Retry::After(Duration::from_hours(1)) },
+        ..policy.plan.unused_decision
+    };
+    let now = inner.context.now();
+    for operation in [Operation::Refund(1), Operation::Reset, Operation::Charge(1)] {
+        let guard = inner.begin(key, operation);
+        inner.record(take, inner.denials.begin_query(key, now), &denied);
+        assert!(inner.cached_denial(take, now).is_some());
+        drop(guard);
+        let is_cached = inner.cached_denial(take, now).is_some();
+        assert_eq!(is_cached, operation == Operation::Charge(1), "{operation:?}");
+    }
+}
+
+fn new_store(url: &str) -> RedisStore {
+    let options = Options { deadline: Duration::from_secs(30), ..Options::default() };
+    RedisStore::new(url, options).unwrap()
+}
+
+/// Adds 99 unspent units to the lease of the key `k`. Nothing drains during a test.
+fn add_leased_units(inner: &Inner) {
+    let policy: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
+    let policy = policy.lease(100).unwrap();
+    let policy = inner.planned(&policy);
+    let now = inner.context.now();
+    let outcome = inner.leases.take(b"k", &policy, 1, now, &mut None);
+    let LeaseOutcome::Refill(.., token) = outcome else { panic!("{outcome:?}") };
+    let decision =
+        Decision { reset_after: Duration::from_hours(24 * 300), ..policy.plan.unused_decision };
+    assert_eq!(inner.leases.granted(b"k", &policy, (100, 1), (token, now), &decision), 0);
+}
+
+fn forfeited(inner: &Inner) -> u64 {
+    inner.context.counts.lease_forfeited.read()
+}
+
+#[tokio::test]
+async fn begin_of_a_reset_forfeits_units_granted_until_it_ends() {
+    let store = new_store("redis://127.0.0.1/");
+    let inner = store.inner();
+    add_leased_units(inner);
+    let guard = inner.begin(b"k", Operation::Reset);
+    assert_eq!(forfeited(inner), 99);
+    add_leased_units(inner);
+    drop(guard);
+    assert_eq!(forfeited(inner), 2 * 99);
+    assert!(inner.leases.expired(None).is_empty());
+}
+
+#[tokio::test]
+async fn begin_of_a_refund_lowers_the_debt_of_chunks_granted_until_it_ends() {
+    let store = new_store("redis://127.0.0.1/");
+    let inner = store.inner();
+    let guard = inner.begin(b"k", Operation::Refund(30));
+    add_leased_units(inner);
+    drop(guard);
+    let owed = || {
+        let [unspent] = &*inner.leases.expired(None) else { panic!("one lease") };
+        (unspent.left, unspent.owed(inner.context.now(), Duration::ZERO))
+    };
+    assert_eq!(owed(), (99, 69));
+    add_leased_units(inner);
+    let _guard = inner.begin(b"k", Operation::Refund(30));
+    assert_eq!((owed(), forfeited(inner)), ((99, 69), 0));
+}
+
+/// Replies to the commands of a reset as a Sluicegate server does.
+async fn serve(listener: TcpListener, mut on_reset: impl FnMut()) -> io::Result<()> {
+    let (mut peer, _) = listener.accept().await?;
+    let mut input = Vec::new();
+    while peer.read_buf(&mut input).await? > 0 {
+        while let Some((name, length)) = first_command(&input) {
+            input.drain(..length);
+            let reply: &[u8] = match &*name {
+                b"GET" => b"-ERR unknown command 'GET'\r\n",
+                b"SG.RESET" => {
+                    on_reset();
+                    b":1\r\n"
+                }
+                // `COMMAND INFO` lists no command of the module; the other replies are ignored.
+                _ => b"*0\r\n",
+            };
+            peer.write_all(reply).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the first command in `input`, and the length of the command, if it is complete.
+fn first_command(input: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut lines = input.split_inclusive(|byte| *byte == b'\n');
+    let head = lines.next()?;
+    let count: usize = str::from_utf8(head.strip_prefix(b"*")?).unwrap().trim().parse().unwrap();
+    // Each argument is two lines: its length, and its bytes, in which there is no line feed.
+    let arguments: Vec<_> = lines.take(2 * count).filter(|line| line.ends_with(b"\n")).collect();
+    let length = head.len() + arguments.iter().map(|it| it.len()).sum::<usize>();
+    (arguments.len() == 2 * count).then(|| (arguments[1].trim_ascii().to_vec(), length))
+}
+
+#[tokio::test]
+async fn reset_of_a_sluicegate_server_forfeits_leased_units_until_its_only_reset_ends() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let store = new_store(&format!("redis://{}/", listener.local_addr().unwrap()));
+    let inner = store.inner();
+    add_leased_units(inner);
+    let mut resets = 0;
+    let server = serve(listener, || {
+        resets += 1;
+        assert_eq!(forfeited(inner), 99, "forfeited before reset {resets}");
+        add_leased_units(inner);
+    });
+    tokio::select! {
+        was_live = store.reset(b"k").into_future() => assert!(was_live.unwrap()),
+        ended = server => panic!("the connection was closed: {ended:?}"),
+    }
+    assert_eq!((resets, forfeited(inner)), (1, 2 * 99));
+    assert!(inner.leases.expired(None).is_empty());
+}
