@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use sluicegate_core::TableUsage;
 
+/// The least bound of a store.
+pub(crate) const MIN_BYTES: usize = 2 << 20;
+
 /// The decision on a new key while the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {

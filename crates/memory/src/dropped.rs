@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use sluicegate_core::Timestamp;
 
+use crate::budget::MIN_BYTES;
+
 /// Bytes of the store for each time of eight bytes: the sketch takes less than a hundredth of it.
 const BYTES_PER_RANGE: usize = 1024;
 
@@ -22,6 +24,9 @@ pub(crate) struct DroppedKeys {
 }
 
 impl DroppedKeys {
+    /// The number of bits that the hashes of a range share, in the smallest store.
+    pub(crate) const MIN_BITS: u32 = (MIN_BYTES / BYTES_PER_RANGE).ilog2();
+
     /// No dropped key, for a store of up to `max_bytes` (at least 2 MiB).
     pub(crate) fn new(max_bytes: usize) -> Self {
         let bits = (max_bytes / BYTES_PER_RANGE).ilog2();

@@ -129,7 +129,8 @@ impl MemoryStore {
                 return true;
             }
         }
-        let split = shard.split(hash, locked, |data, moving| data.split_off(moving, &self.budget));
+        let split = shard.may_split(locked)
+            && shard.split(hash, locked, |data, moving| data.split_off(moving, &self.budget));
         if split {
             self.budget.resize(0, SEGMENT_BYTES);
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 use slab::Slab;
-use sluicegate_core::{Entry, Policy};
+use sluicegate_core::{Entry, Limit, Policy};
 
 use crate::{
     bits::narrow,
@@ -214,9 +214,11 @@ pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
 /// by `store_flood_resident_memory_stays_within_bound`.
 const POLICY_LOSS: usize = 48;
 
-/// Bytes of a policy, with its two reference counts.
+/// Bytes of a policy, with its two reference counts and the names of time zones.
 fn policy_size(policy: &Policy) -> usize {
-    allocated(size_of_val(policy.limits()) + 2 * size_of::<usize>()) + POLICY_LOSS
+    let zones = policy.limits().iter().filter_map(Limit::calendar);
+    let names: usize = zones.map(|(_, zone)| allocated(zone.len())).sum();
+    allocated(size_of_val(policy.limits()) + 2 * size_of::<usize>()) + names + POLICY_LOSS
 }
 
 /// Bytes that an allocation of `bytes` uses: allocators add a word, and round up to a multiple of sixteen bytes

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering, fence},
     },
 };
 
@@ -66,8 +66,12 @@ impl NumberedPolicy {
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        let over = self.0.noted.load(Ordering::Relaxed) + self.0.drain;
-        Arc::strong_count(&self.0) == 1 && over < now.as_micros()
+        if Arc::strong_count(&self.0) > 1 {
+            return false;
+        }
+        // What was noted under a reference that has been dropped is read after its drop.
+        fence(Ordering::Acquire);
+        self.0.noted.load(Ordering::Relaxed) + self.0.drain < now.as_micros()
     }
 }
 

@@ -56,12 +56,12 @@ impl MemoryStore {
     /// or none is expected to be more than half full.
     fn divide(&self, segments: usize, keys: usize) {
         // The first bits of their hashes distribute the keys. Numbers are scaled by 2^32, because they are halved.
-        let expected = |shard| ((keys * self.shards.by_index(shard).share()) as u64) << 32;
+        let expected = |shard| ((keys * self.shards.by_index(shard).share()) as u128) << 32;
         let first = (0..SHARDS).map(|shard| (expected(shard), shard, 0_u64, 0_u32));
         let mut fullest: BinaryHeap<_> = first.collect();
         for _ in SHARDS..segments {
             let Some((expected, shard, start, depth)) = fullest.pop() else { return };
-            if expected <= ((SLOTS / 2 * PARTS) as u64) << 32 {
+            if expected <= ((SLOTS / 2 * PARTS) as u128) << 32 {
                 return;
             }
             let hash = self.shards.first_hash(shard) | start >> SHARD_BITS;

@@ -34,6 +34,9 @@ pub(crate) const SHARDS: usize = SIZES * QUARTERS;
 /// Upper bound on the depth of a directory: fingerprints keep enough bits to distinguish keys.
 const MAX_DEPTH: u32 = 28;
 
+/// Upper bound on the entries of a directory, by the number of its segments.
+pub(crate) const ENTRIES_PER_SEGMENT: usize = 64;
+
 /// All shards of a table.
 #[derive(Debug)]
 pub(crate) struct Shards<T> {
@@ -246,6 +249,14 @@ impl<T> Shard<T> {
         true
     }
 
+    /// Whether the directory stays short for its number of segments if this one is split. Hashes of a file may be near each
+    /// other; those of keys are not.
+    pub(crate) fn may_split(&self, locked: &LockedSegment<'_, T>) -> bool {
+        let depth = locked.depth();
+        self.directory().depth() > depth
+            || 2 << depth <= lock(&self.owned).segments.len() * ENTRIES_PER_SEGMENT
+    }
+
     /// Assigns the keys of a segment to buckets again; see [`LockedSegment::reseed`].
     pub(crate) fn reseed(&self, hash: u64, locked: &mut LockedSegment<'_, T>, seed: usize) -> bool {
         // Doubling the directory at the same time would copy the old entries.
@@ -303,6 +314,24 @@ mod tests {
             }
         }
         assert_eq!((0..SHARDS).map(|shard| shards.by_index(shard).share()).sum::<usize>(), PARTS);
+    }
+
+    #[test]
+    fn may_split_a_segment_much_smaller_than_the_others_is_false() {
+        let shards = Shards::new(&PageArena::new(2 << 20), 7, || ());
+        let (shard, hash) = (shards.by_index(0), shards.first_hash(0));
+        for _ in 0..MAX_DEPTH {
+            let mut locked = shard.lock(hash);
+            if !shard.may_split(&locked) {
+                break;
+            }
+            assert!(shard.split(hash, &mut locked, |(), _| ()));
+        }
+        let segments = lock(&shard.owned).segments.len();
+        assert_eq!((segments, shard.directory().depth()), (10, 9));
+        // Its neighbours have fewer bits in common.
+        let neighbour = hash | 1 << (63 - SHARD_BITS);
+        assert!(shard.may_split(&shard.lock(neighbour)));
     }
 
     #[test]

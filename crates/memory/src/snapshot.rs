@@ -26,6 +26,7 @@ use sluicegate_core::{Entry, StateError, Timestamp};
 
 use crate::{
     MemoryStore, WhenFull,
+    dropped::DroppedKeys,
     shard::{SHARD_BITS, SHARDS},
     slot::OVERFLOW,
 };
@@ -253,6 +254,9 @@ impl<R: Read> Records<R> {
             }
             DROPPED => {
                 let [bits] = self.input.array()?;
+                if !(DroppedKeys::MIN_BITS..=64).contains(&bits.into()) {
+                    return Err(SnapshotError::Damaged("a range of dropped keys is out of bounds"));
+                }
                 let until = u64::from_le_bytes(self.input.array()?);
                 let until = Timestamp::saturating_from_micros(until);
                 Ok(Some(Record::Dropped(hash, bits.into(), until)))

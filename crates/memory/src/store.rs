@@ -13,7 +13,7 @@ use sluicegate_core::{Policy, PreparedPolicy, StoreId, TableUsage, Timestamp};
 use crate::{
     NumberedPolicy, WhenFull,
     bits::narrow,
-    budget::Budget,
+    budget::{Budget, MIN_BYTES},
     dropped::DroppedKeys,
     overflow::OverflowTable,
     page_arena::PageArena,
@@ -93,7 +93,7 @@ impl MemoryStore {
     pub fn with_hash_keys(keys: [u64; 4], max_bytes: usize, when_full: WhenFull) -> Self {
         let hasher = RandomState::with_seeds(keys[0], keys[1], keys[2], keys[3]);
         let seed = hasher.hash_one("seed");
-        let budget = Budget::new(max_bytes.max(2 << 20));
+        let budget = Budget::new(max_bytes.max(MIN_BYTES));
         budget.resize(0, SHARDS * SEGMENT_BYTES);
         let arena = PageArena::new(budget.usage().max_bytes);
         Self {

@@ -12,6 +12,7 @@ use crate::{
     overflow::OverflowTable,
     restored_policies::RestoredPolicies,
     segment::{SEGMENT_BYTES, SLOTS},
+    shard::ENTRIES_PER_SEGMENT,
     snapshot::{Record, Records},
 };
 
@@ -31,6 +32,8 @@ pub(crate) struct Survey {
     pub(crate) keys: usize,
     /// Segments; a file of version 1 has none.
     segments: usize,
+    /// Number of bits of the hash that select the smallest of them.
+    depth: u32,
     /// Bytes of entries that do not fit in slots.
     overflow: usize,
     /// Keys and bytes of entries, by the class of their lifetime.
@@ -66,6 +69,9 @@ impl Survey {
         }
         let rest = taken - first * SEGMENT_BYTES;
         if self.segments >= first
+            && 1_usize
+                .checked_shl(self.depth)
+                .is_some_and(|entries| entries <= self.segments / first * ENTRIES_PER_SEGMENT)
             && rest + self.segments * SEGMENT_BYTES + self.overflow
                 <= max + MAX_EXCESS.min(max / 32) + unbounded
         {
@@ -105,8 +111,9 @@ impl MemoryStore {
             (OverflowTable::default(), Budget::new(usize::MAX), 0);
         while let Some(record) = records.next()? {
             let saved = match record {
-                Record::Segment(_) => {
+                Record::Segment(segment) => {
                     survey.segments += 1;
+                    survey.depth = survey.depth.max(segment.depth);
                     keys = SLOTS;
                     policies.begin_segment();
                     continue;

@@ -35,7 +35,10 @@ impl EventLog {
     pub(super) fn from_events(events: impl Iterator<Item = LogEvent>) -> Option<Self> {
         let mut state = Self::default();
         for LogEvent { time, weight } in events {
-            if weight == 0 || state.log.back().is_some_and(|last| last.time > time) {
+            if weight == 0
+                || weight > MAX_TOTAL
+                || state.log.back().is_some_and(|last| last.time > time)
+            {
                 return None;
             }
             state.push(time, weight);

@@ -255,6 +255,28 @@ fn load_version_1_with_keys_twice_keeps_their_later_state() {
     }
 }
 
+/// Each range of dropped keys would have to be written to all of the table.
+#[test]
+fn load_dropped_keys_with_few_bits_is_an_error() {
+    let (store, _) = filled(60);
+    let mut file = Vec::new();
+    store.save(&mut file, at(0)).unwrap();
+    for (bits, is_valid) in [(0_u8, false), (10, false), (11, true), (64, true), (65, false)] {
+        let kind = 0xffff_fffd_u32.to_le_bytes();
+        let dropped = [&[0; 8][..], &kind, &[bits], &9_u64.to_le_bytes()].concat();
+        let mut records = key_records(&file);
+        records.push(dropped);
+        let mut other = older(1, &file, &records);
+        // The record is not a key.
+        let end = other.len() - 32;
+        other[end - 8..end].copy_from_slice(&60_u64.to_le_bytes());
+        let digest = Sha256::digest(&other[..end]);
+        other[end..].copy_from_slice(&digest);
+        let loaded = load(&other);
+        assert_eq!(loaded.is_ok(), is_valid, "{bits}: {:?}", loaded.err());
+    }
+}
+
 #[test]
 fn load_damaged_file_is_an_error() {
     let (store, _) = filled(60);
