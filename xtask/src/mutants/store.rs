@@ -54,8 +54,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "the denial cache keeps denials over a refund",
         DECIDE,
-        "if let Operation::Refund(_) | Operation::Reset = operation {",
-        "if let Operation::Reset = operation {",
+        "        self.denials.forget(key);\n",
+        "        if operation == Operation::Reset {\n            self.denials.forget(key);\n        }\n",
     ),
     mutant(
         "the denial cache keeps denials over a settle",
@@ -192,8 +192,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a reset leaves denials in the cache",
         DECIDE,
-        "if let Operation::Refund(_) | Operation::Reset = operation {",
-        "if let Operation::Refund(_) = operation {",
+        "        self.denials.forget(key);\n",
+        "        if operation != Operation::Reset {\n            self.denials.forget(key);\n        }\n",
     ),
     mutant(
         "a chunk that was denied is taken from the lease",

@@ -5,6 +5,7 @@ use super::mutant::{Mutant, mutant};
 const SNAPSHOT: &str = "crates/memory/src/snapshot.rs";
 const SHARD: &str = "crates/memory/src/shard.rs";
 const RESTORE: &str = "crates/memory/src/restore.rs";
+const DECIDE: &str = "crates/memory/src/decide.rs";
 const EVICTION: &str = "crates/memory/src/eviction.rs";
 const OVERFLOW_TABLE: &str = "crates/memory/src/overflow.rs";
 const CODEC: &str = "crates/memory/src/slot_codec.rs";
@@ -64,20 +65,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a full table allows new keys",
         EVICTION,
-        "if denies && decision.allowed() {",
-        "if denies && decision.allowed() && now == Timestamp::EPOCH {",
+        "if self.when_full == WhenFull::Deny && !change.has_happened() {",
+        "if self.when_full == WhenFull::Deny && !change.has_happened() && now == Timestamp::EPOCH {",
     ),
     mutant(
         "a table has no bound",
         EVICTION,
-        "if self.budget.fits(pending) || self.stays_in_slot(found, policy, now, change) {",
-        "if now > Timestamp::EPOCH || self.stays_in_slot(found, policy, now, change) {",
+        "self.budget.fits(max_growth(data, slot, policy))",
+        "max_growth(data, slot, policy) > 0",
     ),
     mutant(
         "a full table denies keys that it has",
-        EVICTION,
-        "            copied > 0 || entry.is_none_or(lengthens)\n",
-        "            entry.is_none_or(|entry| lengthens(entry) || entry.open_holds() < 2)\n",
+        DECIDE,
+        "growth == 0 || self.budget.fits(growth)",
+        "self.budget.fits(growth + 4096)",
     ),
     mutant(
         "a live key in a slot gives way to another",
