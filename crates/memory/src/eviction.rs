@@ -146,10 +146,10 @@ impl MemoryStore {
         change: C,
         mut decision: Decision,
     ) -> Decision {
+        self.budget.count_table_full();
         if !decision.allowed() {
             return decision;
         }
-        self.budget.count_table_full();
         if self.when_full == WhenFull::Deny && !change.has_happened() {
             let retry = self.may_be_dropped(hash, now).unwrap_or(TABLE_FULL_RETRY);
             decision.outcome = Outcome::Deny { retry: Retry::After(retry) };

@@ -134,6 +134,7 @@ impl MemoryStore {
             }
         }
         if !is_rejected {
+            full.iter().filter(|full| **full).for_each(|_| self.budget.count_table_full());
             self.put_back(&mut locks, takes, claimed, now);
             return Some(taken);
         }

@@ -134,7 +134,7 @@ impl TableWorld<'_> {
         let call = ScriptCall { policy: policy.policy(), operation: TAKE };
         let mut taken = OracleSubject::default();
         let expected = decide(&mut taken, call, now);
-        let when_full = self.when_full(call, now);
+        let when_full = self.when_full(OracleSubject::default(), call, now);
         let numbered = store.numbered(&policy, now);
         let number = self.floods.len();
         let mut stored = Vec::with_capacity(count);

@@ -131,16 +131,19 @@ impl<'a> TableWorld<'a> {
         now: Timestamp,
         decision: &Result<Decision, String>,
     ) {
-        let expected = self.when_full(call, now);
-        let is_same = match (decision, &expected) {
-            // A key that may have been dropped is denied for longer.
+        // A key that may have been dropped is decided as a new one.
+        let dropped = self.is_reduced.then(OracleSubject::default);
+        let states = self.keys[index].states.now.iter().cloned().chain(dropped);
+        let expected: Vec<_> = states.map(|state| self.when_full(state, call, now)).collect();
+        let is_same = |expected: &Result<Decision, String>| match (decision, expected) {
+            // And it is denied for longer.
             (Ok(found), Ok(expected)) if self.is_reduced && !expected.allowed() => {
                 Ok(Decision { outcome: expected.outcome, ..*found }) == Ok::<_, String>(*expected)
                     && !found.allowed()
             }
             (found, expected) => agree(found, expected),
         };
-        if !is_same {
+        if !expected.iter().any(is_same) {
             self.violate(format_args!(
                 "exactness: the full table decides {decision:?} on key{index}, not {expected:?}"
             ));
@@ -163,13 +166,14 @@ impl<'a> TableWorld<'a> {
         }
     }
 
-    /// The decision on a key which found the table full.
+    /// The decision on a key in this state whose change has no space.
     pub(super) fn when_full(
         &self,
+        mut state: OracleSubject,
         call: ScriptCall<'_>,
         now: Timestamp,
     ) -> Result<Decision, String> {
-        let mut decision = decide(&mut OracleSubject::default(), call, now)?;
+        let mut decision = decide(&mut state, call, now)?;
         let has_happened = matches!(
             call.operation,
             ScriptOperation::OnKey(Operation::Charge(_) | Operation::Refund(_) | Operation::Reset)
