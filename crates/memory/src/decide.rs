@@ -7,6 +7,7 @@ use sluicegate_core::{
 use crate::{
     MemoryStore, NumberedPolicy,
     change::Change,
+    eviction::MAX_GROWTH,
     overflow::{Left, OverflowTable},
     segment::{HashedKey, KeyBuckets, LockedSegment},
     slot::{OVERFLOW, Slot, Tat},
@@ -235,16 +236,12 @@ impl MemoryStore {
                 return change.apply(policy.policy(), &mut self.simple_entry(slot), now);
             }
             let forgets = |entry: &Entry| self.one_clock && entry.is_over(now);
-            // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
-            let is_dropped = slot.is_none() && self.may_be_dropped(hash, now).is_some();
-            let on_copy =
-                !change.only_reads() && (is_dropped || !self.has_room(locked.data(), slot, policy));
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
-            if !on_copy
-                && let Some((at, seen)) = found
+            if let Some((at, seen)) = found
                 && seen.slot().policy_number() == OVERFLOW
                 && let (index, data) = (seen.slot().index(), locked.data_mut())
                 && let Some((entry, before)) = data.entry_mut(index, policy.policy())
+                && (change.only_reads() || self.budget.fits(MAX_GROWTH + before))
                 && (policy.numbered().is_none()
                     || entry.as_ref().is_some_and(|it| change.keeps_holds(it)))
             {
@@ -263,6 +260,10 @@ impl MemoryStore {
                 }
                 return decision;
             }
+            // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
+            let is_dropped = slot.is_none() && self.may_be_dropped(hash, now).is_some();
+            let on_copy =
+                !change.only_reads() && (is_dropped || !self.has_room(locked.data(), slot, policy));
             // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
             let slot = index.map(|index| locked.claim(index));

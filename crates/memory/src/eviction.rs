@@ -21,7 +21,7 @@ const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 const SWEEP_SLOTS: usize = 32;
 /// Maximum number of bytes that a change adds to a key, with its policy; logs and holds aside, which double their memory,
 /// and may be copied for a policy with more logs.
-const MAX_GROWTH: usize = 4096;
+pub(crate) const MAX_GROWTH: usize = 4096;
 
 /// Upper bound on the bytes that a change of the entry in this slot adds under `policy`.
 pub(crate) fn max_growth(
