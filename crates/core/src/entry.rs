@@ -186,10 +186,13 @@ impl Entry {
         self.policy.grows()
     }
 
-    /// A copy whose cost does not depend on the length of a log: later copies share its events.
+    /// A copy whose cost does not depend on the length of a log: later copies share its events. It takes no more memory than
+    /// the entry.
     #[must_use]
     pub fn share(&mut self) -> Self {
-        let states = self.states.iter_mut().map(State::share).collect();
+        // Collected, they would take more: the number is rounded up.
+        let mut states = States::with_capacity(self.states.len());
+        states.extend(self.states.iter_mut().map(State::share));
         Self { policy: self.policy.clone(), states }
     }
 

@@ -66,7 +66,7 @@ impl Change for Operation {
     }
 
     fn has_happened(self) -> bool {
-        matches!(self, Self::Charge(_) | Self::Refund(_))
+        matches!(self, Self::Charge(_) | Self::Refund(_) | Self::Reset)
     }
 }
 

@@ -278,8 +278,7 @@ impl MemoryStore {
             let decision = change.apply(policy.policy(), &mut entry, now);
             let mut entry = entry.filter(|entry| !forgets(entry));
             if on_copy {
-                // An equal policy takes no memory.
-                entry = entry.map(|it| before.iter().fold(it, Entry::under));
+                entry = entry.map(|it| self.under_before(it, before.as_ref(), policy, now));
                 let fits = |locked: &LockedSegment<'_, OverflowTable>| {
                     let growth = self.growth(locked.data(), slot, entry.as_ref(), policy, now);
                     growth == 0 || self.budget.fits(growth)

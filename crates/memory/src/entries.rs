@@ -1,6 +1,6 @@
 //! Entries of keys, in slots or in the table beside them.
 
-use sluicegate_core::{Entry, Timestamp};
+use sluicegate_core::{Entry, Policy, Timestamp};
 
 use crate::{
     MemoryStore, NumberedPolicy,
@@ -71,6 +71,21 @@ impl MemoryStore {
         }
         let before = before.filter(|slot| slot.policy_number() != OVERFLOW)?;
         (self.simple_entry(before).as_ref() == Some(entry)).then_some(before)
+    }
+
+    /// The entry of a copy that was changed, under the policy that it had `before` if that is equal and the entry does not fit
+    /// in a slot: then it takes no memory for another.
+    pub(crate) fn under_before(
+        &self,
+        entry: Entry,
+        before: Option<&Policy>,
+        policy: &NumberedPolicy,
+        now: Timestamp,
+    ) -> Entry {
+        match before {
+            Some(before) if self.packed(&entry, policy, now).is_none() => entry.under(before),
+            _ => entry,
+        }
     }
 
     /// Bytes by which the table grows if `entry` replaces what the slot `before` holds.

@@ -55,10 +55,11 @@ impl MemoryStore {
         hash: u64,
         now: Timestamp,
     ) -> Option<(SlotIndex, bool)> {
+        // At most one is reclaimed, and asked for again if a decision changes it meanwhile.
         let mut reclaimed = 0;
         let vacant = locked.vacate(hash, |data, slot| {
             let recovered = self.reclaim_if_recovered(data, slot, now);
-            reclaimed += usize::from(recovered);
+            reclaimed = usize::from(recovered);
             recovered
         });
         self.budget.count_keys(reclaimed, usize::from(vacant.is_some()));

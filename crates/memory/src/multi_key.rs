@@ -114,9 +114,10 @@ impl MemoryStore {
         let before: Vec<_> =
             claimed.iter().map(|it| it.entry.as_ref().map(|it| it.policy().clone())).collect();
         let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
-        for (claimed, before) in claimed.iter_mut().zip(&before) {
-            // An equal policy takes no memory.
-            claimed.entry = claimed.entry.take().map(|it| before.iter().fold(it, Entry::under));
+        for ((claimed, before), take) in claimed.iter_mut().zip(&before).zip(takes) {
+            let entry = claimed.entry.take();
+            claimed.entry =
+                entry.map(|it| self.under_before(it, before.as_ref(), &take.policy, now));
         }
         let full = self.full_keys(&mut locks, takes, &claimed, &unplaced, now);
         let is_rejected = full.contains(&true) && taken.as_ref().is_ok_and(|it| it.allowed());

@@ -199,7 +199,8 @@ pub(crate) fn size(entry: &Entry) -> usize {
     entry.allocations().map(allocated).sum()
 }
 
-/// Bytes by which an entry may grow under another policy, whose logs continue its longest one.
+/// Upper bound on the bytes by which an entry grows under another policy, whose logs continue its longest one: with a further
+/// event, each may need twice as much.
 pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
     if entry.policy().ptr_eq(policy) || !entry.grows() || entry.policy() == policy {
         return 0;
@@ -207,7 +208,7 @@ pub(crate) fn copied_size(entry: &Entry, policy: &Policy) -> usize {
     let logs = policy.limits().iter().filter(|limit| limit.keeps_log()).count();
     // The first is that of the states, and the last may be that of the holds.
     let sizes = || entry.allocations().skip(1).take(entry.policy().limits().len());
-    (sizes().max().unwrap_or_default() * logs).saturating_sub(sizes().sum())
+    (2 * sizes().max().unwrap_or_default() * logs).saturating_sub(sizes().sum())
 }
 
 /// Bytes that the allocator loses beside a policy that one key has: its parts were in memory when it was parsed. As measured

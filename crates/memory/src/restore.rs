@@ -33,6 +33,8 @@ use crate::{
 
 /// Upper bound on the keys of one segment that are inserted together.
 const MAX_GROUP: usize = 1 << 14;
+/// Upper bound on the attempts to make space for a key. Hashes that were chosen may have the same buckets under every seed.
+const MAX_ATTEMPTS: usize = 64;
 /// Keys that a segment rejects in a row before the rest of its keys are dropped.
 const MAX_REJECTED_IN_ROW: usize = 8;
 impl MemoryStore {
@@ -227,7 +229,7 @@ impl<'a> Restore<'a> {
             locked.put(index, slot);
             return true;
         }
-        loop {
+        for _ in 0..MAX_ATTEMPTS {
             let entry = key.entry.clone();
             let slot = store.slot_of(&mut locked, (hash, None), entry, &key.policy, now);
             if store.insert(&mut locked, hash, slot, now) {
@@ -246,6 +248,7 @@ impl<'a> Restore<'a> {
             drop(locked);
             locked = shard.lock(hash);
         }
+        false
     }
 
     fn drop_key(&mut self, key: &RestoredKey) {

@@ -65,7 +65,7 @@ impl EventLog {
     /// A copy that shares the events, so that it costs no more than that of a short log.
     pub(super) fn share(&mut self) -> Self {
         self.log.share();
-        self.clone()
+        Self { base: self.base, log: self.log.copy() }
     }
 
     /// Address of the oldest event: copies that share it have the same.

@@ -92,6 +92,22 @@ impl Events {
         }
     }
 
+    /// A copy with the spare capacity of a short log: it takes no more memory to push to it than to the log.
+    pub(super) fn copy(&self) -> Self {
+        let copy = |own: &VecDeque<StoredEvent>| {
+            let mut copy = VecDeque::with_capacity(own.capacity().min(2 * SHORT));
+            copy.extend(own);
+            copy
+        };
+        match self {
+            Self::Own(own) => Self::Own(copy(own)),
+            Self::Shared(shared) => Self::Shared(Box::new(Shared {
+                parts: shared.parts.clone(),
+                own: copy(&shared.own),
+            })),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Own(own) => own.len(),

@@ -119,6 +119,28 @@ fn take_exhausted_key_of_a_full_table_is_denied_by_its_limit() {
     }
 }
 
+/// A take that needs no more memory is stored, however full the table.
+#[test]
+fn take_from_keys_that_a_full_table_has_is_counted() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow] {
+        for text in [
+            "gcra:4/1d",
+            "gcra:9/1d,fixed-window:4/1d",
+            "gcra:9/1d,fixed-window:4/1d,token-bucket:7/1d",
+            "gcra:9/1d,gcra:4/2d,fixed-window:8/1d,token-bucket:7/1d,sliding-counter:5/1d",
+            "sliding-log:4/1d",
+        ] {
+            let policy = policy(text);
+            let (store, keys) = full(&policy, when_full);
+            let prepared = store.prepare(&policy, at(0));
+            for key in keys.iter().take(500) {
+                let allowed = (0..9).filter(|_| take(&store, &key.to_le_bytes(), &prepared, 0));
+                assert_eq!(allowed.count(), 3, "{text}, {when_full:?}");
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Limit(Operation),
