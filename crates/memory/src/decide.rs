@@ -267,13 +267,7 @@ impl MemoryStore {
             // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
             let slot = index.map(|index| locked.claim(index));
-            let mut entry = slot.and_then(|slot| {
-                if on_copy {
-                    self.copy_entry(&mut locked, slot)
-                } else {
-                    self.take_entry(&mut locked, slot)
-                }
-            });
+            let mut entry = slot.and_then(|slot| self.entry_of(&mut locked, slot, on_copy));
             let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
             let decision = change.apply(policy.policy(), &mut entry, now);
             let mut entry = entry.filter(|entry| !forgets(entry));

@@ -123,22 +123,21 @@ impl MemoryStore {
         locked: &mut LockedSegment<'_, OverflowTable>,
         slot: Slot,
     ) -> Option<Entry> {
-        if slot.policy_number() != OVERFLOW {
-            return self.simple_entry(slot);
-        }
-        locked.data_mut().take(slot.index(), &self.budget)
+        self.entry_of(locked, slot, false)
     }
 
-    /// A copy of the entry of a slot, which stays in its table.
-    pub(crate) fn copy_entry(
+    /// The entry of a slot, or a copy. An overflow entry that is not copied is removed from its table.
+    pub(crate) fn entry_of(
         &self,
         locked: &mut LockedSegment<'_, OverflowTable>,
         slot: Slot,
+        as_copy: bool,
     ) -> Option<Entry> {
-        if slot.policy_number() != OVERFLOW {
-            return self.simple_entry(slot);
+        match slot.policy_number() {
+            OVERFLOW if as_copy => locked.data_mut().copy(slot.index(), &self.budget),
+            OVERFLOW => locked.data_mut().take(slot.index(), &self.budget),
+            _ => self.simple_entry(slot),
         }
-        locked.data_mut().copy(slot.index(), &self.budget)
     }
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {

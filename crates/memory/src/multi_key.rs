@@ -239,7 +239,7 @@ impl MemoryStore {
                 // Nothing is taken from the others.
                 let locked = &mut locks.locked[locks.which[at]];
                 let found = locked.find(take.hash).map(|(_, seen)| seen.slot());
-                let mut entry = found.and_then(|slot| self.copy_entry(locked, slot));
+                let mut entry = found.and_then(|slot| self.entry_of(locked, slot, true));
                 let is_open = |entry: &Entry| match operation {
                     MultiKeyOperation::Hold { id, .. } => entry.has_open_hold(id, now),
                     _ => false,
@@ -283,11 +283,7 @@ impl MemoryStore {
                 return ClaimedEntry { index: reserved, before: None, entry: None };
             };
             let slot = locked.claim(index);
-            let entry = if as_copies {
-                self.copy_entry(locked, slot)
-            } else {
-                self.take_entry(locked, slot)
-            };
+            let entry = self.entry_of(locked, slot, as_copies);
             ClaimedEntry { index: Some(index), before: Some(slot), entry }
         };
         takes.iter().zip(indexes).enumerate().map(claim).collect()

@@ -334,7 +334,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
             let help = "Upper bound on the memory used by the state of keys (--max-memory)";
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
-            let help = "Requests of new keys that found the table full";
+            let help = "Requests whose new key or change had no space in the table";
             out.counter("sluicegate_table_full", help, usage.table_full);
             let help =
                 "Keys of the state file dropped at the start because they did not fit into memory";
