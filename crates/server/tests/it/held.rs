@@ -5,7 +5,6 @@ use std::{
     env,
     io::{self, Write},
     net::TcpStream,
-    time::Duration,
 };
 
 use sluicegate_server::StoreConfig;
@@ -323,25 +322,35 @@ fn max_buffer_memory_is_applied() {
     let Some(process) = process(name, 1024, |config, _| config.max_buffer_memory = 1 << 20) else {
         return;
     };
+    let info = |name| process.server.info_value(name);
+    // The number of rejected clients once the server has read what a client sent: it then holds more bytes than
+    // `held`, or has rejected the client.
+    let read_after = |held: u64| {
+        eventually("the server has read what the client sent", || {
+            let (bytes, rejected) = (info("buffer_bytes"), info("buffer_rejections"));
+            if bytes >= held + 90_000 || rejected > 0 { Ok(rejected) } else { Err((bytes, held)) }
+        })
+    };
+    let command = [b"*2\r\n$4\r\nECHO\r\n$131072\r\n", &[b'x'; 131_072][..], b"\r\n"].concat();
+    let (start, rest) = command.split_at(100_000);
     let mut first = process.server.connect();
-    first.send("*2\r\n$4\r\nECHO\r\n$131072\r\n");
-    first.send("x".repeat(100_000));
-    let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
-    text.resize(100_000, b'x');
+    first.send(start);
+    assert_eq!(read_after(0), 0, "the first client is rejected");
     let mut peers = Vec::new();
-    let rejected = eventually_within(Duration::from_secs(20), "a client is rejected", || {
+    while peers.len() < 20 {
+        let held = info("buffer_bytes");
         let mut peer = process.server.connect();
-        let _ = peer.stream.write_all(&text);
+        let _ = peer.stream.write_all(start);
         peers.push(peer);
-        let rejected = process.server.info_value("buffer_rejections");
-        if rejected > 0 { Ok(rejected) } else { Err(peers.len()) }
-    });
-    assert!(rejected > 0 && peers.len() < 20, "{}", peers.len());
+        if read_after(held) > 0 {
+            break;
+        }
+    }
+    assert!(peers.len() < 20, "no client is rejected");
     // The earlier client is served to the end.
     drop(peers);
     process.server.until_exactly("connected_clients", 2);
-    first.send("x".repeat(31_072));
-    first.send("\r\n");
+    first.send(rest);
     assert!(
         matches!(first.read_reply(), sluicegate_resp::Value::Bulk(text) if text.len() == 131_072)
     );
