@@ -101,6 +101,26 @@ assert hold.settle()
 """
 
 
+def test_fork_child_settles_holds_of_several_keys_in_its_own_memory():
+    code = """
+import os
+from sluicegate import Limiter
+policy = "concurrency:1/30s"
+for options in [{}, {"timeout": 1}, {"renew": True}]:
+    limiter = Limiter.in_memory()
+    hold = limiter.hold_all([("a", policy), ("b", policy)], **options)
+    child = os.fork()
+    if child == 0:
+        assert hold.settle(), options
+        assert limiter.peek("a", policy), options
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, options
+    assert not limiter.peek("a", policy), "it is open in the parent"
+    assert hold.settle() and limiter.peek("b", policy)
+"""
+    run(code)
+
+
 @pytest.mark.parametrize("store", ["memory", "redis"])
 def test_fork_child_has_state_connections_and_ids_of_its_own(store, redis_url):
     run(FORK, redis_url if store == "redis" else "")

@@ -1,13 +1,16 @@
 """Stores of each kind: a cluster, sentinels, TLS, and a password."""
 
+import asyncio
 import shutil
 import socket
 import subprocess
+import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 from conftest import answers, free_port, start_redis, until
-from sluicegate import Limiter, SettingsError, StoreUnavailable, aio
+from sluicegate import Limiter, Policy, SettingsError, StoreUnavailable, aio
 from sluicegate.ext.limits import AsyncSluicegateStorage, SluicegateStorage
 
 POLICY = "fixed-window:2/1h"
@@ -44,6 +47,51 @@ async def decides(url, **settings):
     assert (denied.allowed, denied.source) == (False, "store")
     limiter.close()
     await aio_limiter.close()
+
+
+class Caller(threading.Thread):
+    """Calls without a pause of 50 ms, until the block ends."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call, self.ended, self.answer = call, threading.Event(), None
+
+    def run(self):
+        while not self.ended.wait(0.002):
+            self.answer = self.call()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+
+@pytest.mark.parametrize("on_error", ["allow", "deny", "local"])
+def test_store_that_comes_back_is_noticed_by_a_busy_process(on_error):
+    port, policy = free_port(), Policy("fixed-window:1000000/1h", on_error=on_error)
+    with redis(port=port):
+        limiter = Limiter.connect(f"redis://127.0.0.1:{port}/")
+        assert limiter.take("user7", policy).source == "store"
+    with Caller(lambda: limiter.take("user7", policy).source) as caller:
+        until(lambda: caller.answer == "fallback")
+        with redis(port=port):
+            until(lambda: caller.answer == "store")
+
+
+async def test_hold_is_renewed_while_a_lease_answers_calls(redis_url):
+    # The calls of the other one do not drive what renews the hold.
+    limiter, other = Limiter.connect(redis_url, timeout=20), aio.Limiter.connect(redis_url, timeout=20)
+    leased, policy = Policy("gcra:1000000/1s:burst=1000000", lease=100_000), "concurrency:1/1200ms"
+    with Caller(lambda: limiter.take("leased", leased)), limiter.hold("renewed", policy, renew=True) as hold:
+        # In three lifetimes it would expire at least twice.
+        end = time.monotonic() + 3.6
+        while time.monotonic() < end:
+            assert not await other.peek("renewed", policy)
+            await asyncio.sleep(0.05)
+        assert hold.open
 
 
 async def test_cluster_decides(tmp_path):

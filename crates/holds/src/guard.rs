@@ -104,10 +104,11 @@ impl<S: Store + ?Sized> HoldGuard<S> {
         applied
     }
 
-    /// As [`open`](Self::open), where the caller sends a hold of several keys to the store.
-    pub fn opened_by_caller(&mut self) {
+    /// As [`open`](Self::open), where the caller sends a hold of several keys to the store. `is_later`: whether the store
+    /// answers [later](Applied::Later).
+    pub fn opened_by_caller(&mut self, is_later: bool) {
         self.is_armed = true;
-        self.runtime = Handle::try_current().ok();
+        self.runtime = Handle::try_current().ok().filter(|_| is_later);
     }
 
     /// Records the answer, and returns whether the hold is allowed. If a denial is not the store's own, the store may

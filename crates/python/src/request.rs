@@ -7,7 +7,7 @@ use sluicegate::{
     Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Store, StoreError,
     WaitOptions,
 };
-use sluicegate_core::{KeyedTake, MultiKeyOperation};
+use sluicegate_core::{Applied, KeyedTake, MultiKeyOperation};
 use sluicegate_holds::{HoldId, HoldWait};
 use tokio::time::{Instant, sleep};
 
@@ -179,17 +179,20 @@ impl HoldRequest {
             let guards = if allowed { vec![self.kept(guard)] } else { Vec::new() };
             return Ok((answer, None, guards));
         }
+        let takes = keyed_takes(&self.keys);
+        let applied =
+            store.apply_multi_key(MultiKeyOperation::Hold { id: &id, ttl: self.ttl }, &takes);
+        let is_later = matches!(applied, Applied::Later(_));
         let mut guards: Vec<Guard> = Vec::with_capacity(self.keys.len());
         for Keyed { key, policy, .. } in &self.keys {
             if guards.iter().all(|guard| guard.key() != key) {
                 let mut guard = Guard::new(store, key, policy, id.clone(), self.ttl);
-                guard.opened_by_caller();
+                guard.opened_by_caller(is_later);
                 cancel_on_drop(&mut guard, self.id.is_some());
                 guards.push(guard);
             }
         }
-        let operation = MultiKeyOperation::Hold { id: &id, ttl: self.ttl };
-        let answer = store.apply_multi_key(operation, &keyed_takes(&self.keys)).await?;
+        let answer = applied.await?;
         let allowed = answer.decision.allowed();
         let guards = guards
             .into_iter()

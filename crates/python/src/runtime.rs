@@ -1,11 +1,12 @@
 //! The runtimes of calls of stores in other processes, and their state after a fork.
 //!
 //! Calls of event loops run on a thread of their own. A call that blocks drives its runtime itself, so that its reply
-//! needs no switch of threads, which takes longer than Redis. Between calls, a keeper drives that runtime, for tasks
-//! in the background: renewals of holds, and connections.
+//! needs no switch of threads, which takes longer than Redis. While no call waits, a keeper drives that runtime,
+//! for tasks in the background: renewals of holds, and connections.
 
 use std::{
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
     process,
     sync::{
@@ -28,7 +29,7 @@ use crate::errors;
 
 /// How long a call blocks before it checks for a signal, such as that of Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// Time without calls after which the keeper drives.
+/// Time without calls that wait after which the keeper drives.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// How long a call polls for its reply before it sleeps, if the reply to the last one came as soon. To sleep and to
@@ -66,8 +67,8 @@ impl<T> OfProcess<T> {
 /// The runtime of calls that block.
 struct Calls {
     runtime: Runtime,
-    /// Number of calls that have begun.
-    begun: AtomicU64,
+    /// Number of calls that had to wait, and drove the runtime.
+    waited: AtomicU64,
     /// Whether the keeper drives the runtime.
     kept: AtomicBool,
     /// Ends the driving of the keeper.
@@ -79,9 +80,10 @@ struct Calls {
 impl Calls {
     fn start() -> std::io::Result<&'static Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (begun, kept) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (waited, kept) = (AtomicU64::new(0), AtomicBool::new(false));
         let (wanted, soon) = (Notify::new(), AtomicBool::new(false));
-        let calls: &'static Self = Box::leak(Box::new(Self { runtime, begun, kept, wanted, soon }));
+        let calls: &'static Self =
+            Box::leak(Box::new(Self { runtime, waited, kept, wanted, soon }));
         thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.drive())?;
         Ok(calls)
     }
@@ -92,24 +94,32 @@ impl Calls {
             self.kept.store(true, Ordering::SeqCst);
             self.runtime.block_on(self.wanted.notified());
             self.kept.store(false, Ordering::SeqCst);
-            let mut begun = self.begun.load(Ordering::Relaxed);
+            let mut waited = self.waited.load(Ordering::Relaxed);
             loop {
                 thread::sleep(IDLE);
-                let now = self.begun.load(Ordering::Relaxed);
-                if now == begun {
+                let now = self.waited.load(Ordering::Relaxed);
+                if now == waited {
                     break;
                 }
-                begun = now;
+                waited = now;
             }
         }
     }
 
+    /// Drives the runtime until `future` has ended. One that is ready at once, such as the answer of a lease or of a
+    /// fallback, drives nothing: it leaves the runtime to the keeper.
     fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        if self.kept.load(Ordering::SeqCst) {
-            self.wanted.notify_one();
-        }
-        self.runtime.block_on(future)
+        let (mut future, mut has_waited) = (pin!(future), false);
+        self.runtime.block_on(poll_fn(|context| {
+            let poll = future.as_mut().poll(context);
+            if poll.is_pending() && !mem::replace(&mut has_waited, true) {
+                self.waited.fetch_add(1, Ordering::Relaxed);
+                if self.kept.load(Ordering::SeqCst) {
+                    self.wanted.notify_one();
+                }
+            }
+            poll
+        }))
     }
 
     /// Awaits `future`; at first without sleeping, if its reply is likely to come soon.

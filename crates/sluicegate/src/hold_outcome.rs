@@ -65,18 +65,20 @@ where
     }
 }
 
-/// The guards of holds under one id on each of the keys, which the caller sends to the store.
+/// The guards of holds under one id on each of the keys, which the caller sends to the store. `is_later`: whether the store
+/// answers later.
 pub(crate) fn guards<S: Store + ?Sized>(
     store: &Arc<S>,
     takes: &[KeyedTake<'_>],
     id: &HoldId,
     ttl: Option<Duration>,
+    is_later: bool,
 ) -> Vec<HoldGuard<S>> {
     let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(takes.len());
     for KeyedTake { key, policy, .. } in takes {
         if guards.iter().all(|guard| guard.key() != *key) {
             let mut guard = HoldGuard::new(store, key, policy, id.clone(), ttl);
-            guard.opened_by_caller();
+            guard.opened_by_caller(is_later);
             guards.push(guard);
         }
     }

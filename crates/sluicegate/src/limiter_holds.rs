@@ -2,7 +2,9 @@
 
 use std::{borrow::Borrow, time::Duration};
 
-use sluicegate_core::{KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy, StoreError};
+use sluicegate_core::{
+    Applied, KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy, StoreError,
+};
 use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::{
@@ -219,9 +221,10 @@ impl Limiter {
         ttl: Option<Duration>,
     ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
         let id = HoldId::random();
-        let guards = guards(&self.0, takes, &id, ttl);
-        let operation = MultiKeyOperation::Hold { id: &id, ttl };
-        let answer = self.0.apply_multi_key(operation, takes).await?;
+        let applied = self.0.apply_multi_key(MultiKeyOperation::Hold { id: &id, ttl }, takes);
+        let is_later = matches!(applied, Applied::Later(_));
+        let guards = guards(&self.0, takes, &id, ttl, is_later);
+        let answer = applied.await?;
         Ok(all_decided(guards, answer))
     }
 }

@@ -230,7 +230,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: Option<Duration>,
     ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
         let id = HoldId::random();
-        let guards = guards(&self.0, takes, &id, ttl);
+        let guards = guards(&self.0, takes, &id, ttl, false);
         let answer = self.decide_multi_key(MultiKeyOperation::Hold { id: &id, ttl }, takes)?;
         Ok(all_decided(guards, answer))
     }
