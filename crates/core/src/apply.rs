@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::{
     algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, Retry},
@@ -57,7 +59,8 @@ pub fn apply(
         }
         Operation::Charge(0) | Operation::Refund(0) | Operation::Reset => key.answer(),
         Operation::Take(cost) => key.take(cost),
-        Operation::Peek(cost) => key.decision(key.outcome(cost), cost),
+        Operation::Peek(cost) if key.passes(cost) => key.allowed(key.delay()),
+        Operation::Peek(cost) => key.denial(cost),
         Operation::Charge(cost) => key.charge(cost).answer(),
         Operation::Refund(cost) => {
             key.store(|limit, state| limit.refund(state, now, cost)).answer()
@@ -113,7 +116,7 @@ impl<'a> KeyState<'a> {
 
     /// The open holds of the key.
     fn holds(&self) -> OpenHolds<'_> {
-        OpenHolds(self.entry().and_then(Entry::ledger))
+        OpenHolds::new(self.entry().and_then(Entry::ledger))
     }
 
     /// Each limit with its state.
@@ -172,14 +175,13 @@ impl<'a> KeyState<'a> {
     }
 
     fn take(&mut self, cost: u32) -> Decision {
-        let outcome = self.outcome(cost);
-        if let Outcome::Allow { .. } = outcome {
-            self.charge(cost);
-            return self.decision(outcome, cost);
+        if !self.passes(cost) {
+            self.record_denial(cost);
+            return self.denial(cost);
         }
-        self.record_denial(cost);
-        let retry = self.wait(cost);
-        self.decision(Outcome::Deny { retry }, cost)
+        let delay = self.delay();
+        self.charge(cost);
+        self.allowed(delay)
     }
 
     pub(crate) fn charge(&mut self, cost: u32) -> &Self {
@@ -202,22 +204,14 @@ impl<'a> KeyState<'a> {
         }
     }
 
-    /// Whether a request of `cost` would pass, and the outcome to return.
-    pub(crate) fn outcome(&self, cost: u32) -> Outcome {
-        match self.wait(cost) {
-            Retry::NOW => Outcome::Allow { delay: self.delay() },
-            retry => Outcome::Deny { retry },
-        }
-    }
-
-    /// After which time every limit would pass `cost`.
-    pub(crate) fn wait(&self, cost: u32) -> Retry {
+    /// Whether every limit passes a request of `cost`.
+    pub(crate) fn passes(&self, cost: u32) -> bool {
         let holds = self.holds();
-        let waits = self.limits().map(|(limit, state)| holds.wait(limit, state, self.now, cost));
-        waits.max().unwrap_or(Retry::NOW)
+        self.limits().all(|(limit, state)| holds.passes(limit, state, self.now, cost))
     }
 
-    fn delay(&self) -> Duration {
+    /// The delay of a request that passes.
+    pub(crate) fn delay(&self) -> Duration {
         let delays = self.limits().map(|(limit, state)| limit.delay(state, self.now));
         Duration::from_micros(delays.max().unwrap_or(0))
     }
@@ -235,7 +229,7 @@ impl<'a> KeyState<'a> {
         match needed {
             Retry::After(delay) if as_micros(delay) <= max_wait => {
                 self.charge(cost);
-                self.decision(Outcome::Allow { delay }, cost)
+                self.allowed(delay)
             }
             _ => {
                 let wait = |(limit, state): (&Limit, &State)| {
@@ -250,19 +244,21 @@ impl<'a> KeyState<'a> {
 
     /// Allowed, with the current state of the key.
     pub(crate) fn answer(&self) -> Decision {
-        self.decision(Outcome::Allow { delay: Duration::ZERO }, 0)
+        self.allowed(Duration::ZERO)
     }
 
-    /// `outcome` of a request of `cost`, with the current state of the key.
-    pub(crate) fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
+    /// Allowed with this delay, with the current state of the key.
+    pub(crate) fn allowed(&self, delay: Duration) -> Decision {
+        self.decision_of(Outcome::Allow { delay }, self.least_remaining())
+    }
+
+    /// The denial of a request of `cost`, which some limit does not pass, with the current state of the key.
+    pub(crate) fn denial(&self, cost: u32) -> Decision {
         let holds = self.holds();
-        let binding = match outcome {
-            Outcome::Allow { .. } => self.least_remaining(),
-            Outcome::Deny { .. } => first_greatest(
-                self.limits().map(|(limit, state)| holds.wait(limit, state, self.now, cost)),
-            ),
-        };
-        self.decision_of(outcome, binding)
+        let wait = |(limit, state): (&Limit, &State)| holds.wait(limit, state, self.now, cost);
+        let waits: SmallVec<[Retry; 4]> = self.limits().map(wait).collect();
+        let retry = waits.iter().copied().max().unwrap_or(Retry::NOW);
+        self.decision_of(Outcome::Deny { retry }, first_greatest(waits.into_iter()))
     }
 
     /// The index of the limit with the least remaining.

@@ -64,7 +64,7 @@ impl Entry {
         let charged = self.has_expired_holds(now).then(|| self.clone().after_expiries(now));
         let charged = charged.map(|entry| entry.unwrap_or_else(|| Self::unused(&self.policy)));
         let entry = charged.as_ref().unwrap_or(self);
-        let holds = OpenHolds(entry.ledger());
+        let holds = OpenHolds::new(entry.ledger());
         let usage = entry.limits().map(|(limit, state)| {
             let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
             Usage {
@@ -90,7 +90,7 @@ impl Entry {
     /// policy (`keep`).
     #[must_use]
     pub fn lifetime(&self, now: Timestamp) -> Duration {
-        let holds = OpenHolds(self.ledger());
+        let holds = OpenHolds::new(self.ledger());
         if self.ledger().is_some_and(|ledger| ledger.has_expired(now)) {
             return self.clone().after_expiries(now).map_or(Duration::ZERO, |it| it.lifetime(now));
         }
@@ -232,8 +232,9 @@ impl Entry {
     /// The entry once the holds that have expired at `now` are charged; `None` if nothing is left in use. Each is
     /// charged at the time at which it expired.
     pub(crate) fn after_expiries(mut self, now: Timestamp) -> Option<Self> {
-        for (at, units) in self.change_ledger(|ledger| ledger.remove_expired(now)) {
-            self.charge(Timestamp::saturating_from_micros(at), units);
+        let expired = self.change_ledger(|ledger| ledger.remove_expired(now));
+        for (limit, state) in self.policy.limits().iter().zip(&mut self.states) {
+            limit.charge_all(state, &expired);
         }
         (!self.is_unused()).then_some(self)
     }

@@ -185,7 +185,7 @@ fn under_one_limit(
     let [limit] = policy.limits() else { return None };
     if entry.is_none()
         && let HoldOperation::Hold { cost: units @ 1.., .. } = operation
-        && OpenHolds(None).passes(limit, &State::None, now, units)
+        && OpenHolds::new(None).passes(limit, &State::None, now, units)
     {
         *entry = Some(Entry::with_ledger(policy));
     }
@@ -195,7 +195,7 @@ fn under_one_limit(
     match (operation, open) {
         (HoldOperation::Hold { id, cost: units @ 1.., .. }, None)
             if ledger.len() < MAX_HOLDS
-                && OpenHolds(Some(ledger)).passes(limit, state, now, units) =>
+                && OpenHolds::new(Some(ledger)).passes(limit, state, now, units) =>
         {
             let expires = now.as_micros() + ttl;
             ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
@@ -210,7 +210,7 @@ fn under_one_limit(
         _ => return None,
     }
     limit.keep_drain(ledger);
-    let holds = OpenHolds(Some(ledger));
+    let holds = OpenHolds::new(Some(ledger));
     let (remaining, reset_after) = limit.beside_holds(state, now, ledger).unwrap_or_else(|| {
         (holds.remaining(limit, state, now), holds.reset_after(limit, state, now))
     });
@@ -266,15 +266,13 @@ impl KeyState<'_> {
 
     /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
     fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
-        let outcome = self.outcome(cost);
-        if let Outcome::Allow { .. } = outcome {
+        if self.passes(cost) {
             self.check_room()?;
             self.open(id, cost, ttl);
-            return Ok(self.decision(outcome, cost));
+            return Ok(self.answer());
         }
         self.record_denial(cost);
-        let retry = self.wait(cost);
-        Ok(self.decision(Outcome::Deny { retry }, cost))
+        Ok(self.denial(cost))
     }
 
     /// Checks that one more hold can be opened.

@@ -11,6 +11,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::{
     bytes::{MAX_TIME, Reader, StateError, Writer},
     drain::{Drain, DrainRate},
@@ -66,6 +68,24 @@ impl Hold<'_> {
         head
     }
 }
+
+/// When a hold expires, and the units that are then charged, if it is metered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// Microseconds since the Unix epoch.
+    pub(crate) at: u64,
+    /// At least 1.
+    pub(crate) units: u32,
+}
+
+impl Expiry {
+    pub(crate) fn time(self) -> Timestamp {
+        Timestamp::saturating_from_micros(self.at)
+    }
+}
+
+/// Expiries in their order; most keys have few holds.
+pub(crate) type Expiries = SmallVec<[Expiry; 4]>;
 
 /// The open holds of a key; never empty in an entry, unless the entry is [idle](crate::Entry::is_idle).
 #[derive(Clone, Debug, Default)]
@@ -133,14 +153,15 @@ impl Ledger {
         })
     }
 
-    /// The holds in the order in which they expire; among equals, the first opened comes first.
-    pub(crate) fn by_expiry(&self) -> Vec<Hold<'_>> {
-        let mut holds: Vec<_> = self.iter().collect();
+    /// The expiries of all holds, or of the metered ones, in their order; among equals, the first opened comes first.
+    pub(crate) fn expiries(&self, only_metered: bool) -> Expiries {
+        let mut expiries = Expiries::new();
+        self.for_each(only_metered, |expiry| expiries.push(expiry));
         if self.is_unsorted {
             // Stable.
-            holds.sort_by_key(|hold| hold.expires);
+            expiries.sort_by_key(|it| it.at);
         }
-        holds
+        expiries
     }
 
     /// The debt at `now` of the metered holds alone under a limit that pays back at `rate`, in ticks from `now` on;
@@ -163,21 +184,22 @@ impl Ledger {
 
     fn drain_at(&self, rate: DrainRate) -> Option<Drain> {
         let mut drain = Drain::new(rate, [self.first_expiry, self.last_expiry], self.metered)?;
-        self.for_each_metered(|expires, units| _ = drain.add(expires, units));
+        let mut add = |it: Expiry| _ = drain.add(it.at, it.units);
+        if self.is_unsorted {
+            self.expiries(true).into_iter().for_each(add);
+        } else {
+            self.for_each(true, &mut add);
+        }
         Some(drain)
     }
 
-    /// Calls `each` with the time at which each metered hold expires, and its units, in that order.
+    /// Calls `each` with the expiry of all holds, or of the metered ones, in the order in which they were opened.
     #[inline]
-    pub(crate) fn for_each_metered(&self, mut each: impl FnMut(u64, u32)) {
-        if self.is_unsorted {
-            let holds = self.by_expiry().into_iter();
-            return holds.filter(|it| it.metered).for_each(|it| each(it.expires, it.units));
-        }
+    fn for_each(&self, only_metered: bool, mut each: impl FnMut(Expiry)) {
         let mut rest = &self.records[..];
         while let Some((hold, behind)) = self.first(rest) {
-            if hold.metered {
-                each(hold.expires, hold.units);
+            if hold.metered || !only_metered {
+                each(Expiry { at: hold.expires, units: hold.units });
             }
             rest = behind;
         }
@@ -281,20 +303,19 @@ impl Ledger {
         self.count_times();
     }
 
-    /// Removes the holds that have expired at `now`, and returns the metered ones, as their units and the time at which
-    /// they expired, in the order in which they did.
-    pub(crate) fn remove_expired(&mut self, now: Timestamp) -> Vec<(u64, u32)> {
+    /// Removes the holds that have expired at `now`, and returns the expiries of the metered ones, in their order.
+    pub(crate) fn remove_expired(&mut self, now: Timestamp) -> Expiries {
         let is_open = |hold: &Hold<'_>| hold.expires > now.as_micros();
         let mut open = Self::default();
-        let mut expired = Vec::new();
+        let mut expired = Expiries::new();
         for hold in self.iter() {
             if is_open(&hold) {
                 open.push(&hold);
             } else if hold.metered {
-                expired.push((hold.expires, hold.units));
+                expired.push(Expiry { at: hold.expires, units: hold.units });
             }
         }
-        expired.sort_by_key(|&(expires, _)| expires);
+        expired.sort_by_key(|it| it.at);
         *self = open;
         expired
     }

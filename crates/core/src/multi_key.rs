@@ -152,19 +152,19 @@ pub fn apply_multi_key(
     let ttls = ttls.collect::<Result<Vec<_>, _>>()?;
     let mut parts: Vec<_> =
         parts.iter_mut().map(|part| EvaluatedTake::new(part, now, operation)).collect();
-    let outcomes = outcomes(&parts);
-    if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &outcomes) {
+    let delays = delays(&parts);
+    if let (MultiKeyOperation::Hold { .. }, Some(_)) = (operation, &delays) {
         parts.iter().filter(|part| part.takes_units).try_for_each(|part| part.key.check_room())?;
     }
     let each = parts.iter_mut().enumerate().map(|(index, part)| {
         match operation {
             MultiKeyOperation::Peek => {}
             _ if !part.takes_units => {}
-            _ if outcomes.is_none() => part.key.record_denial(part.cost),
+            _ if delays.is_none() => part.key.record_denial(part.cost),
             MultiKeyOperation::Take => _ = part.key.charge(part.cost),
             MultiKeyOperation::Hold { id, .. } => part.key.open(id, part.cost, ttls[index]),
         }
-        decide_key(part, outcomes.as_ref().map(|outcomes| outcomes[index]))
+        decide_key(part, delays.as_ref().map(|delays| delays[index]))
     });
     let each = each.collect();
     MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)
@@ -212,28 +212,24 @@ impl<'a> EvaluatedTake<'a> {
     }
 }
 
-/// The outcome of each key, if every one allows.
-fn outcomes(parts: &[EvaluatedTake<'_>]) -> Option<Vec<Outcome>> {
-    let outcome = |part: &EvaluatedTake<'_>| match part {
-        EvaluatedTake { takes_units: false, .. } => Some(Outcome::Allow { delay: Duration::ZERO }),
-        EvaluatedTake { key, cost, .. } => {
-            Some(key.outcome(*cost)).filter(|it| matches!(it, Outcome::Allow { .. }))
-        }
+/// The delay of each key, if every one passes.
+fn delays(parts: &[EvaluatedTake<'_>]) -> Option<Vec<Duration>> {
+    let delay = |part: &EvaluatedTake<'_>| match part {
+        EvaluatedTake { takes_units: false, .. } => Some(Duration::ZERO),
+        EvaluatedTake { key, cost, .. } => key.passes(*cost).then(|| key.delay()),
     };
-    parts.iter().map(outcome).collect()
+    parts.iter().map(delay).collect()
 }
 
-/// The decision on one key: `allowed` with all others, or not charged because one denies.
+/// The decision on one key: allowed with all others, with a `delay`, or not charged because one denies.
 fn decide_key(
     EvaluatedTake { key, cost, takes_units }: &EvaluatedTake<'_>,
-    allowed: Option<Outcome>,
+    delay: Option<Duration>,
 ) -> Decision {
-    match allowed {
+    match delay {
         _ if !takes_units => key.answer(),
-        Some(outcome) => key.decision(outcome, *cost),
-        None => match key.wait(*cost) {
-            Retry::NOW => key.decision(Outcome::Allow { delay: Duration::ZERO }, *cost),
-            retry => key.decision(Outcome::Deny { retry }, *cost),
-        },
+        Some(delay) => key.allowed(delay),
+        None if key.passes(*cost) => key.answer(),
+        None => key.denial(*cost),
     }
 }

@@ -142,6 +142,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let last = live.max(state.events_below(0));",
     ),
     mutant(
+        "a log says that a request passes when one hold less has expired",
+        LOG,
+        "            held -= u64::from(it.units);\n            held <= left",
+        "            let before = held;\n            held -= u64::from(it.units);\n            before <= left + 1",
+    ),
+    mutant(
         "a refund moves the refill of a bucket",
         BUCKET,
         "*state = self.state(used.saturating_sub(u128::from(cost)), last);",

@@ -31,8 +31,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a denial charges the limits that would allow",
         APPLY,
-        "        self.record_denial(cost);\n        let retry = self.wait(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
-        "        let retry = self.wait(cost);\n        self.charge(cost);\n        self.decision(Outcome::Deny { retry }, cost)\n",
+        "            self.record_denial(cost);\n            return self.denial(cost);\n",
+        "            let denial = self.denial(cost);\n            self.charge(cost);\n            return denial;\n",
     ),
     mutant(
         "a denial under another policy forgets the time of the change",
@@ -43,8 +43,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "several limits allow as soon as one does",
         APPLY,
-        "waits.max().unwrap_or(Retry::NOW)\n    }\n\n    fn delay",
-        "waits.min().unwrap_or(Retry::NOW)\n    }\n\n    fn delay",
+        "self.limits().all(|(limit, state)| holds.passes(",
+        "self.limits().any(|(limit, state)| holds.passes(",
     ),
     mutant(
         "the remaining units are those of the widest limit",
@@ -73,14 +73,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "an expired hold is not charged",
         ENTRY,
-        "            self.charge(Timestamp::saturating_from_micros(at), units);\n        }\n        (!self",
-        "            let _ = (at, units);\n        }\n        (!self",
+        "            limit.charge_all(state, &expired);\n",
+        "            let _ = (limit, state, &expired);\n",
     ),
     mutant(
         "an expired hold is charged when it is noticed",
         ENTRY,
-        "            self.charge(Timestamp::saturating_from_micros(at), units);\n        }\n        (!self",
-        "            let _ = at;\n            self.charge(now, units);\n        }\n        (!self",
+        "            limit.charge_all(state, &expired);\n",
+        "            expired.iter().for_each(|it| limit.charge(state, now, it.units));\n",
     ),
     mutant(
         "holds never expire",

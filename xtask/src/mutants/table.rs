@@ -143,7 +143,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a batch that one key denies charges the others",
         CORE_MULTI,
-        "            _ if outcomes.is_none() => part.key.record_denial(part.cost),\n",
+        "            _ if delays.is_none() => part.key.record_denial(part.cost),\n",
         "",
     ),
 ];

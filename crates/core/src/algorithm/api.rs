@@ -7,10 +7,11 @@ use crate::{
     calendar::Calendar,
     decision::{Decision, Retry},
     describe::LimitSummary,
+    ledger::Expiry,
     parameters::LimitError,
     share::Share,
     text::{LimitText, TextError},
-    time::Timestamp,
+    time::{Timestamp, as_micros},
 };
 
 /// The parameters of a limit of any algorithm.
@@ -173,8 +174,50 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// Takes `cost` units, whether or not they fit.
     fn charge(&self, state: &mut Option<Self::State>, now: Timestamp, cost: u32);
 
+    /// Charges holds, each when it expires.
+    fn charge_all(&self, state: &mut Option<Self::State>, expiries: &[Expiry]) {
+        for expiry in expiries {
+            self.charge(state, expiry.time(), expiry.units);
+        }
+    }
+
     /// Gives back up to `cost` units.
     fn refund(&self, state: &mut Option<Self::State>, now: Timestamp, cost: u32);
+
+    // While holds are open, which are charged when they expire
+
+    /// Time after which `units` are available, which are not now, and fit. `expiries` are those of the open holds.
+    fn wait_beside(
+        &self,
+        state: Option<&Self::State>,
+        now: Timestamp,
+        units: u32,
+        expiries: &[Expiry],
+    ) -> Retry {
+        search(self, state, now, units, expiries)
+    }
+
+    /// As [`reset_after`](Self::reset_after), with at least one open hold.
+    fn reset_after_beside(
+        &self,
+        state: Option<&Self::State>,
+        now: Timestamp,
+        expiries: &[Expiry],
+    ) -> u64 {
+        let mut state = state.cloned();
+        self.refund(&mut state, now, 0);
+        drained(self, state, now, expiries, Self::reset_after)
+    }
+
+    /// As [`lifetime`](Self::lifetime), with at least one open hold.
+    fn lifetime_beside(
+        &self,
+        state: Option<&Self::State>,
+        now: Timestamp,
+        expiries: &[Expiry],
+    ) -> u64 {
+        drained(self, state.cloned(), now, expiries, Self::lifetime)
+    }
 
     // Migration
 
@@ -218,6 +261,65 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// That share of the limit.
     fn share(&self, share: Share) -> Result<Self, LimitError>;
+}
+
+/// [`Algorithm::wait_beside`] of every algorithm. As time passes without requests, the free units of a limit never
+/// shrink, because an expiry moves held units into use. Therefore a binary search finds the first expiry after which the
+/// units are available.
+pub(super) fn search<A: Algorithm>(
+    limit: &A,
+    state: Option<&A::State>,
+    now: Timestamp,
+    units: u32,
+    expiries: &[Expiry],
+) -> Retry {
+    let capacity = limit.parameters().capacity;
+    let passes = |state: Option<&A::State>, at: u64, held: u64| {
+        let units = u32::try_from(u64::from(units) + held).ok().filter(|&it| it <= capacity)?;
+        match limit.wait(state, Timestamp::saturating_from_micros(at), units) {
+            Retry::After(wait) => Some(at + as_micros(wait)),
+            Retry::Never => None,
+        }
+    };
+    // Times later than `now`, after a clock stepped back, are taken as `now`.
+    let mut state = state.cloned();
+    limit.refund(&mut state, now, 0);
+    let mut held = expiries.iter().map(|it| u64::from(it.units)).sum();
+    let mut since = now.as_micros();
+    // After the first `done` expiries, at `since`, it does not pass; after the first `end`, it does, or they are all.
+    let (mut done, mut end) = (0, expiries.len());
+    while end - done > 1 {
+        let middle = done + (end - done) / 2;
+        let (some, mut later) = (&expiries[done..middle], state.clone());
+        limit.charge_all(&mut later, some);
+        let left = held - some.iter().map(|it| u64::from(it.units)).sum::<u64>();
+        let at = expiries[middle - 1].at;
+        if passes(later.as_ref(), at, left) == Some(at) {
+            end = middle;
+        } else {
+            (state, since, held, done) = (later, at, left, middle);
+        }
+    }
+    // It passes before the next expiry, at it, or, after the last, when the units then in use have drained.
+    let Some(next) = expiries.get(done) else { return limit.wait(state.as_ref(), now, units) };
+    let found = passes(state.as_ref(), since, held).filter(|&at| at < next.at).or_else(|| {
+        limit.charge(&mut state, next.time(), next.units);
+        passes(state.as_ref(), next.at, held - u64::from(next.units))
+    });
+    found.map_or(Retry::Never, |at| Retry::after_micros(at - now.as_micros()))
+}
+
+/// The time that `drain` returns, from `now` on, after all expiries.
+fn drained<A: Algorithm>(
+    limit: &A,
+    mut state: Option<A::State>,
+    now: Timestamp,
+    expiries: &[Expiry],
+    drain: fn(&A, Option<&A::State>, Timestamp) -> u64,
+) -> u64 {
+    limit.charge_all(&mut state, expiries);
+    let last = expiries.last().map_or(now, |it| it.time());
+    last.as_micros() - now.as_micros() + drain(limit, state.as_ref(), last)
 }
 
 /// A count that is known to fit, for a decision.

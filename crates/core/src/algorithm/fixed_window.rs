@@ -16,6 +16,7 @@ use crate::{
     decision::{Decision, Outcome, Retry},
     describe::LimitSummary,
     human,
+    ledger::Expiry,
     parameters::{LimitError, check_period, check_units},
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
@@ -361,6 +362,19 @@ impl Algorithm for FixedWindow {
     fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
         let State { start, used } = self.current(state.as_ref(), now);
         *state = Some(State { start, used: (used + u64::from(cost)).min(MAX_COUNT) });
+    }
+
+    /// Asks for the end of each window once: that of a calendar takes long.
+    fn charge_all(&self, state: &mut Option<State>, expiries: &[Expiry]) {
+        let mut expiries = expiries.iter().peekable();
+        while let Some(first) = expiries.next() {
+            let State { start, used } = self.current(state.as_ref(), first.time());
+            let (end, mut used) = (self.end(start), used + u64::from(first.units));
+            while let Some(next) = expiries.next_if(|it| it.at < end) {
+                used += u64::from(next.units);
+            }
+            *state = Some(State { start, used: used.min(MAX_COUNT) });
+        }
     }
 
     fn refund(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {

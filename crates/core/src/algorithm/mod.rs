@@ -30,7 +30,7 @@ use crate::{
     calendar::CalendarUnit,
     decision::{Decision, Retry},
     describe::LimitSummary,
-    ledger::Ledger,
+    ledger::{Expiries, Ledger},
     parameters::LimitError,
     share::Share,
     text::{LimitText, TextError},
@@ -398,6 +398,37 @@ impl Limit {
         }
     }
 
+    /// Time after which `units` are available, if the only change is that the holds of `expiries` expire.
+    pub(crate) fn wait_beside(
+        &self,
+        state: &State,
+        now: Timestamp,
+        units: u32,
+        expiries: &Expiries,
+    ) -> Retry {
+        dispatch!(self, state, |limit, own| limit.wait_beside(own, now, units, expiries))
+    }
+
+    /// As [`reset_after`](Self::reset_after), if the only change is that the holds of `expiries` expire.
+    pub(crate) fn reset_after_beside(
+        &self,
+        state: &State,
+        now: Timestamp,
+        expiries: &Expiries,
+    ) -> u64 {
+        dispatch!(self, state, |limit, own| limit.reset_after_beside(own, now, expiries))
+    }
+
+    /// As [`lifetime`](Self::lifetime), if the only change is that the holds of `expiries` expire.
+    pub(crate) fn lifetime_beside(
+        &self,
+        state: &State,
+        now: Timestamp,
+        expiries: &Expiries,
+    ) -> u64 {
+        dispatch!(self, state, |limit, own| limit.lifetime_beside(own, now, expiries))
+    }
+
     pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {
         dispatch!(self, state, |limit, own| limit.lifetime(own, now))
     }
@@ -418,6 +449,11 @@ impl Limit {
         change!(self, state, |limit, own| limit.charge(own, now, cost));
     }
 
+    /// Charges holds, each when it expires.
+    pub(crate) fn charge_all(&self, state: &mut State, expiries: &Expiries) {
+        change!(self, state, |limit, own| limit.charge_all(own, expiries));
+    }
+
     pub(crate) fn refund(&self, state: &mut State, now: Timestamp, cost: u32) {
         change!(self, state, |limit, own| limit.refund(own, now, cost));
     }
@@ -436,3 +472,6 @@ impl fmt::Display for Limit {
         of!(self, |limit| limit.fmt(formatter))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ use crate::{
     decision::{Decision, Retry},
     describe::{LimitSummary, counting_denied},
     human,
+    ledger::Expiry,
     parameters::{LimitError, check_period, check_units},
     period,
     share::Share,
@@ -276,6 +277,58 @@ impl Algorithm for SlidingLog {
         log.clamp_times(now.as_micros());
         log.push(now.as_micros(), u64::from(cost));
         *state = self.tidy(log, now, true);
+    }
+
+    /// Events are dropped after the last charge: whatever an earlier one would drop, the last one would drop, too, because time
+    /// and units only grow.
+    fn charge_all(&self, state: &mut Option<EventLog>, expiries: &[Expiry]) {
+        let (Some(first), Some(last)) = (expiries.first(), expiries.last()) else { return };
+        let mut log = state.take().unwrap_or_default();
+        log.clamp_times(first.at);
+        expiries.iter().for_each(|it| log.push(it.at, it.units.into()));
+        *state = self.tidy(log, last.time(), true);
+    }
+
+    /// Holds become the newest events: where they alone are too many, the oldest ones must become a period old. The log, which
+    /// may be long, is not copied.
+    fn wait_beside(
+        &self,
+        state: Option<&EventLog>,
+        now: Timestamp,
+        units: u32,
+        expiries: &[Expiry],
+    ) -> Retry {
+        let mut held: u64 = expiries.iter().map(|it| u64::from(it.units)).sum();
+        let left = u64::from(self.limit.saturating_sub(units));
+        if let Ok(held) = u32::try_from(held)
+            && u64::from(held) <= left
+        {
+            return self.wait(state, now, units + held);
+        }
+        let is_enough = |it: &&Expiry| {
+            held -= u64::from(it.units);
+            held <= left
+        };
+        let last = expiries.iter().find(is_enough);
+        last.map_or(Retry::Never, |it| Retry::after_micros(it.at + self.period - now.as_micros()))
+    }
+
+    fn reset_after_beside(
+        &self,
+        _state: Option<&EventLog>,
+        now: Timestamp,
+        expiries: &[Expiry],
+    ) -> u64 {
+        expiries.last().map_or(0, |newest| newest.at + self.period - now.as_micros())
+    }
+
+    fn lifetime_beside(
+        &self,
+        _state: Option<&EventLog>,
+        now: Timestamp,
+        expiries: &[Expiry],
+    ) -> u64 {
+        expiries.last().map_or(0, |newest| newest.at + self.retention() - now.as_micros())
     }
 
     fn refund(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {

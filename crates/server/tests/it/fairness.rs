@@ -66,12 +66,28 @@ fn figure(what: &str, times: &[Duration]) {
     );
 }
 
-/// The work of a command does not grow with the stored events of a key, and many commands give way to others.
+/// Opens `holds` holds of a key, which are charged when they expire.
+fn hold(server: &Running, key: &str, holds: usize) {
+    let mut peer = server.connect();
+    for first in (0..holds).step_by(500) {
+        let ids = first..holds.min(first + 500);
+        let count = ids.len();
+        let commands = ids
+            .map(|id| format!("SG.HOLD {key} gcra:100000/1h {id} TTL {}\r\n", 3_600_000_000 + id));
+        peer.send(commands.collect::<String>());
+        (0..count).for_each(|_| assert_eq!(integers(&peer.read_reply())[0], 1));
+    }
+}
+
+/// The work of a command does not grow with the stored events of a key, and little with its holds, and many commands give
+/// way to others.
 #[test]
 fn fairness_commands_on_a_large_key_yield() {
     let server = one_worker();
     let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
     fill(&server, "large", events);
+    hold(&server, "held", 60_000);
+    let eight: Vec<_> = (0..8).map(|less| format!("sliding-log:{}/1h", 100_000 - less)).collect();
     let names = vec!["large"; 1022].join(" ");
     for (command, times) in [
         (format!("EXISTS {names}"), 20),
@@ -84,19 +100,23 @@ fn fairness_commands_on_a_large_key_yield() {
             100,
         ),
         ("SG.PEEK large sliding-log:10000000/3d".to_owned(), 100),
+        (format!("SG.PEEK held {} COST 99000", eight.join(",")), 2),
     ] {
         let mut peer = server.connect();
         let text = format!("{command}\r\n").repeat(times);
         let replies = times * (1 + command.matches("\r\n").count());
+        let start = now();
+        let mut took = Duration::ZERO;
         let waited = beside(&server, || {
             peer.send(&text);
             (0..replies).for_each(|_| drop(peer.read_reply()));
+            took = start.elapsed();
         });
         let name: String = command.chars().take(30).collect();
-        figure(&format!("{replies} of `{name}` on {events} events"), &waited);
-        // Earlier versions occupied the worker until all of these were done.
+        figure(&format!("{replies} of `{name}` on {events} events, in {took:?}"), &waited);
+        // Earlier versions occupied the worker until all of these were done. A busy machine makes both times longer.
         let most = waited[waited.len() - 1];
-        assert!(most < Duration::from_millis(300), "{name}: {most:?}");
+        assert!(most < (took / 4).max(Duration::from_millis(300)), "{name}: {most:?}");
     }
 }
 

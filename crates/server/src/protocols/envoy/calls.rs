@@ -50,10 +50,11 @@ impl RateLimitService for RateLimitCalls {
         let request = request.into_inner();
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
-        let decided = if self.context.decider.is_local() {
+        let decided = if self.context.decider.is_local() && request.descriptors.len() == 1 {
             span.in_scope(|| decide_now(&self.context, stats, &request, start))
         } else {
-            // Boxed, because it makes the future of every call larger otherwise.
+            // A store elsewhere answers later, and many descriptors yield. Boxed, because it makes the future of every call
+            // larger otherwise.
             let decided = decide(&self.context, stats, &request, start).instrument(span.clone());
             let decided = Box::pin(decided);
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
@@ -76,7 +77,7 @@ impl RateLimitService for RateLimitCalls {
     }
 }
 
-/// Decides with a store in this process, which answers at once.
+/// Decides one descriptor with a store in this process, which answers at once.
 #[inline(never)]
 fn decide_now(
     context: &EnvoyContext,

@@ -18,6 +18,7 @@ use sluicegate_rules::{
     check_keys,
 };
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 use tonic::Status;
 
 use super::{
@@ -92,7 +93,12 @@ pub(super) async fn decide(
     }
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
+        let mut turn = now;
         for evaluation in evaluations {
+            if !outcomes.is_empty() && context.decider.is_late(turn) {
+                yield_now().await;
+                turn = context.decider.now();
+            }
             outcomes.push(evaluation.outcome().await?);
         }
     } else {
@@ -335,4 +341,70 @@ fn key(domain: &str, descriptor: &Descriptor<'_>) -> Vec<u8> {
         key.extend_from_slice(part.as_bytes());
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future as _,
+        pin::pin,
+        task::{Context, Poll, Waker},
+        time::Duration,
+    };
+
+    use sluicegate_core::OnError;
+    use sluicegate_memory::MemoryStore;
+    use sluicegate_proto::descriptor::rate_limit_descriptor::{Entry, RateLimitOverride};
+    use sluicegate_rules::RuleSet;
+
+    use super::*;
+    use crate::{
+        EnvoyConfig, budgets::buffers::BufferBudget, clock::ServerClock, decide::Decider,
+        policies::rule_store::RuleStore, store::open::OpenStore,
+    };
+
+    fn context() -> EnvoyContext {
+        let store = OpenStore::from(MemoryStore::new());
+        let rules = Arc::new(RuleStore::of(RuleSet::default()));
+        let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
+        EnvoyContext {
+            decider: Arc::new(Decider::new(store, rules, clock, buffers, OnError::Deny)),
+            config: EnvoyConfig::default(),
+            fallback_denial: FallbackDenial::default(),
+            input_timeout: Duration::ZERO,
+            telemetry: None,
+        }
+    }
+
+    /// A call that has taken a turn already yields before its next descriptor, and decides all of them.
+    #[test]
+    fn decide_late_call_yields_between_its_descriptors() {
+        let (context, stats) = (context(), Stats::default());
+        let limit = RateLimitOverride { requests_per_unit: 2, unit: Unit::Year.into() };
+        let descriptor = RateLimitDescriptor {
+            entries: vec![Entry { key: "k".to_owned(), value: "v".to_owned() }],
+            limit: Some(limit),
+            ..RateLimitDescriptor::default()
+        };
+        let request = RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![descriptor; 3],
+            hits_addend: 1,
+        };
+        let begun = context.decider.now().as_micros() - 1_000;
+        let begun = Timestamp::saturating_from_micros(begun);
+        let mut deciding = pin!(decide(&context, &stats, &request, begun));
+        let mut waker = Context::from_waker(Waker::noop());
+        assert!(deciding.as_mut().poll(&mut waker).is_pending(), "it does not yield");
+        let outcomes = loop {
+            if let Poll::Ready(outcomes) = deciding.as_mut().poll(&mut waker) {
+                break outcomes.unwrap();
+            }
+        };
+        let passed = outcomes.iter().map(|it| match it {
+            DescriptorOutcome::Limited(status) => status.allowed,
+            _ => panic!("no limit"),
+        });
+        assert_eq!(passed.collect::<Vec<_>>(), [true, true, false]);
+    }
 }

@@ -1,9 +1,11 @@
 //! Responses of the dashboard, without a browser.
 
-use std::io::Read;
+use std::{io::Read, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
 use serde_json::json;
+use sluicegate_core::{HoldOperation, Timestamp, apply_hold};
 use sluicegate_server::DashboardMode;
 
 use crate::{
@@ -139,6 +141,15 @@ fn playground_decides_without_state() {
     query["policy"] = json!("fixed-window:2");
     let wrong = client.post("/dashboard/play", query.to_string());
     assert_eq!(wrong.status, 422, "{}", wrong.detail());
+    // No take of the playground opens a hold.
+    let (policy, mut entry) = ("gcra:5/1h".parse().unwrap(), None);
+    let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
+    assert!(apply_hold(&policy, &mut entry, Timestamp::from_micros(now).unwrap(), hold).is_ok());
+    query["policy"] = json!("gcra:5/1h");
+    query["state"] = json!(STANDARD.encode(entry.unwrap().encode()));
+    let wrong = client.post("/dashboard/play", query.to_string());
+    assert_eq!(wrong.status, 422, "{}", wrong.detail());
+    assert_eq!(wrong.detail(), "invalid `state`: expected the state of an earlier answer");
 }
 
 #[test]

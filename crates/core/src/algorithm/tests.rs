@@ -1,0 +1,112 @@
+//! The shortcuts of algorithms equal the general way.
+
+use proptest::prelude::*;
+
+use super::{api::search, *};
+use crate::{Entry, Operation, Policy, apply, ledger::Expiry};
+
+/// Limits of a few milliseconds, and windows of the calendar.
+fn limit() -> impl Strategy<Value = String> {
+    let rate = |name: &'static str, options: &'static str| {
+        (1..9_u32, 1..12_u32).prop_map(move |(n, ms)| format!("{name}:{n}/{ms}ms{options}"))
+    };
+    prop_oneof![
+        rate("gcra", ""),
+        rate("leaky-bucket", ""),
+        rate("token-bucket", ":refill=interval"),
+        rate("token-bucket", ":borrow"),
+        rate("fixed-window", ""),
+        rate("fixed-window", ":align=clock"),
+        (1..9_u32).prop_map(|n| format!("fixed-window:{n}/day:tz=Europe/Berlin")),
+        rate("sliding-counter", ""),
+        rate("sliding-log", ""),
+        rate("sliding-log", ""),
+        (1..9_u32, 1..12_u32, 1..20_u32, 1..9_u32).prop_map(|(n, ms, keep, max)| format!(
+            "sliding-log:{n}/{ms}ms:keep={keep}ms:keep-max={max}"
+        )),
+        rate("concurrency", ""),
+    ]
+}
+
+/// The state after some charges, each after a time in microseconds.
+fn state(policy: &Policy, charges: &[(u64, u32)]) -> (State, u64) {
+    let (mut entry, mut now): (Option<Entry>, u64) = (None, 1_800_000_000_000_000);
+    for &(after, cost) in charges {
+        now += after;
+        // Of `concurrency` limits there is no state.
+        let _ = apply(
+            policy,
+            &mut entry,
+            Timestamp::from_micros(now).unwrap(),
+            Operation::Charge(cost),
+        );
+    }
+    (entry.map_or(State::None, |entry| entry.states[0].clone()), now)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn answers_beside_holds_equal_those_of_charges_one_by_one(
+        text in limit(),
+        charges in proptest::collection::vec((0..9_000_u64, 1..6_u32), 0..8),
+        step_back in prop_oneof![3 => Just(0_u64), 1 => 1..5_000_u64],
+        holds in proptest::collection::vec((prop_oneof![8 => 1..4_000_u64, 1 => Just(80_000_000_000)], 1..6_u32), 1..9),
+        units in 1..9_u32,
+    ) {
+        let policy: Policy = text.parse().unwrap();
+        let limit = &policy.limits()[0];
+        let (state, last) = state(&policy, &charges);
+        let micros = last - step_back;
+        let now = Timestamp::from_micros(micros).unwrap();
+        let mut at = micros + 1;
+        let expiries: Expiries = holds
+            .iter()
+            .map(|&(after, units)| {
+                // Some expire together.
+                at += after / 1_000 * 1_000;
+                Expiry { at, units }
+            })
+            .collect();
+
+        let charge_each = |state: &mut State| {
+            expiries.iter().for_each(|it| limit.charge(state, it.time(), it.units));
+        };
+        let (mut at_once, mut one_by_one) = (state.clone(), state.clone());
+        limit.charge_all(&mut at_once, &expiries);
+        charge_each(&mut one_by_one);
+        prop_assert_eq!(&at_once, &one_by_one);
+
+        let end = Timestamp::from_micros(at).unwrap();
+        let lifetime = at - micros + limit.lifetime(&one_by_one, end);
+        prop_assert_eq!(limit.lifetime_beside(&state, now, &expiries), lifetime);
+        let mut as_of = state.clone();
+        limit.refund(&mut as_of, now, 0);
+        charge_each(&mut as_of);
+        let reset = at - micros + limit.reset_after(&as_of, end);
+        prop_assert_eq!(limit.reset_after_beside(&state, now, &expiries), reset);
+
+        let held: u32 = expiries.iter().map(|it| it.units).sum();
+        let passes = units + held <= limit.capacity() && limit.wait(&state, now, units + held) == Retry::NOW;
+        if units <= limit.capacity() && !passes {
+            let searched = dispatch!(limit, &state, |it, own| search(it, own, now, units, &expiries));
+            prop_assert_eq!(limit.wait_beside(&state, now, units, &expiries), searched);
+            // It passes then, and not before.
+            let Retry::After(wait) = searched else { panic!("{text} never passes {units}") };
+            let passes_at = |at: u64| {
+                let (mut state, mut left) = (state.clone(), held);
+                limit.refund(&mut state, now, 0);
+                for it in expiries.iter().take_while(|it| it.at <= at) {
+                    limit.charge(&mut state, it.time(), it.units);
+                    left -= it.units;
+                }
+                let at = Timestamp::from_micros(at).unwrap();
+                units + left <= limit.capacity() && limit.wait(&state, at, units + left) == Retry::NOW
+            };
+            let at = micros + u64::try_from(wait.as_micros()).unwrap();
+            prop_assert!(passes_at(at), "it does not pass after {wait:?}");
+            prop_assert!(!passes_at(at - 1), "it passes before {wait:?}");
+        }
+    }
+}
