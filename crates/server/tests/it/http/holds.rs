@@ -348,3 +348,25 @@ fn take_all_with_a_key_twice_waits_in_the_queue_of_the_denying_key() {
     assert_eq!(client.post("/v1/settle", of("a")).status, 200);
     assert_eq!(waiter.read_reply().status, 200);
 }
+
+#[test]
+fn take_all_with_a_key_twice_has_a_decision_for_each_take() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut post = |more: &str, status: u16| {
+        let takes = r#"[{"key":"a","policy":"gcra:5/1h"},{"key":"a","policy":"gcra:5/1h","cost":3},{"key":"b","policy":"gcra:1/1h"}]"#;
+        let reply = client.post("/v1/take_all", format!(r#"{{"takes":{takes}{more}}}"#));
+        assert_eq!(reply.status, status, "{more}");
+        let reply = reply.json();
+        let decisions = reply["decisions"].as_array().unwrap().iter();
+        let decisions: Vec<_> = decisions
+            .map(|it| (it["allowed"].as_bool().unwrap(), it["remaining"].as_u64().unwrap()))
+            .collect();
+        (reply["binding_key"].as_u64().unwrap(), decisions)
+    };
+    // The first take of a key counts.
+    assert_eq!(post("", 200), (2, vec![(true, 4), (true, 4), (true, 0)]));
+    for more in ["", r#","wait_us":1"#, r#","id":"h","ttl_us":1000"#] {
+        assert_eq!(post(more, 429), (2, vec![(true, 4), (true, 4), (false, 0)]), "{more}");
+    }
+}
