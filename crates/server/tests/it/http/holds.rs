@@ -112,20 +112,34 @@ fn hold_request_invalid_is_rejected() {
         (
             "/v1/hold",
             id_of("a", r#","ttl_us":0"#),
-            "invalid ttl `0`: expected 1000 to 30000000 microseconds",
+            "invalid `ttl_us` `0`: expected 1000 to 30000000 microseconds",
         ),
         (
             "/v1/renew",
             id_of("a", r#","ttl_us":30000001"#),
-            "invalid ttl `30000001`: expected 1000 to 30000000 microseconds",
+            "invalid `ttl_us` `30000001`: expected 1000 to 30000000 microseconds",
         ),
         (
             "/v1/hold",
             gcra(r#","ttl_us":86400000001"#),
-            "invalid ttl `86400000001`: expected 1000 to 86400000000 microseconds",
+            "invalid `ttl_us` `86400000001`: expected 1000 to 86400000000 microseconds",
         ),
-        ("/v1/hold", gcra(r#","ttl_us":"1s""#), "invalid `ttl_us` `1s`: expected a whole number"),
-        ("/v1/hold", gcra(""), "missing ttl: expected one under a policy without `concurrency`"),
+        (
+            "/v1/hold",
+            gcra(r#","ttl_us":"1s""#),
+            "invalid `ttl_us`: expected a whole number from 0 to",
+        ),
+        (
+            "/v1/hold",
+            gcra(""),
+            "missing `ttl_us`: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` has \
+             a default",
+        ),
+        (
+            "/v1/take_all",
+            format!(r#"{{"takes":[{take}],"id":"a"}}"#),
+            "missing `ttl_us`: expected 1000 to",
+        ),
         (
             "/v1/hold",
             id_of("a", r#","used":1"#),
@@ -180,7 +194,7 @@ fn hold_request_invalid_is_rejected() {
         (
             "/v1/take_all",
             r#"{"takes":[{"key":"k","cost":"2"}]}"#.to_owned(),
-            "takes[0]: invalid `cost` `2`: expected a whole number",
+            "takes[0]: invalid `cost`: expected a whole number",
         ),
         (
             "/v1/take_all",
