@@ -282,16 +282,19 @@ fn load_damaged_file_is_an_error() {
     let (store, _) = filled(60);
     let mut bytes = Vec::new();
     store.save(&mut bytes, at(0)).unwrap();
+    // Such a file is never taken for one of another kind, which would stop a server.
+    let is_damaged =
+        |bytes: &[u8]| load(bytes).is_err_and(|it| !matches!(it, SnapshotError::NotStateFile));
     for cut in 0..bytes.len() {
-        assert!(load(&bytes[..cut]).is_err(), "cut at {cut}");
+        assert!(is_damaged(&bytes[..cut]), "cut at {cut}");
     }
     for index in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[index] ^= 1;
-        assert!(load(&changed).is_err(), "changed at {index}");
+        assert!(is_damaged(&changed), "changed at {index}");
     }
     bytes.push(0);
-    assert!(load(&bytes).is_err());
+    assert!(is_damaged(&bytes));
 }
 
 /// A file whose beginning has a few wrong bytes is a damaged state file.
