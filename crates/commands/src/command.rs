@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy, Timestamp};
 
 use crate::{
-    CommandError, DecisionFormat, PolicyText,
+    CommandError, DecisionFormat, PolicyText, RepeatedKeys,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
     spec::CommandSpec,
 };
@@ -111,10 +111,12 @@ pub enum Action<'a, P> {
         session: bool,
     },
     /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision followed
-    /// by the index of the binding key, and the decision of each key.
+    /// by the index of the binding key, and the decision on each take as given.
     TakeAll {
-        /// The takes: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
+        /// The takes of distinct keys: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
         takes: Vec<TakeRequest<'a, P>>,
+        /// The keys that are given more than once.
+        repeated: RepeatedKeys,
         /// Take or hold.
         operation: MultiKeyOperation<'a>,
         /// The time.

@@ -109,6 +109,9 @@ pub enum CommandError {
         /// What is expected, or a similar name.
         expected: String,
     },
+    /// The name of a policy without its `@`.
+    #[error("SGPOLICY unknown policy `{0}`: did you mean `@{0}`?")]
+    NameWithoutAt(String),
     /// A name of a policy where no rules are loaded. Holds the name, shortened and made printable.
     #[error(
         "SGPOLICY unknown policy `@{0}`: only a Sluicegate server with rules knows names; expected a \

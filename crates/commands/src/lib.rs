@@ -24,6 +24,7 @@ mod plain;
 mod policy_text;
 mod policy_text_cache;
 mod quote;
+mod repeated_keys;
 mod spec;
 mod table;
 
@@ -40,5 +41,6 @@ pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
+pub use repeated_keys::RepeatedKeys;
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
 pub use table::{parse, table, unknown_command};

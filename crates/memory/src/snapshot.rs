@@ -51,7 +51,10 @@ pub enum SnapshotError {
     /// It could not be read or written.
     #[error("state file: {0}")]
     Io(#[from] io::Error),
-    /// It is another kind of file, ends early, or has been changed.
+    /// It is another kind of file.
+    #[error("invalid state file: expected a file that `MemoryStore::save` wrote")]
+    NotStateFile,
+    /// It ends early, or has been changed.
     #[error("state file is damaged: {0}")]
     Damaged(&'static str),
     /// A later version wrote it.
@@ -194,7 +197,7 @@ impl MemoryStore {
     ///
     /// let other = Cursor::new("not a state file".repeat(2));
     /// let loaded = MemoryStore::load(other, Timestamp::EPOCH, 64 << 20, WhenFull::Deny);
-    /// assert!(matches!(loaded, Err(SnapshotError::Damaged(_))));
+    /// assert!(matches!(loaded, Err(SnapshotError::NotStateFile)));
     /// ```
     ///
     /// # Errors
@@ -228,8 +231,13 @@ impl<R: Read> Records<R> {
     /// Reads the head of a file: the keys of the hash.
     fn open(input: R) -> Result<([u64; 4], Self), SnapshotError> {
         let mut input = ChecksumIo { inner: input, digest: Sha256::new() };
-        if input.array()? != *MAGIC {
-            return Err(SnapshotError::Damaged("it does not begin as one"));
+        let mut start = Vec::with_capacity(MAGIC.len());
+        input.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
+        if start != MAGIC {
+            return Err(match resembles_magic(&start) {
+                true => SnapshotError::Damaged("its beginning is incomplete or has been changed"),
+                false => SnapshotError::NotStateFile,
+            });
         }
         let [version] = input.array()?;
         if !(1..=VERSION).contains(&version) {
@@ -295,6 +303,12 @@ impl<R: Read> Records<R> {
         }
         Ok(())
     }
+}
+
+/// Whether a file that begins with `start` may be a damaged state file: cut, zeroed, or with a few wrong bytes.
+fn resembles_magic(start: &[u8]) -> bool {
+    let equal = start.iter().zip(MAGIC).filter(|(found, expected)| found == expected).count();
+    2 * equal > start.len() || start.iter().all(|byte| *byte == 0)
 }
 
 /// A reader or writer that computes the checksum of its bytes.

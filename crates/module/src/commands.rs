@@ -186,21 +186,22 @@ impl<'a> Call<'a> {
                     _ => {}
                 }
             }
-            Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
+            Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {
                 for take in &takes {
                     take.policy.policy.check_multi_key(operation, take.cost)?;
                 }
                 let keyed = takes
                     .into_iter()
                     .map(|TakeRequest { key, policy, cost }| (key.bytes.into(), policy, cost));
-                let waiting = WaitingTakes::new(context, keyed, operation, timeout);
+                let waiting =
+                    WaitingTakes::new(context, keyed, repeated.clone(), operation, timeout);
                 match wait::begin_all(context, waiting) {
-                    Ok(Some(taken)) => write_multi_key(&taken, &mut context),
+                    Ok(Some(taken)) => write_multi_key(&taken, &repeated, &mut context),
                     Ok(None) => {}
                     Err(error) => self.reply_error(&error),
                 }
             }
-            Action::TakeAll { takes, operation, at, .. } => {
+            Action::TakeAll { takes, repeated, operation, at, .. } => {
                 let takes: Vec<_> = takes
                     .iter()
                     .map(|take| (self.name(take.key), &take.policy.policy, take.cost))
@@ -210,7 +211,7 @@ impl<'a> Call<'a> {
                     self.count(*name, decision);
                     wait::changed(context, *name);
                 }
-                write_multi_key(&taken, &mut context);
+                write_multi_key(&taken, &repeated, &mut context);
             }
             Action::Reset { key, at } => {
                 let name = self.name(key);

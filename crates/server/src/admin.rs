@@ -1,11 +1,14 @@
 //! `/admin/...`: an operator reloads the rules, and, where a token is required, resets and blocks keys.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::LocalBoxFuture;
 use http_body_util::Either;
 use hyper::Method;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, Visitor},
+};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{KeyLengthError, MAX_KEY, as_micros};
 
@@ -26,10 +29,14 @@ const MAX_LISTED: usize = 1000;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Order {
+    #[serde(deserialize_with = "key")]
     key: Option<String>,
+    #[serde(deserialize_with = "key_base64")]
     key_base64: Option<String>,
     /// The number of a block, in place of its key.
+    #[serde(deserialize_with = "id")]
     id: Option<u64>,
+    #[serde(deserialize_with = "duration")]
     duration_us: Option<u64>,
 }
 
@@ -200,7 +207,45 @@ impl Order {
         if (MIN_BLOCK..=MAX_BLOCK).contains(&duration) {
             return Ok(duration);
         }
-        let text = format!("invalid `duration_us` {micros}: expected 1 second to 366 days");
+        let text = format!("invalid `duration_us` `{micros}`: expected {}", expected_duration());
         Err(Problem::unprocessable(text))
+    }
+}
+
+fn expected_duration() -> String {
+    format!("{} to {} microseconds", as_micros(MIN_BLOCK), as_micros(MAX_BLOCK))
+}
+
+// A member must have a value; null is rejected.
+
+fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    from.deserialize_str(http::Str { expected: "`key`, a string" }).map(|it| Some(it.into()))
+}
+
+fn key_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    from.deserialize_str(http::Str { expected: "`key_base64`, a string" }).map(|it| Some(it.into()))
+}
+
+fn id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(WholeNumber("`id`, the number of a block".to_owned())).map(Some)
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let expected = format!("`duration_us`, {}", expected_duration());
+    from.deserialize_u64(WholeNumber(expected)).map(Some)
+}
+
+/// Reads a whole number. The string is what an error expects: the name of the member, and its values.
+struct WholeNumber(String);
+
+impl Visitor<'_> for WholeNumber {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        Ok(number)
     }
 }

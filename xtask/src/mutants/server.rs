@@ -163,8 +163,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "HTTP names the first key for the one that binds",
         "crates/server/src/protocols/http/reply.rs",
-        "\",\\\"binding_key\\\":{}\", taken.key)",
-        "\",\\\"binding_key\\\":{}\", taken.key * 0)",
+        "\",\\\"binding_key\\\":{}\", repeated.binding_key(taken))",
+        "\",\\\"binding_key\\\":{}\", repeated.binding_key(taken) * 0)",
     ),
     mutant(
         "HTTP opens a hold that was waited for without its lifetime",

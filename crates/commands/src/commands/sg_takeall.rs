@@ -4,7 +4,7 @@
 use sluicegate_core::{MAX_KEYS_PER_TAKE, MultiKeyOperation};
 
 use crate::{
-    CommandError,
+    CommandError, RepeatedKeys,
     arguments::OptionName::{At, Id, Timeout, Ttl},
     command::{Action, Command, Host, Parsed},
     commands::sg_mtake::{SgMtake, TAKES, parse_takes},
@@ -33,13 +33,8 @@ impl Command for SgTakeall {
         let known = &[Id, Ttl, Timeout, At];
         let (mut takes, given) =
             parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
-        // If a key is given twice, only the first take counts. Stores answer once for each distinct key.
-        let keys: Vec<_> = takes.iter().map(|take| take.key.bytes).collect();
-        let mut index = 0;
-        takes.retain(|take| {
-            index += 1;
-            !keys[..index - 1].contains(&take.key.bytes)
-        });
+        // Stores answer once for each distinct key.
+        let repeated = RepeatedKeys::remove_from(&mut takes, |take| take.key.bytes);
         let operation = match (given.id, given.ttl) {
             (Some(id), ttl) => MultiKeyOperation::Hold { id, ttl },
             (None, None) => MultiKeyOperation::Take,
@@ -49,6 +44,6 @@ impl Command for SgTakeall {
             return Err(CommandError::NoTestClockToWait);
         }
         let timeout = given.timeout.unwrap_or_default();
-        Ok(Action::TakeAll { takes, operation, at: given.at, timeout })
+        Ok(Action::TakeAll { takes, repeated, operation, at: given.at, timeout })
     }
 }

@@ -282,16 +282,40 @@ fn load_damaged_file_is_an_error() {
     let (store, _) = filled(60);
     let mut bytes = Vec::new();
     store.save(&mut bytes, at(0)).unwrap();
+    // Such a file is never taken for one of another kind, which would stop a server.
+    let is_damaged =
+        |bytes: &[u8]| load(bytes).is_err_and(|it| !matches!(it, SnapshotError::NotStateFile));
     for cut in 0..bytes.len() {
-        assert!(load(&bytes[..cut]).is_err(), "cut at {cut}");
+        assert!(is_damaged(&bytes[..cut]), "cut at {cut}");
     }
     for index in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[index] ^= 1;
-        assert!(load(&changed).is_err(), "changed at {index}");
+        assert!(is_damaged(&changed), "changed at {index}");
     }
     bytes.push(0);
-    assert!(load(&bytes).is_err());
+    assert!(is_damaged(&bytes));
+}
+
+/// A file whose beginning has a few wrong bytes is a damaged state file.
+#[test]
+fn load_file_of_another_kind_is_another_error_than_damage() {
+    let mut bytes = Vec::new();
+    filled(60).0.save(&mut bytes, at(0)).unwrap();
+    let begins_with = |start: &[u8]| [start, &bytes[start.len()..]].concat();
+    for damaged in [
+        Vec::new(),
+        bytes[..5].to_vec(),
+        vec![0; 3],
+        vec![0; 100],
+        begins_with(&[0; 64]),
+        begins_with(b"SLUIcegate state\r"),
+    ] {
+        assert!(matches!(load(&damaged), Err(SnapshotError::Damaged(_))), "{damaged:x?}");
+    }
+    for other in [&b"x"[..], b"rules:\n- name: login\n", &[0xff; 64], b"\0\x01\x02\x03", b"su"] {
+        assert!(matches!(load(other), Err(SnapshotError::NotStateFile)), "{other:x?}");
+    }
 }
 
 /// A file that inserts new keys into the store that is being saved, after every few writes.

@@ -5,7 +5,7 @@ use std::{
     ptr::null_mut,
 };
 
-use sluicegate_commands::{IntegersWriter, write_multi_key};
+use sluicegate_commands::{IntegersWriter, RepeatedKeys, write_multi_key};
 use sluicegate_core::{Decision, MultiKeyDecision};
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum WaitReply {
     One(Decision),
-    All(MultiKeyDecision),
+    All(MultiKeyDecision, RepeatedKeys),
 }
 
 /// A blocked client.
@@ -70,8 +70,8 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
                 context.integers(&decision.to_integers());
                 ""
             }
-            Some(Ok(WaitReply::All(taken))) => {
-                write_multi_key(taken, &mut context);
+            Some(Ok(WaitReply::All(taken, repeated))) => {
+                write_multi_key(taken, repeated, &mut context);
                 ""
             }
             Some(Err(words)) => words,

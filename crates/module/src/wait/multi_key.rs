@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{
     MultiKeyDecision, MultiKeyOperation, Timestamp,
     wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter, Ticket, WaitRequest},
@@ -51,11 +52,14 @@ pub(super) fn due_all(
     due: OnTimer,
 ) {
     let mut guard = Some(TicketGuard { context, ticket });
+    let repeated = waiting.repeated.clone();
     let reply = waiting.run(context, &mut guard, due, MultiKeyEvent::Woken).transpose();
     // If a queue was full, the client has its reply.
     let Some(guard) = guard else { return };
     match reply {
-        Some(reply) => answer(context, guard.ticket, reply.map(WaitReply::All)),
+        Some(reply) => {
+            answer(context, guard.ticket, reply.map(|taken| WaitReply::All(taken, repeated)))
+        }
         None => std::mem::forget(guard),
     }
 }
@@ -65,6 +69,7 @@ impl WaitingTakes {
     pub(crate) fn new(
         context: Context<'_>,
         takes: impl Iterator<Item = (Box<[u8]>, Arc<CachedPolicy>, u32)>,
+        repeated: RepeatedKeys,
         operation: MultiKeyOperation<'_>,
         timeout: Duration,
     ) -> Self {
@@ -76,7 +81,7 @@ impl WaitingTakes {
         let takes: Vec<_> = takes.map(take).collect();
         let policies = takes.iter().map(|take| (take.cached.policy.clone(), take.cost));
         let waiter = MultiKeyWaiter::new(policies, operation, timeout);
-        Self { takes, waiter }
+        Self { takes, repeated, waiter }
     }
 
     /// Carries out the steps of a request until it is done or (`None`) sleeps. `guard` is of the queue that it is in.

@@ -6,6 +6,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::wait::{self, MultiKeyWaiter};
 
 use super::client::Client;
@@ -30,7 +31,10 @@ pub(crate) struct WaitingHold {
 /// A request for units of several keys that waits.
 #[derive(Debug)]
 pub(crate) struct WaitingTakes {
+    /// The takes of distinct keys.
     pub(super) takes: Vec<WaitingTake>,
+    /// The keys that are given more than once.
+    pub(super) repeated: RepeatedKeys,
     pub(super) waiter: MultiKeyWaiter,
 }
 

@@ -10,7 +10,7 @@ use crate::{on_both, server::serve};
 
 /// A client that waits, on a connection and a thread of its own.
 pub(crate) struct WaitingPeer {
-    thread: std::thread::JoinHandle<Result<Value, String>>,
+    pub(crate) thread: std::thread::JoinHandle<Result<Value, String>>,
     id: i64,
 }
 

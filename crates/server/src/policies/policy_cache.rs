@@ -63,6 +63,14 @@ struct CachedPolicy {
 /// A policy that stays valid after [`PolicyCache::evict`], with its rate limit headers.
 pub(crate) type PinnedPolicy = (PreparedPolicy, Rc<RateLimitHeaders>);
 
+/// The error for the name of a policy in the active rules that has no `@`.
+#[cold]
+fn without_at(text: PolicyText<'_>, rules: &RuleStore) -> Option<CommandError> {
+    let PolicyText::Text(name) = text else { return None };
+    rules.current().policy(name)?;
+    Some(CommandError::NameWithoutAt(String::from_utf8_lossy(name).into_owned()))
+}
+
 impl PolicyCache {
     /// The policy with this text, or with this name (`@name`) in the active rules. `prepare` is called for a policy
     /// that is not cached.
@@ -77,7 +85,10 @@ impl PolicyCache {
         prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         match text.name() {
-            None => self.find_key(text.into(), None, || Ok(prepare(&text.parse()?))),
+            None => self.find_key(text.into(), None, || match text.parse() {
+                Ok(policy) => Ok(prepare(&policy)),
+                Err(error) => Err(without_at(text, rules).unwrap_or(error)),
+            }),
             Some(name) => self.find_named(name, rules, prepare),
         }
     }

@@ -77,7 +77,7 @@ impl Server {
     ///
     /// # Errors
     /// It cannot listen on an address or read a file, the settings are invalid, or the state file is used by
-    /// another server or cannot be written. A damaged state file is no error: it is renamed. Nor is a store that
+    /// another server, is of another kind or cannot be written. A damaged state file is no error: it is renamed. Nor is a store that
     /// is unavailable.
     pub async fn bind(mut config: Config) -> io::Result<Self> {
         let registrations = registrations(&config);

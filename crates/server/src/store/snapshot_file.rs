@@ -43,7 +43,7 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
 /// A store with the state of the file at `path`; `None` if there is no file, or a damaged one, which is renamed.
 ///
 /// # Errors
-/// The file cannot be read, or not renamed.
+/// The file cannot be read, or not renamed, or it is of another kind: `path` may be the wrong one.
 pub fn read(
     disk: &dyn Disk,
     path: &Path,
@@ -78,6 +78,14 @@ pub fn read(
             Ok(Some(store))
         }
         Err(SnapshotError::Io(error)) => Err(cannot_read(error)),
+        Err(SnapshotError::NotStateFile) => {
+            let invalid = format!(
+                "invalid state file `{}`: expected a file that Sluicegate wrote; choose another path, or \
+                 remove the file",
+                path.display()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidData, invalid))
+        }
         Err(error) => {
             let aside = quarantine_path(path, now);
             disk.rename(path, &aside).map_err(cannot_read)?;

@@ -56,6 +56,10 @@ fn policy_by_name_is_applied() {
     assert_eq!(Running::new().connect().error("SG.TAKE k @gold"), unknown);
     let misspelt = "SGPOLICY unknown policy `@paln`: did you mean `@plan`?";
     assert_eq!(peer.error("SG.TAKE k @paln"), misspelt);
+    let without_at = "SGPOLICY unknown policy `plan`: did you mean `@plan`?";
+    assert_eq!(peer.error("SG.TAKE k plan"), without_at);
+    let other = peer.error("SG.TAKE k gold");
+    assert!(other.starts_with("SGPOLICY invalid policy `gold`: expected"), "{other}");
 }
 
 #[test]

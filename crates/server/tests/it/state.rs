@@ -69,8 +69,20 @@ fn state_file_damaged_is_renamed() {
     let good = fs::read(&path).unwrap();
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 1;
+    let mut begins_with_another_byte = good.clone();
+    begins_with_another_byte[0] ^= 1;
+    let mut begins_with_zeros = good.clone();
+    begins_with_zeros[..512].fill(0);
     let cuts = (0..10).map(|tenth| good[..good.len() * tenth / 10].to_vec());
-    for damaged in cuts.chain([flipped, [&good[..], b"x"].concat()]) {
+    let others = [
+        flipped,
+        [&good[..], b"x"].concat(),
+        good[..5].to_vec(),
+        begins_with_another_byte,
+        begins_with_zeros,
+        vec![0; good.len()],
+    ];
+    for damaged in cuts.chain(others) {
         fs::write(&path, &damaged).unwrap();
         let server = with_state(&path);
         assert_eq!(server.info_value("keys"), 0);
@@ -83,6 +95,28 @@ fn state_file_damaged_is_renamed() {
         drop(server);
         assert_eq!(folder.names(), ["state", "state.lock"]);
     }
+}
+
+/// A path that was confused with another one.
+#[test]
+fn state_file_of_another_kind_fails_the_start_and_is_unchanged() {
+    let folder = TempDir::new();
+    let path = folder.file("myrules.yaml");
+    for other in [&b"policies:\n  gold: gcra:30/1m\n"[..], b"x", &[0xff; 4096], b"\0not zeros only"]
+    {
+        fs::write(&path, other).unwrap();
+        let error = refused(|config| config.memory.state_file = Some(path.clone()));
+        let expected = format!(
+            "invalid state file `{}`: expected a file that Sluicegate wrote; choose another path, or \
+             remove the file",
+            path.display()
+        );
+        assert_eq!(error, expected);
+        assert_eq!(fs::read(&path).unwrap(), other);
+        assert_eq!(folder.names(), ["myrules.yaml", "myrules.yaml.lock"]);
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(take(&with_state(&path), "k"), 2);
 }
 
 /// A killed process leaves the state file as it is at that moment.

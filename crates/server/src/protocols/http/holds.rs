@@ -1,8 +1,7 @@
 //! Holds, and operations on several keys: from the body of a request to its response.
 
-use std::borrow::Cow;
-
 use futures_util::future::join_all;
+use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{HoldOperation, KeyedTake, StoreError, Timestamp};
 
 use super::{
@@ -70,21 +69,18 @@ pub(super) async fn take_all(
     let timeout = request.wait()?;
     let now = key_request::time(request.at_us, context.test_clock)?.unwrap_or(now);
     let style = request.headers.unwrap_or(context.settings.headers);
-    let count = given.len();
-    let (mut keys, mut found) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut parsed = Vec::with_capacity(given.len());
     for (index, take) in given.iter().enumerate() {
         let one = || {
             take.one_of_many()?;
             take.operation(KeyOperationKind::Take)?;
-            Ok((take.key()?, find_policy(worker, take.policy()?)?))
+            Ok(((take.key()?, take.cost()), find_policy(worker, take.policy()?)?))
         };
-        let (key, policy) = one().map_err(|problem: Problem| problem.in_item("takes", index))?;
-        // Stores answer once for each distinct key, and only the first take of it counts.
-        if keys.iter().all(|(other, _): &(Cow<'_, [u8]>, u32)| *other != key) {
-            keys.push((key, take.cost()));
-            found.push(policy);
-        }
+        parsed.push(one().map_err(|problem: Problem| problem.in_item("takes", index))?);
     }
+    // Stores answer once for each distinct key.
+    let repeated = RepeatedKeys::remove_from(&mut parsed, |((key, _), _)| key);
+    let (keys, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
     let policies = worker.policies.borrow_mut().pin_all(found);
     let takes = keys.iter().zip(&policies);
     let takes: Vec<_> =
@@ -104,7 +100,7 @@ pub(super) async fn take_all(
     // The headers are those of the key that binds.
     let headers = &policies[taken.key].1;
     let data = DecisionReply::new(worker, &taken.decision, taken.source, headers, style);
-    Ok(reply::multi_key(&data, &taken))
+    Ok(reply::multi_key(&data, &taken, &repeated))
 }
 
 /// Settles a hold of several keys, each by itself.

@@ -8,30 +8,46 @@ use super::problem::Problem;
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// The problem of a body that cannot be read.
+/// The problem of a `body` that cannot be read.
 #[cold]
-pub(super) fn problem(error: &serde_json::Error) -> Problem {
+pub(super) fn problem(error: &serde_json::Error, body: &[u8]) -> Problem {
     let text = error.to_string();
     let (line, column) = (error.line(), error.column());
     let text = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
     if error.is_data() {
-        return Problem::unprocessable(explain(text));
+        return Problem::unprocessable(explain(text, number_before(body, line, column)));
     }
     if error.is_eof() && (line, column) == (1, 0) {
         return Problem::malformed("the body is empty: expected a JSON object");
     }
-    Problem::malformed(format!("the body is not valid JSON: {text} (line {line}, column {column})"))
+    let reason = match text {
+        _ if error.is_eof() => "it ends early",
+        "expected value" | "expected ident" => "unexpected character",
+        text => text,
+    };
+    Problem::malformed(format!(
+        "the body is not valid JSON: {reason} (line {line}, column {column})"
+    ))
 }
 
-/// The text of an error about a value, in the form of our errors.
-fn explain(text: &str) -> String {
+/// The number in `body` that ends at this place, as it is written.
+fn number_before(body: &[u8], line: usize, column: usize) -> Option<&str> {
+    let line = body.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?.get(..column)?;
+    let is_other = |byte: &u8| !(byte.is_ascii_digit() || b"+-.eE".contains(byte));
+    let start = line.iter().rposition(is_other).map_or(0, |index| index + 1);
+    str::from_utf8(&line[start..]).ok().filter(|number| !number.is_empty())
+}
+
+/// The text of an error about a value, in the form of our errors. `number` is the last number before it: serde writes
+/// 1e3 as 1000.0.
+fn explain(text: &str, number: Option<&str>) -> String {
     // The deserialization of an array adds `requests[3]: `.
     if let Some((index, inner)) = text.split_once("]: ")
         && let Some((list, place)) = index.split_once('[')
         && ["requests", "takes", "settles"].contains(&list)
         && place.parse::<usize>().is_ok()
     {
-        return format!("{index}]: {}", explain(inner));
+        return format!("{index}]: {}", explain(inner, number));
     }
     if let Some((name, known)) = unknown(text) {
         return format!("unknown member `{}`: expected {known}", cut(name));
@@ -50,7 +66,13 @@ fn explain(text: &str) -> String {
         Some((name, expected)) => (format!("`{name}`"), expected),
         None => ("body".to_owned(), expected),
     };
-    let (value, kind) = described(found);
+    // It could look like what is expected.
+    if text.starts_with("invalid type: ")
+        && let Some(text) = string(found)
+    {
+        return format!("invalid {name}: expected {expected}, not the string `{}`", cut(text));
+    }
+    let (value, kind) = described(found, number);
     match value {
         Some(value) => format!("invalid {name} `{value}`: expected {expected}"),
         None => format!("invalid {name}: expected {expected}, not {kind}"),
@@ -63,9 +85,14 @@ fn unknown(text: &str) -> Option<(&str, &str)> {
     Some((name, known.trim_start_matches("one of ")))
 }
 
-/// What serde found: a value to show, or a kind of value.
-fn described(found: &str) -> (Option<String>, &str) {
-    if let Some(text) = found.strip_prefix("string \"").and_then(|it| it.strip_suffix('"')) {
+/// The string that serde found.
+fn string(found: &str) -> Option<&str> {
+    found.strip_prefix("string \"")?.strip_suffix('"')
+}
+
+/// What serde found: a value to show, or a kind of value. `number` is the last number of the body before it.
+fn described<'a>(found: &'a str, number: Option<&str>) -> (Option<String>, &'a str) {
+    if let Some(text) = string(found) {
         return (Some(cut(text)), "");
     }
     let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
@@ -74,7 +101,11 @@ fn described(found: &str) -> (Option<String>, &str) {
         "sequence" => (None, "an array"),
         "map" => (None, "an object"),
         "null" => (Some("null".to_owned()), ""),
-        "integer" | "boolean" | "floating" => (Some(cut(value)), ""),
+        "floating" => {
+            let parsed = value.parse::<f64>();
+            (Some(cut(number.filter(|it| it.parse() == parsed).unwrap_or(value))), "")
+        }
+        "integer" | "boolean" => (Some(cut(value)), ""),
         _ => (None, found),
     }
 }
@@ -100,6 +131,10 @@ mod tests {
             (
                 "invalid type: floating point `1.5`, expected `cost`, a whole number",
                 "invalid `cost` `1.5`: expected a whole number",
+            ),
+            (
+                "invalid type: string \"5\", expected `cost`, a whole number",
+                "invalid `cost`: expected a whole number, not the string `5`",
             ),
             (
                 "invalid value: string \"x, expected `y`\", expected `headers`, ietf",
@@ -128,10 +163,11 @@ mod tests {
                 "invalid `requests`: expected 1 to 256 takes, not 0",
             ),
         ] {
-            assert_eq!(explain(text), expected);
+            assert_eq!(explain(text, None), expected);
         }
         assert!(
-            explain(&format!("unknown field `{}`, expected `a`", "x".repeat(9999))).len() < 200
+            explain(&format!("unknown field `{}`, expected `a`", "x".repeat(9999)), None).len()
+                < 200
         );
     }
 }

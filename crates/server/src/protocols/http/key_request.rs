@@ -203,7 +203,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
         // Its error names the position.
         Err(_) => serde_json::from_slice(body),
     };
-    read.map(|Object(it)| it).map_err(|error| json::problem(&error))
+    read.map(|Object(it)| it).map_err(|error| json::problem(&error, body))
 }
 
 pub(super) fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
@@ -259,8 +259,8 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpH
 }
 
 /// The string of the member `name`.
-pub(super) struct Str {
-    pub(super) expected: &'static str,
+pub(crate) struct Str {
+    pub(crate) expected: &'static str,
 }
 
 impl<'de> Visitor<'de> for Str {
@@ -405,9 +405,17 @@ mod tests {
             (r#"{"cost":-1}"#, "invalid `cost` `-1`: expected a whole number from 0 to 4294967295"),
             (r#"{"cost":4294967296}"#, "invalid `cost` `4294967296`: expected a whole number"),
             (r#"{"cost":1.5}"#, "invalid `cost` `1.5`: expected a whole number"),
-            (r#"{"cost":"2"}"#, "invalid `cost` `2`: expected a whole number"),
+            (
+                r#"{"cost":"2"}"#,
+                "invalid `cost`: expected a whole number from 0 to 4294967295, not the string `2`",
+            ),
+            (r#"{"cost":1e3}"#, "invalid `cost` `1e3`: expected a whole number"),
+            (
+                "{\n \"key\":\"1.5\",\n \"cost\":-1.50E+1 }",
+                "invalid `cost` `-1.50E+1`: expected a whole number",
+            ),
             (r#"{"cost":null}"#, "invalid `cost` `null`: expected a whole number"),
-            (r#"{"wait_us":"1s"}"#, "invalid `wait_us` `1s`: expected a whole number"),
+            (r#"{"wait_us":"1s"}"#, "invalid `wait_us`: expected a whole number"),
             (r#"{"key":null}"#, "invalid `key` `null`: expected a string"),
             (r#"{"key":1}"#, "invalid `key` `1`: expected a string"),
             (r#"{"key":["a"]}"#, "invalid `key`: expected a string, not an array"),
@@ -422,7 +430,15 @@ mod tests {
             (r#"{"headers":1}"#, "invalid `headers` `1`: expected `ietf`, `x-ratelimit` or `none`"),
             ("[]", "invalid body: expected a JSON object, not an array"),
             ("7", "invalid body `7`: expected a JSON object"),
-            (r#"{"key":"x""#, "the body is not valid JSON: EOF"),
+            ("\"foo\"", "invalid body: expected a JSON object, not the string `foo`"),
+            (r#"{"key":"x""#, "the body is not valid JSON: it ends early (line 1, column 10)"),
+            (r#"{"key":"x"#, "the body is not valid JSON: it ends early (line 1, column 9)"),
+            ("foo", "the body is not valid JSON: unexpected character (line 1, column 2)"),
+            (
+                "{\n\"key\":?}",
+                "the body is not valid JSON: unexpected character (line 2, column 7)",
+            ),
+            (r#"{"key" 1}"#, "the body is not valid JSON: expected `:` (line 1, column 8)"),
             ("", "the body is empty: expected a JSON object"),
             (
                 r#"{"key":"x"} x"#,

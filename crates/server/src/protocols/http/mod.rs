@@ -37,7 +37,7 @@ use tracing::{Instrument as _, Span};
 pub(crate) use self::route::documented;
 pub(crate) use self::{
     cross_site::HostNames,
-    key_request::given_key,
+    key_request::{Str, given_key},
     mount::{Access, Handler, Mount, MountedRequest},
     problem::{Problem, without_class},
     reply::{reset, text, value},

@@ -7,7 +7,7 @@ use hyper::{
     header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use sluicegate_commands::{CommandError, quote};
-use sluicegate_core::StoreError;
+use sluicegate_core::{HoldError, StoreError};
 
 use sluicegate_headers as headers;
 
@@ -184,6 +184,14 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let text = error_reply(&error);
         match error {
+            // Its member has another name than the option of a command.
+            StoreError::Hold(HoldError::MissingTtl) => Self::unprocessable(
+                "missing `ttl_us`: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` \
+                 has a default",
+            ),
+            StoreError::Hold(HoldError::Ttl { .. }) => Self::unprocessable(
+                without_class(&text).replacen("invalid ttl ", "invalid `ttl_us` ", 1),
+            ),
             StoreError::Operation(_)
             | StoreError::Hold(_)
             | StoreError::Corrupt(..)

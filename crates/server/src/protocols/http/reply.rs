@@ -7,6 +7,7 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
+use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
     ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
@@ -71,12 +72,18 @@ pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
     with_members(data, |_| ())
 }
 
-/// The decision about several keys together, with that about each key.
-pub(super) fn multi_key(data: &DecisionReply<'_>, taken: &MultiKeyDecision) -> Reply {
+/// The decision about several keys together, with that about each take as given.
+pub(super) fn multi_key(
+    data: &DecisionReply<'_>,
+    taken: &MultiKeyDecision,
+    repeated: &RepeatedKeys,
+) -> Reply {
     with_members(data, |body| {
-        body.extend_from_slice(format!(",\"binding_key\":{}", taken.key).as_bytes());
+        body.extend_from_slice(
+            format!(",\"binding_key\":{}", repeated.binding_key(taken)).as_bytes(),
+        );
         body.extend_from_slice(b",\"decisions\":[");
-        for (index, decision) in taken.each.iter().enumerate() {
+        for (index, decision) in repeated.decisions(taken).enumerate() {
             body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
             members(decision, data.source, body);
             body.push(b'}');

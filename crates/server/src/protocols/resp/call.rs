@@ -5,7 +5,7 @@
 
 use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, HostOptions, Keys,
-    PolicyText, TakeRequest, quote, unknown_command,
+    PolicyText, RepeatedKeys, TakeRequest, quote, unknown_command,
 };
 use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
@@ -64,7 +64,8 @@ pub(super) struct CommandCall<'c, 's, 'a> {
 pub(super) enum WaitingCall {
     /// Of one key, and whether its hold ends with the connection.
     One(WaitingTake, bool),
-    All(WaitingTakes),
+    /// Of several keys.
+    All(WaitingTakes, RepeatedKeys),
 }
 
 /// The step of the connection after a command.
@@ -303,7 +304,7 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 let pending = PendingHold { key, policy, id, operation, is_session };
                 session(at).apply(StoreOperation::Hold(pending), self.out);
             }
-            Action::TakeAll { takes, operation, timeout, .. } if !timeout.is_zero() => {
+            Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {
                 let policies = self.session.worker.policies.borrow();
                 let keyed = takes.iter().map(|TakeRequest { key, policy, cost }| KeyedTake {
                     key: key.bytes,
@@ -312,9 +313,9 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 });
                 let keyed: Vec<_> = keyed.collect();
                 let waiting = WaitingTakes::new(&keyed, operation, timeout);
-                return Next::Wait(Box::new(WaitingCall::All(waiting)));
+                return Next::Wait(Box::new(WaitingCall::All(waiting, repeated)));
             }
-            Action::TakeAll { takes, operation, at, .. } => {
+            Action::TakeAll { takes, repeated, operation, at, .. } => {
                 let policies = self.session.worker.policies.borrow();
                 let takes = takes.into_iter().map(|TakeRequest { key, policy, cost }| {
                     (key.bytes.into(), policies.get(policy).clone(), cost)
@@ -325,7 +326,7 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                     MultiKeyOperation::Hold { id, ttl } => Some((id.into(), ttl)),
                     MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
                 };
-                let pending = PendingTakeAll { takes, hold };
+                let pending = PendingTakeAll { takes, repeated, hold };
                 session(at).apply(StoreOperation::TakeAll(pending), self.out);
             }
             Action::Reset { key, at } => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_commands::EntryReply;
+use sluicegate_commands::{EntryReply, RepeatedKeys};
 use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
 use sluicegate_resp::Version;
 
@@ -52,6 +52,7 @@ pub(super) struct PendingHold {
 #[derive(Debug)]
 pub(super) struct PendingTakeAll {
     pub(super) takes: Vec<(Box<[u8]>, PreparedPolicy, u32)>,
+    pub(super) repeated: RepeatedKeys,
     /// The id and the lifetime of the hold; `None` for a take.
     pub(super) hold: Option<(Box<[u8]>, Option<Duration>)>,
 }

@@ -6,7 +6,7 @@
 //! inserted where it belongs among those of the batch.
 
 use futures_util::FutureExt;
-use sluicegate_commands::{DecisionFormat, EntryReply, write_multi_key};
+use sluicegate_commands::{DecisionFormat, EntryReply, RepeatedKeys, write_multi_key};
 use sluicegate_core::{
     Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, StoreError,
     Timestamp,
@@ -143,7 +143,7 @@ async fn hold(
 }
 
 async fn take_all(
-    PendingTakeAll { takes, hold }: &PendingTakeAll,
+    PendingTakeAll { takes, repeated, hold }: &PendingTakeAll,
     worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
@@ -156,14 +156,14 @@ async fn take_all(
     let keyed = takes.iter().map(|(key, policy, cost)| KeyedTake { key, policy, cost: *cost });
     let keyed: Vec<_> = keyed.collect();
     let taken = decider.decide_multi_key(operation, &keyed, now).await?;
-    answer_all(&keyed, &taken, worker, writer);
+    answer_all(&keyed, (&taken, repeated), worker, writer);
     Ok(())
 }
 
 /// Counts what was decided about several keys, and replies.
 pub(super) fn answer_all(
     takes: &[KeyedTake<'_>],
-    taken: &MultiKeyAnswer,
+    (taken, repeated): (&MultiKeyAnswer, &RepeatedKeys),
     worker: &RespWorker,
     writer: &mut Writer<'_>,
 ) {
@@ -172,7 +172,7 @@ pub(super) fn answer_all(
         stats.decided(taken.source, decision);
         stats.sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
     }
-    write_multi_key(taken, &mut RespReply(writer));
+    write_multi_key(taken, repeated, &mut RespReply(writer));
 }
 
 async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {

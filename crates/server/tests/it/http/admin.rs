@@ -194,7 +194,24 @@ fn admin_invalid_body_names_the_member() {
     let long = "x".repeat(5000);
     for (path, body, detail) in [
         ("/admin/block", json!({"key": "a"}), "missing `duration_us`"),
-        ("/admin/block", json!({"key": "a", "duration_us": 5}), "invalid `duration_us` 5"),
+        (
+            "/admin/block",
+            json!({"key": "a", "duration_us": 5}),
+            "invalid `duration_us` `5`: expected",
+        ),
+        (
+            "/admin/block",
+            json!({"key": "b", "duration_us": "60000000"}),
+            "invalid `duration_us`: expected 1000000 to 31622400000000 microseconds, not the string `60000000`",
+        ),
+        (
+            "/admin/unblock",
+            json!({"id": "7"}),
+            "invalid `id`: expected the number of a block, not the string `7`",
+        ),
+        ("/admin/unblock", json!({"id": -7}), "invalid `id` `-7`: expected the number of a block"),
+        ("/admin/reset", json!({"key": 7}), "invalid `key` `7`: expected a string"),
+        ("/admin/reset", json!({"key_base64": [7]}), "invalid `key_base64`: expected a string"),
         ("/admin/block", json!({"duration_us": 1_000_000}), "missing `key`"),
         ("/admin/block", json!({"key": "a", "id": 1}), "`id` is for /admin/unblock"),
         ("/admin/reset", json!({"key": "a", "duration_us": 1}), "`duration_us` is for"),

@@ -112,20 +112,34 @@ fn hold_request_invalid_is_rejected() {
         (
             "/v1/hold",
             id_of("a", r#","ttl_us":0"#),
-            "invalid ttl `0`: expected 1000 to 30000000 microseconds",
+            "invalid `ttl_us` `0`: expected 1000 to 30000000 microseconds",
         ),
         (
             "/v1/renew",
             id_of("a", r#","ttl_us":30000001"#),
-            "invalid ttl `30000001`: expected 1000 to 30000000 microseconds",
+            "invalid `ttl_us` `30000001`: expected 1000 to 30000000 microseconds",
         ),
         (
             "/v1/hold",
             gcra(r#","ttl_us":86400000001"#),
-            "invalid ttl `86400000001`: expected 1000 to 86400000000 microseconds",
+            "invalid `ttl_us` `86400000001`: expected 1000 to 86400000000 microseconds",
         ),
-        ("/v1/hold", gcra(r#","ttl_us":"1s""#), "invalid `ttl_us` `1s`: expected a whole number"),
-        ("/v1/hold", gcra(""), "missing ttl: expected one under a policy without `concurrency`"),
+        (
+            "/v1/hold",
+            gcra(r#","ttl_us":"1s""#),
+            "invalid `ttl_us`: expected a whole number from 0 to",
+        ),
+        (
+            "/v1/hold",
+            gcra(""),
+            "missing `ttl_us`: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` has \
+             a default",
+        ),
+        (
+            "/v1/take_all",
+            format!(r#"{{"takes":[{take}],"id":"a"}}"#),
+            "missing `ttl_us`: expected 1000 to",
+        ),
         (
             "/v1/hold",
             id_of("a", r#","used":1"#),
@@ -180,7 +194,7 @@ fn hold_request_invalid_is_rejected() {
         (
             "/v1/take_all",
             r#"{"takes":[{"key":"k","cost":"2"}]}"#.to_owned(),
-            "takes[0]: invalid `cost` `2`: expected a whole number",
+            "takes[0]: invalid `cost`: expected a whole number",
         ),
         (
             "/v1/take_all",
@@ -347,4 +361,26 @@ fn take_all_with_a_key_twice_waits_in_the_queue_of_the_denying_key() {
     running.until_exactly("blocked_clients", 1);
     assert_eq!(client.post("/v1/settle", of("a")).status, 200);
     assert_eq!(waiter.read_reply().status, 200);
+}
+
+#[test]
+fn take_all_with_a_key_twice_has_a_decision_for_each_take() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut post = |more: &str, status: u16| {
+        let takes = r#"[{"key":"a","policy":"gcra:5/1h"},{"key":"a","policy":"gcra:5/1h","cost":3},{"key":"b","policy":"gcra:1/1h"}]"#;
+        let reply = client.post("/v1/take_all", format!(r#"{{"takes":{takes}{more}}}"#));
+        assert_eq!(reply.status, status, "{more}");
+        let reply = reply.json();
+        let decisions = reply["decisions"].as_array().unwrap().iter();
+        let decisions: Vec<_> = decisions
+            .map(|it| (it["allowed"].as_bool().unwrap(), it["remaining"].as_u64().unwrap()))
+            .collect();
+        (reply["binding_key"].as_u64().unwrap(), decisions)
+    };
+    // The first take of a key counts.
+    assert_eq!(post("", 200), (2, vec![(true, 4), (true, 4), (true, 0)]));
+    for more in ["", r#","wait_us":1"#, r#","id":"h","ttl_us":1000"#] {
+        assert_eq!(post(more, 429), (2, vec![(true, 4), (true, 4), (false, 0)]), "{more}");
+    }
 }

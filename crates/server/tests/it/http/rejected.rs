@@ -11,7 +11,13 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
     let key = format!(r#"{{"key":"{}","policy":"gcra:1/1s"}}"#, "x".repeat(65_537));
     let table = [
         ("/v1/take", "", 400, "the body is empty: expected a JSON object"),
-        ("/v1/take", "{", 400, "the body is not valid JSON: EOF"),
+        ("/v1/take", "{", 400, "the body is not valid JSON: it ends early (line 1, column 1)"),
+        (
+            "/v1/take",
+            "foo",
+            400,
+            "the body is not valid JSON: unexpected character (line 1, column 2)",
+        ),
         (
             "/v1/take",
             "{'key':'k'}",
@@ -52,6 +58,24 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
             r#"{"key":"k","policy":"gcra:1/1s","cost":-1}"#,
             422,
             "invalid `cost` `-1`: expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "/v1/take",
+            r#"{"key":"k","policy":"gcra:1/1s","cost":"5"}"#,
+            422,
+            "invalid `cost`: expected a whole number from 0 to 4294967295, not the string `5`",
+        ),
+        (
+            "/v1/take",
+            "{\n\"cost\": 1e3}",
+            422,
+            "invalid `cost` `1e3`: expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "/v1/take_many",
+            r#"{"requests":[{"key":"k","policy":"gcra:1/1s"},{"cost":2.50}]}"#,
+            422,
+            "requests[1]: invalid `cost` `2.50`: expected a whole number",
         ),
         (
             "/v1/take",
@@ -98,7 +122,7 @@ fn invalid_request_is_rejected_and_the_connection_continues() {
             "/v1/take_many",
             r#"{"requests":[{"key":"k","policy":"gcra:1/1s","cost":"2"}]}"#,
             422,
-            "requests[0]: invalid `cost` `2`: expected a whole number",
+            "requests[0]: invalid `cost`: expected a whole number",
         ),
         ("/v2/take", "{}", 404, "unknown path `/v2/take`: did you mean `/v1/take`?"),
         ("/v1/ask", "{}", 404, "unknown path `/v1/ask`: see /openapi.json for all paths"),

@@ -10,6 +10,7 @@ use hyper::{
     HeaderMap,
     header::{FORWARDED, HeaderName, HeaderValue},
 };
+use sluicegate_commands::quote;
 use sluicegate_headers::AddressList;
 
 use crate::{protocols::http::problem::Problem, settings::GateConfig};
@@ -34,10 +35,6 @@ const MAX_PATH: usize = 8192;
 /// Path and query.
 pub(super) fn target<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<&'h str, Problem> {
     let expected = "expected the original path and query, in visible ASCII";
-    let name = |name: &HeaderName| match *name == URI[0] {
-        true => "X-Forwarded-Uri".to_owned(),
-        false => name.to_string(),
-    };
     let Some((found, value)) = the_one(headers, config.uri_header.as_ref(), &URI)? else {
         let named = name(config.uri_header.as_ref().unwrap_or(&URI[0]));
         return Err(Problem::unprocessable(format!("missing {named}: {expected}")));
@@ -56,14 +53,26 @@ pub(super) fn target<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<
     Ok(text)
 }
 
+/// The header as documentation writes it.
+fn name(header: &HeaderName) -> &str {
+    match header {
+        it if *it == URI[0] => "X-Forwarded-Uri",
+        it if *it == METHOD[0] => "X-Forwarded-Method",
+        other => other.as_str(),
+    }
+}
+
 /// The method; `GET` if nothing gives it.
 pub(super) fn method<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<&'h str, Problem> {
-    let Some((name, value)) = the_one(headers, config.method_header.as_ref(), &METHOD)? else {
+    let Some((found, value)) = the_one(headers, config.method_header.as_ref(), &METHOD)? else {
         return Ok("GET");
     };
     let is_token = |text: &&str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_graphic());
     let text = value.to_str().ok().filter(is_token);
-    text.ok_or_else(|| Problem::unprocessable(format!("invalid {name}: expected a method")))
+    text.ok_or_else(|| {
+        let (name, value) = (name(found), quote(value.as_bytes()));
+        Problem::unprocessable(format!("invalid {name} `{value}`: expected a method such as `GET`"))
+    })
 }
 
 /// The address that the outermost of `hops` trusted proxies saw; `None` if no header gives it.
@@ -244,9 +253,32 @@ mod tests {
             (&named, &both, Some("POST")),
             (&named, &both[..1], Some("GET")),
             (&auto, &[("x-forwarded-method", "PO ST")], None),
+            (&auto, &[("x-forwarded-method", "")], None),
         ] {
             let headers = headers(fields);
             assert_eq!(method(&headers, config).ok(), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn method_invalid_is_named() {
+        let long = "x y".repeat(100);
+        for (name, value, expected) in [
+            (
+                "x-forwarded-method",
+                "P OST",
+                "invalid X-Forwarded-Method `P OST`: expected a method such as `GET`",
+            ),
+            (
+                "x-original-method",
+                "",
+                "invalid x-original-method ``: expected a method such as `GET`",
+            ),
+            ("x-forwarded-method", &long, "invalid X-Forwarded-Method `x yx y"),
+        ] {
+            let problem = method(&headers(&[(name, value)]), &GateConfig::default()).unwrap_err();
+            let problem = problem.to_string();
+            assert!(problem.starts_with(expected) && problem.len() < 200, "{problem}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{Answer, HoldOperation};
 use sluicegate_resp::Writer;
 
@@ -17,7 +18,7 @@ impl Connection<'_> {
     pub(super) async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
         match waiting {
             WaitingCall::One(waiting, is_session) => self.wait_for_key(waiting, is_session).await,
-            WaitingCall::All(waiting) => self.wait_for_all(waiting).await,
+            WaitingCall::All(waiting, repeated) => self.wait_for_all(waiting, &repeated).await,
         }
     }
 
@@ -71,7 +72,11 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    async fn wait_for_all(&mut self, mut waiting: WaitingTakes) -> io::Result<bool> {
+    async fn wait_for_all(
+        &mut self,
+        mut waiting: WaitingTakes,
+        repeated: &RepeatedKeys,
+    ) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let answer = tokio::select! {
@@ -81,7 +86,7 @@ impl Connection<'_> {
         };
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {
-            Ok(taken) => answer_all(&waiting.keyed(), &taken, self.worker, writer),
+            Ok(taken) => answer_all(&waiting.keyed(), (&taken, repeated), self.worker, writer),
             Err(failure) => {
                 self.worker.stats().errors.add();
                 writer.error(failure.to_string());
