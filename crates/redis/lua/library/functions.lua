@@ -11,7 +11,7 @@
 -- FCALL sg_renew   1 key policy id [TTL us] [AT us]
 --     reply: likewise
 -- FCALL sg_takeall n key ... policy cost ... [ID id] [TTL us] [AT us]
---     reply: the decision on all keys, followed by the index of the binding key, from 0, and the decision on each key
+--     reply: the decision on all keys, followed by the index of the binding key, from 0, and the decision on each take
 -- FCALL sg_reset   1 key [AT us]
 --     reply: 1 if there was state, else 0
 -- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
@@ -208,14 +208,15 @@ local function hold_function(operation, known)
     end
 end
 
--- The reply on several keys: the decision on all of them, with the index of the binding key, and the decision on each.
-local function all_and_each(flat)
+-- The reply on several keys: the decision on all of them, with the index of the binding key, and the decision on each take as
+-- given. `places` has the place of its key in `flat`.
+local function all_and_each(flat, places)
     local each, all, key = {}, { 1, 0, math.huge, 0, 0, 0, 0 }, 1
     local worst = -1
-    for i = 1, #flat / 7 do
+    for i, place in ipairs(places) do
         local one = {}
         for j = 1, 7 do
-            one[j] = flat[7 * (i - 1) + j]
+            one[j] = flat[7 * (place - 1) + j]
         end
         local wait = one[4] == -1 and NEVER or one[4]
         each[i] = one
@@ -256,7 +257,7 @@ local function take_all(keys, given)
         wrong = id_fault(options.ID)
     end
     -- If a key is given twice, only the first take counts.
-    local takes, seen = {}, {}
+    local takes, seen, places = {}, {}, {}
     for i = 1, wrong and 0 or #keys do
         local cost, policy, ttl
         cost, wrong = number('cost', given[2 * i], MAX_UNITS)
@@ -274,8 +275,9 @@ local function take_all(keys, given)
         end
         if not seen[keys[i]] then
             takes[#takes + 1] = { key = keys[i], cost = cost, policy = policy, ttl = ttl }
-            seen[keys[i]] = true
+            seen[keys[i]] = #takes
         end
+        places[i] = seen[keys[i]]
     end
     if wrong then
         return { err = wrong }
@@ -288,7 +290,7 @@ local function take_all(keys, given)
     if flat.err then
         return flat
     end
-    return type(flat[2]) == 'string' and say_zone(tested) or all_and_each(flat)
+    return type(flat[2]) == 'string' and say_zone(tested) or all_and_each(flat, places)
 end
 
 -- A function on the stored bytes of a key.

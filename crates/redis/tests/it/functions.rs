@@ -222,10 +222,17 @@ fn functions_takeall_invalid_arguments_are_errors() {
         let error = call(keys, words).unwrap_err();
         assert!(error.contains(expected), "{words}: {error}");
     }
-    // If a key is given twice, only the first take counts.
-    let twice = call(&["a", "a"], "gcra:5/1h 2 gcra:5/1h 4").unwrap();
+    // If a key is given twice, only the first take counts, and each has a decision.
+    let twice = call(&["a", "a", "b"], "gcra:5/1h 2 gcra:5/1h 4 gcra:1/1h 1").unwrap();
     let Value::Array(parts) = twice else { panic!("{twice:?}") };
-    assert_eq!(parts.len(), 2);
+    let part = |index: usize| redis::from_redis_value::<Vec<i64>>(parts[index].clone()).unwrap();
+    let expected: Vec<_> = [5, 5, 1].into_iter().zip([3, 3, 0]).collect();
+    let each: Vec<_> = (1..parts.len()).map(|index| (part(index)[1], part(index)[2])).collect();
+    assert_eq!(
+        (each, part(0)[7]),
+        (expected, 2),
+        "the index of the binding key is that of its take"
+    );
 }
 
 fn passes_the_kit(engine: Engine) {
