@@ -13,7 +13,7 @@ mod unzip;
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{anyhow, bail, ensure};
@@ -85,6 +85,11 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         bail!(
             "invalid --policy `{policy}`: synthetic traffic has no durations; use a log or a trace"
         );
+    }
+    let is_page = |file: &PathBuf| file.extension().is_some_and(|it| it == "html");
+    if let Some(file) = options.html.as_ref().filter(|file| !is_page(file)) {
+        let file = file.display();
+        bail!("invalid --html `{file}`: expected a file that ends in `.html`");
     }
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(

@@ -1,5 +1,9 @@
 //! Mistakes with `simulate`.
 
+use std::fs;
+
+use sluicegate_testing::TempDir;
+
 use super::check;
 use crate::{run::run, server::Server};
 
@@ -140,6 +144,11 @@ fn simulate_mistakes_are_named() {
             "cannot write /nowhere/x.html: no such file or directory",
         ),
         (
+            "- --policy gcra:1/1s --html l1",
+            TRACE,
+            "invalid --html `l1`: expected a file that ends in `.html`",
+        ),
+        (
             "- --policy gcra:1/1s --change gcra:2/1s",
             TRACE,
             "invalid --change `gcra:2/1s`: expected AFTER=POLICY, such as",
@@ -182,4 +191,16 @@ fn simulate_warns_about_one_key_for_all() {
         ended.err,
         "warning: --key `all` has no field in braces: all lines have the same key\n"
     );
+}
+
+#[test]
+fn simulate_html_file_of_another_kind_is_not_overwritten() {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    fs::write(&log, LOG).unwrap();
+    let log = log.to_str().unwrap();
+    let ended = run(&["simulate", log, "--policy", "gcra:1/1s", "--html", log], "");
+    let expected = format!("error: invalid --html `{log}`: expected a file that ends in `.html`\n");
+    assert_eq!((ended.code, ended.err), (Some(2), expected));
+    assert_eq!(fs::read_to_string(log).unwrap(), LOG);
 }
