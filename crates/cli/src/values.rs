@@ -223,7 +223,7 @@ pub(crate) fn listen_address<const DEFAULT: u16>(text: &str) -> Result<ListenAdd
 }
 
 /// Whether this can be the name of a host. One that ends in digits is a broken address.
-fn is_host(text: &str) -> bool {
+pub(crate) fn is_host(text: &str) -> bool {
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | '_');
     let last = text.rsplit('.').next().unwrap_or_default();
     let numeric = last.bytes().all(|byte| byte.is_ascii_digit());

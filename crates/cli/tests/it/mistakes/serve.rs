@@ -31,6 +31,7 @@ impl Drop for TempDir {
 }
 
 const ADDRESS: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
+const HOST: &str = "expected a host name, such as `limits.example` or `limits.example:8443`";
 const DURATION: &str = "expected a duration such as `250ms`, `30s` or `2h`";
 
 #[test]
@@ -87,6 +88,7 @@ fn serve_flag_mistakes_are_named() {
         ("--envoy-metadata", "invalid --envoy-metadata together with --grpc `off`: ".into()),
         ("--grpc-max-age 1h --grpc off", "invalid --grpc-max-age together with --grpc `off`: ".into()),
         ("--grpc-tls-cert x --grpc-tls-key x --grpc off", "invalid --grpc-tls-cert together with --grpc `off`: ".into()),
+        ("--http-allowed-hosts https://limits.example", format!("invalid --http-allowed-hosts `https://limits.example`: {HOST}")),
         ("--http-allowed-hosts a.example,*.example.com", format!("invalid --http-allowed-hosts `*.example.com`: {HOST}")),
         ("--store-deadline 15ms", "missing --store: --store-deadline needs it".into()),
         ("--store redis://a --on-error maybe", "invalid --on-error `maybe`: expected deny, allow, local or a share".into()),
@@ -143,7 +145,7 @@ fn serve_environment_mistakes_name_the_variable() {
         (
             "SLUICEGATE_HTTP_ALLOWED_HOSTS",
             "",
-            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected host names, separated by commas",
+            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected a host name, such as `limits.example`",
         ),
         (
             "SLUICEGATE_TEST_CLOCK",
