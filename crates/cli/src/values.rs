@@ -129,6 +129,11 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::ZERO, MAX_SPAN)
 }
 
+/// A span of time that is not zero.
+pub(crate) fn positive_span(text: &str) -> Result<Duration, String> {
+    span_between(text, Duration::from_millis(1), MAX_SPAN)
+}
+
 fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let unit = &text[digits..];
