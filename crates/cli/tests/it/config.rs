@@ -113,6 +113,29 @@ fn config_every_setting_is_documented() {
     }
 }
 
+/// As in Redis, a number without a unit is in seconds for some durations, which the documentation lists.
+#[test]
+fn config_durations_without_a_unit_are_documented() {
+    let document = fs::read_to_string("../../docs/server.md").unwrap();
+    let line = document.lines().find(|line| line.starts_with("| DURATION | ")).unwrap();
+    let (_, listed) = line.split_once("without a unit").unwrap();
+    let help = run(&["serve", "--help"], "").out;
+    let names = help.split_whitespace().zip(help.split_whitespace().skip(1));
+    let names: Vec<_> =
+        names.filter(|(_, value)| *value == "<DURATION>").map(|(name, _)| name).collect();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        let needed = match name {
+            "--snapshot-every" => ["--state-file", "x"],
+            name if name.starts_with("--store") => ["--store", "redis://a"],
+            _ => ["--listen", ":1"],
+        };
+        let ended = run(&[&["serve", "--print-config", name, "30"], &needed[..]].concat(), "");
+        let is_listed = listed.contains(&format!("`{name}`"));
+        assert_eq!(ended.code, Some(if is_listed { 0 } else { 2 }), "{name}: {}", ended.err);
+    }
+}
+
 /// Settings of a listener that is off are comments in what `--print-config` prints, so that the output can be read.
 #[test]
 fn config_settings_of_listeners_that_are_off_are_without_effect() {
