@@ -68,7 +68,8 @@ pub(crate) enum Command {
         #[arg(
             env = "SLUICEGATE_HTTP",
             value_name = "ADDRESS:PORT",
-            default_value = "127.0.0.1:8080"
+            default_value = "127.0.0.1:8080",
+            value_parser = values::listen_address::<8080>
         )]
         address: values::ListenAddress,
     },

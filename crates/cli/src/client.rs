@@ -103,6 +103,12 @@ fn refusal(address: &Address, text: &[u8]) -> anyhow::Error {
                 "the server at {address} requires a password: use --password or SLUICEGATE_PASSWORD"
             )
         }
+        "ERR"
+            if message.contains("no password is set")
+                || message.contains("without any password") =>
+        {
+            anyhow!("invalid --password: the server has no password; remove the option")
+        }
         "WRONGPASS" => anyhow!("invalid password: the server at {address} rejected it"),
         "ERR" if message.contains("--test-clock") => anyhow!(
             "the server at {address} does not accept times: start it with `sluicegate serve --test-clock`"
@@ -145,6 +151,10 @@ mod tests {
                 "the server at h:1 requires a password: use --password or SLUICEGATE_PASSWORD",
             ),
             ("WRONGPASS x", "invalid password: the server at h:1 rejected it"),
+            (
+                "ERR Client sent AUTH, but no password is set",
+                "invalid --password: the server has no password; remove the option",
+            ),
             ("LOADING it loads", "LOADING it loads"),
             (
                 "ERR unknown command 'SG.TAKE', with args beginning with: 'a' 'gcra:1/1s' ",

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use sluicegate_commands::plain_error;
 
 use crate::{exit_status::NOT_READY, output::output, values::ListenAddress};
@@ -20,22 +20,36 @@ const MAX_RESPONSE: usize = 16 * 1024;
 pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
     let resolved =
         address.resolve().map_err(|expected| anyhow!("invalid address `{address}`: {expected}"))?;
-    let response = request(reachable(resolved), TIMEOUT).map_err(|error| {
-        anyhow!("the server at {address} does not answer: {}", plain_error(&error))
-    })?;
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
-    match head.split(' ').nth(1) {
-        Some("200") if head.starts_with("HTTP/1.") => {
-            writeln!(output(), "ready")?;
-            Ok(ExitCode::SUCCESS)
+    let problem = match request(reachable(resolved), TIMEOUT) {
+        Ok(response) => {
+            let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+            match head.split(' ').nth(1).filter(|_| head.starts_with("HTTP/1.")) {
+                Some("200") => {
+                    writeln!(output(), "ready")?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Some(status) => {
+                    writeln!(output(), "not ready: {}", reason(status, body))?;
+                    return Ok(ExitCode::from(NOT_READY));
+                }
+                None => format!(
+                    "{address} does not speak HTTP without TLS: expected the address of `serve --http`"
+                ),
+            }
         }
-        Some(status) if head.starts_with("HTTP/1.") => {
-            writeln!(output(), "not ready ({status}): {}", body.trim())?;
-            Ok(ExitCode::from(NOT_READY))
-        }
-        _ => bail!(
-            "{address} does not speak HTTP without TLS: expected the address of `serve --http`"
-        ),
+        Err(error) => format!("the server at {address} does not answer: {}", plain_error(&error)),
+    };
+    eprintln!("error: {problem}");
+    Ok(ExitCode::from(NOT_READY))
+}
+
+/// Why the server is not ready: the member `detail` of a problem document, or else the status.
+fn reason(status: &str, body: &str) -> String {
+    let printable = |char: char| if char.is_control() { '\u{fffd}' } else { char };
+    let problem = serde_json::from_str::<serde_json::Value>(body).unwrap_or_default();
+    match problem.get("detail").and_then(serde_json::Value::as_str) {
+        Some(detail) => detail.chars().map(printable).collect(),
+        None => format!("HTTP status {status}"),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     arguments::{self, Redis, Url},
     exit_status::FAILED,
     output::output,
+    usage::MASKED,
 };
 
 pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
@@ -20,10 +21,15 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
             Redis::Install(at) => {
                 let store = store(at, "")?;
                 store.install().await?;
-                for server in store.inspect().await?.servers {
-                    writeln!(out, "{}: installed {}", server.endpoint, functions(&server))?;
+                let servers = store.inspect().await?.servers;
+                for server in &servers {
+                    writeln!(out, "{}: installed {}", server.endpoint, functions(server))?;
                 }
-                writeln!(out, "try: redis-cli FCALL sg_take 1 user123 gcra:30/60s:burst=16 1")?;
+                if let Some(server) = servers.first() {
+                    let redis_cli = redis_cli(&at.url, &server.endpoint);
+                    let call = "FCALL sg_take 1 user123 gcra:30/60s:burst=16 1";
+                    writeln!(out, "try: {redis_cli} {call}")?;
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Redis::Uninstall(at) => {
@@ -65,6 +71,29 @@ fn print(status: &Status, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// `redis-cli` with the options that connect it to the store at `url`, the password masked. Of a cluster and of sentinels,
+/// it connects to the node at `endpoint`.
+fn redis_cli(url: &str, endpoint: &str) -> String {
+    if endpoint.starts_with('/') {
+        return format!("redis-cli -s {endpoint}");
+    }
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+    let scheme = if scheme.ends_with('s') && scheme != "redis" { "rediss" } else { "redis" };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let login = match login.split_once(':') {
+        Some((user, _)) => format!("{user}:{MASKED}@"),
+        None if login.is_empty() => String::new(),
+        None => format!("{MASKED}@"),
+    };
+    match kind {
+        "" => format!("redis-cli -u {scheme}://{login}{host}{path}"),
+        "cluster" => format!("redis-cli -c -u {scheme}://{login}{endpoint}"),
+        _ => format!("redis-cli -u {scheme}://{login}{endpoint}"),
+    }
+}
+
 /// The functions of a node, in words.
 fn functions(server: &ServerStatus) -> String {
     match (&server.library, server.functions) {
@@ -72,5 +101,27 @@ fn functions(server: &ServerStatus) -> String {
         (None, Some(true)) => "functions of an unknown version".to_owned(),
         (None, Some(false)) => "no functions".to_owned(),
         (None, None) => "functions unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redis_cli_connects_to_the_store_without_its_password() {
+        for (url, endpoint, expected) in [
+            ("redis://127.0.0.1:16379", "127.0.0.1:16379", "-u redis://127.0.0.1:16379"),
+            ("redis://h/3", "h:6379", "-u redis://h/3"),
+            ("redis://u:pw@h:1/3", "h:1", "-u redis://u:********@h:1/3"),
+            ("redis://:pw@h", "h:6379", "-u redis://:********@h"),
+            ("valkeys://:p@w@h", "h:6379", "-u rediss://:********@h"),
+            ("valkey://h", "h:6379", "-u redis://h"),
+            ("rediss+cluster://u:pw@a,b", "c:7000", "-c -u rediss://u:********@c:7000"),
+            ("redis+sentinel://:pw@a,b/main/2", "c:7000", "-u redis://:********@c:7000"),
+            ("unix://:pw@/run/redis.sock", "/run/redis.sock", "-s /run/redis.sock"),
+        ] {
+            assert_eq!(redis_cli(url, endpoint), format!("redis-cli {expected}"), "{url}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod unzip;
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{anyhow, bail, ensure};
@@ -24,7 +24,7 @@ use sluicegate_simulator::{Event, TimeSeries};
 pub(crate) use self::options::Simulate;
 use self::{
     lane::{Lane, Lanes},
-    options::{Format, Plot, Store},
+    options::{Change, Format, Plot, Store, Written},
     redis::Redis,
     remote::Remote,
     source::{Input, Source},
@@ -38,6 +38,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     let (trace, plot) = options.files()?;
     check(options, plot.as_ref())?;
     let mut input = Input::new(options, trace.as_deref())?;
+    warn_of_late_traffic(options);
     let draws = plot.is_some() || options.html.is_some();
     let key = if draws { input.key_to_follow(options)? } else { None };
     let mut source = input.open(options)?;
@@ -48,6 +49,9 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     result?;
     source.finish(options)?;
     lanes.finish(options.until);
+    for Change { text, .. } in options.changes.iter().filter(|it| lanes.is_unused(&it.text)) {
+        eprintln!("warning: --change `{text}` comes after the last event: it has no effect");
+    }
     check_followed(options, &lanes)?;
 
     let mut out = output();
@@ -86,6 +90,11 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
             "invalid --policy `{policy}`: synthetic traffic has no durations; use a log or a trace"
         );
     }
+    let is_page = |file: &PathBuf| file.extension().is_some_and(|it| it == "html");
+    if let Some(file) = options.html.as_ref().filter(|file| !is_page(file)) {
+        let file = file.display();
+        bail!("invalid --html `{file}`: expected a file that ends in `.html`");
+    }
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(
         in_memory || (!several && options.changes.is_empty()),
@@ -100,6 +109,17 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         bail!("missing --traffic: {unused} needs it");
     }
     Ok(())
+}
+
+/// Warns about synthetic traffic that has no requests, because it begins at the end or later.
+fn warn_of_late_traffic(options: &Simulate) {
+    let length = options.length;
+    for Written { text, .. } in options.traffic.iter().filter(|it| it.value.start() >= length) {
+        let length = table::duration_text(length);
+        eprintln!(
+            "warning: --traffic `{text}` begins after the end (--for {length}): it has no requests"
+        );
+    }
 }
 
 /// Rejects a key for the chart that does not occur.

@@ -201,9 +201,11 @@ fn split(argument: &str) -> (&str, String) {
     (name, plain(value))
 }
 
-/// Without the brackets of usage texts.
+/// Without the brackets of usage texts: those around the whole say that it is optional.
 fn plain(text: &str) -> String {
-    text.trim_end_matches("...").replace(['<', '>'], "")
+    let text = text.trim_end_matches("...");
+    let optional = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    optional.unwrap_or(text).replace(['<', '>'], "")
 }
 
 /// The usage of the command, on a line of its own.

@@ -4,7 +4,6 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
-    str::FromStr,
     time::Duration,
 };
 
@@ -130,6 +129,11 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::ZERO, MAX_SPAN)
 }
 
+/// A span of time that is not zero.
+pub(crate) fn positive_span(text: &str) -> Result<Duration, String> {
+    span_between(text, Duration::from_millis(1), MAX_SPAN)
+}
+
 fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let unit = &text[digits..];
@@ -179,54 +183,52 @@ fn period(text: &str) -> Option<Duration> {
     period.filter(|period| (Duration::from_millis(1)..=MAX_SPAN).contains(period))
 }
 
-/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all addresses of
-/// IPv4 and IPv6.
+/// An address to listen on. [`listen_address`] reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     Ip(SocketAddr),
     Name(String, u16),
 }
 
-impl FromStr for ListenAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
-        let Some((host, port_text)) = text.rsplit_once(':') else {
-            return Err(if port(text).is_some() {
-                format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
-            } else if is_host(text) {
-                format!("expected ADDRESS:PORT, such as `{text}:6380`")
-            } else {
-                EXPECTED.to_owned()
-            });
-        };
-        let port = match port(port_text) {
-            Some(port) => port,
-            None if is_digits(port_text) => {
-                return Err("expected a port from 0 to 65535".to_owned());
-            }
-            None => return Err(EXPECTED.to_owned()),
-        };
-        if host.is_empty() {
-            return Ok(Self::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
+/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all addresses of
+/// IPv4 and IPv6. Errors name the port `DEFAULT`, which is that of the setting.
+pub(crate) fn listen_address<const DEFAULT: u16>(text: &str) -> Result<ListenAddress, String> {
+    let expected =
+        || format!("expected ADDRESS:PORT, such as `127.0.0.1:{DEFAULT}` or `:{DEFAULT}`");
+    let Some((host, port_text)) = text.rsplit_once(':') else {
+        return Err(if port(text).is_some() {
+            format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
+        } else if is_host(text) {
+            format!("expected ADDRESS:PORT, such as `{text}:{DEFAULT}`")
+        } else {
+            expected()
+        });
+    };
+    let port = match port(port_text) {
+        Some(port) => port,
+        None if is_digits(port_text) => {
+            return Err("expected a port from 0 to 65535".to_owned());
         }
-        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        match (bracketed.unwrap_or(host).parse::<IpAddr>(), bracketed) {
-            (Ok(IpAddr::V6(_)), None) => {
-                Err(format!("expected brackets around an IPv6 address, as in `[{host}]:{port}`"))
-            }
-            (Ok(address @ IpAddr::V6(_)), Some(_)) | (Ok(address @ IpAddr::V4(_)), None) => {
-                Ok(Self::Ip(SocketAddr::new(address, port)))
-            }
-            (Err(_), None) if is_host(host) => Ok(Self::Name(host.to_owned(), port)),
-            _ => Err(EXPECTED.to_owned()),
+        None => return Err(expected()),
+    };
+    if host.is_empty() {
+        return Ok(ListenAddress::Ip(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
+    }
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match (bracketed.unwrap_or(host).parse::<IpAddr>(), bracketed) {
+        (Ok(IpAddr::V6(_)), None) => {
+            Err(format!("expected brackets around an IPv6 address, as in `[{host}]:{port}`"))
         }
+        (Ok(address @ IpAddr::V6(_)), Some(_)) | (Ok(address @ IpAddr::V4(_)), None) => {
+            Ok(ListenAddress::Ip(SocketAddr::new(address, port)))
+        }
+        (Err(_), None) if is_host(host) => Ok(ListenAddress::Name(host.to_owned(), port)),
+        _ => Err(expected()),
     }
 }
 
 /// Whether this can be the name of a host. One that ends in digits is a broken address.
-fn is_host(text: &str) -> bool {
+pub(crate) fn is_host(text: &str) -> bool {
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | '_');
     let last = text.rsplit('.').next().unwrap_or_default();
     let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
@@ -260,16 +262,15 @@ impl fmt::Display for ListenAddress {
 #[derive(Clone, Debug)]
 pub(crate) struct OptionalListener(pub(crate) Option<ListenAddress>);
 
-impl FromStr for OptionalListener {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.eq_ignore_ascii_case("off") {
-            return Ok(Self(None));
-        }
-        let address = text.parse().map_err(|error| format!("{error}, or `off`"))?;
-        Ok(Self(Some(address)))
+/// An address as [`listen_address`] reads it, or `off`.
+pub(crate) fn optional_listener<const DEFAULT: u16>(
+    text: &str,
+) -> Result<OptionalListener, String> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(OptionalListener(None));
     }
+    let address = listen_address::<DEFAULT>(text).map_err(|error| format!("{error}, or `off`"))?;
+    Ok(OptionalListener(Some(address)))
 }
 
 /// The candidate that `word` is most likely a misspelling of, if any is close.
@@ -341,13 +342,15 @@ mod tests {
             ("::1:6380", Err("expected brackets around an IPv6 address, as in `[::1]:6380`")),
             ("", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
         ] {
-            let found = text.parse::<ListenAddress>().map(|address| address.to_string());
+            let found = listen_address::<6380>(text).map(|address| address.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
         }
-        let off: OptionalListener = "OFF".parse().unwrap();
-        assert!(off.0.is_none());
-        assert!("here".parse::<OptionalListener>().unwrap_err().ends_with(", or `off`"));
-        let address: ListenAddress = "localhost:7000".parse().unwrap();
+        assert!(optional_listener::<8080>("OFF").unwrap().0.is_none());
+        assert_eq!(
+            optional_listener::<8080>("here").unwrap_err(),
+            "expected ADDRESS:PORT, such as `here:8080`, or `off`"
+        );
+        let address = listen_address::<6380>("localhost:7000").unwrap();
         assert!(address.resolve().unwrap().ip().is_loopback());
     }
 

@@ -25,7 +25,8 @@ pub(crate) fn files(
     if **kind != *"ConfigMap" {
         return None;
     }
-    let entries = match field("data").map(|data| data.value.map("data")) {
+    let data = field("data").map(|data| &data.value).filter(|data| !data.is_null());
+    let entries = match data.map(|data| data.map("data")) {
         Some(Ok(entries)) => entries,
         Some(Err(fault)) => return Some(vec![Err(fault)]),
         None => &[],

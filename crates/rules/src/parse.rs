@@ -42,7 +42,8 @@ impl RuleSet {
             match config_map::files(&tree, source.text, &mut count) {
                 None => trees.push((index, tree)),
                 Some(files) => {
-                    let files = files.into_iter().filter_map(|file| builder.note(file));
+                    let files = files.into_iter().map(|file| file.and_then(not_empty));
+                    let files = files.filter_map(|file| builder.note(file));
                     trees.extend(files.map(|tree| (index, tree)));
                 }
             }
@@ -127,8 +128,12 @@ fn tree(text: &str, format: Format, count: &mut NodeCount) -> Result<Node, Fault
         Format::Yaml => yaml::parse(text, count, identity)?,
         Format::Toml => toml_text::parse(text, count, identity)?,
     };
+    not_empty(tree)
+}
+
+/// The rules file `tree`, or an error if nothing is in it: it may be half-written.
+fn not_empty(tree: Node) -> Result<Node, Fault> {
     match &tree.kind {
-        // An empty file may be half-written.
         Kind::Null => Err(tree.fault(NOTHING)),
         Kind::Map(entries) if entries.is_empty() => Err(tree.fault(NOTHING)),
         Kind::Map(_) | Kind::Scalar { .. } | Kind::List(_) => Ok(tree),

@@ -90,21 +90,19 @@ impl Node {
         matches!(self.kind, Kind::Null)
     }
 
-    /// Its entries. Null is an empty map.
+    /// Its entries. Null is an error, because the file may be half-written.
     pub(crate) fn map(&self, what: &str) -> Result<&[Entry], Fault> {
         match &self.kind {
             Kind::Map(entries) => Ok(entries),
-            Kind::Null => Ok(&[]),
-            Kind::Scalar { .. } | Kind::List(_) => Err(self.expected(what, "a map")),
+            Kind::Null | Kind::Scalar { .. } | Kind::List(_) => Err(self.expected(what, "a map")),
         }
     }
 
-    /// Its items. Null is an empty list.
+    /// Its items. Null is an error, because the file may be half-written.
     pub(crate) fn list(&self, what: &str) -> Result<&[Self], Fault> {
         match &self.kind {
             Kind::List(items) => Ok(items),
-            Kind::Null => Ok(&[]),
-            Kind::Scalar { .. } | Kind::Map(_) => Err(self.expected(what, "a list")),
+            Kind::Null | Kind::Scalar { .. } | Kind::Map(_) => Err(self.expected(what, "a list")),
         }
     }
 
@@ -163,14 +161,22 @@ pub(crate) struct Fields<'n> {
     at: Position,
     entries: &'n [Entry],
     known: Vec<&'static str>,
+    /// Whether a field without a value is the same as a missing one.
+    optional_values: bool,
 }
 
 impl<'n> Fields<'n> {
     pub(crate) fn of(node: &'n Node, what: &'static str) -> Result<Self, Fault> {
-        Ok(Self { what, at: node.at, entries: node.map(what)?, known: Vec::new() })
+        let entries = node.map(what)?;
+        Ok(Self { what, at: node.at, entries, known: Vec::new(), optional_values: false })
     }
 
-    /// The value of the field `name`; `None` if it is missing or null.
+    /// The fields of a map in the format of another tool, where a field without a value is the same as a missing one.
+    pub(crate) fn with_optional_values(node: &'n Node, what: &'static str) -> Result<Self, Fault> {
+        Ok(Self { optional_values: true, ..Self::of(node, what)? })
+    }
+
+    /// The value of the field `name`; `None` if it is missing or null, which [`finish`](Self::finish) may reject.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.known.push(name);
         let entry = self.entries.iter().find(|entry| *entry.key == *name)?;
@@ -216,14 +222,39 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// Returns an error if there is a field that was not taken.
+    /// Returns an error if there is a field that was not taken, or one without a value.
     pub(crate) fn finish(self) -> Result<(), Fault> {
-        let unknown = self.entries.iter().find(|entry| !self.known.contains(&&*entry.key));
-        unknown.map_or(Ok(()), |entry| {
-            let shown = quoted(&entry.key);
-            let expected = expected(&entry.key, &self.known);
-            Err(Fault::new(entry.at, format!("unknown field {shown} in {}: {expected}", self.what)))
-        })
+        for entry in self.entries {
+            if !self.known.contains(&&*entry.key) {
+                let (shown, expected) = (quoted(&entry.key), expected(&entry.key, &self.known));
+                let message = format!("unknown field {shown} in {}: {expected}", self.what);
+                return Err(Fault::new(entry.at, message));
+            }
+            if entry.value.is_null() && !self.optional_values {
+                let (shown, expected) = (quoted(&entry.key), expected_value(self.what, &entry.key));
+                return Err(Fault::new(entry.at, format!("missing value of {shown}: {expected}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is expected as the value of the field `name` in `what`.
+fn expected_value(what: &str, name: &str) -> String {
+    match (what, name) {
+        ("a rules file", "policies") => {
+            "expected a map; use `policies: {}` for no policies".to_owned()
+        }
+        ("a rules file", "rules" | "descriptors" | "tests") => {
+            format!("expected a list; use `{name}: []` for no {name}")
+        }
+        ("a rule", "match") => {
+            "expected attributes; remove the field to match all requests".to_owned()
+        }
+        ("a rule" | "a level", "key") => {
+            "expected an attribute or a list of them; remove the field to count all requests together".to_owned()
+        }
+        _ => "expected one; remove the field to use its default".to_owned(),
     }
 }
 

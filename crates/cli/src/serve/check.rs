@@ -3,10 +3,10 @@
 use anyhow::bail;
 use clap::{ArgMatches, parser::ValueSource};
 
-use crate::usage::Origins;
+use crate::{usage::Origins, values::OptionalListener};
 
 /// A setting, and the one that it requires.
-const NEEDS: [(&str, &str); 19] = [
+const NEEDS: [(&str, &str); 21] = [
     ("tls-cert", "tls-key"),
     ("tls-key", "tls-cert"),
     ("tls-client-ca", "tls-cert"),
@@ -26,6 +26,8 @@ const NEEDS: [(&str, &str); 19] = [
     ("on-error", "store"),
     ("fallback-denial-status", "store"),
     ("otlp-sample", "otlp"),
+    ("snapshot-every", "state-file"),
+    ("unix-permissions", "unix"),
 ];
 
 /// Two settings that exclude each other, and why.
@@ -37,14 +39,40 @@ const EXCLUDES: [(&str, &str, &str); 5] = [
     ("store-prefix", "test-clock", "keys of a test clock have the prefix `sg:test:`"),
 ];
 
-/// Why a setting has no effect, given which settings have a value.
-pub(super) fn unused(name: &str, given: impl Fn(&str) -> bool) -> Option<String> {
+/// A listener, its protocol, and the settings that have no effect while it is off.
+const LISTENERS: [(&str, &str, &[&str]); 2] = [
+    (
+        "http",
+        "HTTP",
+        &[
+            "http-tls-cert",
+            "http-token",
+            "http-allowed-hosts",
+            "http-headers",
+            "http-trusted-hops",
+            "gate-uri-header",
+            "gate-method-header",
+            "gate-address-header",
+            "dashboard",
+        ],
+    ),
+    ("grpc", "gRPC", &["grpc-tls-cert", "envoy-headers", "envoy-metadata", "grpc-max-age"]),
+];
+
+/// Why a setting has no effect.
+pub(super) fn unused(name: &str, serve: &ArgMatches) -> Option<String> {
+    let given = |name: &str| is_given(serve, name);
     let needed = NEEDS.iter().find(|(it, needed)| *it == name && !given(needed));
     if let Some((_, needed)) = needed {
         return Some(format!("{needed} is not set"));
     }
     let other = EXCLUDES.iter().find(|(it, other, _)| *it == name && given(other));
-    other.map(|(_, other, _)| format!("{other} is set"))
+    if let Some((_, other, _)) = other {
+        return Some(format!("{other} is set"));
+    }
+    let mut off = LISTENERS.iter().filter(|(listener, ..)| is_off(serve, listener));
+    let (listener, ..) = off.find(|(.., names)| names.contains(&name))?;
+    Some(format!("{listener} is off"))
 }
 
 pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result<()> {
@@ -61,12 +89,34 @@ pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result
             bail!("{before}invalid {called} together with {other}: {reason}; remove one of them");
         }
     }
+    for (listener, protocol, names) in LISTENERS {
+        if let Some(name) = names.iter().find(|name| is_off(serve, listener) && given(name)) {
+            let ((before, called), (_, listener)) = (origins.call(name), origins.call(listener));
+            let reason = format!("it is a setting of {protocol}; remove one of them");
+            bail!("{before}invalid {called} together with {listener} `off`: {reason}");
+        }
+    }
+    let hops = "http-trusted-hops";
+    if given("gate-address-header") && serve.get_one::<usize>("http_trusted_hops") == Some(&0) {
+        let ((before, called), (_, hops)) =
+            (origins.call("gate-address-header"), origins.call(hops));
+        let reason = "addresses of clients are not read then; remove one of them";
+        bail!("{before}invalid {called} together with {hops} `0`: {reason}");
+    }
     Ok(())
 }
 
+/// Whether a listener is off.
+fn is_off(serve: &ArgMatches, listener: &str) -> bool {
+    serve.get_one::<OptionalListener>(listener).is_some_and(|listener| listener.0.is_none())
+}
+
 /// Whether a setting has a value of its own. A flag that is off has none.
-pub(super) fn is_given(serve: &ArgMatches, name: &str) -> bool {
-    let source = serve.value_source(&name.replace('-', "_"));
+fn is_given(serve: &ArgMatches, name: &str) -> bool {
+    let id = name.replace('-', "_");
+    // The environment can switch a flag off.
+    let flag = serve.try_get_one::<bool>(&id).ok().flatten();
+    let source = serve.value_source(&id);
     matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
-        && (name != "test-clock" || serve.get_flag("test_clock"))
+        && flag != Some(&false)
 }

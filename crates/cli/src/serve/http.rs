@@ -1,5 +1,7 @@
 //! HTTP, the gate and the dashboard.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use clap::Args;
 use sluicegate_server::{Config, DashboardMode, HeaderName, HttpHeaders};
 
@@ -61,14 +63,72 @@ impl Http {
     }
 }
 
-/// Rejects an empty name, which would match no request and forbid all others.
+/// A value of `Host`: a name or an address, with or without a port. Anything else would match no request, and forbid all
+/// others.
 fn host(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Err("expected host names, separated by commas".to_owned());
+    let text = text.trim();
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (text, None),
+    };
+    let has_port = port.is_none_or(|text| {
+        values::port(text).is_some_and(|port| port > 0 && port.to_string() == text)
+    });
+    let is_address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<Ipv4Addr>().is_ok(),
+    };
+    if has_port && (is_address || values::is_host(name) && !name.starts_with('.')) {
+        return Ok(text.to_owned());
     }
-    Ok(text.trim().to_owned())
+    Err("expected a host name, such as `limits.example` or `limits.example:8443`".to_owned())
 }
 
 fn header(text: &str) -> Result<HeaderName, String> {
     text.parse().map_err(|_| "expected the name of a header, such as `X-Original-URI`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_is_a_value_of_the_header() {
+        for text in [
+            "limits.example",
+            "limits.example:8443",
+            "Limits",
+            "a_b-c.d1",
+            "192.0.2.7",
+            "192.0.2.7:80",
+            "[2001:db8::7]",
+            "[::1]:8080",
+        ] {
+            assert_eq!(host(&format!(" {text} ")).as_deref(), Ok(text));
+        }
+        for text in [
+            "",
+            " ",
+            "*",
+            "*.example.com",
+            "https://limits.example",
+            "limits.example/",
+            "me@limits.example",
+            "limits example",
+            ".example.com",
+            "limits.example:",
+            "limits.example:x",
+            "limits.example:0",
+            "limits.example:080",
+            "limits.example:65536",
+            "::1",
+            "2001:db8::7",
+            "[::1",
+            "[192.0.2.7]",
+            "[limits.example]",
+            "limits.ex\u{e4}mple",
+        ] {
+            assert!(host(text).is_err(), "{text}");
+        }
+    }
 }

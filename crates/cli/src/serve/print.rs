@@ -5,10 +5,7 @@ use std::fmt::Write as _;
 use clap::ArgMatches;
 use toml::Value;
 
-use super::{
-    check::{is_given, unused},
-    file::Setting,
-};
+use super::{check::unused, file::Setting};
 use crate::usage::{MASKED, Origin, Origins, SECRETS};
 
 /// Every setting with its value and its source. Settings without a value, or without effect, are comments.
@@ -38,7 +35,7 @@ pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origi
             ([value, ..], ..) => Some(masked_value(name, value)),
         };
         // Writing to a string cannot fail.
-        let unused = unused(name, |name| is_given(serve, name));
+        let unused = unused(name, serve);
         let _ = match (value, unused) {
             (Some(value), Some(reason)) => {
                 writeln!(text, "# {name} = {value} # {source}, without effect: {reason}")

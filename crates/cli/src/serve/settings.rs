@@ -47,13 +47,28 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 struct Listeners {
     /// Address for Redis clients (RESP): ADDRESS:PORT, HOST:PORT or :PORT; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6380")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:6380",
+        value_parser = values::listen_address::<6380>
+    )]
     listen: ListenAddress,
     /// Address for HTTP, or `off`
-    #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT|off",
+        default_value = "127.0.0.1:8080",
+        value_parser = values::optional_listener::<8080>
+    )]
     http: OptionalListener,
     /// Address for gRPC (Envoy), or `off`
-    #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:8081")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT|off",
+        default_value = "127.0.0.1:8081",
+        value_parser = values::optional_listener::<8081>
+    )]
     grpc: OptionalListener,
     /// Additional Unix socket for Redis clients
     #[arg(long, value_name = "PATH")]

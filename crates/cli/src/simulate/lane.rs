@@ -159,6 +159,11 @@ impl Lanes {
         }
     }
 
+    /// Whether the change with this text came after the last event.
+    pub(super) fn is_unused(&self, change: &str) -> bool {
+        self.lanes.iter().flat_map(|lane| &lane.to_come).any(|it| it.text == change)
+    }
+
     pub(super) fn all(&self) -> &[Lane] {
         &self.lanes
     }

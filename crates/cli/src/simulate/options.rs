@@ -9,7 +9,7 @@ use sluicegate_simulator::{KeySpec, KeyTemplate, LogFormat, TrafficSpec};
 
 use crate::{
     connection::{Address, Password, SCHEME},
-    values::{self, span},
+    values::{self, positive_span, span},
 };
 
 #[derive(Args, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Simulate {
     /// Format of an access log: `combined`, `common`, `json`, or a format string of nginx or
     /// Apache [default: detected]
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) log: Option<LogFormat>,
+    pub(crate) log: Option<Written<LogFormat>>,
     /// Key of a log line, made of fields in braces, such as `{ip}:{path}`
     #[arg(long, value_name = "TEMPLATE", default_value = "{ip}")]
     pub(crate) key: KeyTemplate,
@@ -69,13 +69,13 @@ pub(crate) struct Simulate {
     pub(crate) disorder: Duration,
     /// Synthetic traffic, such as `poisson:50/s`, `even:5/s@10s..20s` or `burst:200@59s`; repeat the
     /// option to combine several
-    #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
-    pub(crate) traffic: Vec<TrafficSpec>,
+    #[arg(long, value_name = "TRAFFIC")]
+    pub(crate) traffic: Vec<Written<TrafficSpec>>,
     /// Number of keys of synthetic traffic, or `zipf:N` for a Zipf distribution
     #[arg(long, value_name = "KEYS", default_value = "1")]
     pub(crate) keys: KeySpec,
     /// Length of synthetic traffic
-    #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = span)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = positive_span)]
     pub(crate) length: Duration,
     /// Random seed of synthetic traffic
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed)]
@@ -93,9 +93,26 @@ pub(crate) enum Format {
     Csv,
 }
 
+/// A value with its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Written<T> {
+    pub(crate) text: String,
+    pub(crate) value: T,
+}
+
+impl<T: FromStr> FromStr for Written<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        Ok(Self { text: text.to_owned(), value: text.parse()? })
+    }
+}
+
 /// A change of the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
+    /// The whole option.
+    pub(crate) text: String,
     /// Time after the first event.
     pub(crate) after: Duration,
     pub(crate) policy: Policy,
@@ -179,10 +196,11 @@ impl FromStr for Change {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = "expected AFTER=POLICY, such as `30s=gcra:60/60s`";
+        let whole = text.to_owned();
         let (after, policy) = text.split_once('=').ok_or(expected)?;
         let after = span(after).map_err(|error| format!("in `{after}`, {error}"))?;
         let policy = policy.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { after, policy })
+        Ok(Self { text: whole, after, policy })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sources of traffic.
 
 use std::{
-    fs::File,
+    fs::{File, FileType},
     io::{self, Cursor, Read},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -71,7 +71,7 @@ impl Input {
         let path = match (trace, &*options.traffic) {
             (None, [_, ..]) => return Ok(Self::Traffic),
             (Some(_), [_, ..]) => {
-                bail!("invalid --traffic together with a file: remove one of them")
+                bail!("invalid FILE together with --traffic: expected one of them")
             }
             (None, []) => bail!("missing FILE: expected a trace, an access log, `-` or --traffic"),
             (Some(path), []) => path,
@@ -81,8 +81,13 @@ impl Input {
             return Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest }));
         }
         let file = open(path)?;
-        if file.metadata().is_ok_and(|data| data.is_file()) {
+        let kind = file.metadata().map(|data| data.file_type());
+        if kind.as_ref().is_ok_and(FileType::is_file) {
             return Ok(Self::File(path.to_owned()));
+        }
+        if kind.is_ok_and(|kind| kind.is_dir()) {
+            let path = path.display();
+            bail!("invalid FILE `{path}`: expected a trace or an access log, found a folder");
         }
         Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
@@ -208,11 +213,12 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     } else {
         bytes
     };
-    let (bytes, start) = match options.log {
+    let (bytes, start) = match &options.log {
         Some(_) => (bytes, Vec::new()),
         None => peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?,
     };
-    let Some(format) = options.log.clone().or_else(|| guess(&start)) else {
+    let log = options.log.as_ref();
+    let Some(format) = log.map(|log| log.value.clone()).or_else(|| guess(&start)) else {
         ensure!(
             is_trace(&start) || start.is_empty(),
             "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log \
@@ -245,6 +251,15 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     let longest = options.all_policies().filter(|it| it.counts_holds()).flat_map(periods).max();
     let disorder = options.disorder + longest.unwrap_or_default();
     let reader = LogReader::new(bytes, &format, &options.key, time_field, duration_field, disorder);
+    if let (Err(LogError::Field { name, .. }), Some(log), None) = (&reader, log, time_field)
+        && name == "time"
+    {
+        bail!(
+            "invalid --log `{}`: expected a format with the time, such as `$time_local` or `%t`; use \
+             --time-field for another field",
+            log.text
+        );
+    }
     let reader = reader.map_err(|error| match (&error, duration_field, concurrency) {
         (LogError::Field { name, .. }, _, _) if time_field.unwrap_or("time") == name => {
             anyhow!("invalid --time-field: {error}")
@@ -341,8 +356,9 @@ fn guess(start: &[u8]) -> Option<LogFormat> {
 
 fn traffic(options: &Simulate) -> Source {
     let Simulate { traffic, keys, seed, length, .. } = options;
+    let specs: Vec<_> = traffic.iter().map(|it| it.value).collect();
     let start = Timestamp::saturating_from_micros(START);
-    Source::Traffic(Box::new(Traffic::new(traffic, *keys, *seed, start, *length)))
+    Source::Traffic(Box::new(Traffic::new(&specs, *keys, *seed, start, *length)))
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {

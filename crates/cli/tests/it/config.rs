@@ -48,8 +48,8 @@ fn config_flags_override_the_environment_and_that_the_file() {
         "grpc = \"127.0.0.1:8081\" # default",
         "max-memory = \"1gb\" # default",
         "when-full = \"deny\" # default",
-        "dashboard = \"on\" # default",
-        "http-headers = \"ietf\" # default",
+        "# dashboard = \"on\" # default, without effect: http is off",
+        "# http-headers = \"ietf\" # default, without effect: http is off",
         "# on-error = \"deny\" # default, without effect: store is not set",
         "# store-deadline = \"15ms\" # default, without effect: store is not set",
         "# http-token is not set",
@@ -111,4 +111,58 @@ fn config_every_setting_is_documented() {
         let name = line.trim_start_matches("# ").split(' ').next().unwrap();
         assert!(document.contains(&format!("`--{name}")), "--{name} is not in docs/server.md");
     }
+}
+
+/// As in Redis, a number without a unit is in seconds for some durations, which the documentation lists.
+#[test]
+fn config_durations_without_a_unit_are_documented() {
+    let document = fs::read_to_string("../../docs/server.md").unwrap();
+    let line = document.lines().find(|line| line.starts_with("| DURATION | ")).unwrap();
+    let (_, listed) = line.split_once("without a unit").unwrap();
+    let help = run(&["serve", "--help"], "").out;
+    let names = help.split_whitespace().zip(help.split_whitespace().skip(1));
+    let names: Vec<_> =
+        names.filter(|(_, value)| *value == "<DURATION>").map(|(name, _)| name).collect();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        let needed = match name {
+            "--snapshot-every" => ["--state-file", "x"],
+            name if name.starts_with("--store") => ["--store", "redis://a"],
+            _ => ["--listen", ":1"],
+        };
+        let ended = run(&[&["serve", "--print-config", name, "30"], &needed[..]].concat(), "");
+        let is_listed = listed.contains(&format!("`{name}`"));
+        assert_eq!(ended.code, Some(if is_listed { 0 } else { 2 }), "{name}: {}", ended.err);
+    }
+}
+
+/// Settings of a listener that is off are comments in what `--print-config` prints, so that the output can be read.
+#[test]
+fn config_settings_of_listeners_that_are_off_are_without_effect() {
+    let ended = run(&["serve", "--print-config", "--http", "off", "--grpc", "off"], "");
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for line in [
+        "# dashboard = \"on\" # default, without effect: http is off",
+        "# http-trusted-hops = 1 # default, without effect: http is off",
+        "# envoy-headers = \"none\" # default, without effect: grpc is off",
+        "# envoy-metadata = false # default, without effect: grpc is off",
+        "# snapshot-every = \"60s\" # default, without effect: state-file is not set",
+        "# unix-permissions = 700 # default, without effect: unix is not set",
+    ] {
+        assert!(
+            ended.out.lines().any(|actual| actual == line),
+            "`{line}` is not in:\n{}",
+            ended.out
+        );
+    }
+    let file = File::with("off", &ended.out);
+    let again = run(&["serve", "--print-config", "--config", file.0.to_str().unwrap()], "");
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    // A switch that is off in the environment is not a setting.
+    let output = sluicegate()
+        .args(["serve", "--print-config", "--grpc", "off"])
+        .env("SLUICEGATE_ENVOY_METADATA", "false")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

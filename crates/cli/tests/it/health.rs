@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
     path::PathBuf,
     process::Stdio,
+    thread,
 };
 
 use sluicegate_testing::TempDir;
@@ -29,13 +31,14 @@ fn health_store_unavailable_exits_1_with_the_reason() {
         let ended = run(&["health", &server.http], "");
         if ended.code == Some(1) { Ok(ended) } else { Err(ended) }
     });
-    assert!(ended.out.starts_with("not ready (503): "), "{ended:?}");
+    assert!(ended.out.starts_with("not ready: the store is unavailable"), "{ended:?}");
+    assert!(!ended.out.contains('{'), "{ended:?}");
 }
 
 #[test]
-fn health_no_server_exits_2_and_names_the_address() {
+fn health_no_server_exits_1_and_names_the_address() {
     let ended = run(&["health", "127.0.0.1:1"], "");
-    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.code, Some(1));
     assert!(
         ended.err.starts_with("error: the server at 127.0.0.1:1 does not answer: "),
         "{}",
@@ -44,10 +47,52 @@ fn health_no_server_exits_2_and_names_the_address() {
 }
 
 #[test]
-fn health_port_of_another_protocol_exits_2() {
+fn health_port_of_another_protocol_exits_1() {
     let server = Server::start(&[]);
-    let ended = run(&["health", server.address.trim_start_matches("resp://")], "");
-    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let address = server.address.trim_start_matches("resp://");
+    let ended = run(&["health", address], "");
+    let expected = format!(
+        "error: {address} does not speak HTTP without TLS: expected the address of `serve --http`\n"
+    );
+    assert_eq!((ended.code, ended.err), (Some(1), expected));
+}
+
+#[test]
+fn health_server_that_closes_the_connection_exits_1() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || drop(listener.accept().unwrap()));
+    let ended = run(&["health", &address], "");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    server.join().unwrap();
+}
+
+#[test]
+fn health_other_response_is_its_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\n{\"detail\":7}").unwrap();
+        line
+    });
+    let ended = run(&["health", &address], "");
+    assert_eq!(server.join().unwrap(), "GET /readyz HTTP/1.1\r\n");
+    assert_eq!((ended.code, &*ended.out), (Some(1), "not ready: HTTP status 404\n"));
+}
+
+#[test]
+fn health_invalid_argument_exits_2() {
+    for (address, expected) in [
+        ("foo", "invalid ADDRESS:PORT `foo`: expected ADDRESS:PORT, such as `foo:8080`"),
+        ("no-such-host.invalid:1", "invalid address `no-such-host.invalid:1`: expected "),
+    ] {
+        let ended = run(&["health", address], "");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.err.starts_with(&format!("error: {expected}")), "{}", ended.err);
+    }
 }
 
 #[test]

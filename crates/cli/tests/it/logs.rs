@@ -119,7 +119,7 @@ fn simulate_log_invalid_lines_are_counted_and_skipped() {
     assert_eq!(none.code, Some(2));
     assert!(
         none.err.starts_with(
-            "error: invalid log: no line has the expected format; line 1: not a JSON object"
+            "error: invalid log: no line has the expected format; line 1: expected a JSON object; "
         ),
         "{}",
         none.err

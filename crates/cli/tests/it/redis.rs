@@ -18,6 +18,16 @@ fn redis_functions_are_installed_shown_and_removed() {
 
     let ended = run(&["redis", "install", &redis.url()], "");
     assert!(ended.out.contains(&format!("installed functions {version}")));
+    let hint = format!(
+        "try: redis-cli -u {} FCALL sg_take 1 user123 gcra:30/60s:burst=16 1\n",
+        redis.url()
+    );
+    assert!(ended.out.ends_with(&hint), "{}", ended.out);
+    redis.query::<()>("ACL SETUSER owner on >hunter2 ~* +@all");
+    let url = redis.url().replace("://", "://owner:hunter2@");
+    let ended = run(&["redis", "install", &url], "");
+    let masked = url.replace("hunter2", "********");
+    assert!(ended.out.contains(&format!("try: redis-cli -u {masked} FCALL ")), "{}", ended.out);
     assert!(
         run(&["redis", "status", &redis.url()], "").out.contains(&format!("functions {version}"))
     );

@@ -62,7 +62,7 @@ impl Reader<'_> {
     }
 
     fn descriptor(&mut self, parent: usize, path: &str, node: &Node) -> Result<(), Fault> {
-        let mut fields = Fields::of(node, "a descriptor")?;
+        let mut fields = Fields::with_optional_values(node, "a descriptor")?;
         let key = fields.require("key", "the key of an entry such as `user`")?.text("key")?;
         if key.is_empty() {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
@@ -157,7 +157,7 @@ impl Reader<'_> {
 
 /// Reads `rate_limit`.
 fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
-    let mut fields = Fields::of(node, "rate_limit")?;
+    let mut fields = Fields::with_optional_values(node, "rate_limit")?;
     let unlimited = fields.boolean("unlimited")?.unwrap_or(false);
     let unit = fields.take("unit");
     let requests = fields.number("requests_per_unit", 0)?;
@@ -166,7 +166,7 @@ fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     let replaces = fields.take("replaces");
     fields.finish()?;
     for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
-        let mut fields = Fields::of(item, "replaces")?;
+        let mut fields = Fields::with_optional_values(item, "replaces")?;
         let name = fields.require("name", "the name of a limit")?.text("name")?;
         fields.finish()?;
         if name.is_empty() {

@@ -10,6 +10,7 @@ mod errors;
 mod evaluation;
 mod examples;
 mod hostile;
+mod incomplete;
 mod many;
 mod native;
 mod repeated;

@@ -44,8 +44,8 @@ pub enum LogFault {
         text: Quoted,
     },
     /// The line is not a JSON object.
-    #[error("not a JSON object: {0}")]
-    Json(String),
+    #[error("expected a JSON object")]
+    Json,
     /// The line has no duration.
     #[error("missing duration")]
     NoDuration,

@@ -22,7 +22,7 @@ pub(super) fn read<'a>(
     values.clear();
     values.resize(names.len(), None);
     let wanted = names.iter().map(String::as_str).enumerate().collect();
-    let fault = |error: serde_json::Error| LogFault::Json(error.to_string());
+    let fault = |_: serde_json::Error| LogFault::Json;
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     Object { wanted, values, depth: 0 }.deserialize(&mut deserializer).map_err(fault)?;
     deserializer.end().map_err(fault)

@@ -1,6 +1,6 @@
 //! Specifications of synthetic traffic.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 use sluicegate_core::parse_period;
 
@@ -61,6 +61,17 @@ pub enum TrafficError {
 const MAX_KEYS: u32 = 1_000_000;
 /// The longest span in microseconds, that of a policy's period.
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000;
+
+impl TrafficSpec {
+    /// The time from which on it has requests.
+    #[must_use]
+    pub const fn start(&self) -> Duration {
+        match self {
+            Self::Burst { at, .. } => Duration::from_micros(*at),
+            Self::Even(steady) | Self::Poisson(steady) => Duration::from_micros(steady.from),
+        }
+    }
+}
 
 impl FromStr for TrafficSpec {
     type Err = TrafficError;

@@ -64,6 +64,11 @@ fn take_mistakes_are_named() {
     let server = Server::start(&[]);
     let named = run(&["take", "a", "@nope", "--server", &server.address], "");
     assert!(named.err.contains("`@nope`") && !named.err.contains("SGPOLICY"), "{}", named.err);
+    check(
+        &format!("take a gcra:1/1s --password x --server {}", server.address),
+        "",
+        "invalid --password: the server has no password; remove the option\n",
+    );
     let http = run(&["take", "a", "gcra:1/1s", "--server", &server.http], "");
     check_message(
         "http",

@@ -31,6 +31,7 @@ impl Drop for TempDir {
 }
 
 const ADDRESS: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
+const HOST: &str = "expected a host name, such as `limits.example` or `limits.example:8443`";
 const DURATION: &str = "expected a duration such as `250ms`, `30s` or `2h`";
 
 #[test]
@@ -44,7 +45,9 @@ fn serve_flag_mistakes_are_named() {
         ("--listen off", "invalid --listen `off`: expected ADDRESS:PORT, such as `off:6380`".into()),
         ("--listen no-such-host.invalid:1 --http off --grpc off", "invalid --listen `no-such-host.invalid:1`: expected the name of a host that can be resolved".into()),
         ("--listen", "missing value of --listen: expected ADDRESS:PORT".into()),
-        ("--http no", "invalid --http `no`: expected ADDRESS:PORT, such as `no:6380`, or `off`".into()),
+        ("--http no", "invalid --http `no`: expected ADDRESS:PORT, such as `no:8080`, or `off`".into()),
+        ("--http x@y", "invalid --http `x@y`: expected ADDRESS:PORT, such as `127.0.0.1:8080` or `:8080`, or `off`".into()),
+        ("--grpc foo", "invalid --grpc `foo`: expected ADDRESS:PORT, such as `foo:8081`, or `off`".into()),
         ("--grpc 8081", "invalid --grpc `8081`: expected ADDRESS:PORT, such as `127.0.0.1:8081` or `:8081`, or `off`".into()),
         ("--max-clients many", "invalid --max-clients `many`: expected a whole number, at least 1".into()),
         ("--max-clients 0", "invalid --max-clients `0`: expected a whole number, at least 1".into()),
@@ -69,6 +72,24 @@ fn serve_flag_mistakes_are_named() {
         ("--store localhost:6379", "invalid store URL: missing `://`: expected redis://HOST".into()),
         ("--store redis://a --store-deadline 15", "invalid --store-deadline `15`: expected a duration with a unit, such as `15s` or `15ms`".into()),
         ("--store redis://a --store-deadline 2h", "invalid --store-deadline `2h`: expected a duration from 1ms to 1m".into()),
+        ("--snapshot-every 60s", "missing --state-file: --snapshot-every needs it".into()),
+        ("--unix-permissions 770", "missing --unix: --unix-permissions needs it".into()),
+        ("--gate-address-header X-Forwarded-For --http-trusted-hops 0 --http 127.0.0.1:0", "invalid --gate-address-header together with --http-trusted-hops `0`: addresses of clients are not read then; remove one of them".into()),
+        ("--http-token x", "invalid --http-token together with --http `off`: it is a setting of HTTP; remove one of them".into()),
+        ("--http-allowed-hosts a", "invalid --http-allowed-hosts together with --http `off`: ".into()),
+        ("--http-headers none", "invalid --http-headers together with --http `off`: ".into()),
+        ("--http-trusted-hops 2", "invalid --http-trusted-hops together with --http `off`: ".into()),
+        ("--dashboard on", "invalid --dashboard together with --http `off`: ".into()),
+        ("--gate-uri-header X", "invalid --gate-uri-header together with --http `off`: ".into()),
+        ("--gate-method-header X", "invalid --gate-method-header together with --http `off`: ".into()),
+        ("--gate-address-header X", "invalid --gate-address-header together with --http `off`: ".into()),
+        ("--http-tls-cert x --http-tls-key x", "invalid --http-tls-cert together with --http `off`: ".into()),
+        ("--envoy-headers ratelimit", "invalid --envoy-headers together with --grpc `off`: it is a setting of gRPC; remove one of them".into()),
+        ("--envoy-metadata", "invalid --envoy-metadata together with --grpc `off`: ".into()),
+        ("--grpc-max-age 1h --grpc off", "invalid --grpc-max-age together with --grpc `off`: ".into()),
+        ("--grpc-tls-cert x --grpc-tls-key x --grpc off", "invalid --grpc-tls-cert together with --grpc `off`: ".into()),
+        ("--http-allowed-hosts https://limits.example", format!("invalid --http-allowed-hosts `https://limits.example`: {HOST}")),
+        ("--http-allowed-hosts a.example,*.example.com", format!("invalid --http-allowed-hosts `*.example.com`: {HOST}")),
         ("--store-deadline 15ms", "missing --store: --store-deadline needs it".into()),
         ("--store redis://a --on-error maybe", "invalid --on-error `maybe`: expected deny, allow, local or a share".into()),
         ("--store redis://a --state-file x", "invalid --state-file together with --store: the store keeps the state".into()),
@@ -124,7 +145,7 @@ fn serve_environment_mistakes_name_the_variable() {
         (
             "SLUICEGATE_HTTP_ALLOWED_HOSTS",
             "",
-            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected host names, separated by commas",
+            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected a host name, such as `limits.example`",
         ),
         (
             "SLUICEGATE_TEST_CLOCK",
@@ -161,7 +182,9 @@ fn serve_files_of_the_wrong_kind_are_named() {
         &format!("cannot listen on {plain} (--unix): it is a file that is not a socket: remove it"),
     );
     check(
-        &format!("{ports} --http-tls-cert {plain} --http-tls-key {plain}"),
+        &format!(
+            "serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --grpc off --http-tls-cert {plain} --http-tls-key {plain}"
+        ),
         "",
         &format!("invalid --http-tls-cert `{plain}`: expected a certificate in PEM"),
     );

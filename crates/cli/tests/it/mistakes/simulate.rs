@@ -1,5 +1,9 @@
 //! Mistakes with `simulate`.
 
+use std::fs;
+
+use sluicegate_testing::TempDir;
+
 use super::check;
 use crate::{run::run, server::Server};
 
@@ -13,7 +17,21 @@ fn simulate_mistakes_are_named() {
     for (line, input, expected) in [
         ("", "", "missing FILE: expected a trace, an access log, `-` or --traffic"),
         ("/nowhere.csv", "", "cannot open /nowhere.csv: no such file or directory"),
-        ("/tmp --policy gcra:1/1s", "", "cannot read the traffic: is a directory"),
+        (
+            "/tmp --policy gcra:1/1s",
+            "",
+            "invalid FILE `/tmp`: expected a trace or an access log, found a folder",
+        ),
+        (
+            "trace.csv --traffic poisson:50/s --policy gcra:1/1s",
+            "",
+            "invalid FILE together with --traffic: expected one of them\n",
+        ),
+        (
+            "--plot trace.csv --traffic poisson:50/s --policy gcra:1/1s",
+            "",
+            "invalid FILE together with --traffic: expected one of them\n",
+        ),
         (
             "- --policy gcra:1/1s --key ip",
             LOG,
@@ -44,6 +62,17 @@ fn simulate_mistakes_are_named() {
             "- --policy gcra:1/1s --time-field at",
             LOG,
             "invalid --time-field: unknown field `at`: expected one of remote_addr",
+        ),
+        (
+            "- --policy gcra:1/1s --log $nope",
+            LOG,
+            "invalid --log `$nope`: expected a format with the time, such as `$time_local` or `%t`; use \
+             --time-field for another field\n",
+        ),
+        (
+            "- --policy gcra:1/1s --log $at --time-field on",
+            LOG,
+            "invalid --time-field: unknown field `on`: expected one of at",
         ),
         (
             "- --policy gcra:1/1s --plot --key-plot nobody",
@@ -79,7 +108,7 @@ fn simulate_mistakes_are_named() {
         (
             "- --policy gcra:1/1s --log json",
             LOG,
-            "invalid log: no line has the expected format; line 1: not a JSON object",
+            "invalid log: no line has the expected format; line 1: expected a JSON object\n",
         ),
         ("- --policy gcra:1/1s", "t_us,key\n0,a\n", "line 1: missing column `cost`"),
         (
@@ -113,6 +142,11 @@ fn simulate_mistakes_are_named() {
             "invalid --for `60`: expected a duration with a unit, such as `60s` or `60ms`",
         ),
         (
+            "--traffic even:5/s --for 0s --policy gcra:1/1s",
+            "",
+            "invalid --for `0s`: expected a duration from 1ms to 366d",
+        ),
+        (
             "--traffic even:5/s --seed x --policy gcra:1/1s",
             "",
             "invalid --seed `x`: expected a whole number",
@@ -138,6 +172,11 @@ fn simulate_mistakes_are_named() {
             "- --policy gcra:1/1s --html /nowhere/x.html",
             TRACE,
             "cannot write /nowhere/x.html: no such file or directory",
+        ),
+        (
+            "- --policy gcra:1/1s --html l1",
+            TRACE,
+            "invalid --html `l1`: expected a file that ends in `.html`",
         ),
         (
             "- --policy gcra:1/1s --change gcra:2/1s",
@@ -182,4 +221,44 @@ fn simulate_warns_about_one_key_for_all() {
         ended.err,
         "warning: --key `all` has no field in braces: all lines have the same key\n"
     );
+}
+
+#[test]
+fn simulate_html_file_of_another_kind_is_not_overwritten() {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    fs::write(&log, LOG).unwrap();
+    let log = log.to_str().unwrap();
+    let ended = run(&["simulate", log, "--policy", "gcra:1/1s", "--html", log], "");
+    let expected = format!("error: invalid --html `{log}`: expected a file that ends in `.html`\n");
+    assert_eq!((ended.code, ended.err), (Some(2), expected));
+    assert_eq!(fs::read_to_string(log).unwrap(), LOG);
+}
+
+#[test]
+fn simulate_warns_about_traffic_and_changes_after_the_end() {
+    let traffic = ["simulate", "--policy", "gcra:1/1s", "--for", "1m", "--traffic", "even:1/s"];
+    let late = "--traffic burst:20@70s --traffic even:1/s@1m..2m --change 90s=gcra:2/1s";
+    let late: Vec<_> = late.split(' ').collect();
+    let ended = run(&[&traffic[..], &late].concat(), "");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.err,
+        "warning: --traffic `burst:20@70s` begins after the end (--for 1m): it has no requests\n\
+         warning: --traffic `even:1/s@1m..2m` begins after the end (--for 1m): it has no requests\n\
+         warning: --change `90s=gcra:2/1s` comes after the last event: it has no effect\n"
+    );
+    // A chart shows the change, and a change of all policies is one warning.
+    let two = [&traffic[..], &["--policy", "gcra:2/1s"]].concat();
+    let early = ["simulate", "--change", "90s=gcra:3/1s"];
+    let ended = run(&[&early[..], &two[1..]].concat(), "");
+    let warning =
+        "warning: --change `90s=gcra:3/1s` comes after the last event: it has no effect\n";
+    assert_eq!((ended.code, &*ended.err), (Some(0), warning));
+    let chart = ["--change", "90s=gcra:3/1s", "--plot", "--until", "100s"];
+    let ended = run(&[&traffic[..], &chart].concat(), "");
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let used = ["--change", "30s=gcra:3/1s", "--traffic", "burst:2@59s"];
+    let ended = run(&[&traffic[..], &used].concat(), "");
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
 }
