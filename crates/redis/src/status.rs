@@ -214,11 +214,15 @@ async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
         let line = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
         info.lines().find_map(line)
     };
-    let engine = match (field("valkey_version"), field("redis_version")) {
-        (Some(version), _) => format!("Valkey {version}"),
-        (None, Some(version)) => format!("Redis {version}"),
-        (None, None) => "unknown".to_owned(),
-    };
+    // The others have a version of Redis, too, which they are compatible with.
+    let named = [
+        ("a Sluicegate server", "sluicegate_version"),
+        ("Valkey", "valkey_version"),
+        ("Redis", "redis_version"),
+    ];
+    let engine =
+        named.into_iter().find_map(|(name, version)| Some(format!("{name} {}", field(version)?)));
+    let engine = engine.unwrap_or_else(|| "unknown".to_owned());
     if field("role").is_some_and(|role| role != "master") {
         problems.push(problem(
             format!("{endpoint} is a replica, which makes no decisions"),

@@ -8,6 +8,14 @@ use crate::{
 };
 
 #[test]
+fn redis_status_of_a_sluicegate_server_names_it() {
+    let server = server::Server::start(&[]);
+    let ended = run(&["redis", "status", &server.address.replace("resp://", "redis://")], "");
+    let expected = concat!("a Sluicegate server ", env!("CARGO_PKG_VERSION"));
+    assert!(ended.out.contains(expected), "{}{}", ended.out, ended.err);
+}
+
+#[test]
 fn redis_functions_are_installed_shown_and_removed() {
     let redis = Server::start(Engine::Redis70);
     let version = env!("CARGO_PKG_VERSION");

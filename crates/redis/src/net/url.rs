@@ -41,8 +41,8 @@ pub(crate) enum Kind {
 pub const SCHEMES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "unix"];
 
 /// Forms of these URLs, for error texts.
-pub const URL_FORMS: &str =
-    "redis://HOST, rediss://HOST, redis+cluster://HOST or redis+sentinel://HOST/NAME";
+pub const URL_FORMS: &str = "redis://HOST, rediss://HOST, redis+cluster://HOST, redis+sentinel://HOST/NAME or unix:///PATH; \
+     `valkey` means the same as `redis`";
 
 /// Without the password.
 impl std::fmt::Debug for Url {
@@ -81,7 +81,7 @@ impl Url {
             ("redis" | "valkey", kind) => (false, kind),
             ("rediss" | "valkeys", kind) => (true, kind),
             _ => {
-                return Err(wrong(&format!("unknown scheme `{scheme}`: expected redis or rediss")));
+                return Err(wrong(&format!("unknown scheme `{scheme}`: expected {URL_FORMS}")));
             }
         };
         let (endpoint, path) = rest.split_once('/').unwrap_or((rest, ""));

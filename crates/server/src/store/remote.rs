@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use sluicegate_core::{StoreError, any_of};
+use sluicegate_core::StoreError;
 
 use super::ServerStore;
 use crate::StoreConfig;
@@ -32,15 +32,17 @@ pub(super) async fn open(
 ) -> Result<Arc<ServerStore>, StoreError> {
     // The URL is not quoted: it can have a password.
     let invalid = |what: String| StoreError::Settings(format!("invalid store URL: {what}"));
-    let (scheme, _) = settings.url.split_once("://").ok_or_else(|| {
-        let forms: Vec<_> = stores.iter().map(|store| store.forms).collect();
-        invalid(format!("missing `://`: expected {}", forms.join(", or ")))
-    })?;
+    let forms: Vec<_> = stores.iter().map(|store| store.forms).collect();
+    let forms = forms.join(", or ");
+    let (scheme, _) = settings
+        .url
+        .split_once("://")
+        .ok_or_else(|| invalid(format!("missing `://`: expected {forms}")))?;
     let base = scheme.split('+').next().unwrap_or(scheme);
-    let store = stores.iter().find(|store| store.schemes.contains(&base)).ok_or_else(|| {
-        let known: Vec<_> = stores.iter().flat_map(|store| store.schemes).collect();
-        invalid(format!("unknown scheme `{scheme}`: expected {}", any_of(&known)))
-    })?;
+    let store = stores
+        .iter()
+        .find(|store| store.schemes.contains(&base))
+        .ok_or_else(|| invalid(format!("unknown scheme `{scheme}`: expected {forms}")))?;
     (store.open)(settings, test_clock).await
 }
 
@@ -57,9 +59,10 @@ mod tests {
 
     #[test]
     fn open_unknown_scheme_names_the_known_ones_and_no_password() {
-        let expected = "expected redis, rediss, valkey, valkeys or unix";
         let unknown = error("etcd://:secret@host");
-        assert_eq!(unknown, format!("invalid store URL: unknown scheme `etcd`: {expected}"));
+        let expected =
+            format!("invalid store URL: unknown scheme `etcd`: expected {}", REDIS.forms);
+        assert_eq!(unknown, expected);
         let missing = error(":secret@host");
         assert!(missing.starts_with("invalid store URL: missing `://`: expected redis://HOST,"));
         assert!(!missing.contains("secret"), "{missing}");

@@ -47,7 +47,7 @@ fn take_mistakes_are_named() {
         ("redis status 127.0.0.1:6379", "invalid store URL: missing `://`: expected redis://HOST"),
         (
             "redis status http://x",
-            "invalid store URL: unknown scheme `http`: expected redis or rediss",
+            "invalid store URL: unknown scheme `http`: expected redis://HOST, rediss://HOST,",
         ),
         (
             "redis status redis://127.0.0.1:1",
