@@ -155,7 +155,7 @@ impl Ledger {
 
     /// The expiries of all holds, or of the metered ones, in their order; among equals, the first opened comes first.
     pub(crate) fn expiries(&self, only_metered: bool) -> Expiries {
-        let mut expiries = Expiries::new();
+        let mut expiries = Expiries::with_capacity(self.count);
         self.for_each(only_metered, |expiry| expiries.push(expiry));
         if self.is_unsorted {
             // Stable.

@@ -70,6 +70,9 @@ impl MemoryStore {
             return Some(Slot::simple(hash, number, state));
         }
         let before = before.filter(|slot| slot.policy_number() != OVERFLOW)?;
+        if entry.open_holds() > 0 {
+            return None;
+        }
         (self.simple_entry(before).as_ref() == Some(entry)).then_some(before)
     }
 
