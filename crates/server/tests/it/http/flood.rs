@@ -386,8 +386,11 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
         let rule = |number| {
             format!("  - {{name: {long}{number}, match: {{path: /}}, policy: fixed-window:1/1h}}\n")
         };
-        let rules = (0..rules).map(rule).collect::<String>();
-        fs::write(&config.rules[0], format!("rules:\n{rules}")).unwrap();
+        let text = match rules {
+            0 => "rules: []\n".to_owned(),
+            _ => format!("rules:\n{}", (0..rules).map(rule).collect::<String>()),
+        };
+        fs::write(&config.rules[0], text).unwrap();
     }) else {
         return;
     };
