@@ -120,7 +120,7 @@ pub(crate) enum Redis {
 #[derive(Args, Debug)]
 pub(crate) struct Url {
     /// redis://USER:PASSWORD@HOST:PORT/DB (only the host is required); rediss:// for TLS,
-    /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME
+    /// redis+cluster://HOST,HOST, redis+sentinel://HOST,HOST/NAME or unix:///PATH
     #[arg(env = "SLUICEGATE_REDIS", hide_env_values = true)]
     pub(crate) url: String,
 }

@@ -107,7 +107,9 @@ fn refusal(address: &Address, text: &[u8]) -> anyhow::Error {
             if message.contains("no password is set")
                 || message.contains("without any password") =>
         {
-            anyhow!("invalid --password: the server has no password; remove the option")
+            anyhow!(
+                "invalid password: the server at {address} has none; remove --password or SLUICEGATE_PASSWORD"
+            )
         }
         "WRONGPASS" => anyhow!("invalid password: the server at {address} rejected it"),
         "ERR" if message.contains("--test-clock") => anyhow!(
@@ -153,7 +155,7 @@ mod tests {
             ("WRONGPASS x", "invalid password: the server at h:1 rejected it"),
             (
                 "ERR Client sent AUTH, but no password is set",
-                "invalid --password: the server has no password; remove the option",
+                "invalid password: the server at h:1 has none; remove --password or SLUICEGATE_PASSWORD",
             ),
             ("LOADING it loads", "LOADING it loads"),
             (

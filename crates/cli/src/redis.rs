@@ -74,19 +74,23 @@ fn print(status: &Status, out: &mut impl Write) -> io::Result<()> {
 /// `redis-cli` with the options that connect it to the store at `url`, the password masked. Of a cluster and of sentinels,
 /// it connects to the node at `endpoint`.
 fn redis_cli(url: &str, endpoint: &str) -> String {
-    if endpoint.starts_with('/') {
-        return format!("redis-cli -s {endpoint}");
-    }
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
     let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
     let scheme = if scheme.ends_with('s') && scheme != "redis" { "rediss" } else { "redis" };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let login = match login.split_once(':') {
-        Some((user, _)) => format!("{user}:{MASKED}@"),
-        None if login.is_empty() => String::new(),
-        None => format!("{MASKED}@"),
+    let user = match login.split_once(':') {
+        // `redis-cli` takes an empty name for that of a user.
+        Some(("", _)) | None => "default",
+        Some((user, _)) => user,
     };
+    if endpoint.starts_with('/') {
+        let login =
+            if login.is_empty() { String::new() } else { format!(" --user {user} -a {MASKED}") };
+        let database = path.split_once("?db=").map_or("0", |(_, database)| database);
+        return format!("redis-cli -s {endpoint}{login} -n {database}");
+    }
+    let login = if login.is_empty() { String::new() } else { format!("{user}:{MASKED}@") };
     match kind {
         "" => format!("redis-cli -u {scheme}://{login}{host}{path}"),
         "cluster" => format!("redis-cli -c -u {scheme}://{login}{endpoint}"),
@@ -114,12 +118,14 @@ mod tests {
             ("redis://127.0.0.1:16379", "127.0.0.1:16379", "-u redis://127.0.0.1:16379"),
             ("redis://h/3", "h:6379", "-u redis://h/3"),
             ("redis://u:pw@h:1/3", "h:1", "-u redis://u:********@h:1/3"),
-            ("redis://:pw@h", "h:6379", "-u redis://:********@h"),
-            ("valkeys://:p@w@h", "h:6379", "-u rediss://:********@h"),
+            ("redis://:pw@h", "h:6379", "-u redis://default:********@h"),
+            ("valkeys://:p@w@h", "h:6379", "-u rediss://default:********@h"),
             ("valkey://h", "h:6379", "-u redis://h"),
             ("rediss+cluster://u:pw@a,b", "c:7000", "-c -u rediss://u:********@c:7000"),
-            ("redis+sentinel://:pw@a,b/main/2", "c:7000", "-u redis://:********@c:7000"),
-            ("unix://:pw@/run/redis.sock", "/run/redis.sock", "-s /run/redis.sock"),
+            ("redis+sentinel://:pw@a,b/main/2", "c:7000", "-u redis://default:********@c:7000"),
+            ("redis://pw@h", "h:6379", "-u redis://default:********@h"),
+            ("unix:///run/r.sock", "/run/r.sock", "-s /run/r.sock -n 0"),
+            ("unix://:pw@/r.sock?db=3", "/r.sock", "-s /r.sock --user default -a ******** -n 3"),
         ] {
             assert_eq!(redis_cli(url, endpoint), format!("redis-cli {expected}"), "{url}");
         }

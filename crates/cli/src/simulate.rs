@@ -90,8 +90,11 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
             "invalid --policy `{policy}`: synthetic traffic has no durations; use a log or a trace"
         );
     }
-    let is_page = |file: &PathBuf| file.extension().is_some_and(|it| it == "html");
-    if let Some(file) = options.html.as_ref().filter(|file| !is_page(file)) {
+    // Another file is most often the log, given by mistake. A pipe is none.
+    let is_page =
+        |file: &PathBuf| file.extension().is_some_and(|it| it.eq_ignore_ascii_case("html"));
+    let is_pipe = |file: &PathBuf| file.exists() && !file.is_file();
+    if let Some(file) = options.html.as_ref().filter(|file| !is_page(file) && !is_pipe(file)) {
         let file = file.display();
         bail!("invalid --html `{file}`: expected a file that ends in `.html`");
     }

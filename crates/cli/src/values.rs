@@ -227,8 +227,9 @@ pub(crate) fn listen_address<const DEFAULT: u16>(text: &str) -> Result<ListenAdd
     }
 }
 
-/// Whether this can be the name of a host. One that ends in digits is a broken address.
+/// Whether this can be the name of a host, which may end in a dot. One that ends in digits is a broken address.
 pub(crate) fn is_host(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | '_');
     let last = text.rsplit('.').next().unwrap_or_default();
     let numeric = last.bytes().all(|byte| byte.is_ascii_digit());

@@ -254,6 +254,11 @@ fn expected_value(what: &str, name: &str) -> String {
         ("a rule" | "a level", "key") => {
             "expected an attribute or a list of them; remove the field to count all requests together".to_owned()
         }
+        (_, "policy") => "expected a policy, such as `gcra:30/1m`".to_owned(),
+        ("a rule", "levels") => "expected a list of levels".to_owned(),
+        ("a rules file", "domain") => {
+            "expected the domain that Envoy sends, such as `domain: edge`".to_owned()
+        }
         _ => "expected one; remove the field to use its default".to_owned(),
     }
 }

@@ -111,12 +111,14 @@ fn is_off(serve: &ArgMatches, listener: &str) -> bool {
     serve.get_one::<OptionalListener>(listener).is_some_and(|listener| listener.0.is_none())
 }
 
-/// Whether a setting has a value of its own. A flag that is off has none.
+/// Whether a setting has a value of its own. One that is switched off has none.
 fn is_given(serve: &ArgMatches, name: &str) -> bool {
     let id = name.replace('-', "_");
     // The environment can switch a flag off.
     let flag = serve.try_get_one::<bool>(&id).ok().flatten();
     let source = serve.value_source(&id);
+    let mut values = serve.get_raw(&id).into_iter().flatten();
     matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
         && flag != Some(&false)
+        && !values.any(|value| value == "off" || value == "none")
 }

@@ -97,6 +97,7 @@ mod tests {
         for text in [
             "limits.example",
             "limits.example:8443",
+            "limits.example.",
             "Limits",
             "a_b-c.d1",
             "192.0.2.7",
@@ -116,6 +117,7 @@ mod tests {
             "me@limits.example",
             "limits example",
             ".example.com",
+            ".",
             "limits.example:",
             "limits.example:x",
             "limits.example:0",

@@ -158,7 +158,11 @@ fn config_settings_of_listeners_that_are_off_are_without_effect() {
     let file = File::with("off", &ended.out);
     let again = run(&["serve", "--print-config", "--config", file.0.to_str().unwrap()], "");
     assert_eq!(again.code, Some(0), "{}", again.err);
-    // A switch that is off in the environment is not a setting.
+    // What is switched off is not a setting.
+    let off = "--http off --grpc off --dashboard off --http-headers none --envoy-headers none";
+    let line = format!("serve --print-config {off}");
+    let ended = run(&line.split(' ').collect::<Vec<_>>(), "");
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
     let output = sluicegate()
         .args(["serve", "--print-config", "--grpc", "off"])
         .env("SLUICEGATE_ENVOY_METADATA", "false")

@@ -97,9 +97,7 @@ impl Url {
                 (Kind::Sentinel(name), database)
             }
             _ => {
-                return Err(wrong(&format!(
-                    "unknown scheme `{scheme}`: expected redis, redis+cluster or redis+sentinel"
-                )));
+                return Err(wrong(&format!("unknown scheme `{scheme}`: expected {URL_FORMS}")));
             }
         };
         let database = number(database)?;

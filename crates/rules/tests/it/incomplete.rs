@@ -17,7 +17,12 @@ fn field_without_value_names_it_and_what_is_expected() {
         ("rules: ~", "1:1", "rules", "expected a list; use `rules: []` for no rules"),
         ("policies:", "1:1", "policies", "expected a map; use `policies: {}` for no policies"),
         ("rules: []\ntests:", "2:1", "tests", "expected a list; use `tests: []` for no tests"),
-        ("domain:", "1:1", "domain", DEFAULT),
+        (
+            "domain:",
+            "1:1",
+            "domain",
+            "expected the domain that Envoy sends, such as `domain: edge`",
+        ),
         (
             "domain: d\ndescriptors:",
             "2:1",
@@ -38,7 +43,13 @@ fn field_without_value_names_it_and_what_is_expected() {
             "key",
             KEY,
         ),
-        ("rules:\n- name: a\n  block: true\n  policy:", "4:3", "policy", DEFAULT),
+        (
+            "rules:\n- name: a\n  block: true\n  policy:",
+            "4:3",
+            "policy",
+            "expected a policy, such as `gcra:30/1m`",
+        ),
+        ("rules:\n- name: a\n  levels:", "3:3", "levels", "expected a list of levels"),
         ("rules:\n- name: a\n  policy: gcra:1/1s\n  cost:", "4:3", "cost", DEFAULT),
         ("rules:\n- name: a\n  policy: gcra:1/1s\n  overrides:", "4:3", "overrides", DEFAULT),
         ("rules: []\ntests:\n- name: t\n  request: {path: /}\n  steps:", "5:3", "steps", DEFAULT),

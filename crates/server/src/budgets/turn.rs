@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Longest turn, unless a single command takes longer.
 pub(crate) const TURN: Duration = Duration::from_micros(500);
 /// Connections that have a turn in the lane between two polls of the sockets.
-const LANE_TURNS: usize = 8;
+pub(crate) const LANE_TURNS: usize = 8;
 /// Connections that may wait for the lane before the others read less at once and have shorter turns.
 const BUSY_LANE: u32 = 64;
 

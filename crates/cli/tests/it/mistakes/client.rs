@@ -67,7 +67,10 @@ fn take_mistakes_are_named() {
     check(
         &format!("take a gcra:1/1s --password x --server {}", server.address),
         "",
-        "invalid --password: the server has no password; remove the option\n",
+        &format!(
+            "invalid password: the server at {} has none; remove --password or SLUICEGATE_PASSWORD\n",
+            server.address.trim_start_matches("resp://")
+        ),
     );
     let http = run(&["take", "a", "gcra:1/1s", "--server", &server.http], "");
     check_message(

@@ -77,7 +77,7 @@ fn serve_flag_mistakes_are_named() {
         ("--gate-address-header X-Forwarded-For --http-trusted-hops 0 --http 127.0.0.1:0", "invalid --gate-address-header together with --http-trusted-hops `0`: addresses of clients are not read then; remove one of them".into()),
         ("--http-token x", "invalid --http-token together with --http `off`: it is a setting of HTTP; remove one of them".into()),
         ("--http-allowed-hosts a", "invalid --http-allowed-hosts together with --http `off`: ".into()),
-        ("--http-headers none", "invalid --http-headers together with --http `off`: ".into()),
+        ("--http-headers ietf", "invalid --http-headers together with --http `off`: ".into()),
         ("--http-trusted-hops 2", "invalid --http-trusted-hops together with --http `off`: ".into()),
         ("--dashboard on", "invalid --dashboard together with --http `off`: ".into()),
         ("--gate-uri-header X", "invalid --gate-uri-header together with --http `off`: ".into()),

@@ -15,6 +15,7 @@ use sluicegate_core::Timestamp;
 use sluicegate_proto::rls::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
+use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status, async_trait};
 use tracing::{Instrument as _, Span};
 
@@ -23,18 +24,20 @@ use super::{
     decide::decide,
     response::{DescriptorOutcome, response},
 };
-use crate::{net::worker::panic_text, stats::Stats};
+use crate::{budgets::turn::LANE_TURNS, net::worker::panic_text, stats::Stats};
 
 /// The rate limit service of one worker.
 #[derive(Debug)]
 pub(super) struct RateLimitCalls {
     context: Arc<EnvoyContext>,
     stats: Arc<Stats>,
+    /// Calls whose turn is over continue in it, a few between two polls of the sockets.
+    lane: Semaphore,
 }
 
 impl RateLimitCalls {
-    pub(super) const fn new(context: Arc<EnvoyContext>, stats: Arc<Stats>) -> Self {
-        Self { context, stats }
+    pub(super) fn new(context: Arc<EnvoyContext>, stats: Arc<Stats>) -> Self {
+        Self { context, stats, lane: Semaphore::new(LANE_TURNS) }
     }
 }
 
@@ -51,11 +54,12 @@ impl RateLimitService for RateLimitCalls {
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
         let decided = if self.context.decider.is_local() && request.descriptors.len() == 1 {
-            span.in_scope(|| decide_now(&self.context, stats, &request, start))
+            span.in_scope(|| decide_now(&self.context, stats, &self.lane, &request, start))
         } else {
             // A store elsewhere answers later, and many descriptors yield. Boxed, because it makes the future of every call
             // larger otherwise.
-            let decided = decide(&self.context, stats, &request, start).instrument(span.clone());
+            let decided =
+                decide(&self.context, stats, &self.lane, &request, start).instrument(span.clone());
             let decided = Box::pin(decided);
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
@@ -82,10 +86,11 @@ impl RateLimitService for RateLimitCalls {
 fn decide_now(
     context: &EnvoyContext,
     stats: &Stats,
+    lane: &Semaphore,
     request: &RateLimitRequest,
     now: Timestamp,
 ) -> Result<Vec<DescriptorOutcome>, Status> {
-    let mut decided = pin!(decide(context, stats, request, now));
+    let mut decided = pin!(decide(context, stats, lane, request, now));
     let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     match catch_unwind(AssertUnwindSafe(&mut poll)) {
         Ok(Poll::Ready(decided)) => decided,

@@ -18,7 +18,7 @@ use sluicegate_rules::{
     check_keys,
 };
 use smallvec::SmallVec;
-use tokio::task::yield_now;
+use tokio::{sync::Semaphore, task::yield_now};
 use tonic::Status;
 
 use super::{
@@ -40,10 +40,11 @@ const MAX_ENTRIES: usize = 256;
 /// The entries of a descriptor.
 type Entries<'a> = SmallVec<[(&'a str, &'a str); 3]>;
 
-/// Evaluates each descriptor of `request`, independently.
+/// Evaluates each descriptor of `request`, independently. A call that takes longer than a turn continues in the `lane`.
 pub(super) async fn decide(
     context: &EnvoyContext,
     stats: &Stats,
+    lane: &Semaphore,
     request: &RateLimitRequest,
     now: Timestamp,
 ) -> Result<Vec<DescriptorOutcome>, Status> {
@@ -93,9 +94,12 @@ pub(super) async fn decide(
     }
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
-        let mut turn = now;
+        let (mut turn, mut permit) = (now, None);
         for evaluation in evaluations {
             if !outcomes.is_empty() && context.decider.is_late(turn) {
+                if permit.is_none() {
+                    permit = lane.acquire().await.ok();
+                }
                 yield_now().await;
                 turn = context.decider.now();
             }
@@ -393,9 +397,12 @@ mod tests {
         };
         let begun = context.decider.now().as_micros() - 1_000;
         let begun = Timestamp::saturating_from_micros(begun);
-        let mut deciding = pin!(decide(&context, &stats, &request, begun));
+        let lane = Semaphore::new(0);
+        let mut deciding = pin!(decide(&context, &stats, &lane, &request, begun));
         let mut waker = Context::from_waker(Waker::noop());
         assert!(deciding.as_mut().poll(&mut waker).is_pending(), "it does not yield");
+        assert!(deciding.as_mut().poll(&mut waker).is_pending(), "it is not in the lane");
+        lane.add_permits(1);
         let outcomes = loop {
             if let Poll::Ready(outcomes) = deciding.as_mut().poll(&mut waker) {
                 break outcomes.unwrap();
