@@ -4,7 +4,14 @@ use std::{
     io::Write,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
+
+use sluicegate_testing::TEST_TIMEOUT;
+
+/// Some commands do long work, on a busy machine.
+const TIMEOUT: Duration = TEST_TIMEOUT.saturating_mul(4);
 
 /// The command, in an environment without its variables.
 pub(crate) fn sluicegate() -> Command {
@@ -38,7 +45,14 @@ pub(crate) fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Ended {
     let input = input.as_ref().to_vec();
     // It may end without having read everything.
     let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
-    let output = child.wait_with_output().unwrap();
+    let id = child.id().to_string();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+    let Ok(output) = ended.recv_timeout(TIMEOUT) else {
+        // A server that was expected to be rejected, for example, runs for ever.
+        let _ = Command::new("kill").args(["-KILL", &id]).status();
+        panic!("not ended within {TIMEOUT:?}: {arguments:?}");
+    };
     writer.join().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
