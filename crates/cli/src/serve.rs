@@ -15,6 +15,7 @@ use std::{
     ffi::OsString,
     io::{self, Write},
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::{ArgMatches, Command, FromArgMatches, parser::ValueSource};
@@ -83,7 +84,7 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let stop = stop_signal()?;
         // Before the rules are read, which takes time: it would end the process.
         let hangup = (!config.rules.is_empty()).then(hangup_signal).transpose()?;
@@ -97,7 +98,10 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
         }
         server.run(stop).await?;
         Ok(())
-    })
+    });
+    // A name that is being resolved, which can take many seconds, is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    served
 }
 
 /// Prints the addresses of all listeners, RESP first.

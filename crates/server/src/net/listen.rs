@@ -54,12 +54,14 @@ pub(crate) struct AcceptedClient {
     pub(crate) address: String,
 }
 
-/// A Unix socket. Its file is removed on drop.
+/// A Unix socket. Its file is removed on drop, unless another one has its path by then.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Unix {
     listener: UnixListener,
     path: std::path::PathBuf,
+    /// The device and the number of its file.
+    file: Option<(u64, u64)>,
 }
 
 impl Addresses {
@@ -262,7 +264,7 @@ impl Unix {
             io::ErrorKind::AlreadyExists => in_use("another process listens on it"),
             _ => cannot_listen(error),
         })?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, path: path.to_owned(), file: file_of(path) })
     }
 }
 
@@ -309,9 +311,20 @@ impl Drop for Private {
 #[cfg(unix)]
 impl Drop for Unix {
     fn drop(&mut self) {
-        // The file may already be removed.
-        let _ = std::fs::remove_file(&self.path);
+        // The file may already be removed, and be that of a server that has replaced this one.
+        if self.file.is_some() && file_of(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// The device and the number of the file at `path`.
+#[cfg(unix)]
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -35,6 +35,7 @@ use opentelemetry_sdk::{
 };
 use prost::Message as _;
 use tokio::{
+    io::AsyncReadExt as _,
     net::TcpStream,
     sync::{mpsc::Receiver, oneshot},
     task::JoinSet,
@@ -49,6 +50,8 @@ const MAX_BATCH: usize = 512;
 const GATHER: Duration = Duration::from_millis(500);
 /// Time limit of a request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of bytes of a reply that are read: interim replies without end would keep the task busy.
+const MAX_REPLY: u64 = 1 << 16;
 /// Time limit of the last requests, when the server stops.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -166,6 +169,8 @@ impl Exporter {
         let OtlpEndpoint { host, port, path } = &self.endpoint;
         let stream = TcpStream::connect((host.as_str(), *port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
+        let (read, write) = stream.into_split();
+        let stream = tokio::io::join(read.take(MAX_REPLY), write);
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
         let request = Request::post(path)
@@ -218,6 +223,28 @@ mod tests {
     fn record(telemetry: &Telemetry, count: usize) {
         let subscriber = registry().with(telemetry.layer());
         with_default(subscriber, || (0..count).for_each(|_| drop(telemetry.resp())));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn export_interim_replies_without_end_are_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let telemetry = Telemetry::new(url.parse().unwrap(), 1.0);
+        record(&telemetry, 3);
+        let collector = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            let replies = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+            (1..=4000).take_while(|_| stream.write_all(&replies).is_ok()).count() * replies.len()
+        });
+        let _task = telemetry.start().unwrap();
+        let read = tokio::task::spawn_blocking(|| collector.join().unwrap()).await.unwrap();
+        // The sockets have buffers of some megabytes.
+        assert!(read < 32 << 20, "{read} bytes");
+        eventually("the spans are dropped", || match telemetry.dropped() {
+            3 => Ok(()),
+            other => Err(other),
+        });
     }
 
     #[tokio::test(flavor = "multi_thread")]

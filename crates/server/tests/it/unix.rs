@@ -55,6 +55,20 @@ fn unix_socket_serves_resp() {
     assert_eq!(folder.names(), Vec::<String>::new(), "the file is removed");
 }
 
+/// The file of a server that drains may be removed, so that its successor listens there already.
+#[test]
+fn unix_socket_of_a_successor_is_not_removed() {
+    let folder = TempDir::new();
+    let path = folder.file("socket");
+    let start = || Running::with(|config| config.resp.unix = Some(path.clone()));
+    let first = start();
+    fs::remove_file(&path).unwrap();
+    let _second = start();
+    drop(first);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    assert_eq!(exchange(&mut stream, "PING\r\n"), "+PONG\r\n");
+}
+
 #[test]
 fn unix_socket_unused_file_is_replaced() {
     let folder = TempDir::new();
