@@ -3,7 +3,10 @@
 use anyhow::bail;
 use clap::{ArgMatches, parser::ValueSource};
 
-use crate::{usage::Origins, values::OptionalListener};
+use crate::{
+    usage::{Origin, Origins},
+    values::OptionalListener,
+};
 
 /// A setting, and the one that it requires.
 const NEEDS: [(&str, &str); 21] = [
@@ -89,8 +92,10 @@ pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result
             bail!("{before}invalid {called} together with {other}: {reason}; remove one of them");
         }
     }
+    // The environment and a file may be those of many servers, some of which have the listener.
+    let is_option = |name: &str| given(name) && origins.origin(name) == Some(Origin::Flag);
     for (listener, protocol, names) in LISTENERS {
-        if let Some(name) = names.iter().find(|name| is_off(serve, listener) && given(name)) {
+        if let Some(name) = names.iter().find(|name| is_off(serve, listener) && is_option(name)) {
             let ((before, called), (_, listener)) = (origins.call(name), origins.call(listener));
             let reason = format!("it is a setting of {protocol}; remove one of them");
             bail!("{before}invalid {called} together with {listener} `off`: {reason}");

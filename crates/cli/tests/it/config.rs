@@ -163,9 +163,11 @@ fn config_settings_of_listeners_that_are_off_are_without_effect() {
     let line = format!("serve --print-config {off}");
     let ended = run(&line.split(' ').collect::<Vec<_>>(), "");
     assert_eq!(ended.code, Some(0), "{}", ended.err);
+    // The environment may be that of other servers, too.
     let output = sluicegate()
-        .args(["serve", "--print-config", "--grpc", "off"])
-        .env("SLUICEGATE_ENVOY_METADATA", "false")
+        .args(["serve", "--print-config", "--grpc", "off", "--http", "off"])
+        .env("SLUICEGATE_ENVOY_METADATA", "true")
+        .env("SLUICEGATE_HTTP_TOKEN", "secret")
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
