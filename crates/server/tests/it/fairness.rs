@@ -43,27 +43,60 @@ fn pings(server: &Running, stop: &AtomicBool) -> Vec<Duration> {
     times
 }
 
-/// Does `work` while another client sends commands, and returns their latencies, sorted.
-fn beside(server: &Running, work: impl FnOnce()) -> Vec<Duration> {
+/// What another client saw while a server had work.
+struct Beside {
+    /// The latencies of its commands, sorted.
+    waited: Vec<Duration>,
+    /// How long the work took.
+    took: Duration,
+}
+
+impl Beside {
+    fn most(&self) -> Duration {
+        self.waited[self.waited.len() - 1]
+    }
+
+    fn median(&self) -> Duration {
+        self.waited[self.waited.len() / 2]
+    }
+}
+
+/// Does `work` while another client sends commands.
+fn beside(server: &Running, work: impl FnOnce()) -> Beside {
     let stop = AtomicBool::new(false);
-    let mut times = thread::scope(|scope| {
+    let mut took = Duration::ZERO;
+    let mut waited = thread::scope(|scope| {
         let pings = scope.spawn(|| pings(server, &stop));
+        let start = now();
         work();
+        took = start.elapsed();
         stop.store(true, Ordering::Relaxed);
         pings.join().unwrap()
     });
-    times.sort_unstable();
-    times
+    waited.sort_unstable();
+    Beside { waited, took }
 }
 
-fn figure(what: &str, times: &[Duration]) {
-    println!(
-        "figure: beside {what}, {} replies to another client took p50 {:?}, p99 {:?}, at most {:?}",
-        times.len(),
-        times[times.len() / 2],
-        times[times.len() * 99 / 100],
-        times[times.len() - 1],
-    );
+/// Whether one of a few measurements `is_fair`. Other load of the machine makes some figures worse. A worker that does not
+/// yield makes all of them worse.
+#[must_use]
+fn fair(
+    what: &str,
+    mut measure: impl FnMut() -> Beside,
+    is_fair: impl Fn(&Beside) -> bool,
+) -> bool {
+    (0..8).any(|_| {
+        let beside = measure();
+        println!(
+            "figure: beside {what}, which took {:?}, {} replies to another client took p50 {:?}, p99 {:?}, at most {:?}",
+            beside.took,
+            beside.waited.len(),
+            beside.median(),
+            beside.waited[beside.waited.len() * 99 / 100],
+            beside.most(),
+        );
+        is_fair(&beside)
+    })
 }
 
 /// Opens `holds` holds of a key, which are charged when they expire.
@@ -105,18 +138,18 @@ fn fairness_commands_on_a_large_key_yield() {
         let mut peer = server.connect();
         let text = format!("{command}\r\n").repeat(times);
         let replies = times * (1 + command.matches("\r\n").count());
-        let start = now();
-        let mut took = Duration::ZERO;
-        let waited = beside(&server, || {
-            peer.send(&text);
-            (0..replies).for_each(|_| drop(peer.read_reply()));
-            took = start.elapsed();
-        });
+        let measure = || {
+            beside(&server, || {
+                peer.send(&text);
+                (0..replies).for_each(|_| drop(peer.read_reply()));
+            })
+        };
         let name: String = command.chars().take(30).collect();
-        figure(&format!("{replies} of `{name}` on {events} events, in {took:?}"), &waited);
-        // Earlier versions occupied the worker until all of these were done. A busy machine makes both times longer.
-        let most = waited[waited.len() - 1];
-        assert!(most < (took / 4).max(Duration::from_millis(300)), "{name}: {most:?}");
+        // Earlier versions occupied the worker until all of these were done.
+        let what = format!("{replies} of `{name}` on {events} events");
+        let judge =
+            |beside: &Beside| beside.most() < (beside.took / 4).max(Duration::from_millis(100));
+        assert!(fair(&what, measure, judge), "{what}");
     }
 }
 
@@ -216,7 +249,7 @@ fn fairness_greedy_pipelines_yield() {
     let server = one_worker();
     let seconds = size("SLUICEGATE_GREEDY_SECONDS", 1);
     let stop = AtomicBool::new(false);
-    let times = thread::scope(|scope| {
+    thread::scope(|scope| {
         for client in 0..4 {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || {
@@ -235,39 +268,32 @@ fn fairness_greedy_pipelines_yield() {
                 drain.join().unwrap().unwrap();
             });
         }
-        let times = beside(&server, || {
-            let start = now();
-            while start.elapsed() < Duration::from_secs(seconds as u64) {
-                sluicegate_testing::pause(Duration::from_millis(10));
-            }
+        let measure = || {
+            beside(&server, || {
+                let start = now();
+                while start.elapsed() < Duration::from_secs(seconds as u64) {
+                    sluicegate_testing::pause(Duration::from_millis(10));
+                }
+            })
+        };
+        // Clients keep all processors busy: the test only asserts that it has a turn at all.
+        let is_fair = fair("four clients with pipelines of 1 MiB", measure, |beside| {
+            beside.median() < Duration::from_millis(50)
         });
         stop.store(true, Ordering::Relaxed);
-        times
+        assert!(is_fair);
     });
-    figure("four clients with pipelines of 1 MiB", &times);
-    // Clients keep all processors busy: the test only asserts that it has a turn at all.
-    assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
 }
 
-/// Sends `text` on new connections and reads all replies, one client after the other, while
-/// another client sends commands. Returns the latency of that client, and the time of all.
-fn beside_pipelines(
-    server: &Running,
-    clients: usize,
-    text: &str,
-    replies: usize,
-) -> (Vec<Duration>, Duration) {
+/// Sends `text` on new connections and reads all replies, one client after the other, while another client sends commands.
+fn beside_pipelines(server: &Running, clients: usize, text: &str, replies: usize) -> Beside {
     let mut peers: Vec<_> = (0..clients).map(|_| server.connect()).collect();
-    let mut took = Duration::ZERO;
-    let waited = beside(server, || {
-        let start = now();
+    beside(server, || {
         peers.iter_mut().for_each(|peer| peer.send(text));
         for peer in &mut peers {
             (0..replies).for_each(|_| drop(peer.read_reply()));
         }
-        took = start.elapsed();
-    });
-    (waited, took)
+    })
 }
 
 /// A turn is as short with long replies: it spans all writes.
@@ -281,14 +307,13 @@ fn fairness_long_replies_yield() {
         // Each for the first time in its turn.
         ("CLIENT LIST", 150, 1),
         ("COMMAND DOCS", 4, 100),
-        ("INFO", size("SLUICEGATE_GREEDY_CLIENTS", 150), 50),
+        ("INFO", size("SLUICEGATE_GREEDY_CLIENTS", 150), 100),
     ] {
         let text = format!("{command}\r\n").repeat(times);
-        let (waited, took) = beside_pipelines(&server, greedy, &text, times);
-        figure(&format!("{greedy} clients with {times} of `{command}`"), &waited);
         // Earlier versions occupied the worker until all of these were done.
-        let most = waited[waited.len() - 1];
-        assert!(most < took / 2 + Duration::from_millis(100), "{command}: {most:?} of {took:?}");
+        let measure = || beside_pipelines(&server, greedy, &text, times);
+        let what = format!("{greedy} clients with {times} of `{command}`");
+        assert!(fair(&what, measure, |beside| beside.most() < beside.took / 2), "{what}");
     }
     drop(idle);
 }
@@ -304,12 +329,16 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
     for _ in 0..500 {
         assert_eq!(peer.integers(&format!("SG.TAKE line {policy}"))[0], 1);
     }
-    let arrive = |peer: &mut RawClient, count: usize| {
-        let start = now();
-        for _ in 0..count {
-            assert_eq!(peer.integers(&format!("SG.WAIT line {policy} TIMEOUT 1"))[0], 0);
-        }
-        start.elapsed() / u32::try_from(count).unwrap()
+    // The median of the times of some arrivals.
+    let mut arrive = || {
+        let mut times: Vec<_> = (0..51)
+            .map(|_| {
+                let start = now();
+                assert_eq!(peer.integers(&format!("SG.WAIT line {policy} TIMEOUT 1"))[0], 0);
+                start.elapsed()
+            })
+            .collect();
+        *times.select_nth_unstable(25).1
     };
     let mut waiting = Vec::new();
     let wait = |waiting: &mut Vec<RawClient>, count: usize| {
@@ -321,18 +350,14 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
         server.until_exactly("blocked_clients", count as u64);
     };
     wait(&mut waiting, 20);
-    let short = arrive(&mut peer, 50);
+    let short = arrive();
     wait(&mut waiting, size("SLUICEGATE_WAITERS", 400).min(999));
-    let long = arrive(&mut peer, 50);
-    let times = beside(&server, || {
-        arrive(&mut peer, 50);
-    });
-    figure(&format!("arrivals at a line of {}", waiting.len()), &times);
+    let long = arrive();
     println!(
         "figure: an arrival took {short:?} behind 20 waiters, {long:?} behind {}",
         waiting.len()
     );
-    assert!(long < short * 5 + Duration::from_millis(5), "{short:?} {long:?}");
+    assert!(long < short * 5 + Duration::from_millis(2), "{short:?} {long:?}");
 }
 
 /// Input after a waiting command stays in the buffers of the system until the wait ends.
@@ -426,10 +451,9 @@ fn fairness_waits_answered_at_once_yield() {
     assert_eq!(peer.integers("SG.TAKE w sliding-log:100/1h COST 100")[0], 1);
     let (clients, times) = (size("SLUICEGATE_GREEDY_CLIENTS", 150), 150);
     let text = "SG.WAIT w sliding-log:100/1h TIMEOUT 1\r\n".repeat(times);
-    let (waited, took) = beside_pipelines(&server, clients, &text, times);
-    figure(&format!("{clients} clients with {times} of `SG.WAIT`"), &waited);
-    let most = waited[waited.len() - 1];
-    assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
+    let measure = || beside_pipelines(&server, clients, &text, times);
+    let what = format!("{clients} clients with {times} of `SG.WAIT`");
+    assert!(fair(&what, measure, |beside| beside.most() < beside.took / 2));
 }
 
 /// Few of many slow commands have a turn before other connections are polled.
@@ -438,20 +462,22 @@ fn fairness_many_long_commands_yield_to_other_clients() {
     let server = one_worker();
     fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 150);
-    let takes: String =
-        policies().take(TAKES / 8).map(|policy| format!(" large {policy} 1")).collect();
-    let text = format!("SG.MTAKE {}{takes}\r\n", TAKES / 8);
-    let mut peers: Vec<_> = (0..clients).map(|_| server.connect()).collect();
-    let waited = beside(&server, || {
-        peers.iter_mut().for_each(|peer| peer.send(&text));
-        for peer in &mut peers {
-            assert!(
-                matches!(peer.read_reply(), Value::Array(replies) if replies.len() == TAKES / 8)
-            );
-        }
-    });
-    figure(&format!("{clients} clients with a long SG.MTAKE"), &waited);
-    // One waits for the first turns of all, the others for turns in the lane.
-    let long = waited.iter().filter(|&&it| it > Duration::from_millis(200)).count();
-    assert!(long <= 2, "{long}: {:?}", &waited[waited.len() - long..]);
+    let takes: String = policies().take(TAKES).map(|policy| format!(" large {policy} 1")).collect();
+    let text = format!("SG.MTAKE {TAKES}{takes}\r\n");
+    let measure = || {
+        let mut peers: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+        beside(&server, || {
+            peers.iter_mut().for_each(|peer| peer.send(&text));
+            for peer in &mut peers {
+                let Value::Array(replies) = peer.read_reply() else { panic!("no array") };
+                assert_eq!(replies.len(), TAKES);
+            }
+        })
+    };
+    // One or two wait for the first turns of all, the others for turns in the lane.
+    let judge = |beside: &Beside| {
+        let third = beside.waited[beside.waited.len() - 3];
+        beside.most() < beside.took / 2 && third < beside.took / 10
+    };
+    assert!(fair(&format!("{clients} clients with a long SG.MTAKE"), measure, judge));
 }
