@@ -78,15 +78,18 @@ impl MemoryStore {
         }
     }
 
-    /// Lays out a segment as it was saved, in an empty table.
-    fn lay_out(&self, SavedSegment { hash, depth, seed }: SavedSegment) {
+    /// Lays out a segment as it was saved, in an empty table, with `splits` at most.
+    fn lay_out(&self, SavedSegment { hash, depth, seed }: SavedSegment, splits: &mut usize) {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         while locked.depth() < depth {
-            if !shard.split(hash, &mut locked, |data, moving| data.split_off(moving, &self.budget))
+            if *splits == 0
+                || !shard
+                    .split(hash, &mut locked, |data, moving| data.split_off(moving, &self.budget))
             {
                 return;
             }
+            *splits -= 1;
             self.budget.resize(0, SEGMENT_BYTES);
             drop(locked);
             locked = shard.lock(hash);
@@ -102,6 +105,8 @@ struct Restore<'a> {
     store: &'a MemoryStore,
     now: Timestamp,
     layout: Layout,
+    /// Each adds a segment, and there are no more segments than in the file.
+    splits: usize,
     policies: RestoredPolicies,
     /// The current segment of the file.
     segment: Option<SavedSegment>,
@@ -119,6 +124,7 @@ impl<'a> Restore<'a> {
             store,
             now,
             layout: layout.0,
+            splits: survey.segments.saturating_sub(SHARDS),
             policies: RestoredPolicies::default(),
             segment: None,
             group: (Vec::new(), 0),
@@ -138,7 +144,7 @@ impl<'a> Restore<'a> {
                 self.policies.begin_segment();
                 self.segment = Some(segment);
                 if let Layout::AsSaved = self.layout {
-                    self.store.lay_out(segment);
+                    self.store.lay_out(segment, &mut self.splits);
                 }
             }
             Record::Dropped(hash, bits, until) if until > self.now => {

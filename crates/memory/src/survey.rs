@@ -31,7 +31,7 @@ pub(crate) struct Survey {
     /// Keys that have not recovered.
     pub(crate) keys: usize,
     /// Segments; a file of version 1 has none.
-    segments: usize,
+    pub(crate) segments: usize,
     /// Number of bits of the hash that select the smallest of them.
     depth: u32,
     /// Bytes of entries that do not fit in slots.

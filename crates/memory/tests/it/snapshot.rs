@@ -277,6 +277,30 @@ fn load_dropped_keys_with_few_bits_is_an_error() {
     }
 }
 
+/// A file determines how the hashes are divided, but not how much memory that takes.
+#[test]
+fn load_deep_segments_takes_no_more_memory_than_the_bound() {
+    let bound = 4 << 20;
+    let store = MemoryStore::bounded(bound, WhenFull::Deny);
+    let prepared = prepared(&store, "sliding-log:100000/1h");
+    for event in 0_u64.. {
+        if !take(&store, &(event % 8).to_le_bytes(), &prepared, event) {
+            break;
+        }
+    }
+    let mut file = Vec::new();
+    store.save(&mut file, at(0)).unwrap();
+    let mut records = older_records(&file);
+    for record in records.iter_mut().filter(|record| kind(record) == SEGMENT) {
+        record[12] = 6;
+    }
+    let file = older(2, &file, &records);
+    let loaded = MemoryStore::load(Cursor::new(&file), at(0), bound, WhenFull::Deny).unwrap();
+    let bytes = loaded.usage().bytes;
+    assert!(bytes <= bound / 20 * 21, "{bytes} of {bound}");
+    assert_eq!(loaded.len(), 8);
+}
+
 #[test]
 fn load_damaged_file_is_an_error() {
     let (store, _) = filled(60);
