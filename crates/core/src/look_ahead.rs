@@ -85,13 +85,14 @@ impl<'a> OpenHolds<'a> {
             since.max(early).max((since + delay).saturating_sub(max_wait))
         };
         let (mut state, mut since) = (state.clone(), now.as_micros());
-        let is_queue = limit.is_queue();
-        for hold in self.expiries(limit).iter().filter(|_| is_queue) {
-            if passes(&state, since) < hold.at {
-                break;
+        if limit.is_queue() {
+            for hold in self.expiries(limit) {
+                if passes(&state, since) < hold.at {
+                    break;
+                }
+                limit.charge(&mut state, hold.time(), hold.units);
+                since = hold.at;
             }
-            limit.charge(&mut state, hold.time(), hold.units);
-            since = hold.at;
         }
         Retry::after_micros(passes(&state, since) - now.as_micros())
     }

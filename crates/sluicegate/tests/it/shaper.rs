@@ -44,7 +44,7 @@ async fn shaper_items_are_released_in_order_at_the_rate() {
 
 #[tokio::test]
 async fn shaper_cancelled_next_loses_no_item_and_no_send_time() {
-    let shaper = shaper(&Limiter::in_memory(), "leaky-queue:20/1s");
+    let shaper = shaper(&Limiter::in_memory(), "leaky-queue:2/1s");
     shaper.push(1).unwrap();
     shaper.push(2).unwrap();
     assert_eq!(shaper.next().await.unwrap(), Some(1));
@@ -55,7 +55,7 @@ async fn shaper_cancelled_next_loses_no_item_and_no_send_time() {
     }
     assert_eq!(shaper.next().await.unwrap(), Some(2));
     // One send time was taken, not six.
-    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
