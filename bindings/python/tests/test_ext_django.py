@@ -15,7 +15,7 @@ settings.configure(
 )
 django.setup()
 
-from sluicegate import Policy  # noqa: E402
+from sluicegate import Policy, PolicyError  # noqa: E402
 from sluicegate.ext.django import ratelimit  # noqa: E402
 from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
 
@@ -142,6 +142,22 @@ async def test_asynchronous_views_are_limited_by_the_decorator():
         limited = await get_async("/async_class")
         assert (limited.status_code, values(limited, "RateLimit")) == (200, ['"test_ext_django.Async";r=0;t=3600'])
         assert (await get_async("/async_class")).status_code == 429
+
+
+async def test_asynchronous_class_does_not_block_the_event_loop(monkeypatch):
+    # Not callable: a decision that blocks fails.
+    monkeypatch.setattr("sluicegate.ext.django.Rule.check", None)
+    with override_settings(SLUICEGATE={}):
+        assert [(await get_async("/async_class")).status_code for _ in range(2)] == [200, 429]
+
+
+@override_settings(SLUICEGATE={})
+def test_policy_of_a_class_is_read_once(monkeypatch):
+    with pytest.raises(PolicyError):
+        ratelimit("gcra")
+    assert get("/class").status_code == 200
+    monkeypatch.setattr("sluicegate.ext.django.Rule", None)
+    assert get("/class").status_code == 429
 
 
 @override_settings(SLUICEGATE={})

@@ -6,6 +6,7 @@ import json
 import httpx
 import openai
 import pytest
+from conftest import start_redis
 from sluicegate import Denied, Limiter, ManualClock, Policy, PolicyError, aio
 from sluicegate.ext.openai import Budget, estimate, limit
 
@@ -61,7 +62,7 @@ def client(limiter, transport, **settings):
 
 def used(limiter):
     """Requests and tokens that are used or held."""
-    policies = {"openai:requests": REQUESTS, "openai:tokens": TOKENS}
+    policies = {"{openai}:requests": REQUESTS, "{openai}:tokens": TOKENS}
     return tuple(it.limit - it.remaining for it in (limiter.peek(*pair) for pair in policies.items()))
 
 
@@ -101,7 +102,7 @@ def test_stream_without_usage_has_used_what_was_held():
     with calls.chat.completions.create(model="m", messages=MESSAGES, stream=True, max_tokens=100) as stream:
         next(stream)
     assert used(limiter) == (1, READ + 100)
-    assert limiter.hold("openai:tokens", TOKENS, 10_000 - READ - 100, ttl=1)
+    assert limiter.hold("{openai}:tokens", TOKENS, 10_000 - READ - 100, ttl=1)
 
 
 def test_call_that_fails_has_used_its_request_alone():
@@ -194,6 +195,36 @@ def test_processes_share_a_budget(redis_url):
         calls.chat.completions.create(model="m", messages=MESSAGES)
     with pytest.raises(Denied):
         other.chat.completions.create(model="m", messages=MESSAGES)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_response_arrives_though_the_store_fails_during_the_call(stream):
+    server = start_redis()
+    limiter, aio_limiter = Limiter.connect(server.url, timeout=5), aio.Limiter.connect(server.url, timeout=5)
+    one, other = (client(it, provider()) for it in (limiter, aio_limiter))
+    # Both hold their units before the store ends.
+    pending = await other.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+    create, arguments = one.chat.completions.create, {"model": "m", "messages": MESSAGES, "stream": stream}
+    transport = one._client._transport
+    answer = transport.handler
+
+    def stop_and_answer(request):
+        server.stop()
+        return answer(request)
+
+    transport.handler = stop_and_answer
+    response = create(**arguments)
+    words = [part.choices[0].delta.content for part in response] if stream else [response.choices[0].message.content]
+    assert words == (["hi", " you"] if stream else ["hi"])
+    assert [part.choices[0].delta.content async for part in pending] == ["hi", " you"]
+
+
+def test_keys_of_a_budget_are_in_one_slot_of_a_cluster():
+    for key, expected in [("openai", "{openai}"), ("{team}:llm", "{team}:llm")]:
+        budget = Budget(Limiter.in_memory(), requests=REQUESTS, tokens=TOKENS, key=key)
+        with budget.call(100):
+            assert budget.limiter.peek(f"{expected}:tokens", TOKENS).remaining == 9_900
+            assert budget.limiter.peek(f"{expected}:requests", REQUESTS).remaining == 2
 
 
 def test_invalid_arguments_are_named():

@@ -6,11 +6,11 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from conftest import answers, free_port, start_redis, until
-from sluicegate import Limiter, Policy, SettingsError, StoreUnavailable, aio
+from sluicegate import Limiter, Policy, SettingsError, StoreError, StoreUnavailable, aio
 from sluicegate.ext.limits import AsyncSluicegateStorage, SluicegateStorage
 
 POLICY = "fixed-window:2/1h"
@@ -92,6 +92,23 @@ async def test_hold_is_renewed_while_a_lease_answers_calls(redis_url):
             assert not await other.peek("renewed", policy)
             await asyncio.sleep(0.05)
         assert hold.open
+
+
+async def test_hold_that_ends_without_the_store_raises_what_its_body_raises():
+    policy = Policy("concurrency:1/30s", on_error="allow")
+    with ExitStack() as stack:
+        port = stack.enter_context(redis())
+        limiter, other = (it.connect(f"redis://127.0.0.1:{port}/", timeout=5) for it in (Limiter, aio.Limiter))
+        settled = limiter.hold("settled", policy)
+        async with other.hold("one", policy):
+            with pytest.raises(KeyError, match="of the body"), limiter.hold("two", policy):
+                stack.close()
+                raise KeyError("of the body")
+        with limiter.hold("of the fallback", policy) as hold:
+            assert hold.decision.source == "fallback"
+        # A caller that settles by itself learns that the store did not.
+        with pytest.raises(StoreError):
+            settled.settle()
 
 
 async def test_cluster_decides(tmp_path):

@@ -23,6 +23,11 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     classes.bind(py).as_any().get_item(name)?.cast_into::<PyType>().map_err(PyErr::from)
 }
 
+/// Whether it says that the store made no decision.
+pub(crate) fn is_of_store(py: Python<'_>, error: &PyErr) -> bool {
+    class(py, "StoreError").is_ok_and(|class| error.is_instance(py, &class))
+}
+
 pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
     new(py, "PolicyError", error.to_string())
 }

@@ -14,7 +14,7 @@ use crate::{
     arguments::Units,
     bridge::{Bridge, Reply as _},
     decision::{Decided, Decision},
-    runtime,
+    errors, runtime,
 };
 
 /// A store of any kind.
@@ -219,7 +219,11 @@ impl Hold {
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        self.settle(py, None)?;
+        match self.settle(py, None) {
+            // The body has run, and the settle is repeated in the background.
+            Err(error) if errors::is_of_store(py, &error) => {}
+            settled => drop(settled?),
+        }
         Ok(false)
     }
 

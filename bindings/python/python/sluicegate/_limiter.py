@@ -110,7 +110,7 @@ class Limiter:
         True
 
         A `with` statement raises `Denied` if the units are not available. At its end, the hold is settled with as many units as
-        were held; `concurrency` limits charge nothing. `renew` prolongs the hold while it is open.
+        were held; `concurrency` limits charge nothing. A settle that fails there is repeated in the background. `renew` prolongs the hold while it is open.
 
         `id` (1 to 64 bytes) names one hold of the key: if it is open, the hold is allowed and changes nothing, so that a repeated call
         holds once. A call that Ctrl-C ends while it waits holds nothing; with an `id`, it may leave the hold open until that

@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from . import _native
-from ._errors import Denied
+from ._errors import Denied, StoreError
 from ._limiter import Key, Keyed
 from ._native import Decision, ManualClock
 from ._policy import Policy, Span
@@ -102,7 +103,9 @@ class Hold:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.settle()
+        # The body has run, and the settle is repeated in the background.
+        with suppress(StoreError):
+            await self.settle()
 
     def __repr__(self) -> str:
         return repr(self._native)
@@ -129,7 +132,7 @@ class _Holding:
 
     async def __aexit__(self, *_: object) -> None:
         if self._hold is not None:
-            await self._hold.settle()
+            await self._hold.__aexit__()
 
 
 class Limiter:

@@ -71,6 +71,14 @@ def name_of(view: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+def usable(policy: PolicyOf[R]) -> PolicyOf[R]:
+    """The policy, read. An invalid one is an error here, not at the first request; so is one with holds alone."""
+    read = Policy(policy) if isinstance(policy, str) else policy
+    if isinstance(read, Policy):
+        Limiter.in_memory(max_memory=1 << 20).take("key", read)
+    return read
+
+
 class Rejection:
     """The response to a request that does not pass."""
 
@@ -99,10 +107,7 @@ class Rule(Generic[R]):
     __slots__ = ("_cost", "_key", "_policy", "name")
 
     def __init__(self, policy: PolicyOf[R], name: str, key: KeyOf[R], cost: CostOf[R]) -> None:
-        # An invalid policy is an error here, not at the first request; so is one with holds alone.
-        self._policy = Policy(policy) if isinstance(policy, str) else policy
-        if isinstance(self._policy, Policy):
-            Limiter.in_memory(max_memory=1 << 20).take(name, self._policy)
+        self._policy = usable(policy)
         self._key, self._cost, self.name = key, cost, name
 
     def check(self, limiter: Limiter, request: R) -> tuple[Headers, Rejection | None]:

@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, Union, cast
 
 from .. import Error, Limiter, aio
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of, usable
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -125,17 +125,20 @@ def ratelimit(
 
     of_request = client_of_request(key) if isinstance(key, ClientAddress) else key or key_of
 
+    read = usable(policy)
+    # Django decorates the `dispatch` of a class anew for each request.
+    rules: dict[str, Rule[HttpRequest]] = {}
+
     def limited(view: _View) -> _View:
-        rule = Rule(policy, name or name_of(view), of_request, cost)
+        named = name or name_of(view)
+        rule = rules.get(named) or rules.setdefault(named, Rule(read, named, of_request, cost))
         # The `dispatch` of a class with asynchronous methods is a function that returns a coroutine.
         owner = getattr(getattr(view, "func", view), "__self__", None)
-        returns_coroutine = getattr(type(owner), "view_is_async", False)
+        is_async = iscoroutinefunction(view) or getattr(type(owner), "view_is_async", False)
 
         @functools.wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             fields, rejection = rule.check(_settings().limiter, request)
-            if returns_coroutine:
-                return _rejected(rejection) if rejection else _awaited(view(request, *args, **kwargs), fields)
             return _response(rejection) if rejection else _with_headers(view(request, *args, **kwargs), fields)
 
         @functools.wraps(view)
@@ -143,21 +146,13 @@ def ratelimit(
             fields, rejection = await rule.check_async(_settings().aio_limiter, request)
             return _response(rejection) if rejection else _with_headers(await view(request, *args, **kwargs), fields)
 
-        return cast(_View, checked_async if iscoroutinefunction(view) else checked)
+        return cast(_View, checked_async if is_async else checked)
 
     return limited
 
 
 def _response(rejection: Rejection) -> HttpResponse:
     return HttpResponse(rejection.body.encode(), status=rejection.status, headers=dict(rejection.headers))
-
-
-async def _awaited(response: Awaitable[HttpResponseBase], fields: Headers) -> HttpResponseBase:
-    return _with_headers(await response, fields)
-
-
-async def _rejected(rejection: Rejection) -> HttpResponseBase:
-    return _response(rejection)
 
 
 def _with_headers(response: HttpResponseBase, fields: Headers) -> HttpResponseBase:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union
 
-from .. import Denied, Hold, Limiter, Policy, _native, aio
+from .. import Denied, Hold, Limiter, Policy, StoreError, _native, aio
 from .._policy import Span
 
 __all__ = ["AsyncCall", "Budget", "Call", "estimate", "limit"]
@@ -58,12 +59,16 @@ class Budget(Generic[_AnyLimiter]):
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
         if ttl is None:
             ttl = min(_TTL, *(_native.hold_ttl(policy) or _TTL for policy in (self._requests, self._tokens)))
-        self._key, self._timeout, self._ttl = key, timeout, ttl
+        # A cluster decides on both keys at once only if they have one hash tag.
+        tagged = key if "{" in key else f"{{{key}}}"
+        self._keys = f"{tagged}:requests", f"{tagged}:tokens"
+        self._timeout, self._ttl = timeout, ttl
 
     def hold(self, tokens: int) -> Any:
         """Holds one request and its tokens: a hold of `limiter.hold_all`."""
-        keys = [(f"{self._key}:requests", self._requests, 1), (f"{self._key}:tokens", self._tokens, tokens)]
-        return self.limiter.hold_all(keys, ttl=self._ttl, timeout=self._timeout)
+        requests_key, tokens_key = self._keys
+        holds = [(requests_key, self._requests, 1), (tokens_key, self._tokens, tokens)]
+        return self.limiter.hold_all(holds, ttl=self._ttl, timeout=self._timeout)
 
     def call(self, tokens: int) -> Any:
         """A call that uses up to `tokens` tokens: a `Call` for a `with` statement; with a limiter for asyncio, an `AsyncCall` for
@@ -114,7 +119,9 @@ class Call(_Tokens):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         hold, self._hold = self._hold, None
         if hold is not None:
-            hold.settle(self._units(kind is not None))
+            # The call has ended, and the settle is repeated in the background.
+            with suppress(StoreError):
+                hold.settle(self._units(kind is not None))
 
 
 class AsyncCall(_Tokens):
@@ -132,7 +139,8 @@ class AsyncCall(_Tokens):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         hold, self._hold = self._hold, None
         if hold is not None:
-            await hold.settle(self._units(kind is not None))
+            with suppress(StoreError):
+                await hold.settle(self._units(kind is not None))
 
 
 def estimate(request: dict[str, Any], answer: int) -> int:
