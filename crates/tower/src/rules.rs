@@ -11,7 +11,7 @@ use std::{
 
 use http::Method;
 use sluicegate_core::{OnError, Policy, PreparedPolicy};
-use sluicegate_headers::{PathOptions, RateLimitHeaders, Readings};
+use sluicegate_headers::{PathOptions, RateLimitHeaders, Readings, canonical_path};
 
 use crate::{Head, key_bytes};
 
@@ -119,6 +119,7 @@ pub struct Routes {
 #[derive(Clone, Debug)]
 struct Route {
     method: Option<Method>,
+    /// In canonical form.
     path: String,
     /// `None`: no limit.
     policy: Option<NamedPolicy>,
@@ -131,7 +132,7 @@ impl Routes {
         Self::default()
     }
 
-    /// Limits requests to `path`: a whole path or, with `/*` at its end, everything below it.
+    /// Limits requests to `path` in any spelling: a whole path or, with `/*` at its end, everything below it.
     #[must_use]
     pub fn at(self, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(None, path, Some(policy.into()))
@@ -164,7 +165,8 @@ impl Routes {
     }
 
     fn with(mut self, method: Option<Method>, path: &str, policy: Option<NamedPolicy>) -> Self {
-        self.routes.push(Route { method, path: path.to_owned(), policy });
+        let path = canonical_path(path).into_owned();
+        self.routes.push(Route { method, path, policy });
         self
     }
 

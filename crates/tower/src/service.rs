@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     response::ResponseHeaders,
     settings::{NextStep, Shared},
-    wait::{DecisionRequest, decide},
+    wait::{DecisionRequest, Reservation, decide},
 };
 
 /// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -58,7 +58,8 @@ where
             CallState::Waits(pending) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let waiting = decide(Arc::clone(shared), *pending, ready, request);
+                let reservation = Reservation::new(Arc::clone(shared), *pending);
+                let waiting = decide(reservation, ready, request);
                 ResponseFuture { kind: Kind::Waiting { waiting: Box::pin(waiting) } }
             }
         }

@@ -30,8 +30,7 @@ pub(crate) struct DecisionRequest {
 
 /// Decides `request`, waits if needed, and calls the service or rejects it.
 pub(crate) async fn decide<T, S, R, B, C>(
-    shared: Arc<Shared<S, R>>,
-    mut pending: DecisionRequest,
+    mut reservation: Reservation<S, R>,
     mut service: T,
     request: Request<B>,
 ) -> Result<Response<C>, T::Error>
@@ -40,18 +39,17 @@ where
     S: Store + 'static,
     R: RejectionHandler<C> + Send + Sync + 'static,
 {
-    let settings = &shared.settings;
-    let (first, mut is_ready) = (pending.first.take(), true);
-    let result = if settings.shadow {
+    let mut is_ready = true;
+    let result = if reservation.shared.settings.shadow {
+        let Reservation { shared, pending, .. } = &reservation;
         let take = Operation::Take(pending.cost);
         shared.store.apply(&pending.key, &pending.policy.inner().policy, take).await
     } else {
-        let wait = settings.take_wait(&pending.policy, pending.cost);
-        let mut reservation = Reservation { shared: &shared, pending: &pending, wait };
-        reservation.wait(first, &mut service, &mut is_ready).await?
+        reservation.wait(&mut service, &mut is_ready).await?
     };
+    let Reservation { shared, pending, .. } = &reservation;
     let answer = result.as_ref().ok().copied();
-    if !settings.passes(&pending.policy, result.as_ref()) {
+    if !shared.settings.passes(&pending.policy, result.as_ref()) {
         return Ok(shared.reject(Head::of(&request), &pending.policy, answer));
     }
     if !is_ready {
@@ -65,28 +63,31 @@ where
     Ok(response)
 }
 
-/// A waiting request. When it is dropped, its unused reservation is refunded.
-struct Reservation<'a, S: Store + 'static, R: Send + Sync + 'static> {
-    shared: &'a Arc<Shared<S, R>>,
-    pending: &'a DecisionRequest,
+/// A waiting request. When it is dropped, its unused reservation is refunded: also if its future was never polled.
+pub(crate) struct Reservation<S: Store + 'static, R: Send + Sync + 'static> {
+    shared: Arc<Shared<S, R>>,
+    pending: DecisionRequest,
     wait: TakeWait,
 }
 
-impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
-    /// Waits for the last result, in which the request passes or does not. `first` is the answer to the first
-    /// operation, if that was applied already.
+impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<S, R> {
+    pub(crate) fn new(shared: Arc<Shared<S, R>>, pending: DecisionRequest) -> Self {
+        let wait = shared.settings.take_wait(&pending.policy, pending.cost);
+        Self { shared, pending, wait }
+    }
+
+    /// Waits for the last result, in which the request passes or does not.
     ///
     /// `service` is ready at first, and afterwards only if `is_ready`.
     async fn wait<T, B>(
         &mut self,
-        mut first: Option<Answer>,
         service: &mut T,
         is_ready: &mut bool,
     ) -> Result<Result<Answer, S::Error>, T::Error>
     where
         T: Service<Request<B>> + Clone,
     {
-        let Self { shared, pending: DecisionRequest { policy, key, .. }, wait } = self;
+        let Self { shared, pending: DecisionRequest { policy, key, first, .. }, wait } = self;
         let start = Instant::now();
         let now = || Timestamp::EPOCH + start.elapsed();
         let mut event = Event::Start;
@@ -121,9 +122,14 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
     }
 }
 
-impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<'_, S, R> {
+impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<S, R> {
     fn drop(&mut self) {
-        let Self { shared, pending: DecisionRequest { policy, key, .. }, wait } = self;
+        let Self { shared, pending: DecisionRequest { policy, key, first, .. }, wait } = self;
+        if let Some(answer) = first.take() {
+            for event in [Event::Start, Event::Answered(answer)] {
+                let _ = wait.poll(Timestamp::EPOCH, event);
+            }
+        }
         let Some(refund) = wait.cancel() else { return };
         if shared.store.apply(key, &policy.inner().policy, refund).now().is_some() {
             return;

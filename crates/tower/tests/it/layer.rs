@@ -160,6 +160,26 @@ async fn routes_each_has_its_own_policy() {
     }
 }
 
+/// A route may be written in any spelling, as may the path of a request.
+#[tokio::test]
+async fn routes_match_in_any_spelling() {
+    for (route, path) in [
+        ("/caf\u{e9}", "/caf%C3%A9"),
+        ("/caf%c3%a9", "/caf%C3%A9"),
+        ("/a b/*", "/a%20b/c"),
+        ("/a//b", "/a/b"),
+        ("login", "/login"),
+    ] {
+        let routes = Routes::new().at(route, NamedPolicy::new("one", policy("gcra:1/1h")));
+        for (_, _, service) in layers(routes, |layer| layer) {
+            let answers = [(); 2].map(|()| from("10.0.0.1:1", path));
+            for (request, expected) in answers.into_iter().zip([200, 429]) {
+                assert_eq!(status(&service, request).await, expected, "{route}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn layer_functions_choose_policy_and_cost() {
     let paid = NamedPolicy::new("paid", policy("gcra:10/1h"));

@@ -94,6 +94,23 @@ async fn wait_window_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wait_that_is_never_polled_releases_its_reservation() {
+    for text in ["gcra:1/1s:burst=1", "leaky-queue:1/1s:capacity=9"] {
+        let (store, service) = service(true, text, 600);
+        assert_eq!(send(&service).await.unwrap().1, 200);
+        let ready = || async { service.clone().ready_oneshot().await.unwrap() };
+        let prepared = PreparedPolicy::from(policy(text));
+        let peek = || store.apply(KEY, &prepared, Operation::Peek(1)).now().unwrap().unwrap();
+        let before = peek().decision;
+        drop(ready().await.call(Request::new(())));
+        assert_eq!(peek().decision, before, "{text}");
+        let start = Instant::now();
+        assert_eq!(send(&service).await.unwrap().1, 200);
+        assert!(start.elapsed() < Duration::from_millis(1100), "{text}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn wait_longest_wait_passes() {
     for (at_once, text) in [true, false]
         .into_iter()

@@ -71,7 +71,7 @@ def name_of(view: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def usable(policy: PolicyOf[R]) -> PolicyOf[R]:
+def usable(policy: PolicyOf[R]) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
     """The policy, read. An invalid one is an error here, not at the first request; so is one with holds alone."""
     read = Policy(policy) if isinstance(policy, str) else policy
     if isinstance(read, Policy):
