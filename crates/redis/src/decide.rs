@@ -230,15 +230,10 @@ impl Inner {
     ) {
         let cost = match operation {
             Operation::Take(cost @ 1..) => cost,
-            // Only the fallback uses the replies to these.
-            Operation::Take(0)
-            | Operation::Peek(_)
-            | Operation::Charge(_)
-            | Operation::Reserve { .. }
-                if policy.local.is_some() =>
-            {
-                0
-            }
+            // They deny nothing to be cached, but may end denials under another policy.
+            Operation::Take(0) | Operation::Charge(_) | Operation::Reserve { .. } => 0,
+            // Only the fallback uses its reply.
+            Operation::Peek(_) if policy.local.is_some() => 0,
             _ => return,
         };
         self.denials.record(key, policy, cost, token, self.context.now(), decision);

@@ -60,9 +60,7 @@ impl RedisStore {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
                         inner.granted(key, policy, (chunk, cost), (token, now), &decision);
-                        if policy.local.is_some() {
-                            inner.record(refill, known, &decision);
-                        }
+                        inner.record(refill, known, &decision);
                         inner.context.counts.store.one();
                         return Ok(Answer { decision, source: Source::Store });
                     }

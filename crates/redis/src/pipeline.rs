@@ -42,6 +42,10 @@ impl Inner {
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
             let (key, policy) = (self.key(key), self.planned(policy));
             let planned = PlannedOperation { key: &key, policy: &policy, operation };
+            if let Err(error) = policy.policy.check_operation(operation) {
+                answers[place] = Some(Err(error.into()));
+                continue;
+            }
             if let Some(answer) = self.cached_denial(planned, now) {
                 answers[place] = Some(Ok(answer));
                 continue;

@@ -93,8 +93,24 @@ impl RedisStore {
         if let (Topology::Cluster(_), Some(node)) = (&inner.topology, nodes.first()) {
             problems.extend(cluster(node).await);
         }
+        problems.extend(self.is_one_of_a_cluster().await);
         problems.extend(self.tried().await);
         Ok(Status { servers, problems })
+    }
+
+    /// The problem of a URL that names one server, if that is a node of a cluster.
+    async fn is_one_of_a_cluster(&self) -> Option<StoreProblem> {
+        let Topology::One(node) = &self.inner().topology else { return None };
+        let info = text(node, redis::cmd("CLUSTER").arg("INFO")).await.ok()?;
+        let size = info.lines().find_map(|line| line.strip_prefix("cluster_size:"))?;
+        let nodes: u32 = size.trim().parse().ok()?;
+        (nodes > 1).then(|| {
+            let endpoint = &node.endpoint;
+            problem(
+                format!("{endpoint} is one of {nodes} nodes of a cluster: it decides on its own keys only"),
+                "use a URL with redis+cluster://",
+            )
+        })
     }
 
     /// The problem of a take, if it fails.
@@ -168,7 +184,7 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
 
 /// The remedy for a take that fails.
 fn remedy(error: &str, key: &str) -> String {
-    const REMEDIES: [(&[&str], &str); 5] = [
+    const REMEDIES: [(&[&str], &str); 6] = [
         (
             &["NOPERM", "ACL failure", "user executing the script"],
             "run `ACL SETUSER NAME +@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time`, \
@@ -177,6 +193,7 @@ fn remedy(error: &str, key: &str) -> String {
         (&["NOAUTH", "WRONGPASS"], "correct the user and the password in the URL"),
         (&["OOM"], "increase `maxmemory`"),
         (&["READONLY"], "use the URL of the primary, or redis+sentinel://"),
+        (&["redis+cluster://"], "use such a URL"),
         (&["CLUSTERDOWN"], "start the missing nodes, or assign their slots"),
     ];
     let has = |classes: &[&str]| classes.iter().any(|class| error.contains(class));

@@ -34,6 +34,41 @@ async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
     }
 }
 
+/// Another policy changes the state, and the denied request may pass: also if the reply comes after another key of the
+/// shard was forgotten.
+#[tokio::test]
+async fn record_under_another_policy_drops_denials() {
+    let store = new_store("redis://127.0.0.1/");
+    let (inner, key) = (store.inner(), b"k");
+    let [policy, other] = ["fixed-window:1/1h", "gcra:1000/1s"].map(|text| {
+        let policy: PreparedPolicy = text.parse().unwrap();
+        inner.planned(&policy).into_owned()
+    });
+    let take = PlannedOperation { key, policy: &policy, operation: Operation::Take(1) };
+    let denied = Decision {
+        outcome: Outcome::Deny { retry: Retry::After(Duration::from_hours(1)) },
+        ..policy.plan.unused_decision
+    };
+    let now = inner.context.now();
+    let reserve = Operation::Reserve { cost: 1, max_wait: Duration::ZERO };
+    for operation in [Operation::Take(1), Operation::Take(0), Operation::Charge(1), reserve] {
+        for is_late in [false, true] {
+            for (its_policy, is_cached) in [(&policy, true), (&other, false)] {
+                inner.record(take, inner.denials.begin_query(key, now), &denied);
+                let token = inner.denials.begin_query(key, now);
+                if is_late {
+                    // All keys of a shard have one epoch.
+                    (0..256_u32).for_each(|other| inner.denials.forget(&other.to_le_bytes()));
+                }
+                let planned = PlannedOperation { key, policy: its_policy, operation };
+                inner.record(planned, token, &its_policy.plan.unused_decision);
+                let found = inner.cached_denial(take, now).is_some();
+                assert_eq!(found, is_cached, "{operation:?} {is_late}");
+            }
+        }
+    }
+}
+
 fn new_store(url: &str) -> RedisStore {
     let options = Options { deadline: Duration::from_secs(30), ..Options::default() };
     RedisStore::new(url, options).unwrap()

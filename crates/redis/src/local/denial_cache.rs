@@ -198,12 +198,9 @@ impl DenialCache {
         });
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
-        if shard.epoch != token.epoch {
-            return;
-        }
         let found = shard.find(key);
         let other = found.is_some_and(|entry| entry.policy != policy.number);
-        if denial.is_none() && last.is_none() {
+        if shard.epoch != token.epoch || denial.is_none() && last.is_none() {
             if other {
                 // Another policy has changed the state, and the denied request may pass.
                 shard.remove(key);

@@ -254,6 +254,10 @@ impl NodeConnection {
         let mut now = self.context.now();
         while up.flow.is_stalled(now) {
             let moves = up.flow.moves();
+            // A reply may have come before `moves` could notice it.
+            if !up.flow.is_stalled(now) {
+                break;
+            }
             if up.flow.pings(now) {
                 self.context.spawn(Arc::clone(self).ping(up.clone()));
             }

@@ -111,10 +111,15 @@ impl Topology {
             };
             Some(Address { host, port: port.parse().ok()? })
         };
-        let (Self::Cluster(cluster), Some(address)) = (self, address()) else {
-            let why = format!("slot {slot} is at `{to}`, which is no address");
-            return Err(StoreError::Unavailable(why));
+        let invalid = |what: &str| {
+            Err(StoreError::Unavailable(format!(
+                "invalid redirect of slot {slot} to `{to}`: {what}"
+            )))
         };
+        let Self::Cluster(cluster) = self else {
+            return invalid("the store is a cluster, expected a URL with `redis+cluster://`");
+        };
+        let Some(address) = address() else { return invalid("expected a host and a port") };
         let mut map = cluster.map.write();
         let node = map.node(address, &cluster.context);
         if moved {

@@ -197,6 +197,21 @@ async fn take_many_several_keys_answers_in_order() {
     assert!(store.apply_many(&[]).await.is_empty());
 }
 
+/// The operations are independent: one that its policy does not support is an error of its own.
+#[tokio::test]
+async fn take_many_with_an_unsupported_operation_decides_the_others() {
+    for engine in Engine::ALL {
+        let server = Server::start(engine);
+        let store = store_of(&server).await;
+        let (gcra, concurrency) = (policy("gcra:3/1h"), policy("concurrency:2/30s"));
+        let takes = [(&b"a"[..], &gcra), (b"b", &concurrency), (b"c", &gcra)]
+            .map(|(key, policy)| KeyedOperation { key, policy, operation: Operation::Take(1) });
+        let [a, b, c] = &*store.apply_many(&takes).await else { panic!("three answers") };
+        assert_eq!((a.as_ref().unwrap().remaining, c.as_ref().unwrap().remaining), (2, 2));
+        assert!(matches!(b, Err(StoreError::Operation(_))), "{b:?}");
+    }
+}
+
 #[tokio::test]
 async fn store_client_clock_off_decides_the_same() {
     // The client's clock only selects which windows of a calendar to send; if it is far off, the server requests the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{KeyedOperation, OnError, Operation, PreparedPolicy, Source, Store};
 use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Cluster, Engine, now, size};
@@ -14,9 +14,24 @@ pub(crate) fn url(cluster: &Cluster) -> String {
     format!("redis+cluster://{}", hosts[..2].join(","))
 }
 
+/// The URL of one node is not that of its cluster: the texts say so.
+async fn url_of_one_node_is_reported(cluster: &Cluster) {
+    let store = RedisStore::connect_with(&cluster.nodes[0].url(), patient()).await.unwrap();
+    let status = store.inspect().await.unwrap();
+    let problem = status.problems().next().unwrap().to_string();
+    let one = "is one of 3 nodes of a cluster: it decides on its own keys only; use a URL with redis+cluster://";
+    assert!(problem.ends_with(one), "{problem}");
+    let policy = "gcra:10/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Fail);
+    let other = (0..).find(|key| cluster.node_of_key(&format!("key{key}")).0 != 0).unwrap();
+    let error = store.take(format!("key{other}").as_bytes(), &policy, 1).await.unwrap_err();
+    let expected = "the store is a cluster, expected a URL with `redis+cluster://`";
+    assert!(error.to_string().ends_with(expected), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let mut cluster = Cluster::start(Engine::Redis70, &[]);
+    url_of_one_node_is_reported(&cluster).await;
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let policy: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
