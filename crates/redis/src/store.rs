@@ -17,9 +17,9 @@ const MAX_PLANNED: usize = 1024;
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
 ///
-/// Cheap to clone; all clones are the same store. Needs a tokio runtime. Each operation is sent once, within its
-/// deadline. After the deadline, or if the caller drops the future, the server may still apply it: less is
-/// admitted then, never more.
+/// Cheap to clone; all clones are the same store. Needs a tokio runtime. Each operation on units is sent once, within its
+/// deadline; holds, settles and renews, which count once however often they arrive, up to three times. After the deadline, or if the
+/// caller drops the future, the server may still apply it: less is admitted then, never more.
 ///
 /// ```no_run
 /// use sluicegate_core::{PreparedPolicy, Store};
