@@ -86,6 +86,12 @@ pub(crate) fn secret(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("expected at least one character; remove the setting to use none".to_owned());
     }
+    // A file with one often ends in a line feed, which no client sends.
+    if text.trim() != text || text.contains(char::is_control) {
+        return Err(
+            "expected one without control characters, and without spaces at its ends".to_owned()
+        );
+    }
     Ok(text.to_owned())
 }
 
@@ -198,7 +204,7 @@ pub(crate) fn listen_address<const DEFAULT: u16>(text: &str) -> Result<ListenAdd
     let Some((host, port_text)) = text.rsplit_once(':') else {
         return Err(if port(text).is_some() {
             format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
-        } else if is_host(text) {
+        } else if is_host(text) && text != "off" {
             format!("expected ADDRESS:PORT, such as `{text}:{DEFAULT}`")
         } else {
             expected()
@@ -329,6 +335,16 @@ mod tests {
     }
 
     #[test]
+    fn secret_that_no_client_can_send_is_an_error() {
+        for text in ["a", "a b", "geheim\u{fc}"] {
+            assert_eq!(secret(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a\n", " a", "a\tb", "a\0"] {
+            assert!(secret(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn listen_address_parse_expects_host_and_port() {
         for (text, expected) in [
             ("127.0.0.1:6380", Ok("127.0.0.1:6380")),
@@ -337,6 +353,7 @@ mod tests {
             ("localhost:7000", Ok("localhost:7000")),
             ("6380", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
             ("localhost", Err("expected ADDRESS:PORT, such as `localhost:6380`")),
+            ("off", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
             ("127.0.0.1:99999", Err("expected a port from 0 to 65535")),
             ("127.0.0.1:http", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
             ("127.0.0:1", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),

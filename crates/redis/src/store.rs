@@ -118,7 +118,14 @@ impl RedisStore {
                     .to_owned(),
             ));
         }
-        let context = Context::new(Url::parse(url)?, options)?;
+        let url = Url::parse(url)?;
+        let has_certificates = options.tls.ca.is_some() || options.tls.client.is_some();
+        if has_certificates && !url.tls {
+            return Err(StoreError::Settings(
+                "invalid store URL for certificates: expected TLS, such as `rediss://`".to_owned(),
+            ));
+        }
+        let context = Context::new(url, options)?;
         let options = &context.options;
         Ok(Self(Arc::new(Inner {
             topology: Topology::new(&context),
@@ -187,5 +194,24 @@ impl fmt::Debug for RedisStore {
             .debug_struct("RedisStore")
             .field("url", &self.0.context.url)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The certificates say that TLS is wanted: a password must not be sent without it.
+    #[test]
+    fn new_certificates_without_tls_is_an_error() {
+        let mut options = Options::default();
+        options.tls.ca = Some("ca.pem".into());
+        let mut client = Options::default();
+        client.tls.client = Some(("cert.pem".into(), "key.pem".into()));
+        for options in [options, client] {
+            let error = RedisStore::new("redis://:password@127.0.0.1/", options).unwrap_err();
+            let expected = "invalid store URL for certificates: expected TLS, such as `rediss://`";
+            assert_eq!(error, StoreError::Settings(expected.to_owned()));
+        }
     }
 }

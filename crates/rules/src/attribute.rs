@@ -48,10 +48,25 @@ const OTHER_NAMES: [(&str, &str); 10] = [
     ("authorization", "header.authorization"),
 ];
 
+/// What is expected as the name of a header.
+pub(crate) const HEADER_NAME: &str = "expected a header name of up to 256 letters, digits and `-`";
+
+/// The name of a header in lower case, if it is one (`token` in RFC 9110): no request could have another.
+pub(crate) fn header_name(name: &str) -> Option<String> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let fits = !name.is_empty() && name.len() <= 256 && name.bytes().all(is_valid);
+    fits.then(|| name.to_ascii_lowercase())
+}
+
 /// The text after "expected" for `name`, which is not an attribute.
 pub(crate) fn expected(name: &str) -> String {
     let plain: String = name.chars().filter(|it| it.is_alphanumeric()).collect();
     let other = OTHER_NAMES.iter().find(|(other, _)| plain.eq_ignore_ascii_case(other));
+    if let Some(("header", rest)) = name.split_once('.')
+        && !rest.is_empty()
+    {
+        return HEADER_NAME.to_owned();
+    }
     let similar = match (other, name.split_once('.')) {
         (Some((_, similar)), _) => Some((*similar).to_owned()),
         (None, Some((family, rest))) if !rest.is_empty() => closest(family, &FAMILIES)
@@ -112,7 +127,7 @@ impl Attribute {
             return None;
         }
         Some(match family {
-            "header" => Self::Header(name.to_ascii_lowercase().into()),
+            "header" => Self::Header(header_name(name)?.into()),
             "query" => Self::Query(name.into()),
             "descriptor" => Self::Descriptor(name.into()),
             "path" => Self::Capture(name.into()),

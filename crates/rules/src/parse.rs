@@ -3,9 +3,10 @@
 use std::convert::identity;
 
 use crate::{
+    attribute::{self, HEADER_NAME},
     builder::RuleSetBuilder,
     config_map, envoy,
-    error::{Fault, Position, RulesError},
+    error::{Fault, Position, RulesError, quoted},
     example, native,
     set::RuleSet,
     source::{Format, RulesSource},
@@ -111,7 +112,10 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
     }
     if let Some(headers) = fields.take("trusted_headers") {
         for node in headers.list("trusted_headers")? {
-            let header = node.text("header")?.to_ascii_lowercase();
+            let text = node.text("header")?;
+            let header = attribute::header_name(text).ok_or_else(|| {
+                node.fault(format!("invalid header {}: {HEADER_NAME}", quoted(text)))
+            })?;
             builder.trusted_headers.insert(header.into());
         }
     }

@@ -52,12 +52,22 @@ impl PathPattern {
     fn of(text: &str, segment: impl Fn(&str) -> Result<Segment, String>) -> Result<Self, String> {
         let fault = |expected: &str| format!("invalid path {}: expected {expected}", quoted(text));
         let rest = text.strip_prefix('/').ok_or_else(|| fault("one that begins with `/`"))?;
+        if text.contains('?') {
+            return Err(fault("one without a query, which is `query.NAME` in `match`"));
+        }
         let segments = rest.split('/').map(segment).collect::<Result<Vec<_>, _>>()?;
         if segments.len() > MAX_SEGMENTS {
             return Err(fault(&format!("at most {MAX_SEGMENTS} segments")));
         }
         if segments.iter().filter(|segment| **segment == Segment::Any).count() > 2 {
             return Err(fault("`**` at most twice"));
+        }
+        let names: Vec<_> = segments
+            .iter()
+            .filter_map(|it| if let Segment::One(Some(name)) = it { Some(name) } else { None })
+            .collect();
+        if let Some(name) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
+            return Err(fault(&format!("`{{{}}}` once", names[name])));
         }
         let literal = segments.iter().all(|it| matches!(it, Segment::Literal(_)));
         // A literal pattern may contain an escaped star. Its path is compared without the escapes.
@@ -290,6 +300,11 @@ mod tests {
             ("/a//b", "invalid path `/a//b`: expected `/a/b`, as servers read it"),
             ("/%61/b", "invalid path `/%61/b`: expected `/a/b`, as servers read it"),
             ("/ü/*", "invalid segment `ü`: expected `%C3%BC`, as servers read it"),
+            (
+                "/x?y=1",
+                "invalid path `/x?y=1`: expected one without a query, which is `query.NAME` in `match`",
+            ),
+            ("/{a}/{b}/{a}", "invalid path `/{a}/{b}/{a}`: expected `{a}` once"),
             ("/../*", "invalid segment `..`: expected a name"),
             ("/**/**/**", "invalid path `/**/**/**`: expected `**` at most twice"),
         ] {

@@ -126,6 +126,12 @@ impl Node {
         match &self.kind {
             Kind::Scalar { text, plain: true } if TRUE.contains(&&**text) => Ok(true),
             Kind::Scalar { text, plain: true } if FALSE.contains(&&**text) => Ok(false),
+            Kind::Scalar { text, plain: false }
+                if [&TRUE[..], &FALSE].concat().contains(&&**text) =>
+            {
+                let shown = self.described();
+                Err(self.fault(format!("invalid {what} {shown}: expected it without quotes")))
+            }
             _ => {
                 let shown = self.described();
                 Err(self.fault(format!("invalid {what} {shown}: expected `true` or `false`")))

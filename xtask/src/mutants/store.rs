@@ -48,8 +48,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a reply from before a refund is cached after it",
         CACHE,
-        "if shard.epoch != token.epoch {",
-        "if false && shard.epoch != token.epoch {",
+        "if shard.epoch != token.epoch || ",
+        "if ",
     ),
     mutant(
         "the denial cache keeps denials over a refund",

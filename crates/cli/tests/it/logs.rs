@@ -128,7 +128,7 @@ fn simulate_log_invalid_lines_are_counted_and_skipped() {
     assert!(
         field
             .err
-            .contains("error: invalid --key: unknown field `host`: expected one of remote_addr, "),
+            .contains("error: invalid --key: unknown field `host`: expected one of ip, user, time, method, path, url, remote_addr, "),
         "{}",
         field.err
     );

@@ -4,6 +4,9 @@ use crate::spelling::{closest, one_of};
 
 /// The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
 pub(super) fn option(name: &str, known: &[&'static str]) -> String {
+    if known.is_empty() {
+        return "expected none".to_owned();
+    }
     if let Some(option) = closest(name, known) {
         return did_you_mean(&[option]);
     }

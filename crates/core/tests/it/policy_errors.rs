@@ -13,7 +13,7 @@ const POLICY: &str = "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`";
 
 #[test]
 fn policy_mistakes_name_the_value_and_what_is_valid() {
-    let table: [(&str, &str, usize); 85] = [
+    let table: [(&str, &str, usize); 86] = [
         // Limits as other tools write them.
         (
             "100/minute",
@@ -161,6 +161,7 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         // Options.
         ("gcra:1/1s:", "unknown option `` for gcra: expected `borrow` or `burst`", 10),
         ("gcra:1/1s:keep=1h", "unknown option `keep` for gcra: expected `borrow` or `burst`", 10),
+        ("concurrency:5/1s:burst=2", "unknown option `burst` for concurrency: expected none", 17),
         ("gcra:1/1s:16", "unknown option `16` for gcra: did you mean `burst=16`?", 10),
         (
             "leaky-queue:1/1s:9",

@@ -101,7 +101,7 @@ local function hint_option(name, known)
     if size and #name >= 1 and #name <= 10 and not string.find(name, '[^0-9]') then
         return did_you_mean({ size .. '=' .. name })
     end
-    return 'expected ' .. one_of(known)
+    return 'expected ' .. (#known == 0 and 'none' or one_of(known))
 end
 
 local EXAMPLES = {

@@ -65,8 +65,9 @@ fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     node.number("cost", 0).map(Cost::Units).map_err(|_| {
         let shown = node.described();
         node.fault(format!(
-            "invalid cost {shown}: expected a whole number, or an attribute that gives one such as \
-             `header.x-tokens`"
+            "invalid cost {shown}: expected a whole number from 0 to {}, or an attribute that gives one such as \
+             `header.x-tokens`",
+            u32::MAX
         ))
     })
 }

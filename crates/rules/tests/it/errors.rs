@@ -134,6 +134,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "2:24: invalid unlimited `1`: expected `true` or `false`",
         ),
         (
+            "rules:\n- {name: a, block: 'true'}",
+            "2:20: invalid block `true`: expected it without quotes",
+        ),
+        (
             "rules:\n- {name: a, shadow: 'yes', policy: 'gcra:1/1s'}",
             "2:21: invalid shadow `yes`: expected `true` or `false`",
         ),
@@ -147,7 +151,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, cost: much, policy: 'gcra:1/1s'}",
-            "2:19: invalid cost `much`: expected a whole number, or an attribute that gives one such as `header.x-tokens`",
+            "2:19: invalid cost `much`: expected a whole number from 0 to 4294967295, or an attribute that gives one such as `header.x-tokens`",
         ),
         (
             "rules:\n- {name: a, cost: path.id, policy: 'gcra:1/1s'}",
@@ -178,6 +182,18 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         (
             "rules:\n- {name: a, match: {headers.x-plan: b}, block: true}",
             "2:21: unknown attribute `headers.x-plan` in `match`: did you mean `header.x-plan`?",
+        ),
+        (
+            "rules:\n- {name: a, match: {header.x plan: b}, block: true}",
+            "2:21: unknown attribute `header.x plan` in `match`: expected a header name of up to 256 letters, digits and `-`",
+        ),
+        (
+            "rules:\n- {name: a, match: {header: {größe: b}}, block: true}",
+            "2:30: unknown attribute `header.größe` in `match`: expected a header name of up to 256 letters, digits and `-`",
+        ),
+        (
+            "rules:\n- {name: a, block: true}\ntrusted_headers: [x y]",
+            "3:19: invalid header `x y`: expected a header name of up to 256 letters, digits and `-`",
         ),
         (
             "rules:\n- {name: a, match: {country: b}, block: true}",

@@ -1,4 +1,4 @@
-//! The log of hostile clients: at most one line per client and minute.
+//! The log of hostile clients: at most one line per kind of incident, client and minute.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,9 +12,23 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of addresses that are logged separately; the rest share a line.
 const MAX_ADDRESSES: usize = 1024;
 
+/// What a client did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Incident {
+    WrongPassword,
+    HttpRequest,
+}
+
+/// The last lines about each kind of incident.
+#[derive(Debug, Default)]
+pub(crate) struct Incidents {
+    wrong_passwords: LastLines,
+    http_requests: LastLines,
+}
+
 /// The last line about each address.
 #[derive(Debug, Default)]
-pub(crate) struct Incidents(Mutex<HashMap<String, LoggedIncident>>);
+struct LastLines(Mutex<HashMap<String, LoggedIncident>>);
 
 /// The last line about an address.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +39,28 @@ struct LoggedIncident {
 }
 
 impl Incidents {
-    /// Logs that `client` did `what`, unless its address was logged within the last minute.
-    pub(crate) fn note(&self, client: &Client, now: Timestamp, what: &str) {
+    /// Logs what `client` did, unless its address was logged for the same within the last minute.
+    pub(crate) fn note(&self, client: &Client, now: Timestamp, incident: Incident) {
         let address = client.address.rsplit_once(':').map_or(&*client.address, |(host, _)| host);
-        if let Some((address, before)) = self.count(address, now) {
+        let (lines, what) = self.lines(incident);
+        if let Some((address, before)) = lines.count(address, now) {
             tracing::warn!(client = address, suppressed = before, "{what}");
         }
     }
 
+    /// The last lines about an incident, and their text.
+    const fn lines(&self, incident: Incident) -> (&LastLines, &'static str) {
+        match incident {
+            Incident::WrongPassword => (&self.wrong_passwords, "wrong password"),
+            Incident::HttpRequest => (
+                &self.http_requests,
+                "HTTP request on the RESP port: a web page may have made a browser send it",
+            ),
+        }
+    }
+}
+
+impl LastLines {
     /// Counts an incident. If a line is due, returns its address and the number of incidents since the
     /// previous one.
     fn count<'a>(&self, address: &'a str, now: Timestamp) -> Option<(&'a str, u64)> {
@@ -63,21 +91,30 @@ mod tests {
 
     #[test]
     fn count_one_address_is_logged_once_a_minute() {
+        let lines = LastLines::default();
+        assert_eq!(lines.count("a", at(0)), Some(("a", 0)));
+        assert_eq!(lines.count("b", at(1)), Some(("b", 0)));
+        (1..60).for_each(|second| assert_eq!(lines.count("a", at(second)), None));
+        assert_eq!(lines.count("a", at(60)), Some(("a", 59)));
+    }
+
+    /// An HTTP request once a minute does not hide guesses of a password.
+    #[test]
+    fn count_incidents_of_each_kind_are_logged() {
         let incidents = Incidents::default();
-        assert_eq!(incidents.count("a", at(0)), Some(("a", 0)));
-        assert_eq!(incidents.count("b", at(1)), Some(("b", 0)));
-        (1..60).for_each(|second| assert_eq!(incidents.count("a", at(second)), None));
-        assert_eq!(incidents.count("a", at(60)), Some(("a", 59)));
+        for incident in [Incident::HttpRequest, Incident::WrongPassword] {
+            assert_eq!(incidents.lines(incident).0.count("a", at(0)), Some(("a", 0)));
+        }
     }
 
     #[test]
     fn count_many_addresses_share_a_line() {
-        let incidents = Incidents::default();
+        let lines = LastLines::default();
         let addresses: Vec<_> = (0..MAX_ADDRESSES + 50).map(|number| number.to_string()).collect();
-        let logged = addresses.iter().filter(|it| incidents.count(it, at(0)).is_some()).count();
+        let logged = addresses.iter().filter(|it| lines.count(it, at(0)).is_some()).count();
         assert_eq!(logged, MAX_ADDRESSES + 1);
-        assert!(incidents.0.lock().len() <= MAX_ADDRESSES + 1);
-        assert_eq!(incidents.count("new", at(61)), Some(("new", 0)));
-        assert_eq!(incidents.0.lock().len(), 1);
+        assert!(lines.0.lock().len() <= MAX_ADDRESSES + 1);
+        assert_eq!(lines.count("new", at(61)), Some(("new", 0)));
+        assert_eq!(lines.0.lock().len(), 1);
     }
 }

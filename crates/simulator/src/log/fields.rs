@@ -80,7 +80,7 @@ impl std::str::FromStr for KeyTemplate {
 }
 
 /// Names of fields that any log may have.
-const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 11] = [
     "ip", "user", "time", "duration", "method", "path", "url", "host", "status", "agent", "referer",
 ];
 

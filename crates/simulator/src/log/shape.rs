@@ -7,7 +7,7 @@ use sluicegate_core::Timestamp;
 use super::{
     duration::{self, Unit},
     error::{LogError, LogFault},
-    fields::{Field, KeyTemplate, Part, TemplatePart, unescaped},
+    fields::{Field, KeyTemplate, NAMES, Part, TemplatePart, unescaped},
     format::{MAX_FIELDS, Pattern},
     json, time,
 };
@@ -106,7 +106,11 @@ impl Shape {
                 found.retain(|name| pattern.names().any(|known| known == *name));
                 found.truncate(1);
                 if found.is_empty() {
-                    let has: Vec<&str> = pattern.names().collect();
+                    let has = |name: &str| pattern.names().any(|known| known == name);
+                    let words = NAMES
+                        .into_iter()
+                        .filter(|word| !has(word) && Field::named(word).names.into_iter().any(has));
+                    let has: Vec<&str> = words.chain(pattern.names()).collect();
                     return Err(LogError::Field { name: wanted.to_owned(), has: has.join(", ") });
                 }
             }

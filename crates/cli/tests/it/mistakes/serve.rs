@@ -42,7 +42,7 @@ fn serve_flag_mistakes_are_named() {
         ("--listen 127.0.0.1:99999", "invalid --listen `127.0.0.1:99999`: expected a port from 0 to 65535".into()),
         ("--listen ::1:6380", "invalid --listen `::1:6380`: expected brackets around an IPv6 address, as in `[::1]:6380`".into()),
         ("--listen http://x:1", format!("invalid --listen `http://x:1`: {ADDRESS}")),
-        ("--listen off", "invalid --listen `off`: expected ADDRESS:PORT, such as `off:6380`".into()),
+        ("--listen off", "invalid --listen `off`: expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`".into()),
         ("--listen no-such-host.invalid:1 --http off --grpc off", "invalid --listen `no-such-host.invalid:1`: expected the name of a host that can be resolved".into()),
         ("--listen", "missing value of --listen: expected ADDRESS:PORT".into()),
         ("--http no", "invalid --http `no`: expected ADDRESS:PORT, such as `no:8080`, or `off`".into()),

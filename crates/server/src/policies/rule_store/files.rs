@@ -12,8 +12,8 @@ use sluicegate_rules::{Format, RuleSet, RulesSource};
 
 /// Extensions of rules files in a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
-/// Maximum number of bytes to read of a file; the parser's maximum is less.
-const MAX_BYTES: u64 = 32 << 20;
+/// Maximum number of bytes of a file, also for the parser.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// A digest of names and contents.
 pub(super) type Digest = [u8; 32];

@@ -20,6 +20,10 @@ pub(super) fn problem(error: &serde_json::Error, body: &[u8]) -> Problem {
     if error.is_eof() && (line, column) == (1, 0) {
         return Problem::malformed("the body is empty: expected a JSON object");
     }
+    if text == "number out of range" {
+        let shown = number_before(body, line, column).map(cut).unwrap_or_default();
+        return Problem::unprocessable(format!("invalid number `{shown}`: expected a smaller one"));
+    }
     let reason = match text {
         _ if error.is_eof() => "it ends early",
         "expected value" | "expected ident" => "unexpected character",

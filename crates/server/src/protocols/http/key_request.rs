@@ -440,6 +440,7 @@ mod tests {
             ),
             (r#"{"key" 1}"#, "the body is not valid JSON: expected `:` (line 1, column 8)"),
             ("", "the body is empty: expected a JSON object"),
+            (r#"{"cost":1e400}"#, "invalid number `1e400`: expected a smaller one"),
             (
                 r#"{"key":"x"} x"#,
                 "the body is not valid JSON: trailing characters (line 1, column 13)",

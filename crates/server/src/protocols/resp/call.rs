@@ -17,6 +17,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
+    net::incidents::Incident,
     policies::policy_cache::PolicyId,
     stats::MAX_COMMANDS,
     wait::{WaitingHold, WaitingTake, WaitingTakes},
@@ -211,9 +212,8 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
     fn reject(&mut self, name: &[u8]) -> CallResult {
         if is_http(self.arguments) {
             self.batch.decide(self.session, self.out);
-            let why = "HTTP request on the RESP port: a web page may have made a browser send it";
             let session = &self.session;
-            session.shared.incidents.note(session.client, session.now, why);
+            session.shared.incidents.note(session.client, session.now, Incident::HttpRequest);
             return Ok(Next::Close);
         }
         if !self.session.authenticated {

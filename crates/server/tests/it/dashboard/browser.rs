@@ -129,7 +129,7 @@ impl Browser {
             if !matches!(value, Value::Null | Value::Bool(false)) && value != "" {
                 return Ok(value);
             }
-            Err(self.run("document.body.innerText"))
+            Err(self.run("document.body?.innerText"))
         })
     }
 

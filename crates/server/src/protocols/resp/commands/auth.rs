@@ -1,9 +1,12 @@
 //! `AUTH [user] password`: authenticates the connection. There is one user, `default`.
 
 use super::spec::{PRE_AUTH_FLAGS, optional, text};
-use crate::protocols::resp::{
-    call::{CallResult, CommandCall, Next, ServerCommand, command},
-    session::Session,
+use crate::{
+    net::incidents::Incident,
+    protocols::resp::{
+        call::{CallResult, CommandCall, Next, ServerCommand, command},
+        session::Session,
+    },
 };
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -42,7 +45,7 @@ pub(super) fn authenticate(
     let is_right = session.shared.is_password(password);
     if user != b"default" || !is_right {
         session.login_failed = true;
-        session.shared.incidents.note(session.client, session.now, "wrong password");
+        session.shared.incidents.note(session.client, session.now, Incident::WrongPassword);
         session.worker.stats().login_failures.add();
         return Err(WRONG_PASSWORD.into());
     }
