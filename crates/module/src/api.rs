@@ -176,6 +176,7 @@ table! {
         selected_db = c"RedisModule_GetSelectedDb": fn(*mut Ctx) -> c_int;
         select_db = c"RedisModule_SelectDb": fn(*mut Ctx, c_int) -> c_int;
         client_id = c"RedisModule_GetClientId": fn(*mut Ctx) -> u64;
+        avoid_replica_traffic = c"RedisModule_AvoidReplicaTraffic": fn() -> c_int;
     }
     optional {
         // From Redis 7.2 and Valkey 7.2 on.

@@ -115,6 +115,13 @@ impl<'a> Context<'a> {
         unsafe { (api().context_flags)(self.raw) }
     }
 
+    /// Whether the server must not write now: clients are paused (`CLIENT PAUSE`), it hands over to a replica, or stops. A write
+    /// outside of a command aborts the server then.
+    pub(crate) fn is_paused(self) -> bool {
+        // SAFETY: the function has no precondition.
+        unsafe { (api().avoid_replica_traffic)() != 0 }
+    }
+
     /// Whether the server calls a command only to learn which of its arguments are keys.
     pub(crate) fn asks_for_keys(self) -> bool {
         // SAFETY: the context is valid.

@@ -25,6 +25,8 @@ use crate::{
     wait,
 };
 
+/// The time after which holds are settled that end while the server must not write.
+const PAUSE_MILLIS: i64 = 50;
 /// Settles of one timer.
 const SETTLES: usize = 64;
 
@@ -92,6 +94,10 @@ unsafe extern "C" fn settle_ended(ctx: *mut Ctx, _: *mut c_void) {
     edge::guard("session", (), || {
         // SAFETY: the server passed the context for this call.
         let context = unsafe { Context::new(ctx) };
+        if context.is_paused() {
+            context.timer(PAUSE_MILLIS, settle_ended, null_mut::<c_void>());
+            return;
+        }
         for _ in 0..SETTLES {
             let Some((client, hold)) = ended(VecDeque::pop_front) else { return };
             let Some(cached) = session_holds::take(client, &hold, context.now()) else { continue };

@@ -6,7 +6,7 @@
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Decision, Entry, EntryTake, HoldOperation, MultiKeyDecision, MultiKeyOperation, Operation,
-    Policy, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
+    Policy, StateError, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
 };
 
 use crate::{
@@ -168,11 +168,17 @@ pub(crate) fn reset(
 ) -> Result<bool, CommandError> {
     let mut key = Key::to_write(context, name);
     let bytes = key.bytes()?;
+    let used = match bytes.map(|bytes| (bytes, Entry::decode(&log::settled(bytes)))) {
+        None => None,
+        Some((_, Ok(entry))) => Some(!entry.lifetime(now).is_zero()),
+        Some((bytes, Err(error @ StateError::Foreign))) if redis_cell::tat(bytes).is_none() => {
+            return Err(CommandError::state(name.bytes(), error));
+        }
+        // A state that cannot be decoded counts as one.
+        Some((_, Err(_))) => Some(true),
+    };
     session_holds::reset(context, name);
-    let Some(bytes) = bytes else { return Ok(false) };
-    // A state that cannot be decoded counts as one.
-    let used =
-        Entry::decode(&log::settled(bytes)).map_or(true, |entry| !entry.lifetime(now).is_zero());
+    let Some(used) = used else { return Ok(false) };
     key.delete();
     Ok(used)
 }

@@ -17,7 +17,7 @@ pub(crate) struct SgTakeall;
 impl Command for SgTakeall {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "SG.TAKEALL",
-        flags: &["write", "denyoom", "blocking"],
+        flags: &["write", "denyoom", "blocking", "movablekeys"],
         summary: "Takes from several keys, from all of them or from none; with an id, holds.",
         arguments: &[
             Argument::new("n", ArgumentKind::Integer),

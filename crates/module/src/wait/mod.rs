@@ -41,6 +41,8 @@ use crate::{
     time::Moment,
 };
 
+/// The pause after which a request is decided again that is due while the server must not write.
+const PAUSE: Duration = Duration::from_millis(50);
 /// The reply to a client that waits for a key whose slot has moved.
 const MOVED: &str = "TRYAGAIN the slot of this key has moved to another node; retry";
 
@@ -141,6 +143,10 @@ unsafe extern "C" fn timer_due(ctx: *mut Ctx, data: *mut c_void) {
 
 /// Decides a waiting request again.
 fn due(context: Context<'_>, ticket: Ticket) {
+    if context.is_paused() {
+        queues(|queues| queues.data(ticket).map(|it| it.timer = None));
+        return arm(context, ticket, PAUSE);
+    }
     let waiting = queues(|queues| {
         let is_queued = queues.is_queued(ticket);
         let WaitingClient { key, cached, hold, all, client, timer, .. } = queues.data(ticket)?;

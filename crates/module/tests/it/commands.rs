@@ -47,6 +47,8 @@ fn command_info_and_docs_describe_every_command(engine: Engine) {
     assert_eq!(keys(&mut peer, "SG.TAKE one gcra:1/1s"), "[bulk-string('\"one\"')]");
     let all = keys(&mut peer, "SG.MTAKE 3 a p 1 b p 1 c p 1 AT 5");
     assert_eq!(all, "[bulk-string('\"a\"'), bulk-string('\"b\"'), bulk-string('\"c\"')]");
+    let all = keys(&mut peer, "SG.TAKEALL 2 a p 1 b p 1 ID x TIMEOUT 5");
+    assert_eq!(all, "[bulk-string('\"a\"'), bulk-string('\"b\"')]");
 }
 
 /// A user with read permission may peek but not take; permissions by key pattern apply.
@@ -56,7 +58,7 @@ fn acl_read_only_user_may_peek_only(engine: Engine) {
     // Redis 7.0 has no categories for the commands of modules.
     let named = engine == Engine::Redis70;
     let (read, write) =
-        if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
+        if named { ("+sg.peek", "+sg.take +sg.mtake +sg.takeall") } else { ("+@read", "+@write") };
     admin.call(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
     admin.call(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
     let mut reader = server.raw_client();
@@ -68,6 +70,11 @@ fn acl_read_only_user_may_peek_only(engine: Engine) {
     assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
     assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
     assert!(taker.error("SG.MTAKE 2 a gcra:1/1s 1 b gcra:1/1s 1").starts_with("NOPERM"));
+    for options in ["", " ID x", " TIMEOUT 5"] {
+        let takes = format!("SG.TAKEALL 2 a gcra:9/1s 1 b gcra:9/1s 1{options}");
+        assert!(taker.error(&takes).starts_with("NOPERM"), "{options}");
+    }
+    assert_eq!(admin.call("EXISTS b"), Ok(Value::Int(0)));
     let category = admin.call("ACL CAT ratelimit");
     assert_eq!(category.is_ok(), !named, "{category:?}");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use sluicegate_testing::{Engine, INVALID_WAITS, RawClient, Server, integers, now};
+use sluicegate_testing::{Engine, INVALID_WAITS, RawClient, Server, integers, module, now};
 
 use crate::{on_both, server::serve};
 
@@ -403,7 +403,30 @@ fn wait_for_an_invalid_request_is_an_error_immediately(engine: Engine) {
     leave(&mut peer, waiting);
 }
 
+/// While clients are paused, as during a failover, a write outside of a command aborts the server.
+fn paused_server_serves_waiting_clients_afterwards(engine: Engine) {
+    let server = Server::with(engine, &["--loadmodule", module(), "--appendonly", "yes"]);
+    let mut peer = server.raw_client();
+    peer.integers("SG.TAKE k gcra:20/1s:burst=1");
+    peer.integers("SG.HOLD h concurrency:1/100ms old");
+    let waiting = wait_in_queue(&server, "SG.WAIT k gcra:20/1s:burst=1", 1);
+    let all = wait_in_queue(&server, "SG.TAKEALL 1 k gcra:20/1s:burst=1 1 TIMEOUT 30000000", 2);
+    let hold = wait_in_queue(&server, "SG.HOLD h concurrency:1/100ms new TIMEOUT 30000000", 3);
+    let mut leaves = server.raw_client();
+    leaves.integers("SG.HOLD s concurrency:1/1h id SESSION");
+    let start = now();
+    peer.call("CLIENT PAUSE 700 WRITE").unwrap();
+    drop(leaves);
+    for waiting in [waiting, hold] {
+        assert_eq!(waiting.read_reply()[0], 1);
+        assert!(now() - start >= Duration::from_millis(700), "{:?}", now() - start);
+    }
+    assert!(all.thread.join().unwrap().is_ok());
+    peer.eventually_true(|it| it.integers("SG.PEEK s concurrency:1/1h")[0] == 1);
+}
+
 on_both! {
+    paused_server_serves_waiting_clients_afterwards
     wait_for_an_invalid_request_is_an_error_immediately
     session_holds_are_settled_with_0_when_the_client_disconnects
     session_hold_ends_with_the_last_connection_that_asked_for_it

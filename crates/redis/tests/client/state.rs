@@ -40,6 +40,16 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     assert_eq!(store.take(b"whole", &policy, 1).await.unwrap().source, Source::Store);
     assert!(store.apply(b"garbage", &policy, Operation::Reset).await.is_ok());
     assert!(store.take(b"garbage", &policy, 1).await.unwrap().allowed());
+    // A reset removes a damaged state, and no value of another program.
+    for value in ["{\"app\":1}", "", "hello", "12a"] {
+        write(&mut connection, "foreign", value.as_bytes());
+        let error = store.reset(b"foreign").await.unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt(StateFault::Damaged, _)), "{error:?}");
+        let kept: String = redis::cmd("GET").arg("foreign").query(&mut connection).unwrap();
+        assert_eq!(kept, value);
+    }
+    write(&mut connection, "cell", b"1700000000000000000");
+    assert!(store.apply(b"cell", &policy, Operation::Reset).await.is_ok());
 }
 
 /// While a policy change is rolled out, old and new processes use the same keys: usage carries over in both
