@@ -391,10 +391,9 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar,
     local bytes, failed = get(key)
     if failed then
         return failed
-    elseif operation == 'reset' and bytes and read_fault(bytes) == FOREIGN and not cell_time(bytes) then
-        return damaged_error(key, FOREIGN)
     elseif operation == 'reset' and bytes then
-        local done = redis.pcall('DEL', key)
+        local foreign = read_fault(bytes) == FOREIGN and not cell_time(bytes)
+        local done = foreign and damaged_error(key, FOREIGN) or redis.pcall('DEL', key)
         if type(done) == 'table' then
             return done
         end

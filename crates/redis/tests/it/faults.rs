@@ -73,9 +73,15 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
                     assert_eq!(bytes(connection), garbage);
                 }
             }
-            // A reset deletes the key, whatever its value.
-            take(connection, policy, Operation::Reset).unwrap();
-            take(connection, policy, Operation::Take(1)).unwrap();
+            // A reset deletes a damaged state, and no value of another program.
+            let error = take(connection, policy, Operation::Reset).unwrap_err();
+            assert_eq!(error, CommandError::state(&key, StateError::Foreign).to_string());
+            assert_eq!(bytes(connection), [b'x'; 28]);
+            for reset in [&b"\x01\x09"[..], &newer, b"1700000000000000000"] {
+                set(connection, reset);
+                take(connection, policy, Operation::Reset).unwrap();
+                take(connection, policy, Operation::Take(1)).unwrap();
+            }
         }
     }
 }
