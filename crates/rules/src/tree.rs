@@ -126,15 +126,14 @@ impl Node {
         match &self.kind {
             Kind::Scalar { text, plain: true } if TRUE.contains(&&**text) => Ok(true),
             Kind::Scalar { text, plain: true } if FALSE.contains(&&**text) => Ok(false),
-            Kind::Scalar { text, plain: false }
-                if [&TRUE[..], &FALSE].concat().contains(&&**text) =>
-            {
+            other => {
+                let is_quoted = |text: &str| TRUE.contains(&text) || FALSE.contains(&text);
+                let expected = match other {
+                    Kind::Scalar { text, plain: false } if is_quoted(text) => "it without quotes",
+                    _ => "`true` or `false`",
+                };
                 let shown = self.described();
-                Err(self.fault(format!("invalid {what} {shown}: expected it without quotes")))
-            }
-            _ => {
-                let shown = self.described();
-                Err(self.fault(format!("invalid {what} {shown}: expected `true` or `false`")))
+                Err(self.fault(format!("invalid {what} {shown}: expected {expected}")))
             }
         }
     }

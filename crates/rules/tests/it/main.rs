@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod all_errors;
 mod check;
 mod costs;
 mod documents;
