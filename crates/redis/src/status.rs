@@ -93,13 +93,13 @@ impl RedisStore {
         if let (Topology::Cluster(_), Some(node)) = (&inner.topology, nodes.first()) {
             problems.extend(cluster(node).await);
         }
-        problems.extend(self.is_one_of_a_cluster().await);
+        problems.extend(self.cluster_problem().await);
         problems.extend(self.tried().await);
         Ok(Status { servers, problems })
     }
 
     /// The problem of a URL that names one server, if that is a node of a cluster.
-    async fn is_one_of_a_cluster(&self) -> Option<StoreProblem> {
+    async fn cluster_problem(&self) -> Option<StoreProblem> {
         let Topology::One(node) = &self.inner().topology else { return None };
         let info = text(node, redis::cmd("CLUSTER").arg("INFO")).await.ok()?;
         let size = info.lines().find_map(|line| line.strip_prefix("cluster_size:"))?;
