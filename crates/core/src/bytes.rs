@@ -46,8 +46,6 @@ pub(crate) struct Head {
     pub(crate) flags: u8,
     /// `N`.
     pub(crate) limit: u32,
-    /// Whether the rest of a TAT always takes four bytes, as in version 1.
-    pub(crate) wide: bool,
 }
 
 impl Head {

@@ -17,13 +17,11 @@ use crate::{
 
 /// The version of the byte form of an entry with open holds, or with a limit that counts them.
 const VERSION: u8 = 3;
-/// The version of all other entries, which older versions of the code read too.
+/// The version of all other entries, which takes less space.
 const WITHOUT_HOLDS: u8 = 2;
 /// Versions to come end here, so that a value whose first byte is a letter, a digit or a tab is known
 /// to be of another program.
 const LAST_VERSION: u8 = 7;
-/// The one before it, in which the rest of a TAT always takes four bytes.
-const WIDE: u8 = 1;
 
 impl Entry {
     /// The entry as bytes.
@@ -83,7 +81,7 @@ impl Entry {
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut input = Reader(bytes);
         let version = match input.byte() {
-            Ok(version @ WIDE..=VERSION) => version,
+            Ok(version @ WITHOUT_HOLDS..=VERSION) => version,
             Ok(version) if (VERSION..=LAST_VERSION).contains(&version) => {
                 return Err(StateError::Version(version));
             }
@@ -96,7 +94,7 @@ impl Entry {
         let mut limits = Vec::with_capacity(count);
         let mut states = States::with_capacity(count);
         for _ in 0..count {
-            let (limit, state) = read_limit(&mut input, version == WIDE)?;
+            let (limit, state) = read_limit(&mut input)?;
             limits.push(limit);
             states.push(state);
         }
@@ -113,7 +111,7 @@ impl Entry {
 }
 
 /// The limit and the state that `input` goes on with.
-fn read_limit(input: &mut Reader<'_>, wide: bool) -> Result<(Limit, State), StateError> {
+fn read_limit(input: &mut Reader<'_>) -> Result<(Limit, State), StateError> {
     let first = input.byte()?;
     let (code, flags) = (first & !FLAGS, first & FLAGS);
     let known = Limit::flags(code);
@@ -121,6 +119,6 @@ fn read_limit(input: &mut Reader<'_>, wide: bool) -> Result<(Limit, State), Stat
     if flags & !known != 0 {
         return Err(StateError::Damaged("a limit has an unknown flag"));
     }
-    let head = Head { code, flags, limit: input.u32()?, wide };
+    let head = Head { code, flags, limit: input.u32()? };
     Limit::decode(head, input)
 }

@@ -24,8 +24,6 @@ pub struct TableUsage {
     pub max_bytes: usize,
     /// Requests on new keys while the table was full: denied, or allowed uncounted.
     pub table_full: u64,
-    /// Keys of the state file that were dropped at the start because they did not fit into `max_bytes`.
-    pub keys_dropped: usize,
 }
 
 /// The last known state of a store elsewhere.

@@ -65,7 +65,6 @@ impl Budget {
             bytes: self.bytes.load(Ordering::Relaxed),
             max_bytes: self.max,
             table_full: self.table_full.load(Ordering::Relaxed),
-            keys_dropped: 0,
         }
     }
 }

@@ -190,7 +190,7 @@ impl MemoryStore {
         let (number, codec) = policy.numbered()?;
         let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
-        if locked.find(hash).is_some() || self.may_be_dropped(hash, now).is_some() {
+        if locked.find(hash).is_some() {
             return None;
         }
         let (decision, state) = match codec {
@@ -261,9 +261,7 @@ impl MemoryStore {
                 return decision;
             }
             // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
-            let is_dropped = slot.is_none() && self.may_be_dropped(hash, now).is_some();
-            let on_copy =
-                !change.only_reads() && (is_dropped || !self.has_room(locked.data(), slot, policy));
+            let on_copy = !change.only_reads() && !self.has_room(locked.data(), slot, policy);
             // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
             let slot = index.map(|index| locked.claim(index));
@@ -278,12 +276,12 @@ impl MemoryStore {
                     growth == 0 || self.budget.fits(growth)
                 };
                 // Each sweep that finds something is paid for by the insertions before.
-                while !is_dropped && !fits(&locked) && self.sweep(&mut locked, now) > 0 {}
-                if is_dropped || !fits(&locked) {
+                while !fits(&locked) && self.sweep(&mut locked, now) > 0 {}
+                if !fits(&locked) {
                     if let (Some(index), Some(slot)) = (index, slot) {
                         locked.put(index, slot);
                     }
-                    return decision.map(|it| self.reject(hash, now, change, it));
+                    return decision.map(|it| self.reject(change, it));
                 }
                 slot.map(|slot| self.take_entry(&mut locked, slot));
             }
@@ -301,7 +299,7 @@ impl MemoryStore {
                 }
                 self.take_entry(&mut locked, slot);
                 if !self.make_space(shard, &mut locked, hash, now) {
-                    return decision.map(|it| self.reject(hash, now, change, it));
+                    return decision.map(|it| self.reject(change, it));
                 }
                 // A split may have moved the key's range to another segment.
                 drop(locked);

@@ -140,30 +140,15 @@ impl MemoryStore {
 
     /// The decision on a request that changes nothing, because the full table has no space for the change. `decision` is
     /// that with space.
-    pub(crate) fn reject<C: Change>(
-        &self,
-        hash: u64,
-        now: Timestamp,
-        change: C,
-        mut decision: Decision,
-    ) -> Decision {
+    pub(crate) fn reject<C: Change>(&self, change: C, mut decision: Decision) -> Decision {
         self.budget.count_table_full();
         if !decision.allowed() {
             return decision;
         }
         if self.when_full == WhenFull::Deny && !change.has_happened() {
-            let retry = self.may_be_dropped(hash, now).unwrap_or(TABLE_FULL_RETRY);
-            decision.outcome = Outcome::Deny { retry: Retry::After(retry) };
+            decision.outcome = Outcome::Deny { retry: Retry::After(TABLE_FULL_RETRY) };
             decision.remaining = 0;
         }
         decision
-    }
-
-    /// How long a key that is not in the table must be denied because it may have been dropped and be limited still.
-    /// `None`: it was not dropped, has recovered, or the full table allows new keys.
-    #[inline]
-    pub(crate) fn may_be_dropped(&self, hash: u64, now: Timestamp) -> Option<Duration> {
-        let dropped = self.dropped.as_ref()?;
-        (self.when_full == WhenFull::Deny).then(|| dropped.remaining(hash, now))?
     }
 }

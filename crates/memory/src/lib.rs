@@ -24,8 +24,7 @@
 //! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
 //! them). Beside them: `eviction` (growth, and what happens at the bound), `overflow` (entries that do not fit in
 //! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys),
-//! `multi_key` (takes on several keys). State files: `snapshot` (the format), `survey` and `restore` (a table made from
-//! a file), `dropped` (keys that did not fit).
+//! `multi_key` (takes on several keys). State files: `snapshot` (the format) and `restore` (a table made from a file).
 
 mod bits;
 mod budget;
@@ -33,7 +32,6 @@ mod change;
 mod clock;
 mod clocked_store;
 mod decide;
-mod dropped;
 mod entries;
 mod eviction;
 mod heap;
@@ -43,14 +41,12 @@ mod overflow;
 mod page_arena;
 mod policy_table;
 mod restore;
-mod restored_policies;
 mod segment;
 mod shard;
 mod slot;
 mod slot_codec;
 mod snapshot;
 mod store;
-mod survey;
 mod sync;
 mod tsc;
 

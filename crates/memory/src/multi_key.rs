@@ -144,7 +144,7 @@ impl MemoryStore {
         Some(rejected)
     }
 
-    /// Reserves slots for the new keys. Returns them, and for which keys there is none or must be none. `None` if the slots
+    /// Reserves slots for the new keys. Returns them, and for which keys there is none. `None` if the slots
     /// must be looked up again.
     fn reserve(
         &self,
@@ -155,10 +155,7 @@ impl MemoryStore {
         let is_new = |locks: &Locks<'_>, at: usize| {
             locks.locked[locks.which[at]].find(takes[at].hash).is_none()
         };
-        let is_dropped = |(at, take): (usize, &HashedTake<'_>)| {
-            take.cost > 0 && is_new(locks, at) && self.may_be_dropped(take.hash, now).is_some()
-        };
-        let mut unplaced: Vec<_> = takes.iter().enumerate().map(is_dropped).collect();
+        let mut unplaced = vec![false; takes.len()];
         let mut reserved = vec![None; takes.len()];
         // This may reclaim slots; therefore it comes before anything is claimed.
         let mut at = 0;
@@ -234,7 +231,7 @@ impl MemoryStore {
         for (at, (take, decision)) in takes.iter().zip(&mut taken.each).enumerate() {
             let change = Operation::Take(take.cost);
             if full[at] {
-                *decision = self.reject(take.hash, now, change, *decision);
+                *decision = self.reject(change, *decision);
             } else if self.when_full == WhenFull::Deny {
                 // Nothing is taken from the others.
                 let locked = &mut locks.locked[locks.which[at]];

@@ -1,84 +1,165 @@
 //! Making a table from a state file.
 //!
-//! The file is read twice: first to check and survey it, then to insert its keys. The survey determines the layout of
-//! the table:
+//! The file is read twice: first to check it and to survey what its keys need, then to insert them. The survey
+//! determines the layout of the table:
 //!
 //! - if the table has space to grow as usual, it does;
 //! - if it was full, its segments are laid out as they were saved, with the same hashes and seeds, so that every key
 //!   has a slot again;
-//! - with less memory, the segments that fit divide the hashes evenly, and each keeps the keys that are limited for
-//!   longest. The same holds for overflow entries over all segments. [`DroppedKeys`] has the others.
+//! - if neither fits into the bound of the store, nothing is loaded: no key is ever dropped.
 //!
 //! Only policies of keys that were in slots get numbers. Otherwise the order of the keys would decide, and more keys
 //! would become overflow entries, which take more memory.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
-    io::Read,
-};
+use std::{collections::HashMap, io::Read};
 
-use sluicegate_core::{Timestamp, as_micros};
+use sluicegate_core::{Entry, Policy, Timestamp};
 
 use crate::{
-    MemoryStore, SnapshotError,
-    dropped::DroppedKeys,
-    overflow::{OverflowTable, size},
-    restored_policies::{RestoredKey, RestoredPolicies},
+    MemoryStore, NumberedPolicy, SnapshotError,
+    budget::Budget,
+    overflow::OverflowTable,
     segment::{SEGMENT_BYTES, SLOTS},
-    shard::{PARTS, SHARD_BITS, SHARDS},
-    snapshot::{Record, Records, SavedSegment},
-    survey::{Layout, Survey, class},
+    shard::{ENTRIES_PER_SEGMENT, SHARDS},
+    snapshot::{Record, Records, SavedKey, SavedSegment},
 };
 
-/// Upper bound on the keys of one segment that are inserted together.
-const MAX_GROUP: usize = 1 << 14;
+/// Bytes of table per key if segments split when they are nearly full.
+const BYTES_GROWING: usize = 2 * SEGMENT_BYTES / SLOTS + 5;
+/// Bytes by which the last request before a table is full may exceed the bound: entries of one segment grow.
+const MAX_EXCESS: usize = 32 << 10;
 /// Upper bound on the attempts to make space for a key. Hashes that were chosen may have the same buckets under every seed.
 const MAX_ATTEMPTS: usize = 64;
-/// Keys that a segment rejects in a row before the rest of its keys are dropped.
-const MAX_REJECTED_IN_ROW: usize = 8;
+/// Upper bound on the policies that are interned at a time.
+const MAX_POLICIES: usize = 4096;
+
+/// The contents of a state file, in numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Keys that have not recovered.
+    keys: usize,
+    segments: usize,
+    /// Number of bits of the hash that select the smallest of them.
+    depth: u32,
+    /// Bytes of entries that do not fit in slots.
+    overflow: usize,
+}
+
+/// A layout of the table.
+#[derive(Clone, Copy)]
+enum Layout {
+    Growing,
+    AsSaved,
+}
+
+impl Survey {
+    /// Bytes of a table that grows as usual, of which `taken` are in use before its first key. Tables of overflow
+    /// entries reserve slots while they grow.
+    const fn growing(&self, taken: usize) -> usize {
+        taken + self.keys * BYTES_GROWING + self.overflow + self.overflow / 8
+    }
+
+    /// Bytes of the table as it was saved; `None` if its segments are those of no table.
+    fn as_saved(&self, taken: usize) -> Option<usize> {
+        let entries = 1_usize.checked_shl(self.depth)?;
+        let is_table =
+            self.segments >= SHARDS && entries <= self.segments / SHARDS * ENTRIES_PER_SEGMENT;
+        let rest = taken - SHARDS * SEGMENT_BYTES;
+        is_table.then(|| rest + self.segments * SEGMENT_BYTES + self.overflow)
+    }
+
+    /// The layout in `store`, which is empty.
+    fn layout(&self, store: &MemoryStore) -> Result<Layout, SnapshotError> {
+        let usage = store.usage();
+        let growing = self.growing(usage.bytes);
+        if growing <= usage.max_bytes {
+            return Ok(Layout::Growing);
+        }
+        let as_saved = self.as_saved(usage.bytes);
+        // A full table may take these beyond its bound.
+        let excess = MAX_EXCESS.min(usage.max_bytes / 32) + store.policies.unbounded_bytes();
+        if as_saved.is_some_and(|bytes| bytes <= usage.max_bytes + excess) {
+            return Ok(Layout::AsSaved);
+        }
+        let needed = as_saved.map_or(growing, |bytes| bytes.min(growing));
+        Err(SnapshotError::TooLarge { needed, max_bytes: usage.max_bytes })
+    }
+}
+
 impl MemoryStore {
+    /// Reads a whole file, and counts what its keys need.
+    pub(crate) fn survey<R: Read>(
+        &self,
+        mut records: Records<R>,
+        now: Timestamp,
+    ) -> Result<Survey, SnapshotError> {
+        let _ = self.since_set_base(now);
+        let mut survey = Survey::default();
+        let mut policies = RestoredPolicies::default();
+        // Entries are inserted into a temporary table, one segment at a time.
+        let mut overflow = OverflowTable::default();
+        let mut budget = Budget::new(usize::MAX);
+        while let Some(record) = records.next()? {
+            match record {
+                Record::Segment(segment) => {
+                    overflow.shrink(&budget);
+                    survey.overflow += budget.usage().bytes;
+                    (overflow, budget) = (OverflowTable::default(), Budget::new(usize::MAX));
+                    survey.segments += 1;
+                    survey.depth = survey.depth.max(segment.depth);
+                    policies.begin_segment();
+                }
+                Record::Key(saved) => {
+                    let Some(key) = policies.key(self, saved, now) else { continue };
+                    if self.packed(&key.entry, &key.policy, now).is_none() {
+                        overflow.put(key.entry, &budget);
+                    }
+                    survey.keys += 1;
+                }
+            }
+        }
+        overflow.shrink(&budget);
+        survey.overflow += budget.usage().bytes;
+        Ok(survey)
+    }
+
     /// Inserts the keys of a surveyed file.
     pub(crate) fn restore<R: Read>(
-        &mut self,
+        &self,
         mut records: Records<R>,
         survey: &Survey,
         now: Timestamp,
     ) -> Result<(), SnapshotError> {
-        let mut restore = Restore::new(self, survey, now);
+        let layout = survey.layout(self)?;
+        let mut splits = survey.segments.saturating_sub(SHARDS);
+        let mut policies = RestoredPolicies::default();
+        let mut segment = None;
         while let Some(record) = records.next()? {
-            restore.add(record);
+            match record {
+                Record::Segment(next) => {
+                    self.end_segment(segment.replace(next));
+                    policies.begin_segment();
+                    if let Layout::AsSaved = layout {
+                        self.lay_out(next, &mut splits);
+                    }
+                }
+                Record::Key(saved) => {
+                    let Some(key) = policies.key(self, saved, now) else { continue };
+                    if !self.put(&key, now)? {
+                        let max_bytes = self.usage().max_bytes;
+                        // More than the estimate, which was wrong.
+                        let needed = survey.growing(self.usage().bytes).max(max_bytes / 4 * 5);
+                        return Err(SnapshotError::TooLarge { needed, max_bytes });
+                    }
+                }
+            }
         }
-        let dropped = restore.finish();
-        self.dropped = dropped.map(Box::new);
+        self.end_segment(segment);
         Ok(())
     }
 
-    /// Splits the segments of an empty table, fullest first by the expected number of `keys`, until there are `segments`
-    /// or none is expected to be more than half full.
-    fn divide(&self, segments: usize, keys: usize) {
-        // The first bits of their hashes distribute the keys. Numbers are scaled by 2^32, because they are halved.
-        let expected = |shard| ((keys * self.shards.by_index(shard).share()) as u128) << 32;
-        let first = (0..SHARDS).map(|shard| (expected(shard), shard, 0_u64, 0_u32));
-        let mut fullest: BinaryHeap<_> = first.collect();
-        for _ in SHARDS..segments {
-            let Some((expected, shard, start, depth)) = fullest.pop() else { return };
-            if expected <= ((SLOTS / 2 * PARTS) as u128) << 32 {
-                return;
-            }
-            let hash = self.shards.first_hash(shard) | start >> SHARD_BITS;
-            let mut locked = self.shard(hash).lock(hash);
-            if !self.shard(hash).split(hash, &mut locked, |_, _| OverflowTable::default()) {
-                return;
-            }
-            self.budget.resize(0, SEGMENT_BYTES);
-            let half = 1 << (63 - depth);
-            fullest.push((expected / 2, shard, start, depth + 1));
-            fullest.push((expected / 2, shard, start | half, depth + 1));
-        }
-    }
-
-    /// Lays out a segment as it was saved, in an empty table, with `splits` at most.
+    /// Lays out a segment as it was saved, in an empty table, with `splits` at most: each adds a segment, and there are
+    /// no more segments than in the file.
     fn lay_out(&self, SavedSegment { hash, depth, seed }: SavedSegment, splits: &mut usize) {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
@@ -98,176 +179,108 @@ impl MemoryStore {
             shard.reseed(hash, &mut locked, seed);
         }
     }
-}
-
-/// A table that is being made from a file.
-struct Restore<'a> {
-    store: &'a MemoryStore,
-    now: Timestamp,
-    layout: Layout,
-    /// Each adds a segment, and there are no more segments than in the file.
-    splits: usize,
-    policies: RestoredPolicies,
-    /// The current segment of the file.
-    segment: Option<SavedSegment>,
-    /// Keys to insert together, and the address of their segment in the table.
-    group: (Vec<RestoredKey>, usize),
-    dropped: Option<DroppedKeys>,
-}
-
-impl<'a> Restore<'a> {
-    fn new(store: &'a MemoryStore, survey: &Survey, now: Timestamp) -> Self {
-        let usage = store.usage();
-        let unbounded = store.policies.unbounded_bytes();
-        let layout = survey.layout(usage.bytes, unbounded, SHARDS, usage.max_bytes);
-        let mut restore = Self {
-            store,
-            now,
-            layout: layout.0,
-            splits: survey.segments.saturating_sub(SHARDS),
-            policies: RestoredPolicies::default(),
-            segment: None,
-            group: (Vec::new(), 0),
-            dropped: None,
-        };
-        if let Layout::Reduced { .. } = restore.layout {
-            let taken = restore.dropped().size();
-            store.divide(layout.1.saturating_sub(taken.div_ceil(SEGMENT_BYTES)), survey.keys);
-        }
-        restore
-    }
-
-    fn add(&mut self, record: Record) {
-        match record {
-            Record::Segment(segment) => {
-                self.end_segment();
-                self.policies.begin_segment();
-                self.segment = Some(segment);
-                if let Layout::AsSaved = self.layout {
-                    self.store.lay_out(segment, &mut self.splits);
-                }
-            }
-            Record::Dropped(hash, bits, until) if until > self.now => {
-                self.dropped().raise(hash, bits, until);
-            }
-            Record::Dropped(..) => {}
-            Record::Key(saved) => {
-                let Some(key) = self.policies.key(self.store, saved, self.now) else {
-                    return;
-                };
-                if !matches!(self.layout, Layout::Reduced { .. }) {
-                    self.put_or_drop(key);
-                    return;
-                }
-                let shard = self.store.shard(key.hash);
-                let segment = std::ptr::from_ref(shard.segment(key.hash)).addr();
-                if self.group.1 != segment || self.group.0.len() == MAX_GROUP {
-                    self.put_group();
-                }
-                self.group.1 = segment;
-                self.group.0.push(key);
-            }
-        }
-    }
-
-    fn finish(mut self) -> Option<DroppedKeys> {
-        self.put_group();
-        self.end_segment();
-        self.dropped
-    }
 
     /// Frees the memory that the entries of a complete segment do not need.
-    fn end_segment(&mut self) {
-        if let Some(SavedSegment { hash, .. }) = self.segment {
-            let mut locked = self.store.shard(hash).lock(hash);
-            locked.data_mut().shrink(&self.store.budget);
+    fn end_segment(&self, segment: Option<SavedSegment>) {
+        if let Some(SavedSegment { hash, .. }) = segment {
+            self.shard(hash).lock(hash).data_mut().shrink(&self.budget);
         }
-    }
-
-    /// Inserts the keys of one segment, those that are limited for longest first, as far as there is space.
-    fn put_group(&mut self) {
-        let Layout::Reduced { lowest, mut left } = self.layout else { return };
-        let mut keys = std::mem::take(&mut self.group.0);
-        keys.sort_by_key(|key| Reverse(key.lifetime));
-        let mut failed = 0;
-        for key in keys.drain(..) {
-            let before = self.store.usage().bytes;
-            let fits = self.store.packed(&key.entry, &key.policy, self.now).is_some()
-                || match class(key.lifetime).cmp(&lowest) {
-                    Ordering::Less => false,
-                    Ordering::Equal => size(&key.entry) <= left,
-                    Ordering::Greater => true,
-                } && self.store.budget.fits(size(&key.entry));
-            if !fits || failed == MAX_REJECTED_IN_ROW {
-                self.drop_key(&key);
-                continue;
-            }
-            let is_lowest = class(key.lifetime) == lowest;
-            failed = if self.put_or_drop(key) { 0 } else { failed + 1 };
-            if is_lowest {
-                left = left.saturating_sub(self.store.usage().bytes.saturating_sub(before));
-            }
-        }
-        self.layout = Layout::Reduced { lowest, left };
-        self.group.0 = keys;
-    }
-
-    fn put_or_drop(&mut self, mut key: RestoredKey) -> bool {
-        let put = self.put(&mut key);
-        if !put {
-            self.drop_key(&key);
-        }
-        put
     }
 
     /// Inserts a key. False if its segment has no space and the table must not grow.
-    fn put(&self, key: &mut RestoredKey) -> bool {
-        let (store, now, hash) = (self.store, self.now, key.hash);
-        let shard = store.shard(hash);
+    fn put(
+        &self,
+        RestoredKey { hash, entry, policy }: &RestoredKey,
+        now: Timestamp,
+    ) -> Result<bool, SnapshotError> {
+        let hash = *hash;
+        let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
-        if let Some((index, _)) = locked.find(hash) {
-            // A file of version 1 has a key twice if it moved while the file was written.
-            let slot = locked.claim(index);
-            let there = store.take_entry(&mut locked, slot);
-            let longer = there.filter(|there| as_micros(there.lifetime(now)) > key.lifetime);
-            let entry = longer.unwrap_or_else(|| key.entry.clone());
-            let slot = store.slot_of(&mut locked, (hash, None), entry, &key.policy, now);
-            locked.put(index, slot);
-            return true;
+        if locked.find(hash).is_some() {
+            return Err(SnapshotError::Damaged("it has a key twice"));
         }
         for _ in 0..MAX_ATTEMPTS {
-            let entry = key.entry.clone();
-            let slot = store.slot_of(&mut locked, (hash, None), entry, &key.policy, now);
-            if store.insert(&mut locked, hash, slot, now) {
-                return true;
+            let slot = self.slot_of(&mut locked, (hash, None), entry.clone(), policy, now);
+            if self.insert(&mut locked, hash, slot, now) {
+                return Ok(true);
             }
             if locked.insert_by_moves(hash, slot) {
-                store.budget.count_keys(0, 1);
-                return true;
+                self.budget.count_keys(0, 1);
+                return Ok(true);
             }
-            store.take_entry(&mut locked, slot);
-            if matches!(self.layout, Layout::Reduced { .. })
-                || !store.make_space(shard, &mut locked, hash, now)
-            {
-                return false;
+            self.take_entry(&mut locked, slot);
+            if !self.make_space(shard, &mut locked, hash, now) {
+                return Ok(false);
             }
             drop(locked);
             locked = shard.lock(hash);
         }
-        false
+        Ok(false)
+    }
+}
+
+/// Interns the policies of entries: equal ones become one object, or two where only some keys were in slots.
+#[derive(Default)]
+struct RestoredPolicies {
+    last: Option<(bool, NumberedPolicy)>,
+    /// By whether their keys were in slots, and by policy string.
+    policies: HashMap<(bool, String), NumberedPolicy>,
+}
+
+/// A key of a state file that has not recovered.
+struct RestoredKey {
+    hash: u64,
+    entry: Entry,
+    policy: NumberedPolicy,
+}
+
+impl RestoredPolicies {
+    /// Makes space for the policies of a segment, because equal ones must be one object within it: memory is counted by
+    /// object.
+    fn begin_segment(&mut self) {
+        if self.policies.len() + SLOTS > MAX_POLICIES {
+            *self = Self::default();
+        }
     }
 
-    fn drop_key(&mut self, key: &RestoredKey) {
-        let until = self.now.as_micros().saturating_add(key.lifetime);
-        self.dropped().add(key.hash, Timestamp::saturating_from_micros(until));
+    fn prepare(
+        &mut self,
+        store: &MemoryStore,
+        policy: &Policy,
+        in_slot: bool,
+        now: Timestamp,
+    ) -> NumberedPolicy {
+        if let Some((last, prepared)) = &self.last
+            && *last == in_slot
+            && prepared.policy() == policy
+        {
+            return prepared.clone();
+        }
+        if self.policies.len() == MAX_POLICIES {
+            self.policies.clear();
+        }
+        let prepared = self.policies.entry((in_slot, policy.to_string())).or_insert_with(|| {
+            if in_slot {
+                store.prepare(policy, now)
+            } else {
+                store.policies.find_or_unnumbered(policy)
+            }
+        });
+        self.last = Some((in_slot, prepared.clone()));
+        prepared.clone()
     }
 
-    fn dropped(&mut self) -> &mut DroppedKeys {
-        let store = self.store;
-        self.dropped.get_or_insert_with(|| {
-            let dropped = DroppedKeys::new(store.usage().max_bytes);
-            store.budget.resize(0, dropped.size());
-            dropped
-        })
+    /// The key of a record; `None` if it has recovered.
+    fn key(
+        &mut self,
+        store: &MemoryStore,
+        SavedKey { hash, entry, in_slot }: SavedKey,
+        now: Timestamp,
+    ) -> Option<RestoredKey> {
+        if entry.lifetime(now).is_zero() {
+            return None;
+        }
+        let policy = self.prepare(store, entry.policy(), in_slot, now);
+        Some(RestoredKey { hash, entry: entry.under(policy.policy()), policy })
     }
 }

@@ -24,8 +24,8 @@ use crate::{
 
 mod directory;
 
+pub(crate) use directory::SHARD_BITS;
 use directory::{Directory, DirectoryTable, QUARTERS};
-pub(crate) use directory::{PARTS, SHARD_BITS};
 
 /// Number of different sizes of shards.
 const SIZES: usize = 16;
@@ -136,11 +136,6 @@ fn tagged(buckets: &Buckets, seed: usize) -> *mut u8 {
 }
 
 impl<T> Shard<T> {
-    /// Number of values of the bits of a hash that select it, of all [`PARTS`].
-    pub(crate) fn share(&self) -> usize {
-        self.entries.len()
-    }
-
     fn new(
         table: &Arc<DirectoryTable>,
         entries: Range<usize>,
@@ -301,7 +296,7 @@ impl<T> fmt::Debug for Shard<T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
+    use super::{directory::PARTS, *};
     use crate::slot::Tat;
 
     #[test]
@@ -313,7 +308,8 @@ mod tests {
                 assert!(shards.shard_for(hash).entries.contains(&entry), "{entry}");
             }
         }
-        assert_eq!((0..SHARDS).map(|shard| shards.by_index(shard).share()).sum::<usize>(), PARTS);
+        let entries = (0..SHARDS).map(|shard| shards.by_index(shard).entries.len());
+        assert_eq!(entries.sum::<usize>(), PARTS);
     }
 
     #[test]

@@ -1,22 +1,19 @@
 //! Saving a store to a file, so that a restart does not reset limits.
 //!
 //! ```text
-//! "sluicegate state\n" | version 3, 1 byte | the keys of the hash, 4 x 8 bytes
+//! "sluicegate state\n" | version 4, 1 byte | the keys of the hash, 4 x 8 bytes
 //! records: hash, 8 bytes | kind, 4 bytes | of each kind:
 //!   a key       kind is the length of what follows, at most 2^30: the encoded entry
 //!   in a slot   kind is 2^31 and the length: a key whose state was in its slot, so that its policy had a number
 //!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
-//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share this many bits
-//!               are denied until then, because one of them was dropped
 //! end: hash 0, kind 0xffffffff | how many keys, 8 bytes | SHA-256 of all before it, 32 bytes
 //! ```
 //!
 //! Numbers are little-endian, times microseconds since the Unix epoch. Segments come in the order of their
 //! hashes and cover all of them, so that a table can be laid out as it was; see
-//! [`restore`](crate::restore). In version 2, keys do not say whether they were in a slot. Version 1 has only keys, some
-//! of them twice.
+//! [`restore`](crate::restore).
 //!
-//! A file is read whole or not at all: one that ends early, has been changed, or was written by a later
+//! A file is read whole or not at all: one that ends early, has been changed, or was written by another
 //! version is an error, and never half a store.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -26,19 +23,15 @@ use sluicegate_core::{Entry, StateError, Timestamp};
 
 use crate::{
     MemoryStore, WhenFull,
-    dropped::DroppedKeys,
     shard::{SHARD_BITS, SHARDS},
     slot::OVERFLOW,
 };
 
 const MAGIC: &[u8; 17] = b"sluicegate state\n";
-const VERSION: u8 = 3;
-/// The first version that records whether keys were in slots.
-const SAYS_IN_SLOT: u8 = 3;
+const VERSION: u8 = 4;
 /// Kinds of records other than keys.
 const END: u32 = u32::MAX;
 const SEGMENT: u32 = u32::MAX - 1;
-const DROPPED: u32 = u32::MAX - 2;
 /// Upper bound on the bytes of an entry. They are read as they arrive, and not allocated before.
 const MAX_ENTRY: u32 = 1 << 30;
 /// Set in the kind of a key whose state was in its slot.
@@ -57,9 +50,19 @@ pub enum SnapshotError {
     /// It ends early, or has been changed.
     #[error("state file is damaged: {0}")]
     Damaged(&'static str),
-    /// A later version wrote it.
-    #[error("state file has version {0}, and this version of sluicegate reads up to {VERSION}")]
+    /// Another version wrote it.
+    #[error("state file has version {0}, and this version of sluicegate reads version {VERSION}")]
     Version(u8),
+    /// Its keys do not fit into the store.
+    #[error(
+        "invalid bound of {max_bytes} bytes: expected at least {needed} for the keys of the state file"
+    )]
+    TooLarge {
+        /// The bytes that the keys need.
+        needed: usize,
+        /// The bound.
+        max_bytes: usize,
+    },
     /// It holds a state that cannot be read.
     #[error("state file is damaged: {0}")]
     State(#[from] StateError),
@@ -80,7 +83,7 @@ pub(crate) struct SavedSegment {
 pub(crate) struct SavedKey {
     pub(crate) hash: u64,
     pub(crate) entry: Entry,
-    /// Whether its state was in its slot, or may have been: older versions do not record it.
+    /// Whether its state was in its slot.
     pub(crate) in_slot: bool,
 }
 
@@ -89,8 +92,6 @@ pub(crate) struct SavedKey {
 pub(crate) enum Record {
     Segment(SavedSegment),
     Key(SavedKey),
-    /// A hash, and a number of its first bits: keys that share these are denied until the time.
-    Dropped(u64, u32, Timestamp),
 }
 
 impl MemoryStore {
@@ -121,12 +122,6 @@ impl MemoryStore {
         out.write_all(&[VERSION])?;
         for key in self.keys {
             out.write_all(&key.to_le_bytes())?;
-        }
-        for (hash, bits, until) in self.dropped.iter().flat_map(|dropped| dropped.ranges(now)) {
-            // At most 64.
-            let [bits, ..] = bits.to_le_bytes();
-            let until = until.as_micros().to_le_bytes();
-            out.record(hash, DROPPED, &[&[bits], &until[..]].concat())?;
         }
         let mut count = 0_u64;
         for shard in 0..SHARDS {
@@ -186,9 +181,7 @@ impl MemoryStore {
     /// Loads a store that [`MemoryStore::save`] wrote, without keys that have recovered at `now`. The file is read
     /// twice: first to check all of it, because a damaged file must not become a part of a store.
     ///
-    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for
-    /// longest are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others.
-    /// Under [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
+    /// Every key is kept. The bound of the saved store is enough for them.
     ///
     /// ```
     /// use std::io::Cursor;
@@ -201,7 +194,7 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// [`SnapshotError`] unless the file is whole, unchanged and of a supported version.
+    /// [`SnapshotError`] unless the file is whole, unchanged and of this version, and `max_bytes` is enough for it.
     pub fn load(
         mut input: impl Read + Seek,
         now: Timestamp,
@@ -210,7 +203,7 @@ impl MemoryStore {
     ) -> Result<Self, SnapshotError> {
         let start = input.stream_position()?;
         let (keys, records) = Records::open(&mut input)?;
-        let mut store = Self::with_hash_keys(keys, max_bytes, when_full);
+        let store = Self::with_hash_keys(keys, max_bytes, when_full);
         let survey = store.survey(records, now)?;
         input.seek(SeekFrom::Start(start))?;
         let (_, records) = Records::open(&mut input)?;
@@ -222,7 +215,6 @@ impl MemoryStore {
 /// Reads the records of a file.
 pub(crate) struct Records<R> {
     input: ChecksumIo<R>,
-    version: u8,
     keys: u64,
     buffer: Vec<u8>,
 }
@@ -240,14 +232,14 @@ impl<R: Read> Records<R> {
             });
         }
         let [version] = input.array()?;
-        if !(1..=VERSION).contains(&version) {
+        if version != VERSION {
             return Err(SnapshotError::Version(version));
         }
         let mut keys = [0; 4];
         for key in &mut keys {
             *key = u64::from_le_bytes(input.array()?);
         }
-        Ok((keys, Self { input, version, keys: 0, buffer: Vec::new() }))
+        Ok((keys, Self { input, keys: 0, buffer: Vec::new() }))
     }
 
     /// The next record; `None` at the end of a complete file.
@@ -260,23 +252,13 @@ impl<R: Read> Records<R> {
                 let seed = u16::from_le_bytes(self.input.array()?).into();
                 Ok(Some(Record::Segment(SavedSegment { hash, depth: depth.into(), seed })))
             }
-            DROPPED => {
-                let [bits] = self.input.array()?;
-                if !(DroppedKeys::MIN_BITS..=64).contains(&bits.into()) {
-                    return Err(SnapshotError::Damaged("a range of dropped keys is out of bounds"));
-                }
-                let until = u64::from_le_bytes(self.input.array()?);
-                let until = Timestamp::saturating_from_micros(until);
-                Ok(Some(Record::Dropped(hash, bits.into(), until)))
-            }
             kind => self.key(hash, kind).map(|key| Some(Record::Key(key))),
         }
     }
 
     /// Reads the rest of a key.
     fn key(&mut self, hash: u64, kind: u32) -> Result<SavedKey, SnapshotError> {
-        let says_in_slot = self.version >= SAYS_IN_SLOT;
-        let length = if says_in_slot { kind & !IN_SLOT } else { kind };
+        let length = kind & !IN_SLOT;
         if length > MAX_ENTRY {
             return Err(SnapshotError::Damaged("an entry is too long"));
         }
@@ -286,8 +268,7 @@ impl<R: Read> Records<R> {
             return Err(SnapshotError::Damaged("it ends early"));
         }
         self.keys += 1;
-        let in_slot = !says_in_slot || kind & IN_SLOT != 0;
-        Ok(SavedKey { hash, entry: Entry::decode(&self.buffer)?, in_slot })
+        Ok(SavedKey { hash, entry: Entry::decode(&self.buffer)?, in_slot: kind & IN_SLOT != 0 })
     }
 
     fn end(&mut self) -> Result<(), SnapshotError> {

@@ -14,7 +14,6 @@ use crate::{
     NumberedPolicy, WhenFull,
     bits::narrow,
     budget::{Budget, MIN_BYTES},
-    dropped::DroppedKeys,
     overflow::OverflowTable,
     page_arena::PageArena,
     policy_table::PolicyTable,
@@ -53,8 +52,6 @@ pub struct MemoryStore {
     arena: PageArena,
     pub(crate) budget: Budget,
     pub(crate) when_full: WhenFull,
-    /// Keys of the state file that did not fit, if any.
-    pub(crate) dropped: Option<Box<DroppedKeys>>,
     /// The base of TATs in slots: the time of the first request.
     base: AtomicU64,
     /// Whether all keys share one clock.
@@ -105,7 +102,6 @@ impl MemoryStore {
             policies: PolicyTable::default(),
             budget,
             when_full,
-            dropped: None,
             base: AtomicU64::new(NO_BASE),
             one_clock: true,
             seeds: AtomicU64::new(seed),
@@ -206,8 +202,7 @@ impl MemoryStore {
     /// Counters of the store.
     #[must_use]
     pub fn usage(&self) -> TableUsage {
-        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys);
-        TableUsage { keys_dropped, ..self.budget.usage() }
+        self.budget.usage()
     }
 
     #[inline(always)]

@@ -46,7 +46,7 @@ end
 -- The fault in the header of `bytes`; nil if there is none.
 local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
-    if not version or version < 1 or version > LAST_VERSION then
+    if not version or version < 2 or version > LAST_VERSION then
         return FOREIGN
     elseif version > 3 then
         return nil, version
@@ -70,14 +70,14 @@ end
 
 -- The limits in `bytes`, with their states.
 local function read_all(bytes)
-    local limits, at, wide = {}, 3, byte(bytes, 1) == 1
+    local limits, at = {}, 3
     for i = 1, byte(bytes, 2) do
         local limit, next = read_limit(bytes, at)
         if not limit then
             return nil, next
         end
         local fault
-        at, fault = limit.kind.load(limit, bytes, next, wide)
+        at, fault = limit.kind.load(limit, bytes, next)
         fault = fault or (limit.kind.fault and limit.kind.fault(limit))
         if fault then
             return nil, fault
@@ -97,7 +97,7 @@ end
 -- Loads the states of `bytes` into `limits` if they were written under the very same policy. Returns whether they
 -- were, and the fault in them.
 local function load_same(limits, bytes)
-    local at, count, wide = 3, #limits, byte(bytes, 1) == 1
+    local at, count = 3, #limits
     if byte(bytes, 2) ~= count then
         return false
     end
@@ -107,7 +107,7 @@ local function load_same(limits, bytes)
             return false
         end
         local fault
-        at, fault = limits[i].kind.load(limits[i], bytes, at + #head, wide)
+        at, fault = limits[i].kind.load(limits[i], bytes, at + #head)
         if not at then
             return true, fault
         end

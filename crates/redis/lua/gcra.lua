@@ -35,9 +35,8 @@ function gcra.read(bytes, at, machine, flags)
     }, at + 15
 end
 
--- `wide`: the form of version 1, where `part` always takes four bytes.
-function gcra.load(limit, bytes, at, wide)
-    local width = wide and 4 or limit.width
+function gcra.load(limit, bytes, at)
+    local width = limit.width
     if #bytes < at + 6 + width then
         return nil, EARLY
     end
@@ -251,7 +250,8 @@ algorithm({
         local bucket = bucket_parts(text, size)
         local drain, rest = muldiv(bucket.burst, bucket.period, 0, text.count)
         check_drain(bucket.part, size, bucket.burst, drain < MOST or (drain == MOST and rest == 0))
-        return pack('<BI4I6I4I7I4', code + bucket.flags, text.count, bucket.period, bucket.burst, 0, 0)
+        local head = pack('<BI4I6I4', code + bucket.flags, text.count, bucket.period, bucket.burst)
+        return gcra.save(gcra.read(head, 1, code, bucket.flags))
     end,
 
     format = function(limit, option, count)

@@ -19,8 +19,8 @@
 local operation, cost, max_wait, policy, calendars, at, id = nil, nil, nil, nil, '', nil, nil
 if #ARGV[1] == 36 then
     cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
-    -- In version 1 the state of any such limit takes 11 bytes.
-    policy = '\1' .. sub(policy, 2) .. '\0\0\0\0\0\0\0\0\0\0\0'
+    local limit = read_limit(policy, 3)
+    policy = limit and sub(policy, 1, 2) .. limit.kind.save(limit) or policy
     operation, at = 'take', ARGV[2]
 elseif #ARGV[1] == 27 then
     cost, policy = unpack('<I4xxxxxxxxxxc13', ARGV[1])

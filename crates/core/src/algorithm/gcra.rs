@@ -365,7 +365,7 @@ impl Algorithm for Gcra {
         let name = GcraName::ALL[usize::from(head.code - 1)];
         let (period, burst) = (input.period()?, input.u32()?);
         let limit = Self::new(name, head.limit, period, Some(burst), head.has(BORROW))?;
-        let width = if head.wide { 4 } else { limit.rest_width() };
+        let width = limit.rest_width();
         let (whole, part) = (input.time()?, input.uint(width)?);
         if part >= u64::from(limit.scale) {
             return Err(StateError::Damaged("a part of a microsecond is out of bounds"));

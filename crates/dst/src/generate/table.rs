@@ -161,7 +161,7 @@ fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
     steps
 }
 
-/// Starts again in less memory, and then in as much; keys that had no space at first are visited at last.
+/// Starts again in less memory, which may be too little, and then in as much; keys that had no space at first are visited at last.
 fn reductions(random: &Random) -> Vec<Step> {
     let mut at = random.between(2000, 4000);
     let mut steps = Vec::new();

@@ -7,9 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use sluicegate_conformance::OracleSubject;
 use sluicegate_core::Timestamp;
-use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::read_state_file;
 
 use super::{
@@ -109,8 +107,6 @@ impl TableWorld<'_> {
             self.table.max_bytes = max_bytes;
         }
         let now = self.now();
-        let TablePlan { max_bytes, when_full } = self.table;
-
         self.disk.turn_off(if end == End::Power { Off::Power } else { Off::Process });
         self.file = None;
         self.disk.start_process();
@@ -120,8 +116,20 @@ impl TableWorld<'_> {
         self.file = Some(self.disk.open_state_file()?);
         let found = self.disk.number(Path::new(STATE_FILE));
         let is_damaged = found.is_some_and(|it| self.damaged.contains(&it));
-        let loaded = read_state_file(&self.disk, Path::new(STATE_FILE), now, max_bytes, when_full)
-            .context("cannot read the state file")?;
+        let read = |world: &Self| {
+            let TablePlan { max_bytes, when_full } = world.table;
+            read_state_file(&world.disk, Path::new(STATE_FILE), now, max_bytes, when_full)
+        };
+        let mut loaded = read(self);
+        if loaded.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+            if self.table.max_bytes >= self.saved_max_bytes && !self.is_set_back {
+                self.violate(format_args!("exactness: the file does not fit into as much memory"));
+            }
+            // The operator raises the bound. A clock that was set back needs more than the keys did.
+            self.table.max_bytes = 2 * self.saved_max_bytes.max(self.table.max_bytes);
+            loaded = read(self);
+        }
+        let loaded = loaded.context("cannot read the state file")?;
         if loaded.is_some() && is_damaged {
             self.violate(format_args!("exactness: a damaged file was read"));
         }
@@ -129,28 +137,16 @@ impl TableWorld<'_> {
             self.violate(format_args!("exactness: a whole file was not read"));
         }
         self.check_names("after a start");
-        let has_loaded = loaded.is_some();
         self.store = Arc::new(loaded.unwrap_or_else(|| empty(&self.random, self.table)));
 
         let usage = self.store.usage();
         self.note(format_args!("started with {usage:?}"));
-        if usage.keys_dropped > 0 && max_bytes >= self.saved_max_bytes && !self.is_set_back {
-            let dropped = usage.keys_dropped;
-            self.violate(format_args!("exactness: {dropped} keys are dropped in as much memory"));
-        }
-        // Those that were dropped earlier are in the file as well.
-        self.is_reduced = has_loaded && (self.is_reduced || usage.keys_dropped > 0);
-        // A key that is dropped is denied until it would have recovered by the clock of that time, even if it was used later.
-        let may_forget = self.is_reduced && (when_full == WhenFull::Allow || self.is_set_back);
         for (key, plan) in self.keys.iter_mut().zip(&self.plan.keys) {
             // Policies belong to the store that used them first.
             key.policies = plan.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;
             key.states.restart(is_damaged);
-            if may_forget {
-                key.states.add(OracleSubject::default(), false);
-            }
         }
-        self.floods.iter_mut().for_each(|flood| flood.restart(is_damaged, may_forget));
+        self.floods.iter_mut().for_each(|flood| flood.restart(is_damaged));
         self.check_bounds();
         Ok(())
     }

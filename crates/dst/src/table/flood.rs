@@ -70,19 +70,13 @@ impl Flood {
         self.visited.values_mut().for_each(KeyStates::may_end_save);
     }
 
-    pub(super) fn restart(&mut self, is_lost: bool, may_forget: bool) {
+    pub(super) fn restart(&mut self, is_lost: bool) {
         if is_lost {
             (self.saving, self.saved) = (Presence::Absent, Presence::Absent);
         }
-        self.now = match self.saved {
-            Presence::Present if may_forget => Presence::Maybe,
-            saved => saved,
-        };
+        self.now = self.saved;
         for states in self.visited.values_mut() {
             states.restart(is_lost);
-            if may_forget {
-                states.add(OracleSubject::default(), false);
-            }
         }
     }
 

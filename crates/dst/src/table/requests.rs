@@ -60,7 +60,7 @@ impl TableWorld<'_> {
         if self.table_full() > before {
             self.check_full(index, call, now, &decision);
         } else if let Err(expected) =
-            self.keys[index].states.observe(call, now, &decision, (self.is_saving, self.is_reduced))
+            self.keys[index].states.observe(call, now, &decision, self.is_saving)
         {
             self.violate(format_args!(
                 "exactness: key{index}: {operation:?} under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
@@ -147,9 +147,6 @@ impl TableWorld<'_> {
             stored.push(!is_full && decision.as_ref().is_ok_and(Decision::allowed));
             let right = match (is_full, &decision, &when_full) {
                 (false, decision, _) => *decision == expected,
-                (true, Ok(decision), Ok(expected)) if self.is_reduced => {
-                    decision.allowed() == expected.allowed()
-                }
                 (true, decision, expected) => decision == expected,
             };
             if !right {
@@ -189,21 +186,18 @@ impl TableWorld<'_> {
                 store.apply_numbered(name.as_bytes(), &numbered, now, Operation::Take(1));
             let decision = decision.map_err(|error| error.to_string());
             let is_full = self.table_full() > before;
-            let (is_saving, is_reduced) = (self.is_saving, self.is_reduced);
+            let is_saving = self.is_saving;
             let states = self.floods[number].visit(index);
             if is_full {
                 let denies = self.table.when_full == WhenFull::Deny;
-                let is_right = is_reduced
-                    || states.may_have_recovered(policy.policy(), now)
+                let is_right = states.may_have_recovered(policy.policy(), now)
                     || policy.policy().as_gcra().is_none();
                 if denies && decision.as_ref().is_ok_and(Decision::allowed) || !is_right {
                     self.violate(format_args!(
                         "exactness: {name}, which found the table full: {decision:?}"
                     ));
                 }
-            } else if let Err(expected) =
-                states.observe(call, now, &decision, (is_saving, is_reduced))
-            {
+            } else if let Err(expected) = states.observe(call, now, &decision, is_saving) {
                 self.violate(format_args!(
                     "exactness: {name} again under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
                     call.policy

@@ -1,7 +1,7 @@
 //! The possible states of a key: after a crash, any state that it had while the last snapshot was written.
 
 use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{Decision, HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Decision, Operation, Policy, Timestamp};
 
 use crate::{
     oracle::{agree, decide},
@@ -43,33 +43,23 @@ impl KeyStates {
     }
 
     /// Drops the states in which the oracle does not decide like this, and changes the others. Returns the decision
-    /// of the oracle in the first of them, if none remains. If the key `may_be_dropped`, an operation that adds
-    /// nothing may treat it as an unused one.
+    /// of the oracle in the first of them, if none remains.
     pub(super) fn observe(
         &mut self,
         call: ScriptCall<'_>,
         now: Timestamp,
         decision: &Result<Decision, String>,
-        (is_saving, may_be_dropped): (bool, bool),
+        is_saving: bool,
     ) -> Result<(), Result<Decision, String>> {
-        let is_of_unused = may_be_dropped
-            && !adds(call.operation)
-            && agree(decision, &decide(&mut OracleSubject::default(), call, now));
         let mut expected = None;
         let mut after = Vec::new();
         for mut state in std::mem::take(&mut self.now) {
-            if is_of_unused {
-                after.push(state.clone());
-            }
             let by_oracle = decide(&mut state, call, now);
             if agree(decision, &by_oracle) {
                 after.push(state);
             } else {
                 expected.get_or_insert(by_oracle);
             }
-        }
-        if is_of_unused {
-            distinguish(&mut after);
         }
         self.now = after;
         if is_saving {
@@ -133,16 +123,6 @@ impl KeyStates {
             }
         }
     }
-}
-
-/// Whether an operation may add to the usage, so that a dropped key is rejected.
-const fn adds(operation: ScriptOperation<'_>) -> bool {
-    matches!(
-        operation,
-        ScriptOperation::OnKey(
-            Operation::Take(1..) | Operation::Charge(1..) | Operation::Reserve { cost: 1.., .. }
-        ) | ScriptOperation::OnHold(HoldOperation::Hold { cost: 1.., .. })
-    )
 }
 
 /// Whether the oracle decides on the key as on an unused one.

@@ -60,8 +60,6 @@ pub(super) struct TableWorld<'a> {
     /// Whether the clock was set back since then: states that begin later than now take more memory.
     pub(super) is_set_back: bool,
     pub(super) is_saving: bool,
-    /// Whether keys have been dropped at a start, for want of memory.
-    pub(super) is_reduced: bool,
     pub(super) keys: Vec<Key>,
     pub(super) floods: Vec<Flood>,
     pub(super) violation: Option<String>,
@@ -97,7 +95,6 @@ impl<'a> TableWorld<'a> {
             saved_max_bytes: 0,
             is_set_back: false,
             is_saving: false,
-            is_reduced: false,
             keys,
             floods: Vec::new(),
             violation: None,
@@ -131,19 +128,9 @@ impl<'a> TableWorld<'a> {
         now: Timestamp,
         decision: &Result<Decision, String>,
     ) {
-        // A key that may have been dropped is decided as a new one.
-        let dropped = self.is_reduced.then(OracleSubject::default);
-        let states = self.keys[index].states.now.iter().cloned().chain(dropped);
+        let states = self.keys[index].states.now.iter().cloned();
         let expected: Vec<_> = states.map(|state| self.when_full(state, call, now)).collect();
-        let is_same = |expected: &Result<Decision, String>| match (decision, expected) {
-            // And it is denied for longer.
-            (Ok(found), Ok(expected)) if self.is_reduced && !expected.allowed() => {
-                Ok(Decision { outcome: expected.outcome, ..*found }) == Ok::<_, String>(*expected)
-                    && !found.allowed()
-            }
-            (found, expected) => agree(found, expected),
-        };
-        if !expected.iter().any(is_same) {
+        if !expected.iter().any(|expected| agree(decision, expected)) {
             self.violate(format_args!(
                 "exactness: the full table decides {decision:?} on key{index}, not {expected:?}"
             ));
@@ -156,13 +143,10 @@ impl<'a> TableWorld<'a> {
                 .as_gcra()
                 .is_some_and(|it| !it.borrow() && it.name() != GcraName::LeakyQueue)
             && matches!(call.operation, ScriptOperation::OnKey(Operation::Take(_)));
-        if is_simple && !self.is_reduced && !key.states.may_have_recovered(call.policy, now) {
+        if is_simple && !key.states.may_have_recovered(call.policy, now) {
             self.violate(format_args!(
                 "exactness: key{index}, which has state, is refused a place"
             ));
-        }
-        if self.table.when_full == WhenFull::Allow && self.is_reduced {
-            self.keys[index].states.add(OracleSubject::default(), self.is_saving);
         }
     }
 

@@ -1,16 +1,12 @@
-//! A store that is saved and loaded again: a full one keeps every key in as much memory; in less it keeps those
-//! that are limited for longest, and never admits the others early.
+//! A store that is saved and loaded again: a full one keeps every key in as much memory, and in less it is not loaded.
 
 use std::{io::Cursor, time::Duration};
 
-use sluicegate_core::{
-    HoldOperation, KeyedTake, MultiKeyOperation, Operation, Outcome, PreparedPolicy, Retry,
-};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
+use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Operation, PreparedPolicy};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, SnapshotError, WhenFull};
 
 use super::{at, policy, size, take};
 
-const HOUR: u64 = 3_600_000_000;
 /// The fill of a store when it is saved: a share of its bound in percent; for a flooded one, the number of additional
 /// floods of as many keys as filled it.
 const FILLS: [(&str, usize, u64); 4] =
@@ -139,129 +135,38 @@ fn load_as_much_memory_keeps_every_key(kind: &Kind) {
                 bound >> 10,
                 usage.bytes >> 10,
             );
-            assert_eq!((lost, again, usage.keys_dropped), (0, 0, 0));
+            assert_eq!((lost, again), (0, 0));
             assert!(usage.bytes <= bound + bound / 20, "{usage:?}");
         }
     }
 }
 
+/// The error names a bound that is enough, and less than a table that grows as usual needs.
 #[test]
-fn load_half_the_memory_admits_no_key_early() {
+fn load_less_memory_than_needed_is_an_error_that_names_enough() {
     for kind in &KINDS {
         let bound = bound() / 3 * 4;
-        let less = bound / 2;
         let subject = Subject::new(MemoryStore::bounded(bound, WhenFull::Deny), kind);
         let keys = subject.fill(100, 2);
-        let mut loaded = subject.reloaded(kind, 2000, less, WhenFull::Deny);
-        let usage = loaded.store.usage();
-        let kept = keys.iter().filter(|key| has(&loaded.store, **key)).count();
-        assert_eq!((usage.keys, usage.keys_dropped), (kept, keys.len() - kept));
-        assert!(usage.bytes <= less + less / 20, "{usage:?}");
-        let mut again = 0;
-        // Nor after the next restarts, the last with all of the memory.
-        for (round, bound) in (0..).zip([less, bound]) {
-            again += keys.iter().filter(|key| loaded.take(**key, 3000 + round)).count();
-            loaded = loaded.reloaded(kind, 4000 + round, bound, WhenFull::Deny);
-        }
-        again += keys.iter().filter(|key| loaded.take(**key, 5000)).count();
-        let late = keys.iter().filter(|key| loaded.take(**key, 25 * HOUR)).count();
+        let mut bytes = Vec::new();
+        subject.store.save(&mut bytes, at(2000)).unwrap();
+        let load =
+            |max_bytes| MemoryStore::load(Cursor::new(&bytes), at(2000), max_bytes, WhenFull::Deny);
+        let error = load(bound / 2).unwrap_err();
+        let SnapshotError::TooLarge { needed, max_bytes } = error else { panic!("{error}") };
+        assert_eq!(max_bytes, bound / 2);
+        assert!(needed <= bound + bound / 20, "{}: {needed} of {bound}", kind.name);
+        let loaded = load(needed).unwrap();
+        let lost = keys.iter().filter(|key| !has(&loaded, **key)).count();
         println!(
-            "figure: {}, half the memory: of {} keys {kept} kept in {} of {} KiB and {} dropped; \
-             {again} admitted early, {late} once all had recovered",
+            "figure: {}: {} keys of a full table of {} KiB need {} KiB; {lost} lost",
             kind.name,
             keys.len(),
-            usage.bytes >> 10,
-            less >> 10,
-            usage.keys_dropped,
+            bound >> 10,
+            needed >> 10
         );
-        assert_eq!(again, 0);
-        assert!(late > kept / 2);
-    }
-}
-
-/// Keys that are limited for long are kept before those that are limited for a short time, and a key that was
-/// dropped is admitted when it would have been.
-#[test]
-fn load_less_memory_keeps_keys_limited_for_longest() {
-    for [long, short] in
-        [["fixed-window:1/12h", "fixed-window:1/1h"], ["sliding-log:1/12h", "sliding-log:1/1h"]]
-    {
-        let store = MemoryStore::bounded(bound(), WhenFull::Deny);
-        let mut known = [Vec::new(), Vec::new()];
-        let prepared = [long, short].map(|text| store.prepare(&policy(text), at(0)));
-        let mut key = 0_u64;
-        while store.usage().table_full < 1000 {
-            // A third of the keys for long.
-            let kind = usize::from(!key.is_multiple_of(3));
-            if take(&store, &key.to_le_bytes(), &prepared[kind], 0) {
-                known[kind].push(key);
-            }
-            key += 1;
-        }
-        let less = bound() * 2 / 3;
-        let loaded = reloaded(&store, 0, less, WhenFull::Deny);
-        let kept =
-            known.each_ref().map(|keys| keys.iter().filter(|key| has(&loaded, **key)).count());
-        println!(
-            "figure: {long} and {short}: of {} and {} keys {} and {} kept in {} KiB",
-            known[0].len(),
-            known[1].len(),
-            kept[0],
-            kept[1],
-            less >> 10,
-        );
-        assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
-        assert!(kept[1] < known[1].len());
-        // Once the dropped keys have recovered, new keys use the space that is left.
-        let prepared = loaded.prepare(&policy(short), at(0));
-        let mut passed = [0_u64; 2];
-        for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {
-            for key in &known[1] {
-                *passed += u64::from(take(&loaded, &key.to_le_bytes(), &prepared, now));
-            }
-        }
-        assert_eq!(passed[0], 0);
-        assert!(passed[1] > 0);
-    }
-}
-
-/// New keys while dropped keys are still limited.
-#[test]
-fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
-    for (when_full, least) in [(WhenFull::Deny, 0), (WhenFull::Allow, 1000)] {
-        let store = MemoryStore::bounded(8 << 20, WhenFull::Deny);
-        let prepared = store.prepare(&policy("sliding-log:1000/1h"), at(0));
-        // Some keys with much state: few are dropped.
-        for key in 0..400_u64 {
-            for _ in 0..1000 {
-                assert!(take(&store, &key.to_le_bytes(), &prepared, key));
-            }
-        }
-        let bytes = store.usage().bytes;
-        let loaded = reloaded(&store, 1000, bytes - bytes / 10, when_full);
-        let dropped = loaded.usage().keys_dropped;
-        assert!((1..100).contains(&dropped), "{dropped}");
-        let short = loaded.prepare(&policy("gcra:1/1s"), at(0));
-        let new =
-            |key: &u64| take(&loaded, &[b"new", &key.to_le_bytes()[..]].concat(), &short, 1000);
-        let passed = (0..1000).filter(new).count();
-        println!(
-            "figure: {when_full:?}, {dropped} keys dropped: {passed} of 1000 new keys are admitted"
-        );
-        assert!(passed >= least.max(800), "{passed}");
-        let request = |key: &u64| {
-            let key = &key.to_le_bytes();
-            loaded.apply_numbered(key, &short, at(1000), Operation::Take(1))
-        };
-        let gone = (0..400).filter(|key| !has(&loaded, *key));
-        for decision in gone.map(|key| request(&key).unwrap()) {
-            assert_eq!(decision.allowed(), when_full == WhenFull::Allow);
-            if when_full == WhenFull::Deny {
-                let Outcome::Deny { retry } = decision.outcome else { panic!() };
-                let hour = Retry::After(Duration::from_secs(3590));
-                assert!(retry > hour, "{retry:?}");
-            }
-        }
+        assert_eq!(lost, 0);
+        assert!(loaded.usage().bytes <= needed + needed / 20, "{:?}", loaded.usage());
     }
 }
 
@@ -281,7 +186,6 @@ fn restart_of_a_table_that_filled_up_after_a_restart_keeps_every_key() {
     for bound in [8 << 20, 8 << 20, 12 << 20, 12 << 20] {
         fill(&store);
         store = reloaded(&store, 5, bound, WhenFull::Deny);
-        assert_eq!(store.usage().keys_dropped, 0, "{:?}", store.usage());
     }
 }
 
@@ -295,10 +199,11 @@ fn restart_of_a_full_table_with_new_policies_keeps_every_key() {
     }
     let less = |bound: &usize| Some(bound - 4096);
     for bound in std::iter::successors(Some(store.usage().bytes), less) {
-        let loaded = reloaded(&store, 5, bound, WhenFull::Deny);
-        if loaded.usage().keys_dropped > 0 {
+        let mut bytes = Vec::new();
+        store.save(&mut bytes, at(5)).unwrap();
+        let Ok(loaded) = MemoryStore::load(Cursor::new(bytes), at(5), bound, WhenFull::Deny) else {
             break;
-        }
+        };
         store = loaded;
     }
     let (usage, mut stored) = (store.usage(), 10_000);
@@ -309,7 +214,7 @@ fn restart_of_a_full_table_with_new_policies_keeps_every_key() {
     assert!(stored > 10_000 && store.usage().bytes > usage.bytes, "{:?}", store.usage());
     for _ in 0..2 {
         store = reloaded(&store, 5, usage.max_bytes, WhenFull::Deny);
-        assert_eq!((store.usage().keys, store.usage().keys_dropped), (stored, 0));
+        assert_eq!(store.usage().keys, stored);
         assert!((0..10_000).all(|key| has(&store, key)));
     }
 }
@@ -342,7 +247,7 @@ fn restart_of_a_table_filled_by_a_request_on_many_keys_keeps_every_key() {
         let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(5)).unwrap();
         let usage = store.usage();
         store = reloaded(&store, 5, bound, WhenFull::Deny);
-        assert_eq!((store.usage().keys, store.usage().keys_dropped), (usage.keys, 0));
+        assert_eq!(store.usage().keys, usage.keys);
         assert!((0..10_000).all(|key| has(&store, key)));
         assert_eq!(taken.decision.allowed(), allowed);
         assert!(usage.bytes <= bound + (64 << 10), "{usage:?}");
@@ -381,7 +286,7 @@ fn restart_after_a_request_for_more_logs_keeps_every_key() {
         assert_eq!(hold(&log, settle), !allowed);
         assert!(take(&store, b"long", &log, LATE));
         store = reloaded(&store, LATE, bound, WhenFull::Deny);
-        assert_eq!((store.usage().keys, store.usage().keys_dropped), (8001, 0));
+        assert_eq!(store.usage().keys, 8001);
         assert!((0..8000).all(|key| has(&store, key)));
     }
 }

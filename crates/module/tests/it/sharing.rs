@@ -93,32 +93,6 @@ fn long_log_decisions_equal_those_of_core(engine: Engine) {
     }
 }
 
-/// A state of version 1 is read, and rewritten with the next change.
-fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
-    let server = with_test_clock(engine);
-    let mut peer = server.raw_client();
-    for policy in ["gcra:30/1m", "gcra:7/1m", "sliding-log:9/1m"] {
-        let take = |peer: &mut RawClient, step: u64| {
-            peer.integers(&format!("SG.TAKE k {policy} AT {}", 1_700_000_000_000_000 + step))
-        };
-        let bytes = |peer: &mut RawClient| match peer.call("GET k") {
-            Ok(Value::BulkString(bytes)) => bytes,
-            other => panic!("{other:?}"),
-        };
-        take(&mut peer, 0);
-        let new = bytes(&mut peer);
-        let expected = take(&mut peer, 5);
-        let mut old = [&[1], &new[1..]].concat();
-        if policy.starts_with("gcra") {
-            old.resize(28, 0);
-        }
-        peer.call_bytes(&[b"SET", b"k", &old]).unwrap();
-        assert_eq!(take(&mut peer, 5), expected, "{policy}");
-        assert_eq!(bytes(&mut peer)[0], 2, "{policy}");
-        peer.call("DEL k").unwrap();
-    }
-}
-
 /// A key that has lost its time to live gets a new one.
 fn key_without_expiry_gets_one(engine: Engine) {
     let server = serve(engine);
@@ -155,7 +129,6 @@ fn key_expires_when_it_has_recovered(engine: Engine) {
 }
 
 on_both! {
-    state_of_version_1_is_read_and_rewritten
     random_histories_store_what_core_encodes
     long_log_decisions_equal_those_of_core
     key_without_expiry_gets_one

@@ -114,8 +114,7 @@ local function parse_policy(text)
         end
     end)
     if good then
-        -- Version 1, in which the state of a gcra limit has one length.
-        return '\1' .. string.char(count) .. table.concat(limits)
+        return '\2' .. string.char(count) .. table.concat(limits)
     elseif type(raised) ~= 'table' then
         error(raised, 0)
     end

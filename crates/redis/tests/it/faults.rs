@@ -86,31 +86,6 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
     }
 }
 
-/// State of version 1, in which the rest of a TAT has four bytes, is read, and written in the current version.
-#[test]
-fn script_state_of_version_1_is_read() {
-    let server = Server::start(Engine::Redis70);
-    let connection = &mut server.connect();
-    for policy in ["gcra:30/1m", "gcra:7/1m", "leaky-queue:1000003/1d"] {
-        let new = state(policy);
-        let mut old = [&[1][..], &new[1..]].concat();
-        old.resize(28, 0);
-        assert_ne!(old, new);
-        for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
-            let mut actual = Vec::new();
-            for before in [&old, &new] {
-                set(connection, before);
-                actual.push((take(connection, policy, operation), bytes(connection)[1..].to_vec()));
-            }
-            if let Operation::Peek(_) = operation {
-                assert_eq!(actual[0].0, actual[1].0);
-            } else {
-                assert_eq!(actual[0], actual[1], "{policy} {operation:?}");
-            }
-        }
-    }
-}
-
 /// Every state with any of its bytes changed or cut is an error where it is one for the core, or
 /// understood as the core does.
 #[test]

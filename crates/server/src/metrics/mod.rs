@@ -336,9 +336,6 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
             let help = "Requests whose new key or change had no space in the table";
             out.counter("sluicegate_table_full", help, usage.table_full);
-            let help =
-                "Keys of the state file dropped at the start because they did not fit into memory";
-            out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
         StoreStatus::Remote(status) => {
             let nodes = &status.nodes;

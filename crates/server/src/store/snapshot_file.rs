@@ -43,7 +43,8 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
 /// A store with the state of the file at `path`; `None` if there is no file, or a damaged one, which is renamed.
 ///
 /// # Errors
-/// The file cannot be read, or not renamed, or it is of another kind: `path` may be the wrong one.
+/// The file cannot be read, or not renamed, needs more than `max_bytes`, or is of another kind: `path` may be the
+/// wrong one.
 pub fn read(
     disk: &dyn Disk,
     path: &Path,
@@ -66,15 +67,6 @@ pub fn read(
     match MemoryStore::load(BufReader::new(file), now, max_bytes, when_full) {
         Ok(store) => {
             tracing::info!(path = %path.display(), keys = store.len(), "state file read");
-            let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);
-            if dropped > 0 {
-                tracing::warn!(
-                    kept = store.len(),
-                    dropped,
-                    max_bytes,
-                    "the state file exceeds --max-memory: dropped the keys whose limits recover soonest"
-                );
-            }
             Ok(Some(store))
         }
         Err(SnapshotError::Io(error)) => Err(cannot_read(error)),
@@ -85,6 +77,14 @@ pub fn read(
                 path.display()
             );
             Err(io::Error::new(io::ErrorKind::InvalidData, invalid))
+        }
+        Err(SnapshotError::TooLarge { needed, max_bytes }) => {
+            let (path, needed) = (path.display(), needed.div_ceil(1 << 20));
+            let too_small = format!(
+                "invalid --max-memory of {max_bytes} bytes: expected at least {needed}mb, which the state file \
+                 `{path}` needs; raise it, or remove the file to start empty"
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, too_small))
         }
         Err(error) => {
             let aside = quarantine_path(path, now);

@@ -134,8 +134,6 @@ fn persistence(call: &CommandCall<'_, '_, '_>, text: &mut String) {
     let status = *shared.snapshots.lock();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
-    let dropped = local(call).keys_dropped;
-    line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", status.written);
     line(text, "snapshots_failed", status.failed);
     line(text, "last_snapshot_time", status.at.map_or(0, seconds));
