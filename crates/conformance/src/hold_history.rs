@@ -189,7 +189,13 @@ impl HoldTimes {
             10 => draw.time(self.now, shape),
             _ => self.now + draw.below(2_000),
         };
-        let back = if shape.steps_back && draw.one_in(25) { draw.below(span) } else { 0 };
+        let back = match shape.steps_back && draw.one_in(12) {
+            true => {
+                let (little, part) = (1 + draw.below(999), draw.below(span));
+                draw.pick(&[little, part, span, 3 * span])
+            }
+            false => 0,
+        };
         self.now = now.saturating_sub(back);
         Timestamp::saturating_from_micros(self.now)
     }
