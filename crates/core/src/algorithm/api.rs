@@ -170,13 +170,13 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     fn decides_at(&self, state: Option<&Self::State>, now: Timestamp) -> Timestamp {
         let now = now.as_micros();
         let latest = self.unless_set_back(state.map_or(0, Self::latest), now);
-        Timestamp::saturating_from_micros(latest.max(now))
+        Timestamp::ahead(latest.max(now))
     }
 
     /// Microseconds until the state may be dropped. After a clock was set back, it is kept until the clock is there again.
     fn lifetime(&self, state: Option<&Self::State>, now: Timestamp) -> u64 {
         let latest = state.map_or(0, Self::latest).max(now.as_micros());
-        let rest = self.reset_after(state, Timestamp::saturating_from_micros(latest));
+        let rest = self.reset_after(state, Timestamp::ahead(latest));
         latest - now.as_micros() + rest
     }
 
@@ -298,7 +298,7 @@ pub(super) fn search<A: Algorithm>(
     let capacity = limit.parameters().capacity;
     let passes = |state: Option<&A::State>, at: u64, held: u64| {
         let units = u32::try_from(u64::from(units) + held).ok().filter(|&it| it <= capacity)?;
-        match limit.wait(state, Timestamp::saturating_from_micros(at), units) {
+        match limit.wait(state, Timestamp::ahead(at), units) {
             Retry::After(wait) => Some(at + as_micros(wait)),
             Retry::Never => None,
         }

@@ -127,10 +127,11 @@ impl FixedWindow {
         }
     }
 
-    /// Start and end of the window of a key that is first used at `now`, in microseconds since the Unix epoch.
+    /// Start and end of the window of a key that is first used at `micros`; all in microseconds since the Unix epoch, also
+    /// beyond [`Timestamp::MAX`].
     #[must_use]
-    pub fn bounds(&self, now: Timestamp) -> (u64, u64) {
-        let start = self.start(now);
+    pub fn bounds(&self, micros: u64) -> (u64, u64) {
+        let start = self.start(Timestamp::ahead(micros));
         (start, self.end(start))
     }
 
