@@ -241,8 +241,8 @@ impl Limit {
         self.parameters().capacity
     }
 
-    /// Units in a full bucket, which are admitted in addition to those of a period; 0 for windows, logs, queues, and
-    /// buckets of one unit that are refilled continuously.
+    /// Units in a full bucket, which are admitted in addition to those that come in a period, of which the last one comes
+    /// as it ends; 0 for windows, logs, queues, and buckets of one unit that are refilled continuously.
     #[must_use]
     pub fn bucket_size(&self) -> u32 {
         self.parameters().bucket_size
