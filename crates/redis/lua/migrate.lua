@@ -90,6 +90,8 @@ local function migrate_state(old, limits, now, find_window)
                 local at = source.kind.decides_at and source.kind.decides_at(source, now) or now
                 limit.kind.with_used(limit, at, source.kind.used(source, now))
             end
+            -- A time that is later than now may be a period or more later for this limit.
+            limit.kind.refund(limit, now, 0)
         end
     end
     return true

@@ -361,10 +361,11 @@ function log.charge(limit, now, cost)
 end
 
 function log.refund(limit, now, cost)
-    if limit.count == 0 then
-        return
+    local at = log.decides_at(limit, now)
+    if cost == 0 or limit.count == 0 then
+        return log_tidy(limit, at, false)
     end
-    local total, at = log_total(limit), log.decides_at(limit, now)
+    local total = log_total(limit)
     local gone = log_through(limit, at - limit.period)
     local kept = total - math.min(cost, total - log_upto(limit, gone))
     -- The last event that stays, and its new weight.

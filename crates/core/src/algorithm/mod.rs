@@ -168,7 +168,7 @@ macro_rules! algorithms {
 
             /// `state`, migrated from `old` to this limit.
             pub(crate) fn migrate(&self, old: &Self, state: State, now: Timestamp) -> State {
-                match (self, old, state) {
+                let mut migrated = match (self, old, state) {
                     (_, _, State::None) => State::None,
                     $((Self::$name(new), Self::$name(old), State::$name(state)) => {
                         new.migrate(old, state, now).map_or(State::None, State::$name)
@@ -176,7 +176,10 @@ macro_rules! algorithms {
                     (new, old, state) => {
                         new.with_used(old.decides_at(&state, now), old.used(&state, now))
                     }
-                }
+                };
+                // A time that is later than `now` may be a period or more later for this limit.
+                self.refund(&mut migrated, now, 0);
+                migrated
             }
         }
     };
