@@ -70,7 +70,9 @@ impl History {
         }
         let mut now = 1_700_000_040_000_000 + draw.below(2) * draw.below(60_000_000);
         if draw.one_in(8) {
-            now = draw.pick(&[0, 1_000_000, 951_782_400_000_000, (1 << 51) - 1, 1 << 52]);
+            // Where the clock never steps back, it would not move after the last time.
+            let last = if shape.steps_back { 1 << 52 } else { (1 << 51) - 1 };
+            now = draw.pick(&[0, 1_000_000, 951_782_400_000_000, (1 << 51) - 1, last]);
         }
         let mut policy = policies[0].clone();
         let steps = (0..shape.steps).map(|_| {
