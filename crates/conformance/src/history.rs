@@ -15,7 +15,7 @@ pub struct Shape {
     pub steps: usize,
     /// Whether the policy changes while the key is in use.
     pub changes: bool,
-    /// Whether the clock may step back.
+    /// Whether the clock may step back: by less than a period and by more.
     pub steps_back: bool,
     /// Whether operations may be `reserve`.
     pub reserve: bool,
@@ -70,7 +70,9 @@ impl History {
         }
         let mut now = 1_700_000_040_000_000 + draw.below(2) * draw.below(60_000_000);
         if draw.one_in(8) {
-            now = draw.pick(&[0, 1_000_000, 951_782_400_000_000, (1 << 51) - 1]);
+            // Where the clock never steps back, it would not move after the last time.
+            let last = if shape.steps_back { 1 << 52 } else { (1 << 51) - 1 };
+            now = draw.pick(&[0, 1_000_000, 951_782_400_000_000, (1 << 51) - 1, last]);
         }
         let mut policy = policies[0].clone();
         let steps = (0..shape.steps).map(|_| {
@@ -225,8 +227,10 @@ impl SeededRng {
             12 => self.below(1_000_000),
             _ => self.below(20_000),
         };
-        if shape.steps_back && self.one_in(25) {
-            now.saturating_sub(step)
+        if shape.steps_back && self.one_in(12) {
+            // Stragglers, by less than any period; and steps by about a period, or several.
+            let (little, part) = (1 + self.below(999), self.below(span));
+            now.saturating_sub(self.pick(&[little, part, span - 1, span, 3 * span, step]))
         } else {
             now.saturating_add(step).min(Timestamp::MAX.as_micros())
         }

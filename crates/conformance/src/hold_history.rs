@@ -163,8 +163,9 @@ const SPANS: [u64; 6] = [1_000, 7_000, 50_000, 1_000_000, 3_000_000, 60_000_000]
 
 impl HoldTimes {
     pub(crate) fn new(draw: &mut SeededRng) -> Self {
-        let now = if draw.one_in(16) { 0 } else { 1_700_000_040_000_000 };
-        let now = now + draw.below(2) * draw.below(60_000_000);
+        let start = if draw.one_in(12) { draw.pick(&[0, 1 << 52]) } else { 1_700_000_040_000_000 };
+        let now = start + draw.below(2) * draw.below(60_000_000);
+        let now = now.min(Timestamp::MAX.as_micros());
         Self { now, expiries: Vec::new(), ids: &IDS[..draw.pick(&[2, 5, 12])] }
     }
 
@@ -189,8 +190,14 @@ impl HoldTimes {
             10 => draw.time(self.now, shape),
             _ => self.now + draw.below(2_000),
         };
-        let back = if shape.steps_back && draw.one_in(25) { draw.below(span) } else { 0 };
-        self.now = now.saturating_sub(back);
+        let back = match shape.steps_back && draw.one_in(12) {
+            true => {
+                let (little, part) = (1 + draw.below(999), draw.below(span));
+                draw.pick(&[little, part, span, 3 * span])
+            }
+            false => 0,
+        };
+        self.now = now.saturating_sub(back).min(Timestamp::MAX.as_micros());
         Timestamp::saturating_from_micros(self.now)
     }
 

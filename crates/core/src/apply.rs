@@ -35,7 +35,8 @@ pub enum OperationError {
 ///
 /// `entry` is `None` for a key that is unused or fully recovered, and stays `None` where nothing need be stored. A
 /// denied request leaves it as it was, unless the policy has changed since it was written (then the entry is
-/// migrated) or denied requests count (`count=all`).
+/// migrated) or denied requests count (`count=all`). Time does not run back for a key: a limit that stores a later time than
+/// `now`, by less than its period, decides as at that time.
 ///
 /// [`apply_hold`](crate::apply_hold) applies the operations on holds.
 ///
@@ -237,6 +238,7 @@ impl<'a> KeyState<'a> {
                 };
                 let binding = first_greatest(self.limits().map(wait));
                 let retry = self.limits().map(wait).max().unwrap_or(Retry::NOW);
+                self.record_denial(cost);
                 self.decision_of(Outcome::Deny { retry }, binding)
             }
         }

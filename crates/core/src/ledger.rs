@@ -80,7 +80,7 @@ pub(crate) struct Expiry {
 
 impl Expiry {
     pub(crate) fn time(self) -> Timestamp {
-        Timestamp::saturating_from_micros(self.at)
+        Timestamp::ahead(self.at)
     }
 }
 

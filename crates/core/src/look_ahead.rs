@@ -81,7 +81,7 @@ impl<'a> OpenHolds<'a> {
         let Retry::After(fits) = self.wait(limit, state, now, cost) else { return Retry::Never };
         let early = (now.as_micros() + as_micros(fits)).saturating_sub(max_wait);
         let passes = |state: &State, since: u64| {
-            let delay = limit.delay(state, Timestamp::saturating_from_micros(since));
+            let delay = limit.delay(state, Timestamp::ahead(since));
             since.max(early).max((since + delay).saturating_sub(max_wait))
         };
         let (mut state, mut since) = (state.clone(), now.as_micros());

@@ -23,9 +23,10 @@ pub(crate) fn migrated_states(old: &Entry, policy: &Policy, now: Timestamp) -> V
         let Some(index) = source else { return MigratedState::State(State::None) };
         let writer = &old.policy.limits()[index];
         // A log is read uncopied for `now` only: with open holds, limits look ahead.
-        match limit.reader(writer).filter(|_| old.ledger().is_none()) {
+        let state = &old.states[index];
+        match limit.reader(writer, state, now).filter(|_| old.ledger().is_none()) {
             Some(reader) => MigratedState::Log(reader, index),
-            None => MigratedState::State(limit.migrate(writer, old.states[index].clone(), now)),
+            None => MigratedState::State(limit.migrate(writer, state.clone(), now)),
         }
     });
     migrated.collect()

@@ -31,6 +31,11 @@ impl Timestamp {
         if micros <= Self::MAX.0 { Self(micros) } else { Self::MAX }
     }
 
+    /// A point that a look-ahead from another one reaches: it may lie beyond [`Timestamp::MAX`].
+    pub(crate) const fn ahead(micros: u64) -> Self {
+        Self(micros)
+    }
+
     /// Microseconds since the Unix epoch.
     #[must_use]
     pub const fn as_micros(self) -> u64 {

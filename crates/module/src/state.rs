@@ -62,8 +62,7 @@ fn change(
         | Operation::Refund(0)
         | Operation::Reserve { cost: 0, .. }
         | Operation::Peek(_) => false,
-        Operation::Take(_) => decision.allowed() || stores_denials,
-        Operation::Reserve { .. } => decision.allowed(),
+        Operation::Take(_) | Operation::Reserve { .. } => decision.allowed() || stores_denials,
         Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
     };
     store(key, loaded, writes, moment);

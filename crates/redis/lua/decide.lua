@@ -187,7 +187,7 @@ local function deny(key, limits, now, at, existed, changed, cost, wait, binding)
     return decision(limits, now, 0, wait, 0, binding), not noted
 end
 
-local function reserve(key, limits, now, at, existed, cost, max_wait)
+local function reserve(key, limits, now, at, existed, changed, cost, max_wait)
     -- The wait of each limit: until it would pass and, in a queue, until the requests before it have gone. For a
     -- denial, the excess over the permitted wait.
     local needed, beyond, binding = 0, -1, 1
@@ -205,7 +205,8 @@ local function reserve(key, limits, now, at, existed, cost, max_wait)
         end
     end
     if needed > max_wait then
-        return decision(limits, now, 0, beyond, 0, binding), true
+        local noted, failed = record_denial(key, limits, now, at, existed, changed, cost)
+        return failed or decision(limits, now, 0, beyond, 0, binding), not noted
     end
     charge(limits, now, cost)
     local failed = store(key, limits, now, at, existed)
@@ -221,7 +222,7 @@ local function operate(key, limits, now, at, existed, changed, operation, cost, 
     elseif cost == 0 or operation == 'reset' or (holds and holds.is_open(limits, id)) then
         return decision(limits, now, 1, 0, 0), true
     elseif operation == 'reserve' then
-        return reserve(key, limits, now, at, existed, cost, max_wait)
+        return reserve(key, limits, now, at, existed, changed, cost, max_wait)
     elseif operation == 'charge' or operation == 'refund' then
         for i = 1, #limits do
             limits[i].kind[operation](limits[i], now, cost)

@@ -72,25 +72,49 @@ function window.unused(limit)
     return limit.used == 0
 end
 
--- The end of the window that began at `start`, which is not after now. A window of the calendar ends at the first
--- boundary after its start: that of the window around now, or one before.
+-- Start and end of the window around `time` of a limit of the calendar: `time` is that of a request or, after a clock
+-- stepped back, a later one. If the client did not send that window, `time` is a period later at least.
+local function window_around(limit, time)
+    if limit.next and time >= limit.next then
+        local first, next = limit.calendars(limit.calendar, time)
+        if first then
+            return first, next
+        end
+    end
+    return limit.first, limit.next
+end
+
+-- The end of the window that began at `start`. A window of the calendar ends at the first boundary after its start: that of
+-- the window around now, or one before; that of a window which begins later than now is stored.
 local function window_end(limit, start)
     if not limit.calendar then
         return start + limit.period
-    elseif limit.next then
-        return start >= limit.first and limit.next or limit.first
+    elseif not limit.next or (start >= limit.next and start == limit.start) then
+        return limit.finish
+    elseif start >= limit.next then
+        local _, next = window_around(limit, start)
+        return next
     end
-    return limit.finish
+    return start >= limit.first and limit.next or limit.first
 end
 
--- The start of the window that is still open at `now`, and the units used in it.
+-- The start of the window that a request at `now` opens.
+local function window_start(limit, now)
+    if limit.calendar then
+        return (window_around(limit, now))
+    end
+    return limit.clock and now - now % limit.period or now
+end
+
+-- The start of the window that is still open at `now`, and the units used in it. Time does not run back for a key: the
+-- window may begin later than now, by less than its length. If it begins later than that, the clock was set back.
 local function window_open(limit, now)
     if limit.used > 0 then
         local start = limit.start
-        if start >= now then
-            -- It ends later than now, under any calendar.
-            return now, limit.used
-        elseif now < window_end(limit, start) then
+        local finish = window_end(limit, start)
+        if start > now and start - now >= finish - start then
+            return window_start(limit, now), limit.used
+        elseif now < finish then
             return start, limit.used
         end
     end
@@ -102,9 +126,7 @@ local function window_set(limit, now, start, used)
         limit.start, limit.finish, limit.used = 0, 0, 0
         return
     end
-    if not start then
-        start = limit.calendar and limit.first or limit.clock and now - now % limit.period or now
-    end
+    start = start or window_start(limit, now)
     limit.start, limit.finish, limit.used = start, window_end(limit, start), math.min(used, MOST)
 end
 
@@ -131,11 +153,16 @@ function window.latest(limit)
     return limit.start
 end
 
+function window.decides_at(limit, now)
+    local start = window_open(limit, now)
+    return start and math.max(start, now) or now
+end
+
 function window.lifetime(limit, now)
     if limit.used == 0 or limit.start <= now then
         return window.reset_after(limit, now)
     end
-    return (limit.calendar and limit.finish or limit.start + limit.period) - now
+    return window_end(limit, limit.start) - now
 end
 
 function window.used(limit, now)

@@ -217,7 +217,7 @@ local function copy_of(limit)
     return copy
 end
 
--- A copy of a limit to look ahead with: times later than now, after a clock stepped back, are taken as now.
+-- A copy of a limit to look ahead with: after the clock was set back, later times are taken as now, also later on.
 local function fork(limit, now)
     local copy = copy_of(limit)
     limit.plain.refund(copy, now, 0)
@@ -302,7 +302,7 @@ local function reserve_wait(limit, now, cost, max_wait)
 end
 
 -- Microseconds until the limit is drained (`drain`) and no hold is open. The state after the last expiry is cached,
--- because both the lifetime and the reply need it. They differ after a clock stepped back: the times of a state that is
+-- because both the lifetime and the reply need it. They differ after the clock was set back: the times of a state that is
 -- stored stay later than now.
 local function drained(limit, now, drain)
     local ledger = limit.ledger

@@ -60,10 +60,14 @@ function bucket.unused(limit)
     return limit.steps == 0 and limit.units == 0
 end
 
--- The missing tokens after all steps up to `now`, and the time of the last step.
+-- The missing tokens after all steps up to `now`, and the time of the last step. Time does not run back for a key: it may
+-- be later than now, by less than an interval. If it is later than that, the clock was set back.
 local function bucket_refilled(limit, now)
-    local steps, units, last = limit.steps, limit.units, math.min(limit.last, now)
-    local done = math.floor((now - last) / limit.period)
+    local steps, units, last = limit.steps, limit.units, limit.last
+    if last - now >= limit.period then
+        last = now
+    end
+    local done = last < now and math.floor((now - last) / limit.period) or 0
     if steps < done or (steps == done and units == 0) then
         return 0, 0, now
     end
@@ -113,6 +117,11 @@ end
 
 function bucket.latest(limit)
     return limit.last
+end
+
+function bucket.decides_at(limit, now)
+    local _, _, last = bucket_refilled(limit, now)
+    return math.max(last, now)
 end
 
 function bucket.lifetime(limit, now)

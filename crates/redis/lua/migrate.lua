@@ -19,14 +19,14 @@ local function migrate_state(old, limits, now, find_window)
         return false
     end
 
-    -- The period of a calendar is the length of its window around now.
+    -- The period of a calendar is the length of its window around now, with which one that begins later may be replaced.
     local function period(limit)
         return limit.period or limit.next - limit.first
     end
     for i = 1, #old do
         for j = 1, #limits do
-            if old[i].calendar and limits[j].kind == old[i].kind and limits[j].unit ~= old[i].unit
-                and not find_window(old[i]) then
+            if old[i].calendar and limits[j].kind == old[i].kind
+                and (limits[j].unit ~= old[i].unit or old[i].start > now) and not find_window(old[i]) then
                 return nil, old[i]
             end
         end
@@ -87,8 +87,11 @@ local function migrate_state(old, limits, now, find_window)
             if source.kind == limit.kind then
                 limit.kind.migrate(limit, source, now)
             else
-                limit.kind.with_used(limit, now, source.kind.used(source, now))
+                local at = source.kind.decides_at and source.kind.decides_at(source, now) or now
+                limit.kind.with_used(limit, at, source.kind.used(source, now))
             end
+            -- A time that is later than now may be a period or more later for this limit.
+            limit.kind.refund(limit, now, 0)
         end
     end
     return true

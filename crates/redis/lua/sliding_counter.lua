@@ -43,11 +43,12 @@ function counter.unused(limit)
     return limit.prev == 0 and limit.cur == 0
 end
 
--- Both counts as of the window that contains `now`, and the start of that window.
+-- Both counts as of the window that contains `now`, and the start of that window. Time does not run back for a key: it is
+-- the next window if that has begun already. If a later one has, the clock was set back.
 local function counter_current(limit, now)
     local start = now - now % limit.period
     if limit.start >= start then
-        return limit.prev, limit.cur, start
+        return limit.prev, limit.cur, limit.start - now < limit.period and limit.start or start
     elseif limit.start + limit.period == start then
         return limit.cur, 0, start
     end
@@ -63,7 +64,7 @@ end
 
 -- The estimate in whole units, rounded up.
 local function counter_estimate(limit, prev, cur, start, now)
-    local units, rest = muldiv(prev, start + limit.period - now, 0, limit.period)
+    local units, rest = muldiv(prev, math.min(start + limit.period - now, limit.period), 0, limit.period)
     return cur + (rest > 0 and units + 1 or units)
 end
 
@@ -102,6 +103,11 @@ function counter.latest(limit)
     return limit.start
 end
 
+function counter.decides_at(limit, now)
+    local _, _, start = counter_current(limit, now)
+    return math.max(start, now)
+end
+
 function counter.lifetime(limit, now)
     local latest = math.max(limit.start, now)
     return latest - now + counter.reset_after(limit, latest)
@@ -131,7 +137,7 @@ function counter.migrate(limit, old, now)
         local prev, cur, start = counter_current(old, now)
         counter_set(limit, start, prev, cur)
     else
-        counter.with_used(limit, now, counter.used(old, now))
+        counter.with_used(limit, counter.decides_at(old, now), counter.used(old, now))
     end
 end
 

@@ -226,6 +226,13 @@ function log.drop_gone(limit)
     end
 end
 
+-- The time as at which the limit decides. Time does not run back for a key: that of the newest event, if that is later than
+-- now, by less than a period. If it is later than that, the clock was set back.
+function log.decides_at(limit, now)
+    local newest = limit.count > 0 and log_time(limit, limit.count) or 0
+    return newest > now and newest - now < limit.period and newest or now
+end
+
 -- Takes times later than `now` as `now`.
 local function log_clamp(limit, now)
     if limit.count > 0 and log_time(limit, limit.count) > now then
@@ -237,7 +244,7 @@ local function log_clamp(limit, now)
     end
 end
 
--- Drops events that need not be stored; more of them if units were `added`.
+-- Drops events that need not be stored; more of them if units were `added`. The limit decides as at `now`.
 local function log_tidy(limit, now, added)
     log_clamp(limit, now)
     log_drop_first(limit, log_through(limit, now - limit.retention))
@@ -273,7 +280,8 @@ function log.wait(limit, now, cost)
     if left < 0 then
         return NEVER
     end
-    local gone = log_through(limit, now - limit.period)
+    local at = log.decides_at(limit, now)
+    local gone = log_through(limit, at - limit.period)
     local before = log_upto(limit, gone)
     -- Number of the oldest units that must be dropped first.
     local surplus = log_total(limit) - before - left
@@ -281,11 +289,11 @@ function log.wait(limit, now, cost)
         return 0
     end
     local last = log_under(limit, before + surplus) + 1
-    return math.min(log_time(limit, last), now) + limit.period - now
+    return math.min(log_time(limit, last), at) + limit.period - now
 end
 
 -- As `wait`, if the only change is that the holds of `ledger` expire, which are `held` units. A hold counts until a period
--- after it expires: as held units first, and then as an event of that time.
+-- after it expires: as held units first, and then as an event of that time, or of that of the newest event.
 function log.wait_beside(limit, now, cost, held, ledger, by_expiry)
     -- Held units that must be dropped, when all events have been.
     local surplus = cost + held - limit.capacity
@@ -295,13 +303,13 @@ function log.wait_beside(limit, now, cost, held, ledger, by_expiry)
     for _, number in ipairs(by_expiry(ledger, true)) do
         surplus = surplus - ledger.units[number]
         if surplus <= 0 then
-            return ledger.times[number] + limit.period - now
+            return math.max(ledger.times[number], log.decides_at(limit, now)) + limit.period - now
         end
     end
 end
 
 function log.used(limit, now)
-    local gone = log_through(limit, now - limit.period)
+    local gone = log_through(limit, log.decides_at(limit, now) - limit.period)
     return math.min(log_total(limit) - log_upto(limit, gone), MOST)
 end
 
@@ -313,7 +321,7 @@ function log.reset_after(limit, now)
     if limit.count == 0 then
         return 0
     end
-    return math.max(0, math.min(log_time(limit, limit.count), now) + limit.period - now)
+    return math.max(0, math.min(log_time(limit, limit.count), log.decides_at(limit, now)) + limit.period - now)
 end
 
 function log.lifetime(limit, now)
@@ -323,7 +331,7 @@ end
 -- Microseconds until the units are gone, if the only change is that the holds of `ledger` expire: the last metered one is
 -- the newest event then.
 function log.drained_after(limit, now, ledger)
-    local latest = 0
+    local latest = log.decides_at(limit, now)
     for i = 1, ledger.count do
         if ledger.metered[i] and ledger.times[i] > latest then
             latest = ledger.times[i]
@@ -335,7 +343,15 @@ end
 -- Charges units at several times, which never go down. What the last charge leaves is what one after the other would,
 -- because an event that is dropped after an earlier charge is dropped after a later one.
 function log.charge_all(limit, times, units)
-    log_clamp(limit, times[1])
+    local earliest = log.decides_at(limit, times[1])
+    if earliest > times[1] then
+        local later = {}
+        for i = 1, #times do
+            later[i] = math.max(times[i], earliest)
+        end
+        times = later
+    end
+    log_clamp(limit, earliest)
     log_append(limit, times, units)
     log_tidy(limit, times[#times], true)
 end
@@ -345,11 +361,12 @@ function log.charge(limit, now, cost)
 end
 
 function log.refund(limit, now, cost)
-    if limit.count == 0 then
-        return
+    local at = log.decides_at(limit, now)
+    if cost == 0 or limit.count == 0 then
+        return log_tidy(limit, at, false)
     end
     local total = log_total(limit)
-    local gone = log_through(limit, now - limit.period)
+    local gone = log_through(limit, at - limit.period)
     local kept = total - math.min(cost, total - log_upto(limit, gone))
     -- The last event that stays, and its new weight.
     local last = kept > 0 and log_under(limit, kept) + 1 or 0
@@ -360,7 +377,7 @@ function log.refund(limit, now, cost)
         events = sub(events, 1, -1 - limit.heavy) .. pack('<I' .. limit.heavy, weight)
     end
     log_set(limit, last, events)
-    log_tidy(limit, now, false)
+    log_tidy(limit, at, false)
 end
 
 function log.with_used(limit, now, used)
@@ -370,10 +387,11 @@ function log.with_used(limit, now, used)
 end
 
 function log.migrate(limit, old, now)
+    local at = log.decides_at(old, now)
     limit.base, limit.wide, limit.heavy = old.base, old.wide, old.heavy
     log_set(limit, old.count, old.events)
-    log_drop_first(limit, log_through(limit, now - old.retention))
-    log_tidy(limit, now, false)
+    log_drop_first(limit, log_through(limit, at - old.retention))
+    log_tidy(limit, at, false)
 end
 
 -- The fault in the order of the events. Called only when the policy has changed, because it reads all of them.

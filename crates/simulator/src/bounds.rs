@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use sluicegate_core::Policy;
 
-/// Upper bound on the units that a limit admits in any one period, or, for `concurrency`, that are held at one time.
+/// Upper bound on the units that a limit admits in any one period, half-open, or, for `concurrency`, that are held at one
+/// time.
 ///
-/// A bucket may send its burst and the units refilled in the period. The other algorithms are meant
+/// A bucket may send its burst and the units refilled in the period, the last of which comes as it ends. The other algorithms are meant
 /// to keep to their limit; a fixed window does not, across the boundary of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Units per period, or at one time.
     pub limit: u32,
-    /// Units that an idle bucket sends at once, in addition to the limit; 0 without a burst.
+    /// Units that an idle bucket sends at once; 0 without a burst.
     pub burst: u32,
     /// The period.
     pub period: Duration,
@@ -39,10 +40,10 @@ impl Bound {
         bounds.collect()
     }
 
-    /// The bound in units: `N`, or `B + N`.
+    /// The bound in units: `N`, or `B + N - 1`.
     #[must_use]
     pub fn units(&self) -> u64 {
-        u64::from(self.limit) + u64::from(self.burst)
+        u64::from(self.limit) + u64::from(self.burst.saturating_sub(1))
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a window opens again with each denial",
         WINDOW,
-        "(used > 0 && now < self.end(start)).then_some(State { start, used })",
-        "(used > 0 && now <= self.end(start)).then_some(State { start, used })",
+        "(now.as_micros() < self.end(start)).then_some(State { start, used })",
+        "(now.as_micros() <= self.end(start)).then_some(State { start, used })",
     ),
     mutant(
         "an aligned window begins with its first request",
@@ -48,14 +48,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a log keeps an event that has expired",
         LOG,
-        "state.first_after(now.as_micros().checked_sub(self.reach))",
-        "state.first_after(now.as_micros().checked_sub(self.reach + 1))",
+        "state.first_after(at.as_micros().checked_sub(self.reach))",
+        "state.first_after(at.as_micros().checked_sub(self.reach + 1))",
     ),
     mutant(
         "a counter weighs the last window in full",
         COUNTER,
-        "product(state.prev, self.left(now)) + product",
-        "product(state.prev, self.period) + product",
+        "product(state.prev, weight) + product",
+        "product(state.prev, self.period.max(weight)) + product",
     ),
     mutant(
         "a counter forgets the last window",
@@ -118,10 +118,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let counts = true || self.count_all;",
     ),
     mutant(
-        "a window keeps a start in the future",
-        WINDOW,
-        "let start = not_after(start, now);",
-        "let start = start.max(not_after(start, now));",
+        "a straggler just before the edge of a window opens a second one",
+        "crates/core/src/algorithm/api.rs",
+        "if time <= now || time - now < self.period_from(time) { time } else { now }",
+        "if time <= now { time } else { now }",
     ),
     mutant(
         "a window resets although nothing is used",
@@ -156,8 +156,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a bucket refills in parts of its interval",
         BUCKET,
-        "let steps = (now - last) / self.interval;",
-        "let steps = (now - last) / (self.interval / 2).max(1);",
+        "let steps = now.saturating_sub(last) / self.interval;",
+        "let steps = now.saturating_sub(last) / (self.interval / 2).max(1);",
     ),
     mutant(
         "the retry time of a counter is rounded down",

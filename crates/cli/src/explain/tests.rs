@@ -7,7 +7,7 @@ const WORDS: &[(&str, &str)] = &[
         "gcra:30/1m:burst=16
   at once    16 units after idling
   sustained  30 units per 1m: one each 2s
-  at most    16 units in any second, 46 in any 1m, 43216 in any day
+  at most    16 units in any second, 45 in any 1m, 43215 in any day
   denied     waits 2s at most for 1 unit, 32s for 16
   never      more than 16 units at a time
 ",
@@ -17,8 +17,8 @@ const WORDS: &[(&str, &str)] = &[
         "leaky-queue:5/1s:capacity=20
   at once    20 units into the queue, when it is empty
   sustained  5 units per 1s: one goes each 200ms
-  at most    25 units in any second, 432020 in any day
-  sent       at most 6 units in any second, 432001 in any day
+  at most    24 units in any second, 432019 in any day
+  sent       at most 5 units in any second, 432000 in any day
   denied     waits 200ms at most for 1 unit, 4s for 20
   never      more than 20 units at a time
 ",
@@ -28,7 +28,7 @@ const WORDS: &[(&str, &str)] = &[
         "token-bucket:7/1m:borrow
   at once    7 units after idling; one request may take more, if 1 unit is available
   sustained  7 units per 1m: one each 1m/7
-  at most    7 units in any second, 14 in any 1m, 10087 in any day, and what the last request \
+  at most    7 units in any second, 13 in any 1m, 10086 in any day, and what the last request \
          borrows
   denied     waits until what was borrowed is repaid, one unit each 1m/7
 ",
@@ -38,7 +38,7 @@ const WORDS: &[(&str, &str)] = &[
         "token-bucket:10/1s:burst=20:refill=interval
   at once    20 units after idling
   sustained  10 units per 1s: all of them each 1s
-  at most    40 units in any second, 864030 in any day
+  at most    29 units in any second, 864019 in any day
   denied     waits 1s at most for 1 unit, 2s for 20
   never      more than 20 units at a time
 ",
@@ -57,10 +57,30 @@ const WORDS: &[(&str, &str)] = &[
         "sliding-counter:100/1m",
         "sliding-counter:100/1m
   at once    100 units
-  sustained  100 units per 1m, by an estimate from two windows
-  at most    101 units in any second, 200 in any 1m, 144100 in any day
+  sustained  99 units per 1m, by an estimate from two windows
+  at most    101 units in any second, 199 in any 1m, 144099 in any day
   denied     waits until the estimate has fallen, 2m at most
   never      more than 100 units at a time
+",
+    ),
+    (
+        "sliding-counter:1/10s",
+        "sliding-counter:1/10s
+  at once    1 unit
+  sustained  1 unit per 20s, by an estimate from two windows
+  at most    1 unit in any second, 1 in any 10s, 8640 in any day
+  denied     waits until the estimate has fallen, 20s at most
+  never      more than 1 unit at a time
+",
+    ),
+    (
+        "fixed-window:1/1m",
+        "fixed-window:1/1m
+  at once    1 unit
+  sustained  1 unit each window of 1m that its first request opens
+  at most    1 unit in any second, 1 in any 1m, 1440 in any day
+  denied     waits until the window ends, 1m at most
+  never      more than 1 unit at a time
 ",
     ),
     (
@@ -87,13 +107,13 @@ const WORDS: &[(&str, &str)] = &[
   2. gcra:100/1s
   at once    100 units after idling
   sustained  100 units per 1s: one each 10ms
-  at most    200 units in any second, 6100 in any 1m, 8640100 in any day
+  at most    199 units in any second, 6099 in any 1m, 8640099 in any day
   denied     waits 10ms at most for 1 unit, 1s for 100
   never      more than 100 units at a time
 
   together: a request passes if every limit allows it, and otherwise takes from none
   at once    1 unit
-  at most    200 units in any second, 6100 in any 1m, 8640100 in any day
+  at most    199 units in any second, 6099 in any 1m, 8640099 in any day
   denied     waits until all of them allow it
 ",
     ),

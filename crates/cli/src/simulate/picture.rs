@@ -183,7 +183,7 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
             let bound = bounds.limits.get(index)?;
             let label = match bound.burst {
                 0 => format!("limit {}", bound.limit),
-                burst => format!("burst {burst} + limit {} = {}", bound.limit, bound.units()),
+                burst => format!("burst {burst} + limit {} - 1 = {}", bound.limit, bound.units()),
             };
             Some(Bound { at: offset(bounds.from), value: bound.units(), label })
         })

@@ -21,7 +21,7 @@ fn version_is_that_of_the_package() {
 fn policy_is_explained_in_words() {
     let words = output(&["policy", "gcra:30/60s:burst=16"], "");
     assert!(words.starts_with("gcra:30/1m:burst=16\n"), "{words}");
-    assert!(words.contains("at most    16 units in any second, 46 in any 1m, 43216 in any day"));
+    assert!(words.contains("at most    16 units in any second, 45 in any 1m, 43215 in any day"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) enum After {
     Reset,
     /// A new state for every limit.
     All(Vec<State>),
-    /// A denial, or a change of holds: a new state for the limits that record it.
+    /// A denial, or a change of holds: a new state for the limits that record it. Carried states are stored.
     Recorded(Vec<Option<State>>),
 }
 
@@ -87,7 +87,7 @@ pub(super) fn decide(
             }
             let waits: Vec<Wait> =
                 current.iter().map(|limit| limit.reserve_retry_after(cost, &max_wait)).collect();
-            (denied(&current, &waits), After::Unchanged)
+            (denied(&current, &waits), After::Recorded(vec![None; limits.len()]))
         }
     }
 }

@@ -14,9 +14,10 @@ pub(super) fn migrate(
     let migrate_limit = |(limit, from): (&Limit, Option<usize>)| match from {
         Some(index) => {
             let state = old[index].state_at(states[index].as_ref(), now);
-            let continued = limit.continued(&old[index], &state, now).unwrap_or_else(|| {
-                let used = old[index].used(&state, now).min(ceiling());
-                limit.charge(&limit.unused(now), now, &used)
+            let at = &old[index].decides_at(&state, now);
+            let continued = limit.continued(&old[index], &state, at).unwrap_or_else(|| {
+                let used = old[index].used(&state, at).min(ceiling());
+                limit.charge(&limit.unused(at), at, &used)
             });
             limit.at(&continued, now)
         }

@@ -202,15 +202,50 @@ fn window_beyond_the_calendar_is_an_error() {
 }
 
 #[test]
-fn take_clock_set_back_delays_at_most_the_step() {
-    for policy in ["fixed-window:5/10s", "sliding-log:5/10s", "token-bucket:5/10s:refill=interval"]
-    {
+fn take_before_the_time_of_the_key_is_decided_as_at_that_time() {
+    for (policy, left) in [
+        ("fixed-window:5/10s", 10 * S),
+        ("fixed-window:5/10s:align=clock", 10 * S),
+        ("fixed-window:5/day", 86_400 * S - (NOW / S + 20) % 86_400 * S),
+        ("sliding-log:5/10s", 10 * S),
+        ("token-bucket:5/10s:refill=interval", 10 * S),
+        ("sliding-counter:5/10s", 12 * S),
+    ] {
         let mut key = Key::new();
-        key.at(20, policy, Op::Take, 5);
-        assert_eq!(counts(&key.at(17, policy, Op::Take, 1)), (false, 0, Some(10 * S)), "{policy}");
-        // The denial changed nothing: the stored time is still the later one.
-        assert_eq!(key.at(29, policy, Op::Peek, 1).retry_after_us, Some(S), "{policy}");
+        key.at(20, policy, Op::Take, 4);
+        let straggler = key.at(17, policy, Op::Take, 1);
+        assert_eq!((straggler.allowed, straggler.remaining), (true, 0), "{policy}");
+        // Both were charged at 20 s.
+        assert_eq!(counts(&key.at(17, policy, Op::Take, 1)).2, Some(left + 3 * S), "{policy}");
+        assert_eq!(key.at(20, policy, Op::Peek, 1).retry_after_us, Some(left), "{policy}");
     }
+}
+
+#[test]
+fn take_a_period_or_more_before_the_time_of_the_key_is_decided_as_after_a_clock_set_back() {
+    for (policy, retry) in [
+        ("fixed-window:5/10s", 10 * S),
+        ("sliding-log:5/10s", 10 * S),
+        ("token-bucket:5/10s:refill=interval", 10 * S),
+        // Its windows begin at multiples of 10 s: it opens as one of that time does.
+        ("fixed-window:5/10s:align=clock", 7 * S),
+        ("sliding-counter:5/10s", 9 * S),
+    ] {
+        let mut key = Key::new();
+        key.at(30, policy, Op::Take, 5);
+        assert_eq!(counts(&key.at(13, policy, Op::Take, 1)), (false, 0, Some(retry)), "{policy}");
+        // The denial changed nothing: the stored time is still the later one.
+        assert!(key.at(31, policy, Op::Peek, 1).retry_after_us > Some(8 * S), "{policy}");
+    }
+}
+
+#[test]
+fn reserve_denied_after_policy_change_stores_the_carried_state() {
+    let (slow, fast) = ("gcra:30/1m", "gcra:60/1m:burst=30");
+    let mut key = Key::new();
+    key.at(0, slow, Op::Take, 30);
+    assert!(!key.at(0, fast, Op::Reserve { max_wait_us: S }, 30).allowed);
+    assert_eq!(key.at(15, slow, Op::Peek, 1).reset_after_us, 30 * S);
 }
 
 #[test]

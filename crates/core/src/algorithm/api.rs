@@ -66,7 +66,8 @@ impl Parameters {
 /// One algorithm with its parameters, and its operations on the state of a key.
 ///
 /// The state `None` is an unused key, which is the same as one that has recovered. Functions that take the state by
-/// reference do not change it; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
+/// reference do not change it; `charge` and `refund` bring it up to `now` first. Costs are at least 1. A state may have
+/// times later than `now` ([`decides_at`](Self::decides_at)).
 pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// State of a key.
     type State: Clone;
@@ -146,15 +147,36 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// Microseconds until the state equals none.
     fn reset_after(&self, state: Option<&Self::State>, now: Timestamp) -> u64;
 
-    /// The latest time in `state` that is taken as now while it is later; 0 if there is none.
+    /// The latest time in `state` at which the limit decided; 0 if it need not be known.
     fn latest(_state: &Self::State) -> u64 {
         0
     }
 
-    /// Microseconds until the state may be dropped. After a clock stepped back, it is kept until the clock is there again.
+    /// The length of the period that begins at `start`, in microseconds.
+    fn period_from(&self, _start: u64) -> u64 {
+        as_micros(self.parameters().period)
+    }
+
+    /// `time`, a time of the state, if it is not later than `now` or the limit decides as at that time. Otherwise the
+    /// clock was set back, and it is taken as `now`.
+    #[inline]
+    fn unless_set_back(&self, time: u64, now: u64) -> u64 {
+        if time <= now || time - now < self.period_from(time) { time } else { now }
+    }
+
+    /// The time as at which the limit decides at `now`. Time does not run back for a key: the latest time in `state`, if
+    /// that is later, by less than a period.
+    #[inline]
+    fn decides_at(&self, state: Option<&Self::State>, now: Timestamp) -> Timestamp {
+        let now = now.as_micros();
+        let latest = self.unless_set_back(state.map_or(0, Self::latest), now);
+        Timestamp::ahead(latest.max(now))
+    }
+
+    /// Microseconds until the state may be dropped. After a clock was set back, it is kept until the clock is there again.
     fn lifetime(&self, state: Option<&Self::State>, now: Timestamp) -> u64 {
         let latest = state.map_or(0, Self::latest).max(now.as_micros());
-        let rest = self.reset_after(state, Timestamp::saturating_from_micros(latest));
+        let rest = self.reset_after(state, Timestamp::ahead(latest));
         latest - now.as_micros() + rest
     }
 
@@ -229,7 +251,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// This limit for reading a state that was written under `old`, where that is possible without
     /// [`migrate`](Self::migrate): it then answers as this limit does of the migrated state.
-    fn reader(&self, _old: &Self) -> Option<Self> {
+    fn reader(&self, _old: &Self, _state: &Self::State, _now: Timestamp) -> Option<Self> {
         None
     }
 
@@ -276,12 +298,12 @@ pub(super) fn search<A: Algorithm>(
     let capacity = limit.parameters().capacity;
     let passes = |state: Option<&A::State>, at: u64, held: u64| {
         let units = u32::try_from(u64::from(units) + held).ok().filter(|&it| it <= capacity)?;
-        match limit.wait(state, Timestamp::saturating_from_micros(at), units) {
+        match limit.wait(state, Timestamp::ahead(at), units) {
             Retry::After(wait) => Some(at + as_micros(wait)),
             Retry::Never => None,
         }
     };
-    // Times later than `now`, after a clock stepped back, are taken as `now`.
+    // After the clock was set back, later times are taken as `now`, for this and for all expiries.
     let mut state = state.cloned();
     limit.refund(&mut state, now, 0);
     let mut held = expiries.iter().map(|it| u64::from(it.units)).sum();
@@ -325,11 +347,6 @@ fn drained<A: Algorithm>(
 /// A count that is known to fit, for a decision.
 pub(super) fn units(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// `time`, or `now` if that is earlier: after a clock stepped back, a key is limited for at most the step longer.
-pub(super) fn not_after(time: u64, now: u64) -> u64 {
-    time.min(now)
 }
 
 /// A 128-bit count of microseconds in 64 bits, which it fits in.

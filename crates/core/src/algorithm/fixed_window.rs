@@ -9,7 +9,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, not_after, units};
+use super::api::{Algorithm, Parameters, units};
 use crate::{
     bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
@@ -127,10 +127,11 @@ impl FixedWindow {
         }
     }
 
-    /// Start and end of the window of a key that is first used at `now`, in microseconds since the Unix epoch.
+    /// Start and end of the window of a key that is first used at `micros`; all in microseconds since the Unix epoch, also
+    /// beyond [`Timestamp::MAX`].
     #[must_use]
-    pub fn bounds(&self, now: Timestamp) -> (u64, u64) {
-        let start = self.current(None, now).start;
+    pub fn bounds(&self, micros: u64) -> (u64, u64) {
+        let start = self.start(Timestamp::ahead(micros));
         (start, self.end(start))
     }
 
@@ -202,25 +203,31 @@ impl FixedWindow {
         }
     }
 
-    /// The window of `state`, if it is still open at `now`.
+    /// The window of `state`, if it is still open at `now`. It may begin later than `now`.
     fn open(&self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        let now = now.as_micros();
         let State { start, used } = *state?;
-        let start = not_after(start, now);
-        (used > 0 && now < self.end(start)).then_some(State { start, used })
+        if used == 0 {
+            return None;
+        }
+        if self.unless_set_back(start, now.as_micros()) != start {
+            return Some(State { start: self.start(now), used });
+        }
+        (now.as_micros() < self.end(start)).then_some(State { start, used })
     }
 
     /// The window that a request at `now` is counted in.
     fn current(&self, state: Option<&State>, now: Timestamp) -> State {
-        self.open(state, now).unwrap_or_else(|| {
-            let now = now.as_micros();
-            let start = match &self.kind {
-                WindowKind::Span { align: Align::First, .. } => now,
-                WindowKind::Span { period, align: Align::Clock } => now - now % period,
-                WindowKind::Calendar(calendar) => calendar.window(now).0,
-            };
-            State { start, used: 0 }
-        })
+        self.open(state, now).unwrap_or_else(|| State { start: self.start(now), used: 0 })
+    }
+
+    /// The start of the window that a request at `now` opens.
+    fn start(&self, now: Timestamp) -> u64 {
+        let now = now.as_micros();
+        match &self.kind {
+            WindowKind::Span { align: Align::First, .. } => now,
+            WindowKind::Span { period, align: Align::Clock } => now - now % period,
+            WindowKind::Calendar(calendar) => calendar.window(now).0,
+        }
     }
 }
 
@@ -355,6 +362,10 @@ impl Algorithm for FixedWindow {
         state.start
     }
 
+    fn period_from(&self, start: u64) -> u64 {
+        self.end(start) - start
+    }
+
     fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
         self.open(state, now).map_or(0, |window| window.used)
     }
@@ -385,7 +396,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
-        (used > 0).then(|| State { used, ..self.current(None, now) })
+        (used > 0).then(|| State { start: self.start(now), used })
     }
 
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
@@ -394,9 +405,11 @@ impl Algorithm for FixedWindow {
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {
-        // An interval that begins at the end of a window touches one more than fit into it.
+        // An interval that begins at the end of a window touches one more than fit into it. Where windows begin with their
+        // first request, that of the first one came before the interval.
         let windows = micros.div_ceil(self.shortest()) + 1;
-        u128::from(self.limit) * u128::from(windows)
+        let first = u128::from(self.parameters().begins_with_use);
+        u128::from(self.limit) * u128::from(windows) - first
     }
 
     fn quota(&self) -> (u32, Option<Duration>) {

@@ -266,7 +266,7 @@ impl Gcra {
 
     /// Whole units that come back in `micros`.
     fn refilled(&self, micros: u64) -> u128 {
-        u128::from(micros) * u128::from(self.limit) / u128::from(self.period)
+        (u128::from(micros) * u128::from(self.limit)).div_ceil(u128::from(self.period))
     }
 
     /// Ticks by which the TAT lies in the future.
@@ -426,11 +426,11 @@ impl Algorithm for Gcra {
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {
-        u128::from(self.burst) + self.refilled(micros)
+        u128::from(self.burst) + self.refilled(micros).saturating_sub(1)
     }
 
     fn max_sent(&self, micros: u64) -> Option<u128> {
-        self.is_queue().then(|| 1 + self.refilled(micros))
+        self.is_queue().then(|| self.refilled(micros))
     }
 
     fn quota(&self) -> (u32, Option<Duration>) {

@@ -4,11 +4,11 @@
 //! each hour"). The steps are counted from the first request after the bucket was full.
 //!
 //! Invariants: a full bucket is the same as no state; a step is never lost or gained, because `last` moves by whole
-//! intervals only; in any interval of length `t` at most `B + A*(floor(t/I) + 1)` pass.
+//! intervals only; in any interval of length `t` at most `B - 1 + min(A, B)*ceil(t/I)` pass: the steps begin with a request.
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, narrow, not_after, units};
+use super::api::{Algorithm, Parameters, narrow, units};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, MAX_DRAIN, Reader, StateError, Writer},
     decision::{Decision, Retry},
@@ -64,17 +64,22 @@ impl IntervalBucket {
         Duration::from_micros(self.interval)
     }
 
-    /// The state with all steps up to `now` done.
+    /// The state with all steps up to `now` done. The last step may be later than `now`.
     fn refilled(&self, state: Option<&State>, now: Timestamp) -> State {
         let now = now.as_micros();
         let Some(state) = state else { return State { used: 0, last: now } };
-        let last = not_after(state.last, now);
-        let steps = (now - last) / self.interval;
+        let last = self.unless_set_back(state.last, now);
+        let steps = now.saturating_sub(last) / self.interval;
         let used = state.used.saturating_sub(u128::from(steps) * u128::from(self.amount));
         if used == 0 {
             return State { used: 0, last: now };
         }
         State { used, last: last + steps * self.interval }
+    }
+
+    /// Tokens that can be taken each interval, for ever: a step fills the bucket at most, unless it repays a debt.
+    fn sustained(&self) -> u32 {
+        if self.borrow { self.amount } else { self.amount.min(self.burst) }
     }
 
     /// Where debts saturate: the tokens that come in 2^50 µs.
@@ -188,13 +193,14 @@ impl Algorithm for IntervalBucket {
 
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
         let State { used, last } = old.refilled(Some(&state), now);
-        let kept = now.as_micros() - last < self.interval;
+        let kept = now.as_micros().saturating_sub(last) < self.interval;
         self.state(used, if kept { last } else { now.as_micros() })
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {
-        let steps = u128::from(micros / self.interval) + 1;
-        u128::from(self.burst) + u128::from(self.amount) * steps
+        // The steps are counted from a request, which came before the interval.
+        let steps = u128::from(micros.div_ceil(self.interval));
+        u128::from(self.burst) - 1 + u128::from(self.sustained()) * steps
     }
 
     fn quota(&self) -> (u32, Option<Duration>) {
@@ -215,8 +221,8 @@ impl Algorithm for IntervalBucket {
     }
 
     fn describe(&self) -> LimitSummary {
-        let (n, period) = (self.amount, human::span(self.interval));
-        let steps = u64::from(self.burst.div_ceil(n));
+        let (n, period) = (self.sustained(), human::span(self.interval));
+        let steps = u64::from(self.burst.div_ceil(self.amount));
         LimitSummary {
             at_once: bucket_at_once(self.burst, self.borrow),
             sustained: format!(

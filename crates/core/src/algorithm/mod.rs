@@ -156,15 +156,30 @@ macro_rules! algorithms {
                 Err(StateError::Damaged("a limit is of no known algorithm"))
             }
 
+            /// This limit for reading `state`, which was written under `old`, at `now` without migrating it.
+            pub(crate) fn reader(&self, old: &Self, state: &State, now: Timestamp) -> Option<Self> {
+                match (self, old, state) {
+                    $((Self::$name(new), Self::$name(old), State::$name(state)) => {
+                        new.reader(old, state, now).map(Self::$name)
+                    })*
+                    _ => None,
+                }
+            }
+
             /// `state`, migrated from `old` to this limit.
             pub(crate) fn migrate(&self, old: &Self, state: State, now: Timestamp) -> State {
-                match (self, old, state) {
+                let mut migrated = match (self, old, state) {
                     (_, _, State::None) => State::None,
                     $((Self::$name(new), Self::$name(old), State::$name(state)) => {
                         new.migrate(old, state, now).map_or(State::None, State::$name)
                     })*
-                    (new, old, state) => new.with_used(now, old.used(&state, now)),
-                }
+                    (new, old, state) => {
+                        new.with_used(old.decides_at(&state, now), old.used(&state, now))
+                    }
+                };
+                // A time that is later than `now` may be a period or more later for this limit.
+                self.refund(&mut migrated, now, 0);
+                migrated
             }
         }
     };
@@ -229,8 +244,8 @@ impl Limit {
         self.parameters().capacity
     }
 
-    /// Units in a full bucket, which are admitted in addition to those of a period; 0 for windows, logs, queues, and
-    /// buckets of one unit that are refilled continuously.
+    /// Units in a full bucket, which are admitted in addition to those that come in a period, of which the last one comes
+    /// as it ends; 0 for windows, logs, queues, and buckets of one unit that are refilled continuously.
     #[must_use]
     pub fn bucket_size(&self) -> u32 {
         self.parameters().bucket_size
@@ -348,11 +363,6 @@ impl Limit {
         both!(self, other, |a, b| a.has_period_of(b, now), else false)
     }
 
-    /// This limit for reading a state that was written under `old` without migrating it.
-    pub(crate) fn reader(&self, old: &Self) -> Option<Self> {
-        both!(self, old, |new, old| new.reader(old).map(Self::from), else None)
-    }
-
     pub(crate) fn encode(&self, state: &State, out: &mut Writer) {
         dispatch!(self, state, |limit, own| limit.encode(own, out));
     }
@@ -427,6 +437,11 @@ impl Limit {
         expiries: &Expiries,
     ) -> u64 {
         dispatch!(self, state, |limit, own| limit.lifetime_beside(own, now, expiries))
+    }
+
+    /// The time as at which it decides at `now`.
+    fn decides_at(&self, state: &State, now: Timestamp) -> Timestamp {
+        dispatch!(self, state, |limit, own| limit.decides_at(own, now))
     }
 
     pub(crate) fn lifetime(&self, state: &State, now: Timestamp) -> u64 {

@@ -1,8 +1,9 @@
 //! Sliding counter: two counts approximate the log.
 //!
 //! The window slides over two windows of the clock, and the units admitted in the previous one count as spread evenly
-//! over it. It needs two numbers per key, and is inexact: up to `2N` pass in an interval of `P` at the worst. (Widely
-//! known from the description of how a large proxy network counts requests, 2017.)
+//! over it. It needs two numbers per key, and is inexact: up to `2N - 1` pass in an interval of `P` at the worst. The
+//! estimate is never rounded down, therefore a client gets a little less than `N` a period in the long run. (Widely known
+//! from the description of how a large proxy network counts requests, 2017.)
 //!
 //! The estimate is stored times `P`, in whole numbers: `W = prev*(P - e) + cur*P`, where `e` is the time from the
 //! start of the current window to `now`.
@@ -52,12 +53,14 @@ impl SlidingCounter {
         Ok(Self { limit, period, count_all })
     }
 
-    /// The counts as of the window that contains `now`.
+    /// The counts as of the window that contains `now`, or of the next one if that has begun already.
     fn current(&self, state: Option<&State>, now: Timestamp) -> State {
         let start = now.as_micros() - now.as_micros() % self.period;
         match state {
-            // A window that begins later than now is taken as the one that contains now.
-            Some(state) if state.start >= start => State { start, ..*state },
+            Some(state) if state.start >= start => {
+                let is_set_back = self.unless_set_back(state.start, now.as_micros()) != state.start;
+                State { start: if is_set_back { start } else { state.start }, ..*state }
+            }
             Some(state) if state.start + self.period == start => {
                 State { start, prev: state.cur, cur: 0 }
             }
@@ -65,14 +68,15 @@ impl SlidingCounter {
         }
     }
 
-    /// Microseconds from `now` to the end of its window.
-    fn left(&self, now: Timestamp) -> u64 {
-        self.period - now.as_micros() % self.period
+    /// Microseconds from `now` to the end of the current window.
+    fn left(&self, state: &State, now: Timestamp) -> u64 {
+        state.start + self.period - now.as_micros()
     }
 
     /// The estimate, times the period.
     fn estimate(&self, state: &State, now: Timestamp) -> u128 {
-        product(state.prev, self.left(now)) + product(state.cur, self.period)
+        let weight = self.left(state, now).min(self.period);
+        product(state.prev, weight) + product(state.cur, self.period)
     }
 }
 
@@ -129,7 +133,7 @@ impl Algorithm for SlidingCounter {
         if self.estimate(&state, now) <= product(free, self.period) {
             return Retry::NOW;
         }
-        let left = self.left(now);
+        let left = self.left(&state, now);
         // The part of a window that may still weigh: of the previous one during this one, else of this one during the
         // next.
         let wait = if state.cur <= free {
@@ -148,8 +152,8 @@ impl Algorithm for SlidingCounter {
 
     fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {
         match self.current(state, now) {
-            State { cur: 1.., .. } => self.period + self.left(now),
-            State { prev: 1.., .. } => self.left(now),
+            state @ State { cur: 1.., .. } => self.period + self.left(&state, now),
+            state @ State { prev: 1.., .. } => self.left(&state, now),
             State { .. } => 0,
         }
     }
@@ -188,15 +192,15 @@ impl Algorithm for SlidingCounter {
         if self.period == old.period {
             old.current(Some(&state), now).recorded()
         } else {
-            self.with_used(now, old.used(Some(&state), now))
+            self.with_used(old.decides_at(Some(&state), now), old.used(Some(&state), now))
         }
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {
         // In the worst case a full window ends as the interval begins; from then on its weight falls, and admits
-        // more, as fast as the interval grows.
+        // more, as fast as the interval grows. The last of them is free when the interval has ended.
         let limit = u128::from(self.limit);
-        limit + limit * u128::from(micros) / u128::from(self.period)
+        limit - 1 + (limit * u128::from(micros)).div_ceil(u128::from(self.period))
     }
 
     fn more_after(&self, _decision: &Decision) -> Option<Duration> {
@@ -208,11 +212,17 @@ impl Algorithm for SlidingCounter {
         let period = human::span(self.period);
         let longest = human::span(2 * self.period);
         let counted = counting_denied(self.count_all);
+        // The most that also fits in the next window, in whose last microsecond `1/P` of it still weighs.
+        let micros = u128::from(self.period);
+        let (sustained, span) = match u128::from(self.limit) * micros / (micros + 1) {
+            0 => (1, &longest),
+            units => (narrow(units), &period),
+        };
         LimitSummary {
             at_once: human::units(self.limit.into()),
             sustained: format!(
-                "{} per {period}, by an estimate from two windows",
-                human::units(self.limit.into())
+                "{} per {span}, by an estimate from two windows",
+                human::units(sustained)
             ),
             denied: format!("waits until the estimate has fallen, {longest} at most{counted}"),
         }

@@ -8,7 +8,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    api::{Algorithm, Parameters, not_after, units},
+    api::{Algorithm, Parameters, units},
     event_log::{EventLog, LogEvent},
 };
 use crate::{
@@ -122,27 +122,27 @@ impl SlidingLog {
         self.keep.map_or(self.period, |keep| keep.period.max(self.period))
     }
 
-    /// The index of the first event that counts.
-    fn first_live(&self, state: &EventLog, now: Timestamp) -> usize {
-        state.first_after(now.as_micros().checked_sub(self.reach))
+    /// The index of the first event that counts, for a limit that decides as at `at`.
+    fn first_live(&self, state: &EventLog, at: Timestamp) -> usize {
+        state.first_after(at.as_micros().checked_sub(self.reach))
     }
 
-    fn drop_expired(&self, state: &mut EventLog, now: Timestamp) {
-        let expired = state.first_after(now.as_micros().checked_sub(self.retention()));
+    fn drop_expired(&self, state: &mut EventLog, at: Timestamp) {
+        let expired = state.first_after(at.as_micros().checked_sub(self.retention()));
         state.drop_first(expired);
     }
 
-    /// Brings `state` up to `now` and drops events that it need not store: more of them if units were `added`. (An
-    /// admitted request leaves at most the limit, therefore nothing is dropped then.)
-    fn tidy(&self, mut state: EventLog, now: Timestamp, added: bool) -> Option<EventLog> {
-        state.clamp_times(now.as_micros());
-        self.drop_expired(&mut state, now);
+    /// Brings `state` up to `at`, the time as at which the limit decides, and drops events that it need not store: more of
+    /// them if units were `added`. (An admitted request leaves at most the limit, therefore nothing is dropped then.)
+    fn tidy(&self, mut state: EventLog, at: Timestamp, added: bool) -> Option<EventLog> {
+        state.clamp_times(at.as_micros());
+        self.drop_expired(&mut state, at);
         if let Some(keep) = self.keep {
             // Those that no longer count go while there are too many units.
             let surplus = state.total().saturating_sub(u64::from(keep.units));
             let spare = state.events_below(surplus);
             let spare = if surplus > 0 { spare + 1 } else { 0 };
-            state.drop_first(spare.min(self.first_live(&state, now)));
+            state.drop_first(spare.min(self.first_live(&state, at)));
         }
         if added {
             // The oldest whole events go while the rest still sums to the limit.
@@ -237,7 +237,8 @@ impl Algorithm for SlidingLog {
     fn wait(&self, state: Option<&EventLog>, now: Timestamp, cost: u32) -> Retry {
         let Some(left) = self.limit.checked_sub(cost) else { return Retry::Never };
         let Some(state) = state else { return Retry::NOW };
-        let live = self.first_live(state, now);
+        let at = self.decides_at(Some(state), now);
+        let live = self.first_live(state, at);
         // So many of the oldest units must go first.
         let surplus = state.sum_from(live).saturating_sub(u64::from(left));
         if surplus == 0 {
@@ -245,9 +246,8 @@ impl Algorithm for SlidingLog {
         }
         let target = state.before(live) + surplus;
         let last = state.events_below(target);
-        let time = state.time(last);
-        let now = now.as_micros();
-        Retry::after_micros(not_after(time, now) + self.period - now)
+        let time = state.time(last).min(at.as_micros());
+        Retry::after_micros(time + self.period - now.as_micros())
     }
 
     fn remaining(&self, state: Option<&EventLog>, now: Timestamp) -> u32 {
@@ -255,12 +255,16 @@ impl Algorithm for SlidingLog {
     }
 
     fn reset_after(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
-        let edge = now.as_micros().checked_sub(self.reach);
+        let at = self.decides_at(state, now).as_micros();
+        let edge = at.checked_sub(self.reach);
         let newest = state.and_then(EventLog::newest);
-        newest.filter(|&time| Some(time) > edge).map_or(0, |time| {
-            let now = now.as_micros();
-            (not_after(time, now) + self.period).saturating_sub(now)
-        })
+        newest
+            .filter(|&time| Some(time) > edge)
+            .map_or(0, |time| (time.min(at) + self.period).saturating_sub(now.as_micros()))
+    }
+
+    fn latest(state: &EventLog) -> u64 {
+        state.newest().unwrap_or(0)
     }
 
     fn lifetime(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
@@ -269,24 +273,27 @@ impl Algorithm for SlidingLog {
     }
 
     fn used(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
-        state.map_or(0, |state| state.sum_from(self.first_live(state, now))).min(MAX_COUNT)
+        let at = self.decides_at(state, now);
+        state.map_or(0, |state| state.sum_from(self.first_live(state, at))).min(MAX_COUNT)
     }
 
     fn charge(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {
+        let at = self.decides_at(state.as_ref(), now);
         let mut log = state.take().unwrap_or_default();
-        log.clamp_times(now.as_micros());
-        log.push(now.as_micros(), u64::from(cost));
-        *state = self.tidy(log, now, true);
+        log.clamp_times(at.as_micros());
+        log.push(at.as_micros(), u64::from(cost));
+        *state = self.tidy(log, at, true);
     }
 
     /// Events are dropped after the last charge: whatever an earlier one would drop, the last one would drop, too, because time
     /// and units only grow.
     fn charge_all(&self, state: &mut Option<EventLog>, expiries: &[Expiry]) {
         let (Some(first), Some(last)) = (expiries.first(), expiries.last()) else { return };
+        let earliest = self.decides_at(state.as_ref(), first.time());
         let mut log = state.take().unwrap_or_default();
-        log.clamp_times(first.at);
-        expiries.iter().for_each(|it| log.push(it.at, it.units.into()));
-        *state = self.tidy(log, last.time(), true);
+        log.clamp_times(earliest.as_micros());
+        expiries.iter().for_each(|it| log.push(it.at.max(earliest.as_micros()), it.units.into()));
+        *state = self.tidy(log, last.time().max(earliest), true);
     }
 
     /// Holds become the newest events: where they alone are too many, the oldest ones must become a period old. The log, which
@@ -310,32 +317,41 @@ impl Algorithm for SlidingLog {
             held <= left
         };
         let last = expiries.iter().find(is_enough);
-        last.map_or(Retry::Never, |it| Retry::after_micros(it.at + self.period - now.as_micros()))
+        let earliest = self.decides_at(state, now).as_micros();
+        last.map_or(Retry::Never, |it| {
+            Retry::after_micros(it.at.max(earliest) + self.period - now.as_micros())
+        })
     }
 
     fn reset_after_beside(
         &self,
-        _state: Option<&EventLog>,
+        state: Option<&EventLog>,
         now: Timestamp,
         expiries: &[Expiry],
     ) -> u64 {
-        expiries.last().map_or(0, |newest| newest.at + self.period - now.as_micros())
+        let earliest = self.decides_at(state, now).as_micros();
+        let newest = expiries.last().map_or(earliest, |it| it.at.max(earliest));
+        newest + self.period - now.as_micros()
     }
 
     fn lifetime_beside(
         &self,
-        _state: Option<&EventLog>,
+        state: Option<&EventLog>,
         now: Timestamp,
         expiries: &[Expiry],
     ) -> u64 {
-        expiries.last().map_or(0, |newest| newest.at + self.retention() - now.as_micros())
+        let first = expiries.first().map_or(now, |it| it.time());
+        let earliest = self.decides_at(state, first).as_micros();
+        let newest = expiries.last().map_or(earliest, |it| it.at.max(earliest));
+        newest + self.retention() - now.as_micros()
     }
 
     fn refund(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {
+        let at = self.decides_at(state.as_ref(), now);
         let Some(mut log) = state.take() else { return };
-        let live = log.sum_from(self.first_live(&log, now));
+        let live = log.sum_from(self.first_live(&log, at));
         log.drop_newest(u64::from(cost).min(live));
-        *state = self.tidy(log, now, false);
+        *state = self.tidy(log, at, false);
     }
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<EventLog> {
@@ -344,13 +360,16 @@ impl Algorithm for SlidingLog {
     }
 
     fn migrate(&self, old: &Self, mut state: EventLog, now: Timestamp) -> Option<EventLog> {
-        old.drop_expired(&mut state, now);
-        self.tidy(state, now, false)
+        let at = old.decides_at(Some(&state), now);
+        old.drop_expired(&mut state, at);
+        self.tidy(state, at, false)
     }
 
     /// A log may be long, and is not copied to be read: what `old` does not keep does not count.
-    fn reader(&self, old: &Self) -> Option<Self> {
-        Some(Self { reach: self.period.min(old.retention()), ..*self })
+    fn reader(&self, old: &Self, state: &EventLog, now: Timestamp) -> Option<Self> {
+        // Both limits may take an event that is later than `now` as one of another time.
+        let is_in_order = Self::latest(state) <= now.as_micros();
+        is_in_order.then(|| Self { reach: self.period.min(old.retention()), ..*self })
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {

@@ -110,3 +110,63 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    /// A step back by `J` admits nothing more, and holds a key for at most `J` longer.
+    #[test]
+    fn step_back_admits_nothing_more_and_holds_for_the_step_at_most(
+        text in limit(),
+        charges in proptest::collection::vec((0..9_000_u64, 1..6_u32), 1..8),
+        step_back in 1..30_000_u64,
+        units in 1..9_u32,
+    ) {
+        let policy: Policy = text.parse().unwrap();
+        let limit = &policy.limits()[0];
+        let (state, last) = state(&policy, &charges);
+        let now = Timestamp::from_micros(last - step_back).unwrap();
+        let at = limit.decides_at(&state, now);
+        let latest = dispatch!(limit, &state, |it, own| {
+            fn latest<A: Algorithm>(_: &A, state: Option<&A::State>) -> u64 {
+                state.map_or(0, A::latest)
+            }
+            latest(it, own)
+        });
+        if at > now {
+            // It decides, and stores, as at the time that is stored; what is told from `now` is longer by the difference.
+            prop_assert_eq!(at.as_micros(), latest);
+            let longer = at.since(now);
+            let later = |wait: Retry| match wait {
+                Retry::After(wait) if !wait.is_zero() => Retry::After(wait + longer),
+                other => other,
+            };
+            prop_assert_eq!(limit.remaining(&state, now), limit.remaining(&state, at));
+            prop_assert_eq!(limit.used(&state, now), limit.used(&state, at));
+            prop_assert_eq!(limit.wait(&state, now, units), later(limit.wait(&state, at, units)));
+            let reset = limit.reset_after(&state, at) + u64::try_from(longer.as_micros()).unwrap();
+            prop_assert_eq!(limit.reset_after(&state, now), reset);
+            for change in [Limit::charge, Limit::refund] {
+                let (mut early, mut late) = (state.clone(), state.clone());
+                change(limit, &mut early, now, units);
+                change(limit, &mut late, at, units);
+                prop_assert_eq!(early, late);
+            }
+        } else if latest > now.as_micros() {
+            // The clock was set back by a period or more: all that was in use stays so, and is dated now.
+            let mut dated = state.clone();
+            limit.refund(&mut dated, now, 0);
+            prop_assert_eq!(limit.decides_at(&dated, now), now);
+            prop_assert!(limit.wait(&state, now, units) == limit.wait(&dated, now, units));
+            let latest = Timestamp::from_micros(latest).unwrap();
+            prop_assert!(limit.reset_after(&state, now) <= limit.reset_after(&state, latest) + step_back);
+        }
+        // In any case, nothing more passes than at the time of the last charge, but by a counter that was set back: its
+        // counts are those of the window of `now`.
+        let is_counter = matches!(limit, Limit::SlidingCounter(_)) && at == now;
+        if !is_counter {
+            let last = Timestamp::from_micros(last).unwrap();
+            prop_assert!(limit.remaining(&state, now) <= limit.remaining(&state, last));
+        }
+    }
+}

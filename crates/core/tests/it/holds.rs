@@ -36,15 +36,18 @@ fn peek_of_a_migrated_log_looks_ahead_under_the_new_policy() {
 }
 
 #[test]
-fn reset_after_takes_later_times_as_now_before_it_looks_ahead() {
+fn reset_after_of_a_window_that_begins_later_looks_ahead() {
     let window = policy("fixed-window:7/1s");
     let mut entry = None;
     let start = at(10_000_000);
     assert!(apply(&window, &mut entry, start, Operation::Take(1)).unwrap().allowed());
     assert!(apply_hold(&window, &mut entry, start, hold(b"a", 2, 25_000)).unwrap().allowed());
-    // The clock steps back by half a second: the window counts as opened now.
+    // The clock steps back by half a second: the hold expires in the same window.
     let peek = apply(&window, &mut entry, at(9_500_000), Operation::Peek(1)).unwrap();
-    assert_eq!(peek.reset_after, Duration::from_secs(1));
+    assert_eq!(peek.reset_after, Duration::from_millis(1500));
+    // By more than a window: it counts as opened now, and the hold opens one when it expires.
+    let peek = apply(&window, &mut entry, at(8_500_000), Operation::Peek(1)).unwrap();
+    assert_eq!(peek.reset_after, Duration::from_millis(2525));
 }
 
 #[test]

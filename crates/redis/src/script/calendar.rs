@@ -29,21 +29,14 @@ impl Calendar {
         Self::new(*UNITS.get(usize::from(*unit))?, zone)
     }
 
-    /// Start and end of the window that contains `micros`.
-    fn window(&self, micros: u64) -> (u64, u64) {
-        self.limit.bounds(Timestamp::saturating_from_micros(micros))
-    }
-
     /// Appends the name, the starts of the window of `around`, of the one before and of the two after it, and the end of the
     /// last.
     fn boundaries(&self, around: Timestamp, out: &mut Vec<u8>) {
-        let (start, end) = self.window(around.as_micros());
-        let before = start.checked_sub(1).map_or(start, |micros| self.window(micros).0);
-        let end_of =
-            |start| if start > Timestamp::MAX.as_micros() { start } else { self.window(start).1 };
-        let after = end_of(end);
+        let (start, end) = self.limit.bounds(around.as_micros());
+        let before = start.checked_sub(1).map_or(start, |micros| self.limit.bounds(micros).0);
+        let (_, after) = self.limit.bounds(end);
         out.extend_from_slice(&self.name);
-        for boundary in [before, start, end, after, end_of(after)] {
+        for boundary in [before, start, end, after, self.limit.bounds(after).1] {
             out.extend_from_slice(&boundary.to_le_bytes()[..7]);
         }
     }
@@ -69,7 +62,7 @@ mod tests {
     fn window_is_that_of_the_core() {
         // 2026-03-29, when clocks in Berlin went forward: a day of 23 hours.
         let calendar = Calendar::new(CalendarUnit::Day, "Europe/Berlin").unwrap();
-        let (start, end) = calendar.window(1_774_785_600_000_000);
+        let (start, end) = calendar.limit.bounds(1_774_785_600_000_000);
         assert_eq!(start, 1_774_738_800_000_000);
         assert_eq!(end - start, 23 * 3_600_000_000);
         let mut out = Vec::new();

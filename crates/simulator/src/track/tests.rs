@@ -72,7 +72,7 @@ fn track_bucket_that_keeps_to_burst_and_limit_is_not_in_excess() {
     let trace = "0,k,4\n1000000,k,1\n2000000,k,1\n3000000,k,1\n";
     let bucket = track("token-bucket:4/4s:burst=4", trace, None);
     assert_eq!((bucket.worst(), bucket.peaks()[0].units), (None, 7));
-    assert_eq!(bucket.bounds()[0].limits[0].units(), 8);
+    assert_eq!(bucket.bounds()[0].limits[0].units(), 7);
     assert!(!bucket.has_other_keys());
 }
 

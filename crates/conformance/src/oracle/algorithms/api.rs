@@ -8,7 +8,8 @@ use crate::oracle::exact::Q;
 use crate::oracle::text::LimitText;
 
 /// The parameters of one algorithm, with its text form, its formulas and its part of a migration. Every state passed
-/// to the formulas, except to `at`, comes from `at` or `unused`.
+/// to the formulas, except to `at` and `latest`, comes from `at` or `unused`. `now` is the time as at which the limit
+/// decides.
 pub(super) trait Algorithm: Clone + Debug + PartialEq {
     /// State of one key. Times are microseconds since the Unix epoch.
     type State: Clone + Debug;
@@ -21,7 +22,15 @@ pub(super) trait Algorithm: Clone + Debug + PartialEq {
 
     /// The explicit form of an absent state.
     fn unused(&self, now: &Q) -> Self::State;
-    /// A stored state, updated to `now`; times later than `now` count as `now`.
+    /// The time of a state that may be later than that of a request, if something is in use.
+    fn latest(&self, _state: &Self::State) -> Option<Q> {
+        None
+    }
+    /// The length of the period that begins at `start`.
+    fn period_from(&self, _start: &Q) -> Q {
+        self.properties().period.cloned().unwrap_or_else(Q::zero)
+    }
+    /// A stored state, updated to `now`; times later than `now` count as `now`: the clock was set back.
     fn at(&self, state: &Self::State, _now: &Q) -> Self::State {
         state.clone()
     }

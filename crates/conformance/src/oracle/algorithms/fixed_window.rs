@@ -93,8 +93,18 @@ impl Algorithm for Parameters {
         State { start: self.span.open(now), used: Q::zero() }
     }
 
+    fn latest(&self, State { start, used }: &State) -> Option<Q> {
+        (!used.is_zero()).then(|| start.clone())
+    }
+
+    fn period_from(&self, start: &Q) -> Q {
+        self.span.end(start) - start
+    }
+
     fn at(&self, State { start, used }: &State, now: &Q) -> State {
-        let start = start.min(now);
+        if start > now {
+            return State { start: self.span.open(now), used: used.clone() };
+        }
         if used.is_zero() || now >= &self.span.end(start) {
             return self.unused(now);
         }

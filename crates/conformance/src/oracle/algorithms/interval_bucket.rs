@@ -50,6 +50,10 @@ impl Algorithm for Parameters {
         State { tokens: self.b.clone(), last: now.clone() }
     }
 
+    fn latest(&self, State { tokens, last }: &State) -> Option<Q> {
+        (tokens != &self.b).then(|| last.clone())
+    }
+
     fn at(&self, State { tokens, last }: &State, now: &Q) -> State {
         let last = last.min(now);
         let k = ((now - last) / &self.i).floor();

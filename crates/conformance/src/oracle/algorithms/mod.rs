@@ -99,12 +99,14 @@ algorithms! { $
     Concurrency: concurrency,
 }
 
-/// Defines functions of [`Limit`] that call those of [`Algorithm`].
+/// Defines functions of [`Limit`] that call those of [`Algorithm`], as at the time of the state where that is later than
+/// `now` ([`Limit::decides_at`]).
 macro_rules! formulas {
-    ($($name:ident($($argument:ident),*) -> $result:ty;)*) => {
+    ($($name:ident(now$(, $argument:ident)*) -> $result:ty;)*) => {
         impl Limit {
-            $(pub(super) fn $name(&self, state: &State, $($argument: &Q),*) -> $result {
-                with!(self, state, |own, its| own.$name(its, $($argument),*).into())
+            $(pub(super) fn $name(&self, state: &State, now: &Q, $($argument: &Q),*) -> $result {
+                let at = &self.decides_at(state, now);
+                with!(self, state, |own, its| own.$name(its, at, $($argument),*).into())
             })*
         }
     };
@@ -115,9 +117,7 @@ formulas! {
     recovered(now) -> bool;
     forgotten(now) -> bool;
     passes(now, units) -> bool;
-    retry_after(now, units) -> Q;
     remaining(now) -> Q;
-    reset_after(now) -> Q;
     delay(now) -> Q;
     charge(now, cost) -> State;
     refund(now, cost) -> State;
@@ -127,6 +127,26 @@ formulas! {
 }
 
 impl Limit {
+    /// The time as at which the limit decides at `now`: that of its state, if that is later, by less than a period.
+    pub(super) fn decides_at(&self, state: &State, now: &Q) -> Q {
+        with!(self, state, |own, its| match own.latest(its) {
+            Some(latest) if &latest > now && &latest - now < own.period_from(&latest) => latest,
+            _ => now.clone(),
+        })
+    }
+
+    /// The least time from `now` after which `units` are left.
+    pub(super) fn retry_after(&self, state: &State, now: &Q, units: &Q) -> Q {
+        let at = &self.decides_at(state, now);
+        at - now + with!(self, state, |own, its| own.retry_after(its, at, units))
+    }
+
+    /// The time from `now` until the state equals none.
+    fn reset_after(&self, state: &State, now: &Q) -> Q {
+        let at = &self.decides_at(state, now);
+        at - now + with!(self, state, |own, its| own.reset_after(its, at))
+    }
+
     pub(super) fn counts_holds(&self) -> bool {
         self.properties().counts_holds
     }

@@ -56,9 +56,13 @@ impl Algorithm for Parameters {
         State { start: self.open(now), prev: Q::zero(), cur: Q::zero() }
     }
 
+    fn latest(&self, State { start, prev, cur }: &State) -> Option<Q> {
+        (!prev.is_zero() || !cur.is_zero()).then(|| start.clone())
+    }
+
     fn at(&self, State { start, prev, cur }: &State, now: &Q) -> State {
         let open = self.open(now);
-        // A window later than that of `now` counts as that of `now`.
+        // The counts of a later window become those of the window of `now`.
         if start >= &open {
             return State { start: open, prev: prev.clone(), cur: cur.clone() };
         }

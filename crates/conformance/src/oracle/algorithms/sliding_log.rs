@@ -89,6 +89,10 @@ impl Algorithm for Parameters {
         State { events: Vec::new() }
     }
 
+    fn latest(&self, state: &State) -> Option<Q> {
+        state.events.last().map(|newest| newest.t.clone())
+    }
+
     fn at(&self, state: &State, now: &Q) -> State {
         let retained = self.keep.as_ref().map_or(&self.p, |keep| (&keep.span).max(&self.p));
         let horizon = now - retained;
