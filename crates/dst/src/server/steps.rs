@@ -28,7 +28,6 @@ use super::{
     metrics::Metrics,
     plan::{Bounds, ServerPlan},
     rules::Rules,
-    session_holds::SessionHolds,
 };
 use crate::{
     event_log::{EventLog, Output},
@@ -120,8 +119,6 @@ impl World {
             keys,
             connections: Vec::new(),
             log,
-            session_holds: SessionHolds::default(),
-            unsettled: VecDeque::new(),
             replied: BTreeMap::new(),
             arrivals: 0,
             is_stopping: false,

@@ -122,8 +122,7 @@ impl Ledger {
             return;
         };
         let repeats = waiting.as_ref().is_some_and(|it| {
-            self.unsettled.is_empty()
-                && self.is_open(&it.policy, (*key, *cost, *hold), clock::now())
+            self.is_open(&it.policy, (*key, *cost, *hold), clock::now())
         });
         let since = repeats.then(|| (self.millis)());
         let sent = self.connections[number].sent.front_mut();

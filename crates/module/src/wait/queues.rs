@@ -24,8 +24,6 @@ pub(crate) struct QueueKey {
 pub(crate) struct WaitingHold {
     pub(crate) id: Box<[u8]>,
     pub(crate) ttl: Option<Duration>,
-    /// The number of the client with whose connection the hold is to end.
-    pub(crate) session: Option<u64>,
 }
 
 /// A request for units of several keys that waits.

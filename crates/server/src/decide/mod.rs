@@ -5,7 +5,6 @@
 pub(crate) mod blocks;
 mod evaluate;
 mod queues;
-pub(crate) mod session_holds;
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use crate::{
         turn::{TURN, Turn, Turns},
     },
     clock::ServerClock,
-    decide::{blocks::Blocks, queues::WaitQueues, session_holds::SharedSessionHolds},
+    decide::{blocks::Blocks, queues::WaitQueues},
     policies::rule_store::RuleStore,
     store::{
         ServerStore,
@@ -47,8 +46,6 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
-    /// Holds that end with their connection.
-    pub(crate) session_holds: SharedSessionHolds,
     /// The memory budget of buffers: the keys of waiting requests count towards it.
     pub(crate) buffers: Arc<BufferBudget>,
     /// The fallback while the store is unavailable, unless a rule sets its own.
@@ -64,7 +61,6 @@ impl Decider {
         on_error: OnError,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
-        let session_holds = SharedSessionHolds::default();
         let runtime = Handle::try_current().ok();
         Self {
             store,
@@ -74,7 +70,6 @@ impl Decider {
             clock,
             blocks,
             queues,
-            session_holds,
             buffers,
             on_error,
         }
@@ -207,17 +202,6 @@ impl Decider {
             }
             // A settle frees units for those that wait.
             _ => self.queues.changed(key),
-        }
-        let is_allowed = match &answer {
-            Ok(answer) => Some(answer.allowed()),
-            // The store may have renewed it.
-            Err(error) if error.is_unavailable() => {
-                matches!(operation, HoldOperation::Renew { .. }).then_some(true)
-            }
-            Err(_) => None,
-        };
-        if let Some(is_allowed) = is_allowed {
-            self.session_holds.applied(key, policy, operation, is_allowed, now);
         }
         answer
     }
@@ -406,9 +390,6 @@ impl Decider {
         let existed = call_at(now, || self.store.reset(key)).await;
         // A store whose reply is lost may have reset it.
         self.queues.changed(key);
-        if existed.is_ok() {
-            self.session_holds.reset(key);
-        }
         existed
     }
 

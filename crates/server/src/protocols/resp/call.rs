@@ -63,8 +63,8 @@ pub(super) struct CommandCall<'c, 's, 'a> {
 /// A call that waits.
 #[derive(Debug)]
 pub(super) enum WaitingCall {
-    /// Of one key, and whether its hold ends with the connection.
-    One(WaitingTake, bool),
+    /// Of one key.
+    One(WaitingTake),
     /// Of several keys.
     All(WaitingTakes, RepeatedKeys),
 }
@@ -287,9 +287,9 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
                 let waiting =
                     WaitingTake { key: key.bytes.into(), policy, cost, timeout, hold: None };
-                return Next::Wait(Box::new(WaitingCall::One(waiting, false)));
+                return Next::Wait(Box::new(WaitingCall::One(waiting)));
             }
-            Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
+            Action::Hold { key, policy, operation, at, timeout } => {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
                 if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
@@ -297,11 +297,11 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                     let hold = Some(WaitingHold { id: id.into(), ttl });
                     let key = key.bytes.into();
                     let waiting = WaitingTake { key, policy, cost, timeout, hold };
-                    return Next::Wait(Box::new(WaitingCall::One(waiting, is_session)));
+                    return Next::Wait(Box::new(WaitingCall::One(waiting)));
                 }
                 let (key, id) = (key.bytes.into(), operation.id().into());
                 let operation = operation.with_id(&[]);
-                let pending = PendingHold { key, policy, id, operation, is_session };
+                let pending = PendingHold { key, policy, id, operation };
                 session(at).apply(StoreOperation::Hold(pending), self.out);
             }
             Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {

@@ -44,8 +44,6 @@ pub(super) struct PendingHold {
     pub(super) id: Box<[u8]>,
     /// The operation on the hold of that id.
     pub(super) operation: HoldOperation<'static>,
-    /// Whether the hold ends with the connection.
-    pub(super) is_session: bool,
 }
 
 /// An operation on several keys.

@@ -27,7 +27,7 @@ use crate::{decide::Decider, stats::Cause, store::error_reply, telemetry::record
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
     deferred: DeferredReplies,
-    session: &Session<'_>,
+    worker: &RespWorker,
     known: &[u8],
     out: &mut Vec<u8>,
 ) {
@@ -35,7 +35,7 @@ pub(super) async fn answer_deferred(
     for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
         copied = offset;
-        operation.answer(session, now, &mut Writer::new(out, version)).await;
+        operation.answer(worker, now, &mut Writer::new(out, version)).await;
     }
     out.extend_from_slice(&known[copied..]);
 }
@@ -48,14 +48,13 @@ impl Session<'_> {
             return self.defer(operation, out.len());
         }
         let writer = &mut Writer::new(out, self.version);
-        let answered = operation.answer(self, self.now, writer);
+        let answered = operation.answer(self.worker, self.now, writer);
         answered.now_or_never().expect("a local store answers now");
     }
 }
 
 impl StoreOperation {
-    async fn answer(self, session: &Session<'_>, now: Timestamp, writer: &mut Writer<'_>) {
-        let worker = session.worker;
+    async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
@@ -65,7 +64,7 @@ impl StoreOperation {
             Self::CountExisting(keys) => {
                 count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
             }
-            Self::Hold(pending) => hold(&pending, session, now, writer).await,
+            Self::Hold(pending) => hold(&pending, worker, now, writer).await,
             Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
@@ -109,32 +108,14 @@ async fn decide<'a>(
 }
 
 async fn hold(
-    PendingHold { key, policy, id, operation, is_session }: &PendingHold,
-    session: &Session<'_>,
+    PendingHold { key, policy, id, operation }: &PendingHold,
+    worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
-    let (decider, stats) = (&*session.shared.decider, session.worker.stats());
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
     let operation = operation.with_id(id);
-    let mut session_ttl = None;
-    if *is_session {
-        match session.holds.add(key, policy, operation, (now, false)) {
-            Ok(ttl) => session_ttl = ttl,
-            Err(error) => {
-                stats.errors.add();
-                writer.error(error);
-                return Ok(());
-            }
-        }
-    }
-    let decided = decider.decide_hold(key, policy, operation, now).await;
-    if let Some(ttl) = session_ttl {
-        session.holds.requested((key, id), ttl, decided.as_ref().ok());
-    }
-    let answer = decided?;
-    if let HoldOperation::Settle { .. } = operation {
-        session.holds.shrink();
-    }
+    let answer = decider.decide_hold(key, policy, operation, now).await?;
     if let HoldOperation::Hold { .. } = operation {
         stats.record(key, answer.source, &answer.decision, Cause::policy(policy.policy()));
     }
