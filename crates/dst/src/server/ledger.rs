@@ -246,7 +246,7 @@ impl Ledger {
         }
         let connection = &mut self.connections[number];
         let read = connection.read;
-        if let Some(sent) = connection.sent.pop_front_if(|sent| sent.end <= read) {
+        if connection.sent.pop_front_if(|sent| sent.end <= read).is_some() {
             self.replied.entry(protocol_name(connection.protocol)).or_default().lost += 1;
         }
     }
@@ -435,7 +435,6 @@ impl Observer for Ledger {
     }
 
     fn ended(&mut self, number: usize) {
-        let now = clock::now();
         let connection = &mut self.connections[number];
         connection.has_ended = true;
         let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();

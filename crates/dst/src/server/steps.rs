@@ -1,13 +1,6 @@
 //! The steps of a run.
 
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, VecDeque},
-    iter,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, collections::BTreeMap, iter, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;

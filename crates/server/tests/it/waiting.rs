@@ -217,14 +217,6 @@ fn hold_is_denied_when_its_timeout_is_over() {
     );
 }
 
-/// Checks that nothing of `policy` is held in `key`.
-fn until_free(server: &Running, key: &str, policy: &str, room: i64) {
-    eventually(&format!("the holds of {key} are settled"), || {
-        let decision = server.connect().integers(&format!("SG.PEEK {key} {policy}"));
-        if decision[2] == room { Ok(()) } else { Err(decision) }
-    });
-}
-
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -297,4 +289,45 @@ fn takeall_denied_under_count_all_is_recorded_once() {
         assert_eq!(of_all(&peer.call(&takes)), (0, 1), "{timeout}");
         assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[2], 2, "{timeout}");
     }
+}
+
+#[test]
+fn wait_requests_use_at_most_three_quarters_of_the_budget() {
+    let server = Running::with(|config| config.max_buffer_memory = 256 << 10);
+    let policy = "gcra:1/1h:burst=1";
+    let one = |it: usize| format!("SG.WAIT {it:x>60000} {policy} TIMEOUT 7200000000");
+    let all = |it: usize| {
+        let takes = (0..2).map(|at| format!(" {at}{it:x>30000} {policy} 1"));
+        format!("SG.TAKEALL 2{} TIMEOUT 7200000000", takes.collect::<String>())
+    };
+    let mut peer = server.connect();
+    for it in 0..4 {
+        assert_eq!(peer.integers(&format!("SG.TAKE {it:x>60000} {policy}"))[0], 1);
+        assert_eq!(peer.integers(&format!("SG.TAKE 0{it:x>30000} {policy}"))[0], 1);
+    }
+    for line in [&one as &dyn Fn(usize) -> String, &all] {
+        let waiting: Vec<_> =
+            (0..3).map(|it| wait_in_queue(&server, &line(it), it as u64 + 1)).collect();
+        assert_eq!(server.connect().error(&line(3)), "ERR max buffer memory reached");
+        assert!(server.info_value("buffer_bytes") <= 192 << 10);
+        drop(waiting);
+        server.until_exactly("buffer_bytes", 0);
+    }
+}
+
+#[test]
+fn wait_policies_of_requests_are_reserved() {
+    let server = Running::new();
+    let limits = |at: usize| {
+        let limit = |it| format!("fixed-window:{}/day:tz=America/Argentina/Ushuaia", at * 10 + it);
+        (1..=8).map(limit).collect::<Vec<_>>().join(",")
+    };
+    let takes: String = (0..8).map(|at| format!(" k{at} {} 1", limits(at))).collect();
+    let mut peer = server.connect();
+    peer.call(&format!("SG.CHARGE k0 {} COST 99", limits(0)));
+    let waiting = wait_in_queue(&server, &format!("SG.TAKEALL 8{takes} TIMEOUT 600000000000"), 1);
+    let reserved = server.info_value("buffer_bytes");
+    assert!(reserved >= 8 * 1024, "{reserved}");
+    drop(waiting);
+    server.until_exactly("buffer_bytes", 0);
 }

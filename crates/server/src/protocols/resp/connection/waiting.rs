@@ -8,6 +8,7 @@ use sluicegate_resp::Writer;
 
 use super::Connection;
 use crate::{
+    budgets::buffers::NO_MEMORY,
     protocols::resp::{call::WaitingCall, store_operation::answer_all},
     stats::Cause,
     wait::{self, WaitingTake, WaitingTakes},
@@ -16,6 +17,15 @@ use crate::{
 impl Connection<'_> {
     /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
     pub(super) async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
+        let bytes = match &waiting {
+            WaitingCall::One(waiting) => waiting.reserved_bytes(),
+            WaitingCall::All(waiting, _) => waiting.reserved_bytes(),
+        };
+        let mut reserved = self.session.shared.buffers.reserve_nothing();
+        if !reserved.resize_for_payload(bytes) {
+            self.reject(NO_MEMORY);
+            return Ok(true);
+        }
         match waiting {
             WaitingCall::One(waiting) => self.wait_for_key(waiting).await,
             WaitingCall::All(waiting, repeated) => self.wait_for_all(waiting, &repeated).await,
