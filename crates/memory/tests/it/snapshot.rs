@@ -140,7 +140,7 @@ fn load_full_ledger_opens_no_hold_more() {
     let one = store.with_entry(b"full", Entry::encode).unwrap();
     let mut records = key_records(&bytes);
     assert!(records.len() == 1 && records[0].ends_with(&one));
-    let full = full_ledger(&policy, 1, begin);
+    let full = full_ledger(&policy, 65_536, 1, begin);
     let behind = records[0].len() - one.len();
     records[0].splice(behind.., full.iter().copied());
     let length = u32::try_from(records[0].len() - 12).unwrap();
@@ -151,7 +151,7 @@ fn load_full_ledger_opens_no_hold_more() {
     let mut again = Vec::new();
     loaded.save(&mut again, begin).unwrap();
     for store in [loaded, load(&again).unwrap()] {
-        check_full_ledger(&mut InMemory(store), b"full", &policy, begin);
+        check_full_ledger(&mut InMemory(store), b"full", &policy, (begin, 65_536));
     }
 }
 

@@ -13,7 +13,7 @@ use sluicegate_resp::{Limits, Writer};
 use super::{
     batch::Batch,
     batch_entry::BatchEntry,
-    deferred_replies::{PendingHold, PendingTakeAll, StoreOperation},
+    deferred_replies::{PendingCount, PendingHold, PendingTakeAll, StoreOperation},
     session::{Session, WORK},
 };
 use crate::{
@@ -330,7 +330,8 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 session(at).apply(StoreOperation::TakeAll(pending), self.out);
             }
             Action::Reset { key, at } => {
-                session(at).apply(StoreOperation::Reset(vec![key.bytes.into()]), self.out);
+                session(at)
+                    .apply(StoreOperation::Count(PendingCount::new(&[key.bytes], true)), self.out);
             }
             Action::Read { key, at, reply } => {
                 // A description reads each event of a log.

@@ -16,13 +16,16 @@ use sluicegate_resp::Writer;
 use super::{
     batch_entry::PendingDecision,
     deferred_replies::{
-        DeferredReplies, DeferredReply, PendingHold, PendingTakeAll, StoreOperation,
+        DeferredReplies, DeferredReply, PendingCount, PendingHold, PendingTakeAll, StoreOperation,
     },
     resp_reply::RespReply,
-    session::Session,
+    session::{Session, WORK},
     worker::RespWorker,
 };
-use crate::{decide::Decider, stats::Cause, store::error_reply, telemetry::record_decision};
+use crate::{
+    budgets::turn::Turn, decide::Decider, stats::Cause, store::error_reply,
+    telemetry::record_decision,
+};
 
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
@@ -42,10 +45,20 @@ pub(super) async fn answer_deferred(
 
 impl Session<'_> {
     /// Applies `operation` and appends its reply to `out`, or defers it.
-    pub(super) fn apply(&self, operation: StoreOperation, out: &mut Vec<u8>) {
-        self.add_work(u32::try_from(operation.size().0).unwrap_or(u32::MAX));
-        if !self.shared.decider.is_local() {
+    pub(super) fn apply(&self, mut operation: StoreOperation, out: &mut Vec<u8>) {
+        self.add_work(operation.work());
+        let decider = &self.shared.decider;
+        if !decider.is_local() {
             return self.defer(operation, out.len());
+        }
+        if let StoreOperation::Count(pending) = &mut operation {
+            let is_late = || self.turn.is_over(decider.now());
+            while let Some(Ok(true)) = pending.count_next(decider, self.now).now_or_never() {
+                if is_late() {
+                    self.defer(operation, out.len());
+                    return self.end_turn();
+                }
+            }
         }
         let writer = &mut Writer::new(out, self.version);
         let answered = operation.answer(self.worker, self.now, writer);
@@ -54,16 +67,20 @@ impl Session<'_> {
 }
 
 impl StoreOperation {
+    /// Work until the clock is read; see [`Session::add_work`]. An operation on holds reads all of its key.
+    fn work(&self) -> u32 {
+        match self {
+            Self::Hold(_) => WORK / 4,
+            Self::TakeAll(_) => WORK,
+            _ => u32::try_from(self.size().0).unwrap_or(u32::MAX),
+        }
+    }
+
     async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
-            Self::Reset(keys) => {
-                reset(&keys, decider, now).await.map(|count| writer.integer(count))
-            }
-            Self::CountExisting(keys) => {
-                count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
-            }
+            Self::Count(pending) => count(pending, worker, now, writer).await,
             Self::Hold(pending) => hold(&pending, worker, now, writer).await,
             Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
@@ -156,24 +173,21 @@ pub(super) fn answer_all(
     write_multi_key(taken, repeated, &mut RespReply(writer));
 }
 
-async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
-    let mut count = 0;
-    for key in keys {
-        count += i64::from(decider.reset(key, now).await?);
-    }
-    Ok(count)
-}
-
-async fn count_existing(
-    keys: &[Box<[u8]>],
-    decider: &Decider,
+async fn count(
+    mut pending: PendingCount,
+    worker: &RespWorker,
     now: Timestamp,
-) -> Result<i64, StoreError> {
-    let mut count = 0;
-    for key in keys {
-        count += i64::from(decider.read(key, now, |_, _| ()).await?.is_some());
+    writer: &mut Writer<'_>,
+) -> Result<(), StoreError> {
+    let (decider, turns) = (&*worker.shared.decider, worker.turns());
+    let (mut turn, mut start) = (Turn::new(turns), decider.now());
+    while pending.count_next(decider, now).await? {
+        if decider.is_local() {
+            start = decider.next_turn(turns, &mut turn, start).await;
+        }
     }
-    Ok(count)
+    writer.integer(pending.count);
+    Ok(())
 }
 
 async fn read(
