@@ -94,15 +94,8 @@ pub(crate) enum OptionName {
 }
 
 impl OptionName {
-    const ALL: [Self; 7] = [
-        Self::Cost,
-        Self::MaxWait,
-        Self::Timeout,
-        Self::Ttl,
-        Self::Used,
-        Self::Id,
-        Self::At,
-    ];
+    const ALL: [Self; 7] =
+        [Self::Cost, Self::MaxWait, Self::Timeout, Self::Ttl, Self::Used, Self::Id, Self::At];
 
     const fn name(self) -> &'static str {
         match self {

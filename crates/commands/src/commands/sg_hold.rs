@@ -17,14 +17,7 @@ impl Command for SgHold {
         name: "SG.HOLD",
         summary: "Holds units until they are settled, or until the hold expires.",
         flags: &["write", "denyoom", "blocking"],
-        arguments: &[
-            KEY,
-            POLICY,
-            ID,
-            COST,
-            TTL,
-            Argument::option("TIMEOUT", "microseconds"),
-        ],
+        arguments: &[KEY, POLICY, ID, COST, TTL, Argument::option("TIMEOUT", "microseconds")],
         ..HOLD
     };
 
