@@ -90,21 +90,12 @@ pub(crate) enum OptionName {
     Ttl,
     Used,
     Id,
-    Session,
     At,
 }
 
 impl OptionName {
-    const ALL: [Self; 8] = [
-        Self::Cost,
-        Self::MaxWait,
-        Self::Timeout,
-        Self::Ttl,
-        Self::Used,
-        Self::Id,
-        Self::Session,
-        Self::At,
-    ];
+    const ALL: [Self; 7] =
+        [Self::Cost, Self::MaxWait, Self::Timeout, Self::Ttl, Self::Used, Self::Id, Self::At];
 
     const fn name(self) -> &'static str {
         match self {
@@ -114,7 +105,6 @@ impl OptionName {
             Self::Ttl => "TTL",
             Self::Used => "USED",
             Self::Id => "ID",
-            Self::Session => "SESSION",
             Self::At => "AT",
         }
     }
@@ -129,7 +119,6 @@ pub(crate) struct GivenOptions<'a> {
     pub(crate) ttl: Option<Duration>,
     pub(crate) used: Option<u32>,
     pub(crate) id: Option<&'a [u8]>,
-    pub(crate) session: bool,
     pub(crate) at: Option<Timestamp>,
 }
 
@@ -159,13 +148,6 @@ pub(crate) fn parse_options<'a>(
     let mut given = GivenOptions::default();
     while let [name, values @ ..] = rest {
         let option = reader.name(name)?;
-        if option == OptionName::Session {
-            if std::mem::replace(&mut given.session, true) {
-                return Err(CommandError::RepeatedOption(option.name()));
-            }
-            rest = values;
-            continue;
-        }
         let [value, after @ ..] = values else {
             return Err(CommandError::MissingValue(option.name()));
         };
@@ -176,7 +158,6 @@ pub(crate) fn parse_options<'a>(
             OptionName::Ttl => given.ttl.replace(duration("TTL", value)?).is_some(),
             OptionName::Used => given.used.replace(units("USED", value, 0)?).is_some(),
             OptionName::Id => given.id.replace(value).is_some(),
-            OptionName::Session => unreachable!("it has no value"),
             OptionName::At => given.at.replace(time(value)?).is_some(),
         };
         if repeated {

@@ -107,8 +107,6 @@ pub enum Action<'a, P> {
         at: Option<Timestamp>,
         /// How long a hold waits until it fits: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
         timeout: Duration,
-        /// Whether a hold is settled with 0 when its client disconnects.
-        session: bool,
     },
     /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision followed
     /// by the index of the binding key, and the decision on each take as given.
@@ -189,7 +187,6 @@ pub(crate) fn parse_hold<'a, H: Host<'a>>(
         operation: operation(id, &given),
         at: given.at,
         timeout: given.timeout.unwrap_or_default(),
-        session: given.session,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Decision, Entry, HoldOperation, MAX_HOLDS, Operation, Policy, Retry, Timestamp, apply_hold,
+    Decision, Entry, HoldOperation, Operation, Policy, Retry, Timestamp, apply_hold,
 };
 
 use crate::{Answer, HoldInvocation, HoldSubject, Invocation, history::SeededRng};
@@ -177,13 +177,16 @@ fn check_steps_back(subject: &mut impl HoldSubject) {
     }
 }
 
-/// The bytes of a key with 65 536 open holds of `cost` units each, opened at the time `now` under `policy`, for a day.
+/// The most holds of a key that scripts open.
+pub const MAX_HOLDS_OF_SCRIPTS: usize = 4096;
+
+/// The bytes of a key with `count` open holds of `cost` units each, opened at the time `now` under `policy`, for a day.
 ///
 /// # Panics
 /// If the policy allows no hold of a day.
 #[must_use]
-pub fn full_ledger(policy: &Policy, cost: u32, now: Timestamp) -> Vec<u8> {
-    spread_ledger(policy, cost, now, Duration::ZERO)
+pub fn full_ledger(policy: &Policy, count: usize, cost: u32, now: Timestamp) -> Vec<u8> {
+    spread_ledger(policy, count, cost, (now, Duration::ZERO))
 }
 
 /// As [`full_ledger`], but each hold expires `spacing` after the one before, and the last one after a day.
@@ -191,17 +194,22 @@ pub fn full_ledger(policy: &Policy, cost: u32, now: Timestamp) -> Vec<u8> {
 /// # Panics
 /// If the policy allows no hold of a day, or a hold expires before `now`.
 #[must_use]
-pub fn spread_ledger(policy: &Policy, cost: u32, now: Timestamp, spacing: Duration) -> Vec<u8> {
+pub fn spread_ledger(
+    policy: &Policy,
+    count: usize,
+    cost: u32,
+    (now, spacing): (Timestamp, Duration),
+) -> Vec<u8> {
     let (mut entry, ttl) = (None, Some(Duration::from_micros(DAY)));
     let hold = HoldOperation::Hold { id: &id_of(0), cost, ttl };
     let first = apply_hold(policy, &mut entry, now, hold).expect("a policy with holds");
     assert!(first.allowed());
     let mut bytes = entry.as_ref().map(Entry::encode).expect("a hold is open");
     let record = bytes.split_off(bytes.len() - 16);
-    let count = bytes.len() - 4;
-    bytes[count..].copy_from_slice(&units(MAX_HOLDS as u64).to_le_bytes());
-    for number in 0..MAX_HOLDS {
-        let before_last = spacing * units((MAX_HOLDS - 1 - number) as u64);
+    let at = bytes.len() - 4;
+    bytes[at..].copy_from_slice(&units(count as u64).to_le_bytes());
+    for number in 0..count {
+        let before_last = spacing * units((count - 1 - number) as u64);
         let expires = now + (Duration::from_micros(DAY) - before_last);
         bytes.extend_from_slice(&record[..5]);
         bytes.extend_from_slice(&expires.as_micros().to_le_bytes()[..7]);
@@ -215,7 +223,7 @@ fn id_of(number: usize) -> [u8; 4] {
     units(number as u64).to_be_bytes()
 }
 
-/// Checks that a key that stores [`full_ledger`] under `policy` opens no further hold, and changes nothing then. The
+/// Checks that a key that stores [`full_ledger`] of `max` holds under `policy` opens no further hold, and changes nothing then. The
 /// policy has more units free.
 ///
 /// # Panics
@@ -224,21 +232,21 @@ pub fn check_full_ledger(
     subject: &mut impl HoldSubject,
     key: &[u8],
     policy: &Policy,
-    now: Timestamp,
+    (now, max): (Timestamp, usize),
 ) {
     let now = now.as_micros() - BEGIN;
     let ttl = Some(Duration::from_micros(DAY));
     let hold = |id, cost| HoldOperation::Hold { id, cost, ttl };
-    let all = units(MAX_HOLDS as u64);
+    let all = units(max as u64);
     let refused = |subject: &mut _| {
         let error = apply(subject, key, policy, now, hold(b"more", 1)).expect_err("it is full");
-        let expected = "too many open holds of the key: expected at most 65536";
-        assert!(error.contains(expected), "{error}");
+        let expected = format!("too many open holds of the key: expected at most {max}");
+        assert!(error.contains(&expected), "{error}");
         assert_eq!(in_use(subject, key, policy, now), all);
     };
     refused(subject);
     // An open hold is not one more, and one that does not fit is denied.
-    let (newest, middle) = (id_of(MAX_HOLDS - 1), id_of(MAX_HOLDS / 2));
+    let (newest, middle) = (id_of(max - 1), id_of(max / 2));
     let open = apply(subject, key, policy, now, hold(&newest, 1));
     assert!(open.is_ok_and(|it| it.allowed()));
     let denied = apply(subject, key, policy, now, hold(b"more", u32::MAX));

@@ -20,7 +20,9 @@ mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
-pub use hold_bounds::{check_full_ledger, check_hold_bounds, full_ledger, spread_ledger};
+pub use hold_bounds::{
+    MAX_HOLDS_OF_SCRIPTS, check_full_ledger, check_hold_bounds, full_ledger, spread_ledger,
+};
 pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
 pub use hold_repeats::check_repeated_holds;
 pub use hold_streams::{StreamCounts, check_hold_streams};

@@ -8,7 +8,7 @@ use crate::{
     algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
-    look_ahead::OpenHolds,
+    look_ahead::{KnownExpiries, OpenHolds},
     migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
     time::{Timestamp, as_micros},
@@ -94,6 +94,8 @@ pub(crate) struct KeyState<'a> {
     /// The migrated state of each limit, if the entry was written under another policy; else empty.
     migrated: Vec<MigratedState>,
     entry: &'a mut Option<Entry>,
+    /// Of the ledger of the entry as it is.
+    expiries: KnownExpiries,
 }
 
 impl<'a> KeyState<'a> {
@@ -101,13 +103,14 @@ impl<'a> KeyState<'a> {
         // A change would leave its empty ledger beside a state, where none may be.
         entry.take_if(|entry| entry.is_idle());
         let has_expired = |entry: &&Entry| entry.ledger().is_some_and(|it| it.has_expired(now));
-        let expired = entry.as_ref().filter(has_expired).map(|entry| {
-            entry.clone().after_expiries(now).unwrap_or_else(|| Entry::unused(policy))
-        });
+        let expired = entry
+            .as_ref()
+            .filter(has_expired)
+            .map(|entry| entry.after_expiries(now).unwrap_or_else(|| Entry::unused(policy)));
         let other = expired.as_ref().or(entry.as_ref());
         let other = other.filter(|entry| !entry.policy.decides_like(policy));
         let migrated = other.map_or_else(Vec::new, |entry| migrated_states(entry, policy, now));
-        Self { policy, now, expired, migrated, entry }
+        Self { policy, now, expired, migrated, entry, expiries: KnownExpiries::default() }
     }
 
     /// The entry of the key, after the expired holds.
@@ -117,7 +120,7 @@ impl<'a> KeyState<'a> {
 
     /// The open holds of the key.
     fn holds(&self) -> OpenHolds<'_> {
-        OpenHolds::new(self.entry().and_then(Entry::ledger))
+        OpenHolds::new(self.entry().and_then(Entry::ledger), &self.expiries)
     }
 
     /// Each limit with its state.
@@ -144,6 +147,7 @@ impl<'a> KeyState<'a> {
     /// Changes the entry, after it was migrated to the policy, and stores the result. A policy of only `concurrency`
     /// limits leaves the policy of the entry as it is.
     pub(crate) fn store_entry(&mut self, change: impl FnOnce(&mut Entry)) -> &Self {
+        self.expiries = KnownExpiries::default();
         if self.migrated.is_empty()
             && self.expired.is_none()
             && let Some(entry) = &mut *self.entry

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::{
     algorithm::{Limit, State, WindowState},
     ledger::{Hold, Ledger},
-    look_ahead::OpenHolds,
+    look_ahead::{KnownExpiries, OpenHolds},
     policy::Policy,
     time::Timestamp,
 };
@@ -61,10 +61,11 @@ impl Entry {
 
     /// Each limit of the policy with its usage at `now`, in the order written.
     pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
-        let charged = self.has_expired_holds(now).then(|| self.clone().after_expiries(now));
+        let charged = self.has_expired_holds(now).then(|| self.after_expiries(now));
         let charged = charged.map(|entry| entry.unwrap_or_else(|| Self::unused(&self.policy)));
         let entry = charged.as_ref().unwrap_or(self);
-        let holds = OpenHolds::new(entry.ledger());
+        let expiries = KnownExpiries::default();
+        let holds = OpenHolds::new(entry.ledger(), &expiries);
         let usage = entry.limits().map(|(limit, state)| {
             let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
             Usage {
@@ -90,10 +91,11 @@ impl Entry {
     /// policy (`keep`).
     #[must_use]
     pub fn lifetime(&self, now: Timestamp) -> Duration {
-        let holds = OpenHolds::new(self.ledger());
         if self.ledger().is_some_and(|ledger| ledger.has_expired(now)) {
-            return self.clone().after_expiries(now).map_or(Duration::ZERO, |it| it.lifetime(now));
+            return self.after_expiries(now).map_or(Duration::ZERO, |it| it.lifetime(now));
         }
+        let expiries = KnownExpiries::default();
+        let holds = OpenHolds::new(self.ledger(), &expiries);
         let lifetime = |(limit, state)| holds.lifetime(limit, state, now);
         let micros = self.limits().map(lifetime).max().unwrap_or(0);
         Duration::from_micros(micros.max(holds.all_expired(now)))
@@ -230,13 +232,15 @@ impl Entry {
     }
 
     /// The entry once the holds that have expired at `now` are charged; `None` if nothing is left in use. Each is
-    /// charged at the time at which it expired.
-    pub(crate) fn after_expiries(mut self, now: Timestamp) -> Option<Self> {
-        let expired = self.change_ledger(|ledger| ledger.remove_expired(now));
-        for (limit, state) in self.policy.limits().iter().zip(&mut self.states) {
+    /// charged at the time at which it expired. An operation answers the same on either, unless it comes before `now`.
+    #[must_use]
+    pub fn after_expiries(&self, now: Timestamp) -> Option<Self> {
+        let mut entry = self.clone();
+        let expired = entry.change_ledger(|ledger| ledger.remove_expired(now));
+        for (limit, state) in entry.policy.limits().iter().zip(&mut entry.states) {
             limit.charge_all(state, &expired);
         }
-        (!self.is_unused()).then_some(self)
+        (!entry.is_unused()).then_some(entry)
     }
 
     /// Charges `units`, at least 1, to every limit of its policy.

@@ -12,7 +12,7 @@ use crate::{
     decision::{Decision, Outcome, Retry},
     entry::Entry,
     ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
-    look_ahead::OpenHolds,
+    look_ahead::{KnownExpiries, OpenHolds},
     policy::Policy,
     time::{Timestamp, as_micros},
 };
@@ -92,9 +92,9 @@ pub enum HoldError {
     /// The policy has a queue, which delays requests.
     #[error("invalid policy for a hold: expected one without `leaky-queue`")]
     Queue,
-    /// As many holds of the key are open as there can be.
-    #[error("too many open holds of the key: expected at most 65536")]
-    Full,
+    /// As many holds of the key are open as the store opens: [`MAX_HOLDS`], or 4096 by a script.
+    #[error("too many open holds of the key: expected at most {0}")]
+    Full(usize),
 }
 
 /// Applies `operation` to the entry of a key, under `policy`, at `now`.
@@ -185,7 +185,7 @@ fn under_one_limit(
     let [limit] = policy.limits() else { return None };
     if entry.is_none()
         && let HoldOperation::Hold { cost: units @ 1.., .. } = operation
-        && OpenHolds::new(None).passes(limit, &State::None, now, units)
+        && OpenHolds::new(None, &KnownExpiries::default()).passes(limit, &State::None, now, units)
     {
         *entry = Some(Entry::with_ledger(policy));
     }
@@ -195,7 +195,8 @@ fn under_one_limit(
     match (operation, open) {
         (HoldOperation::Hold { id, cost: units @ 1.., .. }, None)
             if ledger.len() < MAX_HOLDS
-                && OpenHolds::new(Some(ledger)).passes(limit, state, now, units) =>
+                && OpenHolds::new(Some(ledger), &KnownExpiries::default())
+                    .passes(limit, state, now, units) =>
         {
             let expires = now.as_micros() + ttl;
             ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
@@ -210,7 +211,8 @@ fn under_one_limit(
         _ => return None,
     }
     limit.keep_drain(ledger);
-    let holds = OpenHolds::new(Some(ledger));
+    let expiries = KnownExpiries::default();
+    let holds = OpenHolds::new(Some(ledger), &expiries);
     let (remaining, reset_after) = limit.beside_holds(state, now, ledger).unwrap_or_else(|| {
         (holds.remaining(limit, state, now), holds.reset_after(limit, state, now))
     });
@@ -278,7 +280,7 @@ impl KeyState<'_> {
     /// Checks that one more hold can be opened.
     pub(crate) fn check_room(&self) -> Result<(), HoldError> {
         let open = self.entry().and_then(Entry::ledger).map_or(0, |ledger| ledger.len());
-        if open < MAX_HOLDS { Ok(()) } else { Err(HoldError::Full) }
+        if open < MAX_HOLDS { Ok(()) } else { Err(HoldError::Full(MAX_HOLDS)) }
     }
 
     /// Adds a hold to the ledger.

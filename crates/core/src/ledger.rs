@@ -9,7 +9,7 @@
 //! Invariants: no two holds have the same id; no hold has 0 units; at most [`MAX_HOLDS`] are open; the sums and times
 //! beside the records are those of the records.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -105,8 +105,8 @@ pub(crate) struct Ledger {
     /// The length of each record, while all are of one length; otherwise 0. The position of a record then does not
     /// depend on the record before it.
     stride: usize,
-    /// The debt of the metered holds, if it is known: only while they are sorted.
-    drain: Option<Drain>,
+    /// The debt of the metered holds, once it is needed.
+    drain: OnceLock<Drain>,
 }
 
 /// The rest follows from the records.
@@ -168,17 +168,33 @@ impl Ledger {
     /// `None` if that does not fit in 64 bits.
     #[inline]
     pub(crate) fn owed(&self, rate: DrainRate, now: Timestamp) -> Option<u64> {
-        match &self.drain {
-            _ if self.metered == 0 => Some(0),
-            Some(drain) if drain.is_of(rate) => drain.owed(now.as_micros()),
-            _ => self.drain_at(rate)?.owed(now.as_micros()),
+        if self.metered == 0 {
+            return Some(0);
+        }
+        let drain = match self.drain.get() {
+            Some(drain) => Some(drain).filter(|it| it.is_of(rate)),
+            None => {
+                let drain = self.drain_at(rate)?;
+                Some(self.drain.get_or_init(|| drain))
+            }
+        };
+        match drain {
+            Some(drain) => drain.owed(now.as_micros()),
+            None => self.drain_at(rate)?.owed(now.as_micros()),
         }
     }
 
     /// Keeps what [`owed`](Self::owed) needs, as far as holds come and go at the end.
     pub(crate) fn keep_drain(&mut self, rate: DrainRate) {
-        if !self.is_unsorted && self.drain.is_none_or(|drain| !drain.is_of(rate)) {
-            self.drain = self.drain_at(rate);
+        if !self.drain.get().is_some_and(|drain| drain.is_of(rate)) {
+            self.drain = self.drain_at(rate).map(OnceLock::from).unwrap_or_default();
+        }
+    }
+
+    /// Changes the debt, if it is known. It is forgotten if `change` cannot compute it.
+    fn change_drain(&mut self, change: impl FnOnce(&mut Drain) -> Option<()>) {
+        if self.drain.get_mut().is_some_and(|drain| change(drain).is_none()) {
+            self.drain.take();
         }
     }
 
@@ -259,9 +275,9 @@ impl Ledger {
         self.records.extend_from_slice(hold.id);
         self.count(hold);
         if hold.metered && !self.is_unsorted {
-            self.drain.take_if(|drain| drain.add(hold.expires, hold.units).is_none());
+            self.change_drain(|drain| drain.add(hold.expires, hold.units));
         } else if hold.metered {
-            self.drain = None;
+            self.drain.take();
         }
     }
 
@@ -272,14 +288,13 @@ impl Ledger {
         let end = at + HEAD + id.len();
         let is_newest = end == self.records.len();
         self.records.drain(at..end);
-        if self.records.capacity() > self.records.len() * 2 + 64 {
-            self.records.shrink_to(self.records.len() * 2 + 64);
-        }
+        self.shrink();
         self.count -= 1;
         self.held -= u64::from(units);
         self.metered -= if metered { u64::from(units) } else { 0 };
         if metered {
-            self.drain.take_if(|drain| !is_newest || drain.remove_newest().is_none());
+            let is_last = is_newest && !self.is_unsorted;
+            self.change_drain(|drain| if is_last { drain.remove_newest() } else { None });
         }
         if self.is_unsorted {
             if is_newest || expires == self.first_expiry || expires == self.last_expiry {
@@ -299,17 +314,19 @@ impl Ledger {
         if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }
-        self.drain = None;
+        self.drain.take();
         self.count_times();
     }
 
     /// Removes the holds that have expired at `now`, and returns the expiries of the metered ones, in their order.
     pub(crate) fn remove_expired(&mut self, now: Timestamp) -> Expiries {
-        let is_open = |hold: &Hold<'_>| hold.expires > now.as_micros();
+        if !self.is_unsorted {
+            return self.remove_first_expired(now);
+        }
         let mut open = Self::default();
         let mut expired = Expiries::new();
         for hold in self.iter() {
-            if is_open(&hold) {
+            if hold.expires > now.as_micros() {
                 open.push(&hold);
             } else if hold.metered {
                 expired.push(Expiry { at: hold.expires, units: hold.units });
@@ -318,6 +335,42 @@ impl Ledger {
         expired.sort_by_key(|it| it.at);
         *self = open;
         expired
+    }
+
+    /// The same while the holds expire in the order in which they were opened: only those that have expired are read.
+    fn remove_first_expired(&mut self, now: Timestamp) -> Expiries {
+        let mut expired = Expiries::new();
+        let mut rest = &self.records[..];
+        while let Some((hold, behind)) = self.first(rest)
+            && hold.expires <= now.as_micros()
+        {
+            let units = u64::from(hold.units);
+            self.count -= 1;
+            self.held -= units;
+            if hold.metered {
+                self.metered -= units;
+                expired.push(Expiry { at: hold.expires, units: hold.units });
+            }
+            rest = behind;
+        }
+        let ended = self.records.len() - rest.len();
+        self.first_expiry = first(rest).map_or(0, |(hold, _)| hold.expires);
+        self.records.drain(..ended);
+        self.shrink();
+        if !expired.is_empty() {
+            self.drain.take();
+        }
+        if self.is_empty() {
+            *self = Self::default();
+        }
+        expired
+    }
+
+    /// Frees memory that few holds do not need.
+    fn shrink(&mut self) {
+        if self.records.capacity() > self.records.len() * 2 + 64 {
+            self.records.shrink_to(self.records.len() * 2 + 64);
+        }
     }
 
     /// Bytes that it keeps elsewhere.
@@ -425,4 +478,88 @@ fn hold<'a>(head: &[u8; HEAD], id: &'a [u8]) -> Hold<'a> {
     let units = (low >> 8) as u32;
     let expires = low >> 40 | u64::from(high) << 24;
     Hold { id, units, expires, metered: head[0] & METERED != 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(holds: impl IntoIterator<Item = (u32, u64)>) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (units, expires) in holds {
+            let (id, metered) = (format!("{units}"), units % 3 > 0);
+            ledger.push(&Hold { id: id.as_bytes(), units, expires, metered });
+        }
+        ledger
+    }
+
+    #[test]
+    fn remove_expired_leaves_the_ledger_of_the_open_holds() {
+        let at = |micros| Timestamp::saturating_from_micros(micros);
+        let orders: [fn(u32) -> u64; 3] =
+            [|it| u64::from(it / 2), |it| u64::from(it * 7 % 20), |it| u64::from(20 - it)];
+        for order in orders {
+            let holds = || (1..=20).map(|units| (units, order(units)));
+            for now in 0..=21 {
+                let mut found = ledger(holds());
+                let expired = found.remove_expired(at(now));
+                let open = ledger(holds().filter(|it| it.1 > now));
+                assert_eq!(found, open);
+                let sums = |it: &Ledger| {
+                    let times = (it.has_expired(at(now)), it.first_expiry, it.last_expiry());
+                    (it.len(), it.held(false), it.held(true), times, it.expiries(false))
+                };
+                assert_eq!(sums(&found), sums(&open), "{now}");
+                let mut charged: Vec<_> =
+                    holds().filter(|it| it.1 <= now && it.0 % 3 > 0).collect();
+                charged.sort_by_key(|it| it.1);
+                let expected = charged.iter().map(|&(units, at)| Expiry { at, units });
+                assert!(expired.into_iter().eq(expected), "{now}");
+            }
+        }
+    }
+
+    #[test]
+    fn owed_after_changes_is_that_of_a_new_ledger() {
+        let rate = DrainRate { ticks_per_unit: 7, ticks_per_micro: 3 };
+        let mut found = Ledger::default();
+        let mut seed = 1_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for number in 1..2_000_u32 {
+            let ids: Vec<_> = found.iter().map(|hold| hold.id.to_vec()).collect();
+            let place = |ledger: &Ledger, at: u64| {
+                ids.get(usize::try_from(at).unwrap()).and_then(|id| ledger.find(id))
+            };
+            match (draw(4), place(&found, draw(12))) {
+                (0, Some(place)) => _ = found.remove(place),
+                (1, Some(place)) => found.set_expires(place, 100 + draw(50)),
+                _ => {
+                    let (id, metered) = (format!("{number}"), draw(3) > 0);
+                    let expires = 100 + u64::from(number % 40) + draw(3);
+                    found.push(&Hold {
+                        id: id.as_bytes(),
+                        units: 1 + number % 5,
+                        expires,
+                        metered,
+                    });
+                }
+            }
+            if draw(2) == 0 {
+                found.keep_drain(rate);
+            }
+            let mut fresh = Ledger::default();
+            found.iter().for_each(|hold| fresh.push(&hold));
+            let now = Timestamp::saturating_from_micros(90);
+            assert_eq!(found.owed(rate, now), fresh.owed(rate, now));
+            if found.metered > 0 {
+                assert!(found.drain.get().is_some(), "it is computed once");
+            }
+            if found.len() > 30 {
+                found.remove_expired(Timestamp::saturating_from_micros(125));
+            }
+        }
+    }
 }

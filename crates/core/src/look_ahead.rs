@@ -15,14 +15,20 @@ use crate::{
 /// The open holds of a key, none of which has expired, as a limit sees them.
 pub(crate) struct OpenHolds<'a> {
     ledger: Option<&'a Ledger>,
-    /// The expiries of the metered holds, and of all, once a limit has looked ahead.
+    expiries: &'a KnownExpiries,
+}
+
+/// The expiries of the metered holds of a ledger, and of all, once a limit has looked ahead.
+#[derive(Default)]
+pub(crate) struct KnownExpiries {
     metered: OnceCell<Expiries>,
     all: OnceCell<Expiries>,
 }
 
 impl<'a> OpenHolds<'a> {
-    pub(crate) const fn new(ledger: Option<&'a Ledger>) -> Self {
-        Self { ledger, metered: OnceCell::new(), all: OnceCell::new() }
+    /// `expiries` are those of this `ledger`.
+    pub(crate) const fn new(ledger: Option<&'a Ledger>, expiries: &'a KnownExpiries) -> Self {
+        Self { ledger, expiries }
     }
 
     /// Units held, as far as `limit` counts them.
@@ -31,10 +37,10 @@ impl<'a> OpenHolds<'a> {
     }
 
     /// The expiries of the holds that `limit` counts.
-    fn expiries(&self, limit: &Limit) -> &Expiries {
+    fn expiries(&self, limit: &Limit) -> &'a Expiries {
         let (only_metered, cell) = match limit.counts_holds() {
-            true => (false, &self.all),
-            false => (true, &self.metered),
+            true => (false, &self.expiries.all),
+            false => (true, &self.expiries.metered),
         };
         cell.get_or_init(|| self.ledger.map_or_else(Expiries::new, |it| it.expiries(only_metered)))
     }

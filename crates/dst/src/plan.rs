@@ -150,8 +150,6 @@ pub(crate) struct WaitingHold {
     pub(crate) id: u64,
     /// Its lifetime in milliseconds.
     pub(crate) ttl: u64,
-    /// Whether it ends with its connection.
-    pub(crate) is_of_session: bool,
 }
 
 /// A permit of the library: its units and its lifetime.

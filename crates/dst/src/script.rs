@@ -102,14 +102,8 @@ impl fmt::Display for Step {
             Action::Wait { key, cost, hold: None, timeout } => {
                 write!(formatter, "wait {key} {cost} {timeout}")
             }
-            Action::Wait {
-                key,
-                cost,
-                hold: Some(WaitingHold { id, ttl, is_of_session }),
-                timeout,
-            } => {
-                let word = if *is_of_session { "wait-session-hold" } else { "wait-hold" };
-                write!(formatter, "{word} {key} {cost} {timeout} {id} {ttl}")
+            Action::Wait { key, cost, hold: Some(WaitingHold { id, ttl }), timeout } => {
+                write!(formatter, "wait-hold {key} {cost} {timeout} {id} {ttl}")
             }
             Action::Permit(permit) => write!(formatter, "{permit}"),
             Action::Push { key, count } => write!(formatter, "push {key} {count}"),
@@ -239,13 +233,11 @@ impl Words<'_> {
                 };
                 Action::WaitAll { operation, takes: self.takes()?, timeout }
             }
-            word @ ("wait" | "wait-hold" | "wait-session-hold") => {
+            word @ ("wait" | "wait-hold") => {
                 let (key, cost, timeout) = (self.number()?, self.number()?, self.number()?);
                 let mut hold = None;
                 if word != "wait" {
-                    let is_of_session = word == "wait-session-hold";
-                    let (id, ttl) = (self.number()?, self.number()?);
-                    hold = Some(WaitingHold { id, ttl, is_of_session });
+                    hold = Some(WaitingHold { id: self.number()?, ttl: self.number()? });
                 }
                 Action::Wait { key, cost, hold, timeout }
             }

@@ -179,14 +179,7 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
     ) -> Applied<'a, Result<(), StoreError>> {
         let now = self.clock.now();
         // The entry is not copied, because it may be large.
-        let is_read = self.store.with_entry(key, |entry| {
-            let is_live = !entry.lifetime(now).is_zero();
-            if is_live {
-                read(Some(entry), now);
-            }
-            is_live
-        });
-        if is_read != Some(true) {
+        if self.store.with_live_entry(key, now, |entry| read(Some(entry), now)).is_none() {
             read(None, now);
         }
         Applied::Now(Ok(()))

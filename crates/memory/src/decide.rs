@@ -227,7 +227,7 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
-            let found = locked.find(hash);
+            let found = self.find_charged(&mut locked, hash, now);
             let slot = found.map(|(_, seen)| seen.slot());
             if change.only_reads()
                 && let Some(slot) = slot

@@ -5,7 +5,7 @@ use sluicegate_core::{Entry, Policy, Timestamp};
 use crate::{
     MemoryStore, NumberedPolicy,
     overflow::OverflowTable,
-    segment::LockedSegment,
+    segment::{LockedSegment, SlotIndex, SlotRef},
     slot::{OVERFLOW, Slot, Tat},
 };
 
@@ -28,6 +28,48 @@ impl MemoryStore {
         }
     }
 
+    /// Calls `read` on the entry of `key`, after its expired holds are charged; `None` if nothing is stored, or it has
+    /// recovered at `now`.
+    pub(crate) fn with_live_entry<R>(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+        read: impl FnOnce(&Entry) -> R,
+    ) -> Option<R> {
+        let hash = self.hash(key);
+        let mut locked = self.shard(hash).lock(hash);
+        let (_, seen) = self.find_charged(&mut locked, hash, now)?;
+        let is_live = |entry: &&Entry| !entry.is_over(now);
+        match seen.slot() {
+            slot if slot.policy_number() == OVERFLOW => {
+                locked.data().get(slot.index()).filter(is_live).map(read)
+            }
+            slot => self.simple_entry(slot).as_ref().filter(is_live).map(read),
+        }
+    }
+
+    /// Finds the slot of a key. Before that, the holds that have expired are charged once, for all later operations.
+    pub(crate) fn find_charged<'a>(
+        &self,
+        locked: &mut LockedSegment<'a, OverflowTable>,
+        hash: u64,
+        now: Timestamp,
+    ) -> Option<(SlotIndex, SlotRef<'a>)> {
+        let (at, seen) = locked.find(hash)?;
+        let slot = seen.slot();
+        // Another clock may be earlier.
+        if self.one_clock
+            && slot.policy_number() == OVERFLOW
+            && !locked.data_mut().charge_expiries(slot.index(), now, &self.budget)
+        {
+            locked.clear(at);
+            locked.data_mut().take(slot.index(), &self.budget);
+            self.budget.count_keys(1, 0);
+            return None;
+        }
+        Some((at, seen))
+    }
+
     /// Resets `key`. Whether it had state that had not recovered at `now`.
     pub fn reset(&self, key: &[u8], now: Timestamp) -> bool {
         let hash = self.hash(key);
@@ -37,7 +79,7 @@ impl MemoryStore {
         let entry = self.take_entry(&mut locked, slot);
         locked.clear(index);
         self.budget.count_keys(1, 0);
-        entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
+        entry.is_some_and(|entry| !entry.is_over(now))
     }
 
     /// The slot for an entry that was in the slot `before`. It becomes an overflow entry if it does not fit.

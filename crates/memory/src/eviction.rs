@@ -74,7 +74,9 @@ impl MemoryStore {
         if slot.policy_number() != OVERFLOW {
             return slot.tat().has_come(as_micros(now.since(self.base())));
         }
-        if !data.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
+        if data.charge_expiries(slot.index(), now, &self.budget)
+            && !data.get(slot.index()).is_none_or(|entry| entry.is_over(now))
+        {
             return false;
         }
         data.take(slot.index(), &self.budget);

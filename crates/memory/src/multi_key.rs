@@ -78,6 +78,7 @@ impl MemoryStore {
                 self.try_multi_key(operation, &takes, now)
             } else {
                 let mut locks = self.lock_all(&takes);
+                self.charge_expiries(&mut locks, &takes, now);
                 let mut claimed = self.claim(&mut locks, &takes, vec![None; takes.len()], false);
                 let peeked =
                     apply_multi_key(operation, &mut entry_takes(&takes, &mut claimed), now);
@@ -98,6 +99,7 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<Result<MultiKeyDecision, MultiKeyError>> {
         let mut locks = self.lock_all(takes);
+        self.charge_expiries(&mut locks, takes, now);
         let (reserved, unplaced) = self.reserve(&mut locks, takes, now)?;
         let growth = takes.iter().zip(&locks.which).map(|(take, &at)| {
             let found = locks.locked[at].find(take.hash).map(|(_, seen)| seen.slot());
@@ -266,6 +268,13 @@ impl MemoryStore {
         }
     }
 
+    /// Charges the holds of all keys that have expired, once for all later operations.
+    fn charge_expiries(&self, locks: &mut Locks<'_>, takes: &[HashedTake<'_>], now: Timestamp) {
+        for (take, &at) in takes.iter().zip(&locks.which) {
+            self.find_charged(&mut locks.locked[at], take.hash, now);
+        }
+    }
+
     /// Claims the states of all keys. `indexes` are the reserved slots. The entries of copies stay where they are.
     fn claim(
         &self,
@@ -319,7 +328,7 @@ impl MemoryStore {
 
     /// Whether the entry must be stored from `now` on.
     fn keeps(&self, entry: &Entry, now: Timestamp) -> bool {
-        !self.one_clock || !entry.lifetime(now).is_zero()
+        !self.one_clock || !entry.is_over(now)
     }
 
     fn forget(&self, locked: &mut LockedSegment<'_, OverflowTable>, index: SlotIndex) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 use slab::Slab;
-use sluicegate_core::{Entry, Limit, Policy};
+use sluicegate_core::{Entry, Limit, Policy, Timestamp};
 
 use crate::{
     bits::narrow,
@@ -48,6 +48,22 @@ impl OverflowTable {
     /// The entry at `index`, unless it is idle.
     pub(crate) fn get(&self, index: u64) -> Option<&Entry> {
         self.entries.get(narrow(index))?.as_ref().filter(|entry| !entry.is_idle())
+    }
+
+    /// Charges the holds of the entry at `index` that have expired, unless the result has no space. `false`: nothing of the
+    /// entry is left in use.
+    pub(crate) fn charge_expiries(&mut self, index: u64, now: Timestamp, budget: &Budget) -> bool {
+        let Some(Some(entry)) = self.entries.get_mut(narrow(index)) else { return true };
+        if !entry.has_expired_holds(now) {
+            return true;
+        }
+        let Some(charged) = entry.after_expiries(now) else { return false };
+        let (before, after) = (size(entry), size(&charged));
+        if after <= before || budget.fits(after - before) {
+            *entry = charged;
+            budget.resize(before, after);
+        }
+        true
     }
 
     /// Inserts an entry, and returns its index.

@@ -165,7 +165,7 @@ impl MemoryStore {
                 // moved by now; it is gone only if it was reset or has recovered.
                 self.with_entry_of(hash, Entry::clone)
             };
-            let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) else {
+            let Some(entry) = entry.filter(|entry| !entry.is_over(now)) else {
                 continue;
             };
             let bytes = entry.encode();

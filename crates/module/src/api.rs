@@ -175,7 +175,6 @@ table! {
         stop_timer = c"RedisModule_StopTimer": fn(*mut Ctx, u64, *mut *mut c_void) -> c_int;
         selected_db = c"RedisModule_GetSelectedDb": fn(*mut Ctx) -> c_int;
         select_db = c"RedisModule_SelectDb": fn(*mut Ctx, c_int) -> c_int;
-        client_id = c"RedisModule_GetClientId": fn(*mut Ctx) -> u64;
         avoid_replica_traffic = c"RedisModule_AvoidReplicaTraffic": fn() -> c_int;
     }
     optional {
@@ -221,8 +220,6 @@ pub(crate) struct Event {
 
 impl Event {
     pub(crate) const ROLE_CHANGED: Self = Self { id: 0, version: 1 };
-    /// A client has connected or [disconnected](CLIENT_DISCONNECTED).
-    pub(crate) const CLIENT_CHANGED: Self = Self { id: 4, version: 1 };
     pub(crate) const FLUSHED: Self = Self { id: 2, version: 1 };
     pub(crate) const REPLICA_CHANGED: Self = Self { id: 6, version: 1 };
     /// The server runs its periodic tasks, many times per second.
@@ -231,19 +228,6 @@ impl Event {
     pub(crate) const CHILD: Self = Self { id: 13, version: 1 };
     pub(crate) const CONFIG_CHANGED: Self = Self { id: 16, version: 1 };
     pub(crate) const SWAPPED: Self = Self { id: 11, version: 1 };
-}
-
-/// The disconnect among the events of a client.
-pub(crate) const CLIENT_DISCONNECTED: u64 = 1;
-
-/// A client, in the event of its disconnect. The server has more members, which the module does not read.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct ClientInfo {
-    version: u64,
-    flags: u64,
-    /// Its number.
-    pub(crate) id: u64,
 }
 
 /// Description of a command, besides its name.

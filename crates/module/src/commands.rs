@@ -1,6 +1,6 @@
 //! The commands of the shared table, run inside the server.
 
-use std::{ffi::c_int, sync::Arc, time::Duration};
+use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, HostOptions,
@@ -13,7 +13,7 @@ use crate::{
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
-    session, session_holds, state, stats,
+    state, stats,
     time::Moment,
     wait::{self, WaitStart, WaitingHold, WaitingTakes},
 };
@@ -139,36 +139,18 @@ impl<'a> Call<'a> {
                 let start = wait::begin(context, name, &policy, cost, timeout, None)?;
                 self.reply_or_wait(name, start);
             }
-            Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
+            Action::Hold { key, policy, operation, at, timeout } => {
                 let (name, moment) = (self.name(key), Moment::new(now, at));
-                let ttl = Duration::from_micros(policy.policy.check_hold(&operation)?);
-                let mut session = None;
-                if let HoldOperation::Hold { id, cost: 1.., .. } = operation
-                    && is_session
-                {
-                    let expires = timeout.is_zero().then(|| moment.now + ttl);
-                    match session::add(context, name, id, &policy, expires) {
-                        Ok(is_new) => session = is_new.then(|| context.client_id()),
-                        Err(error) => {
-                            self.reply_error(&error);
-                            return Ok(());
-                        }
-                    }
-                }
+                policy.policy.check_hold(&operation)?;
                 let held = if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
                 {
-                    let hold = WaitingHold { id: id.into(), ttl, session };
+                    let hold = WaitingHold { id: id.into(), ttl };
                     wait::begin(context, name, &policy, cost, timeout, Some(&hold))
                 } else {
                     state::decide_hold(context, name, &policy.policy, operation, moment)
                         .map(WaitStart::Answered)
                 };
-                if let Some(client) = session
-                    && !held.as_ref().is_ok_and(WaitStart::may_be_allowed)
-                {
-                    session_holds::denied(context, client, name, operation.id());
-                }
                 match (held?, operation) {
                     (start, HoldOperation::Hold { .. }) => {
                         if let WaitStart::Answered(decision) = &start

@@ -296,12 +296,6 @@ impl<'a> Context<'a> {
         unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
     }
 
-    /// The number of the client that called.
-    pub(crate) fn client_id(self) -> u64 {
-        // SAFETY: the context is valid.
-        unsafe { (api().client_id)(self.raw) }
-    }
-
     pub(crate) fn subscribe(self, event: Event, run: OnEvent) {
         // SAFETY: the server rejects an event that it does not have.
         unsafe { (api().subscribe_event)(self.raw, event, run) };

@@ -24,8 +24,6 @@ mod policy_cache;
 mod redis_cell;
 mod register;
 mod replication;
-mod session;
-mod session_holds;
 mod state;
 mod stats;
 mod time;
@@ -85,7 +83,6 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
     edge::guard("unload", api::OK, || {
         policy_cache::clear();
-        session::clear();
         context::free_shared_strings();
         api::OK
     })

@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     log,
     policy_cache::{CachedPolicy, FastPath},
-    redis_cell, session_holds,
+    redis_cell,
     time::Moment,
 };
 
@@ -83,8 +83,6 @@ pub(crate) fn decide_hold(
     let open = loaded.entry.as_ref();
     let is_open = open.is_some_and(|entry| entry.has_open_hold(operation.id(), moment.now));
     let decision = apply_hold(policy, &mut loaded.entry, moment.now, operation)?;
-    let applied = (decision.allowed(), moment.now);
-    session_holds::applied(context, name, policy, operation, applied);
     let writes = match operation {
         HoldOperation::Hold { cost, .. } => {
             cost > 0 && !is_open && (decision.allowed() || stores_denials)
@@ -176,7 +174,6 @@ pub(crate) fn reset(
         // A state that cannot be decoded counts as one.
         Some((_, Err(_))) => Some(true),
     };
-    session_holds::reset(context, name);
     let Some(used) = used else { return Ok(false) };
     key.delete();
     Ok(used)

@@ -8,6 +8,9 @@
 local holds = {}
 
 local MAX_HOLDS, HEAD = 65536, 12
+-- The same for a script, which reads all of them and would take longer than the deadline of a request. A key may have more
+-- from the module.
+local MAX_OPENED = 4096
 
 -- A list with space for some values, so that it need not grow one by one.
 local function list()
@@ -381,8 +384,8 @@ end
 
 -- The error if one more hold cannot be opened.
 function holds.full(limits)
-    if limits.ledger and limits.ledger.count >= MAX_HOLDS then
-        return { err = 'ERR too many open holds of the key: expected at most 65536' }
+    if limits.ledger and limits.ledger.count >= MAX_OPENED then
+        return { err = 'ERR too many open holds of the key: expected at most ' .. MAX_OPENED }
     end
 end
 

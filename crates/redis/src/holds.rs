@@ -61,6 +61,9 @@ impl Inner {
             match reply {
                 Ok(decision) => {
                     self.context.counts.store.one();
+                    if given.is_none() {
+                        self.record_usage(&key, &policy, &decision);
+                    }
                     return Ok(Answer { decision, source: Source::Store });
                 }
                 Err(error) if error.is_unavailable() => {
@@ -75,6 +78,15 @@ impl Inner {
         match operation {
             HoldOperation::Hold { .. } => self.fall_back_hold(&key, &policy, operation, error),
             HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => Err(error),
+        }
+    }
+
+    /// Records the usage of a key in a reply about a hold, for the local fallback.
+    pub(crate) fn record_usage(&self, key: &[u8], policy: &PlannedPolicy, decision: &Decision) {
+        if policy.local.is_some() {
+            let now = self.context.now();
+            let token = self.denials.begin_query(key, now);
+            self.denials.record(key, policy, 0, token, now, decision);
         }
     }
 }

@@ -123,6 +123,12 @@ impl Inner {
             match self.take_in_one_call(takes, operation, None, deadline).await {
                 Ok(taken) => {
                     self.context.counts.store.one();
+                    for (take, decision) in takes.iter().zip(&taken.each) {
+                        // An allowed key of a denied hold was not charged.
+                        if taken.decision.allowed() || !decision.allowed() {
+                            self.record_usage(&take.key, &take.policy, decision);
+                        }
+                    }
                     return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
                 }
                 Err(error) if !error.is_unavailable() => return Err(error),

@@ -69,13 +69,18 @@ pub(crate) fn parse_general<T>(
             let text = format!("{code} {details}");
             ReplyKind::Failed(match StateFault::of(&text) {
                 Some(fault) => StoreError::Corrupt(fault, text),
-                None if details == HoldError::Full.to_string() => HoldError::Full.into(),
-                None => StoreError::Unavailable(text),
+                None => match details.strip_prefix(TOO_MANY_HOLDS).map(str::parse) {
+                    Some(Ok(most)) => HoldError::Full(most).into(),
+                    _ => StoreError::Unavailable(text),
+                },
             })
         }
         other => ReplyKind::Failed(unexpected_reply(&format_args!("{other:?}"))),
     }
 }
+
+/// The error of a hold of a key that has as many as the store opens, up to that number.
+const TOO_MANY_HOLDS: &str = "too many open holds of the key: expected at most ";
 
 /// A missing permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

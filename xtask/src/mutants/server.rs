@@ -1,4 +1,4 @@
-//! Bugs of the server: requests that wait, holds of sessions, and what its protocols reply.
+//! Bugs of the server: requests that wait, and what its protocols reply.
 
 use super::mutant::{Mutant, mutant};
 
@@ -8,38 +8,12 @@ const MULTI_KEY: &str = "crates/server/src/wait/multi_key.rs";
 const MULTI_KEY_WAITER: &str = "crates/core/src/wait/multi_key.rs";
 const WAITER: &str = "crates/core/src/wait/waiter.rs";
 const DECIDE: &str = "crates/server/src/decide/mod.rs";
-const SESSION_HOLDS: &str = "crates/server/src/protocols/resp/session_holds.rs";
-const SESSION_TABLE: &str = "crates/core/src/session_holds.rs";
 const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
 const BUFFERS: &str = "crates/server/src/budgets/buffers.rs";
 const HTTP: &str = "crates/server/src/protocols/http/decide.rs";
 const WEB: &str = "crates/server/src/net/web/mod.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    mutant(
-        "holds of a session outlive it",
-        SESSION_HOLDS,
-        "if let Some(policy) = policy {\n                let settle",
-        "if let Some(policy) = policy.filter(|_| false) {\n                let settle",
-    ),
-    mutant(
-        "holds of a session are charged when it ends",
-        SESSION_HOLDS,
-        "used: Some(0) };",
-        "used: None };",
-    ),
-    mutant(
-        "a hold of a session ends with the first connection that asked for it",
-        SESSION_TABLE,
-        "if before == Some((connection, true)) {",
-        "if before.is_some_and(|(_, is_open)| is_open) {",
-    ),
-    mutant(
-        "a hold ends with a connection whose own hold of that id has expired",
-        SESSION_TABLE,
-        "        if hold.is_over(now) {\n            self.remove(name);\n        } else if hold.waits {",
-        "        if false {\n            self.remove(name);\n        } else {",
-    ),
     mutant(
         "a repeated hold waits behind others",
         WAIT,
@@ -123,12 +97,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/server/src/net/web/monitored_io.rs",
         "return true;\n            }\n            connection.unread = [&connection.unread, new]",
         "return true;\n            }\n            connection.unread = [new, &connection.unread]",
-    ),
-    mutant(
-        "a session forgets a hold that was waited for",
-        SESSION_HOLDS,
-        "if answer.is_some_and(|it| it.allowed()) {",
-        "if answer.is_none() {",
     ),
     mutant(
         "a recorded denial of a request that waits wakes no other",

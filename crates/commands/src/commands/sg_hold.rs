@@ -1,12 +1,12 @@
-//! `SG.HOLD key policy id [COST cost] [TTL us] [TIMEOUT us] [SESSION] [AT us]`: holds units until they are settled or the hold
+//! `SG.HOLD key policy id [COST cost] [TTL us] [TIMEOUT us] [AT us]`: holds units until they are settled or the hold
 //! expires.
 
 use sluicegate_core::HoldOperation;
 
 use crate::{
-    arguments::OptionName::{At, Cost, Session, Timeout, Ttl},
+    arguments::OptionName::{At, Cost, Timeout, Ttl},
     command::{Command, Host, Parsed, parse_hold},
-    spec::{Argument, ArgumentKind, COST, CommandSpec, HOLD, ID, KEY, POLICY, TTL},
+    spec::{Argument, COST, CommandSpec, HOLD, ID, KEY, POLICY, TTL},
 };
 
 /// `SG.HOLD`.
@@ -17,23 +17,12 @@ impl Command for SgHold {
         name: "SG.HOLD",
         summary: "Holds units until they are settled, or until the hold expires.",
         flags: &["write", "denyoom", "blocking"],
-        arguments: &[
-            KEY,
-            POLICY,
-            ID,
-            COST,
-            TTL,
-            Argument::option("TIMEOUT", "microseconds"),
-            Argument {
-                token: Some("SESSION"),
-                ..Argument::optional("session", ArgumentKind::Token)
-            },
-        ],
+        arguments: &[KEY, POLICY, ID, COST, TTL, Argument::option("TIMEOUT", "microseconds")],
         ..HOLD
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        parse_hold(host, arguments, Self::SPEC, &[Cost, Ttl, Timeout, Session, At], |id, given| {
+        parse_hold(host, arguments, Self::SPEC, &[Cost, Ttl, Timeout, At], |id, given| {
             HoldOperation::Hold { id, cost: given.cost(), ttl: given.ttl }
         })
     }

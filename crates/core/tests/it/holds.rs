@@ -67,7 +67,7 @@ fn hold_of_a_full_ledger_is_an_error_and_changes_nothing() {
     let mut entry = Some(Entry::decode(&bytes).expect("a full ledger"));
     let before = entry.as_ref().map(Entry::encode);
     let more = apply_hold(&many, &mut entry, now, hold(b"more", 1, 1_000_000));
-    assert_eq!(more, Err(HoldError::Full));
+    assert_eq!(more, Err(HoldError::Full(65_536)));
     assert_eq!(entry.as_ref().map(Entry::encode), before);
     // An open hold is not one more, and a denied one is a denial.
     let open = apply_hold(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000));

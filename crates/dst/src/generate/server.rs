@@ -199,12 +199,11 @@ fn wait(
     let is_concurrency = policies[0].policy.starts_with("concurrency");
     let holds = is_concurrency || features.holds && random.chance(40);
     let hold = holds.then(|| {
-        let is_of_session = random.chance(60);
         // Several connections may ask for the same hold, as a client does that has lost one.
         let id = random.below(if random.chance(30) { 2 } else { 1 << 40 });
         open.push((key, id));
         let ttl = random.between(20, if is_concurrency { 400 } else { 3000 });
-        WaitingHold { id, ttl, is_of_session }
+        WaitingHold { id, ttl }
     });
     Some(Action::Wait { key, cost, hold, timeout })
 }

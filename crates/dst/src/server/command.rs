@@ -96,9 +96,8 @@ impl Command {
                 words.extend([name.into(), key_name(*key), policy(*key)]);
                 words.extend(hold.map(|it| format!("hold{}", it.id)));
                 words.extend(["COST".into(), cost.to_string()]);
-                if let Some(WaitingHold { ttl, is_of_session, .. }) = hold {
+                if let Some(WaitingHold { ttl, .. }) = hold {
                     words.extend(["TTL".into(), micros(*ttl)]);
-                    words.extend(is_of_session.then(|| "SESSION".to_owned()));
                 }
                 words.extend(["TIMEOUT".into(), micros(*timeout)]);
             }

@@ -19,7 +19,6 @@ use super::{
     reply::Reply,
     reply_counts::{ReplyCounts, protocol_name},
     server_end::Observer,
-    session_holds::{SessionHolds, Unsettled},
     turn,
 };
 use crate::{
@@ -68,8 +67,6 @@ pub(super) struct WaitState {
     pub(super) could_pass_since: Option<u64>,
     /// Since when it waits for a hold that is open already, in milliseconds.
     pub(super) repeats_since: Option<u64>,
-    /// Whether it asks for a hold that did not end with its connection before.
-    adds_session_hold: bool,
 }
 
 /// A connection.
@@ -112,10 +109,6 @@ pub(super) struct Ledger {
     pub(super) keys: Vec<Key>,
     pub(super) connections: Vec<Connection>,
     pub(super) log: Arc<EventLog>,
-    /// Holds that end with a connection.
-    pub(super) session_holds: SessionHolds,
-    /// Those of connections that have ended, which the server settles now.
-    pub(super) unsettled: VecDeque<Unsettled>,
     /// The replies by each protocol.
     pub(super) replied: BTreeMap<&'static str, ReplyCounts>,
     /// Requests that have begun to wait.
@@ -196,22 +189,13 @@ impl Ledger {
         {
             self.arrivals += 1;
             self.log.add(format_args!("connection {number} waits"));
-            let waiting = waiting.insert(WaitState {
+            *waiting = Some(WaitState {
                 arrival: self.arrivals,
                 deadline: clock::now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
                 repeats_since: None,
-                adds_session_hold: false,
             });
-            if connection.protocol == SimulatedProtocol::Resp
-                && let &Command::Wait { key, hold: Some(hold), .. } = &*command
-                && hold.is_of_session
-            {
-                let policy = &self.keys[key].policy;
-                waiting.adds_session_hold =
-                    self.session_holds.add(number, (key, hold.id), policy, clock::now());
-            }
             self.note_repeated(number);
         }
     }
@@ -252,16 +236,7 @@ impl Ledger {
         for [is_allowed, ..] in each {
             replied.decisions[usize::from(*is_allowed == 0)] += 1;
         }
-        self.settle_before(now);
-        loop {
-            // The server may have decided it before it has settled the rest.
-            let may_repeat = self.violation.is_none() && !self.unsettled.is_empty();
-            let before = may_repeat.then(|| (self.keys.clone(), self.session_holds.clone()));
-            self.check_reply(number, &sent, received, now);
-            let Some(before) = before.filter(|_| self.violation.is_some()) else { return };
-            ((self.keys, self.session_holds), self.violation) = (before, None);
-            self.settle_some();
-        }
+        self.check_reply(number, &sent, received, now);
     }
 
     /// The server has no memory for what it would keep of the connection. If it has read a command, it has not run it.
@@ -271,9 +246,8 @@ impl Ledger {
         }
         let connection = &mut self.connections[number];
         let read = connection.read;
-        if let Some(sent) = connection.sent.pop_front_if(|sent| sent.end <= read) {
+        if connection.sent.pop_front_if(|sent| sent.end <= read).is_some() {
             self.replied.entry(protocol_name(connection.protocol)).or_default().lost += 1;
-            self.session_hold_is_denied(number, &sent);
         }
     }
 
@@ -307,23 +281,8 @@ impl Ledger {
                 self.check_all((*operation, takes), sent, received, now);
             }
             Command::Wait { key, cost, hold, .. } => {
-                let is_allowed = self.check_waited(sent, (*key, *cost, *hold), received, now);
-                if let &Some(hold) = hold
-                    && is_allowed
-                {
-                    self.session_holds.opened((*key, hold.id), (now, hold.ttl));
-                } else {
-                    self.session_hold_is_denied(number, sent);
-                }
+                self.check_waited(sent, (*key, *cost, *hold), received, now);
             }
-        }
-    }
-
-    fn session_hold_is_denied(&mut self, number: usize, sent: &PendingCommand) {
-        if sent.waiting.as_ref().is_some_and(|it| it.adds_session_hold)
-            && let &Command::Wait { key, hold: Some(hold), .. } = &sent.command
-        {
-            self.session_holds.denied(number, (key, hold.id));
         }
     }
 
@@ -351,16 +310,6 @@ impl Ledger {
                 "exactness: {request} of key{key} at {now}: {reply:?}, but the oracle decides {:?}",
                 expected.map(|it| it.to_integers())
             ));
-        }
-        match request {
-            Request::Settle(id, _) if !reply.is_error() => self.session_holds.settled((key, id)),
-            Request::Hold(id, 1.., ttl) if reply.is_allowed() => {
-                self.session_holds.opened((key, id), (now, ttl));
-            }
-            Request::Renew(id, ttl) if reply.is_allowed() => {
-                self.session_holds.renewed((key, id), (now, ttl));
-            }
-            _ => {}
         }
     }
 
@@ -485,15 +434,11 @@ impl Observer for Ledger {
         }
     }
 
-    /// The holds that end with the connection are settled.
     fn ended(&mut self, number: usize) {
-        let now = clock::now();
         let connection = &mut self.connections[number];
         connection.has_ended = true;
         let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
         replied.lost += connection.begun();
-        let holds = self.session_holds.of(number);
-        self.log.add(format_args!("connection {number} ends with {holds:?}"));
-        self.settle_all(number, holds, now);
+        self.log.add(format_args!("connection {number} ends"));
     }
 }

@@ -20,8 +20,6 @@ mod reply;
 mod reply_counts;
 mod rules;
 mod server_end;
-mod session_holds;
-mod settles;
 mod steps;
 mod turn;
 mod waiters;

@@ -1,13 +1,6 @@
 //! The steps of a run.
 
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, VecDeque},
-    iter,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, collections::BTreeMap, iter, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
@@ -28,7 +21,6 @@ use super::{
     metrics::Metrics,
     plan::{Bounds, ServerPlan},
     rules::Rules,
-    session_holds::SessionHolds,
 };
 use crate::{
     event_log::{EventLog, Output},
@@ -120,8 +112,6 @@ impl World {
             keys,
             connections: Vec::new(),
             log,
-            session_holds: SessionHolds::default(),
-            unsettled: VecDeque::new(),
             replied: BTreeMap::new(),
             arrivals: 0,
             is_stopping: false,

@@ -38,7 +38,7 @@ impl Ledger {
         (key, cost, hold): Wanted,
         received: &Received,
         now: Timestamp,
-    ) -> bool {
+    ) {
         let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
         let policy = self.policy_of(key, sent);
         let mut after = self.keys[key].state.clone();
@@ -59,7 +59,7 @@ impl Ledger {
                     sent.command
                 ));
             }
-            return false;
+            return;
         }
         if !reply.agrees(&expected) {
             self.violate(format_args!(
@@ -67,7 +67,7 @@ impl Ledger {
                 sent.command,
                 expected.map(|it| it.to_integers())
             ));
-            return false;
+            return;
         }
         self.check_head(received, key, expected.as_ref().ok(), false);
         // A denial that is recorded may begin a window, and let the request pass earlier.
@@ -100,7 +100,6 @@ impl Ledger {
                 sent.command
             ));
         }
-        is_allowed
     }
 
     /// Whether another request has opened the hold that this one waits for. Its next attempt is then allowed, out of turn.
@@ -121,10 +120,9 @@ impl Ledger {
         else {
             return;
         };
-        let repeats = waiting.as_ref().is_some_and(|it| {
-            self.unsettled.is_empty()
-                && self.is_open(&it.policy, (*key, *cost, *hold), clock::now())
-        });
+        let repeats = waiting
+            .as_ref()
+            .is_some_and(|it| self.is_open(&it.policy, (*key, *cost, *hold), clock::now()));
         let since = repeats.then(|| (self.millis)());
         let sent = self.connections[number].sent.front_mut();
         if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
@@ -178,7 +176,6 @@ impl Ledger {
     pub(super) fn check_waiters(&mut self) {
         let (now, millis) = (clock::now(), (self.millis)());
         self.check_vanished(millis);
-        self.settle_before(now);
         self.check_multi_key_waiters(now, millis);
         for key in 0..self.keys.len() {
             let late = self

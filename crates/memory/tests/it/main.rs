@@ -10,6 +10,7 @@ mod clocked;
 mod conformance;
 mod forgetting;
 mod full_table;
+mod holds;
 mod hostile;
 mod idle;
 mod multi_key;

@@ -141,7 +141,7 @@ fn load_full_ledger_opens_no_hold_more() {
     let mut records = records(&bytes);
     let key = records.iter_mut().find(|it| kind(it) != SEGMENT).unwrap();
     assert!(key.ends_with(&one));
-    let full = full_ledger(&policy, 1, begin);
+    let full = full_ledger(&policy, 65_536, 1, begin);
     key.splice(12.., full.iter().copied());
     let length = u32::try_from(full.len()).unwrap();
     key[8..12].copy_from_slice(&length.to_le_bytes());
@@ -151,7 +151,7 @@ fn load_full_ledger_opens_no_hold_more() {
     let mut again = Vec::new();
     loaded.save(&mut again, begin).unwrap();
     for store in [loaded, load(&again).unwrap()] {
-        check_full_ledger(&mut InMemory(store), b"full", &policy, begin);
+        check_full_ledger(&mut InMemory(store), b"full", &policy, (begin, 65_536));
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) enum WaitReply {
 }
 
 /// A blocked client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Client(*mut BlockedClient);
 
 // SAFETY: it is an address, which is only passed back to the server, in calls of the server.

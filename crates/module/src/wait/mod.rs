@@ -37,7 +37,7 @@ use crate::{
     context::{Context, Name},
     edge, options,
     policy_cache::CachedPolicy,
-    session_holds, state, stats,
+    state, stats,
     time::Moment,
 };
 
@@ -54,17 +54,6 @@ pub(crate) enum WaitStart {
     Waits,
     /// Too many clients wait already. Holds the error.
     Rejected(String),
-}
-
-impl WaitStart {
-    /// Whether the request is allowed, or may be later.
-    pub(crate) fn may_be_allowed(&self) -> bool {
-        match self {
-            Self::Answered(decision) => decision.allowed(),
-            Self::Waits => true,
-            Self::Rejected(_) => false,
-        }
-    }
 }
 
 /// Takes `cost`, or lets the client wait for it, at most for `timeout`.
@@ -172,7 +161,6 @@ fn due(context: Context<'_>, ticket: Ticket) {
     // The state on this node is obsolete then, and must not be written. A request that has a departure is
     // charged already, and passes.
     if is_queued && !context.serves(name) {
-        key.denied();
         return answer(context, ticket, Err(MOVED.to_owned()));
     }
     if let Some(waiting) = all {
@@ -182,18 +170,12 @@ fn due(context: Context<'_>, ticket: Ticket) {
         Ok(Progress::Sleeps(then)) => arm(context, ticket, then.since(now)),
         Ok(Progress::Done(decision)) => {
             stats::decided(&decision);
-            if !decision.allowed() {
-                key.denied();
-                if options::NOTIFY_DENIALS.get() {
-                    context.notify_denial(name);
-                }
+            if !decision.allowed() && options::NOTIFY_DENIALS.get() {
+                context.notify_denial(name);
             }
             answer(context, ticket, Ok(WaitReply::One(decision)));
         }
-        Err(error) => {
-            key.denied();
-            answer(context, ticket, Err(error.to_string()));
-        }
+        Err(error) => answer(context, ticket, Err(error.to_string())),
     }
 }
 
@@ -225,13 +207,6 @@ impl KeyInCall<'_> {
                 Step::SleepUntil(then) => return Ok(Progress::Sleeps(then)),
                 Step::Done(answer) => return Ok(Progress::Done(answer.decision)),
             };
-        }
-    }
-
-    /// The hold was not opened: it does not end with the connection of the client.
-    fn denied(self) {
-        if let Some(WaitingHold { id, session: Some(client), .. }) = self.hold {
-            session_holds::denied(self.context, *client, self.name, id);
         }
     }
 

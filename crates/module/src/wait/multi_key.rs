@@ -146,13 +146,13 @@ impl WaitingTakes {
             timer: None,
             due,
         };
-        queues(|queues| queues.enqueue(Arc::clone(key), request, data)).map_err(|full| {
-            let error = format!("ERR {full}");
-            if let Some(client) = client {
-                client.answer(Err(error.clone()));
-            }
-            error
-        })
+        let entered = queues(|queues| queues.enqueue(Arc::clone(key), request, data));
+        match (entered, client) {
+            (Ok(ticket), Some(client)) => _ = tickets(|tickets| tickets.insert(client, ticket)),
+            (Err(full), Some(client)) => client.answer(Err(format!("ERR {full}"))),
+            _ => {}
+        }
+        entered.map_err(|full| format!("ERR {full}"))
     }
 
     fn apply(&self, context: Context<'_>, now: Timestamp) -> Result<MultiKeyDecision, String> {

@@ -1,13 +1,16 @@
 //! The wait queues of this process, and the module's data for each waiting client.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
-use std::time::Duration;
 
 use sluicegate_commands::RepeatedKeys;
-use sluicegate_core::wait::{self, MultiKeyWaiter};
+use sluicegate_core::wait::{self, MultiKeyWaiter, Ticket};
 
 use super::client::Client;
 use crate::{api::OnTimer, policy_cache::CachedPolicy};
@@ -24,8 +27,6 @@ pub(crate) struct QueueKey {
 pub(crate) struct WaitingHold {
     pub(crate) id: Box<[u8]>,
     pub(crate) ttl: Option<Duration>,
-    /// The number of the client with whose connection the hold is to end.
-    pub(crate) session: Option<u64>,
 }
 
 /// A request for units of several keys that waits.
@@ -65,6 +66,8 @@ pub(super) struct WaitingClient {
 pub(super) type WaitQueues = wait::WaitQueues<Arc<QueueKey>, WaitingClient>;
 
 static QUEUES: Mutex<Option<WaitQueues>> = Mutex::new(None);
+/// The requests of blocked clients, to find that of one that disconnects.
+static TICKETS: Mutex<BTreeMap<Client, Ticket>> = Mutex::new(BTreeMap::new());
 /// Number of waiting clients, to check without a lock whether there are any.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -80,4 +83,9 @@ pub(super) fn queues<T>(body: impl FnOnce(&mut WaitQueues) -> T) -> T {
     let answer = body(queues);
     WAITING.store(queues.waiting(), Ordering::Relaxed);
     answer
+}
+
+/// Runs `body` on the requests of blocked clients. It must not call the server, because the server may call back.
+pub(super) fn tickets<T>(body: impl FnOnce(&mut BTreeMap<Client, Ticket>) -> T) -> T {
+    body(&mut TICKETS.lock().unwrap_or_else(PoisonError::into_inner))
 }

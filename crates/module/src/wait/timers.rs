@@ -14,7 +14,7 @@ use sluicegate_core::{Operation, Policy, wait::Ticket};
 
 use super::{
     client::{Client, WaitReply},
-    queues::{QueueKey, queues, waiting},
+    queues::{QueueKey, queues, tickets, waiting},
 };
 use crate::{
     api::{self, BlockedClient, Ctx, Text},
@@ -64,11 +64,10 @@ fn subscribe(context: Context<'_>) {
 unsafe extern "C" fn disconnected(ctx: *mut Ctx, client: *mut BlockedClient) {
     let client = Client::of(client);
     edge::guard("disconnect", (), || {
-        let ticket = queues(|queues| {
-            let (ticket, _) = queues.iter().find(|(_, it)| it.client == Some(client))?;
-            queues.data(ticket)?.client = None;
-            Some(ticket)
-        });
+        let ticket = tickets(|tickets| tickets.remove(&client));
+        if let Some(ticket) = ticket {
+            queues(|queues| queues.data(ticket).map(|it| it.client = None));
+        }
         // SAFETY: the server passed the context for this call.
         wake(unsafe { Context::new(ctx) }, ticket);
     });
@@ -110,6 +109,7 @@ impl TicketGuard<'_> {
     pub(super) fn block(self) {
         let client = Client::block(self.context, disconnected);
         queues(|queues| queues.data(self.ticket).map(|it| it.client = Some(client)));
+        tickets(|tickets| tickets.insert(client, self.ticket));
         subscribe(self.context);
         std::mem::forget(self);
     }
@@ -134,6 +134,9 @@ pub(super) fn remove(
     ticket: Ticket,
 ) -> Option<(Option<Client>, Option<Operation>)> {
     let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
+    if let Some(client) = waiting.client {
+        tickets(|tickets| tickets.remove(&client));
+    }
     if let Some(timer) = waiting.timer {
         context.stop_timer(timer);
     }

@@ -217,117 +217,6 @@ fn repeated_hold_is_answered_before_those_that_wait(engine: Engine) {
     assert_eq!(of_all(&peer.call(&all).unwrap()).0, 1);
 }
 
-fn session_holds_are_settled_with_0_when_the_client_disconnects(engine: Engine) {
-    let server = serve(engine);
-    let both = "concurrency:9/1h,fixed-window:9/1h";
-    let (mut peer, mut client) = (server.raw_client(), server.raw_client());
-    let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2 {more}");
-    assert_eq!(client.integers(&hold("a", "SESSION"))[0], 1);
-    assert_eq!(client.integers(&hold("b", "SESSION"))[0], 1);
-    assert_eq!(client.integers(hold("c", "").trim_end())[0], 1);
-    assert_eq!(client.integers(&hold("d", "SESSION"))[2], 1);
-    assert_eq!(client.integers(&format!("SG.SETTLE k {both} b USED 1"))[2], 2);
-    assert_eq!(client.integers(&format!("SG.RENEW k {both} d"))[0], 1);
-    assert_eq!(client.integers(&format!("SG.HOLD k {both} e COST 3 SESSION"))[0], 0);
-    assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
-    let script = format!("return redis.call('SG.HOLD', KEYS[1], '{both}', 'f', 'SESSION')");
-    let error = peer.call_bytes(&[b"EVAL", script.as_bytes(), b"1", b"k"]).unwrap_err();
-    assert!(error.contains("option SESSION is unavailable in a script"), "{error}");
-    drop(client);
-    // Left: `c`, `e` and the unit that `b` used.
-    peer.eventually_true(|it| it.integers(&format!("SG.PEEK k {both}"))[2] == 5);
-    for (id, is_open) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 1)] {
-        assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
-    }
-    // A client that is killed lets the next one go.
-    let mut client = server.raw_client();
-    assert_eq!(client.integers("SG.HOLD one concurrency:1/1h a SESSION")[0], 1);
-    let Ok(Value::Int(id)) = client.call("CLIENT ID") else { panic!("no id") };
-    let next = wait_in_queue(&server, "SG.HOLD one concurrency:1/1h b TIMEOUT 1800000000", 1);
-    assert_eq!(peer.call(&format!("CLIENT KILL ID {id}")), Ok(Value::Int(1)));
-    assert_eq!(next.read_reply()[0], 1);
-}
-
-/// A client that has lost its connection repeats its hold before the server has noticed that.
-fn session_hold_ends_with_the_last_connection_that_asked_for_it(engine: Engine) {
-    let server = serve(engine);
-    let policy = "concurrency:9/1h";
-    let hold = |id: &str| format!("SG.HOLD k {policy} {id} SESSION");
-    let (mut first, mut second) = (server.raw_client(), server.raw_client());
-    for client in [&mut first, &mut second] {
-        assert_eq!(client.integers(&hold("a"))[0], 1);
-    }
-    // Settled after `a`.
-    assert_eq!(first.integers(&hold("b"))[2], 7);
-    let mut peer = server.raw_client();
-    let mut until_free = |room| {
-        let peek = format!("SG.PEEK k {policy}");
-        peer.eventually_true(|it| it.integers(&peek)[2] == room);
-    };
-    drop(first);
-    until_free(8);
-    assert_eq!(server.raw_client().integers(&format!("SG.RENEW k {policy} a"))[0], 1, "it is open");
-    drop(second);
-    until_free(9);
-}
-
-fn session_holds_of_a_reset_key_are_forgotten(engine: Engine) {
-    let server = serve(engine);
-    let policy = "concurrency:9/1h";
-    let (mut client, mut peer) = (server.raw_client(), server.raw_client());
-    for (key, id) in [("k", "a"), ("k", "b"), ("z", "last")] {
-        assert_eq!(client.integers(&format!("SG.HOLD {key} {policy} {id} SESSION"))[0], 1);
-    }
-    assert_eq!(peer.call("SG.RESET k"), Ok(Value::Int(1)));
-    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1, "of another client");
-    drop(client);
-    let peek = format!("SG.PEEK z {policy}");
-    peer.eventually_true(|it| it.integers(&peek)[2] == 9);
-    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1, "it was open");
-}
-
-fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should(engine: Engine) {
-    let server = serve(engine);
-    let policy = "concurrency:9/1h";
-    let (mut client, mut peer) = (server.raw_client(), server.raw_client());
-    let session = |id: &str, more: &str| format!("SG.HOLD k {policy} {id} {more} SESSION");
-    for (id, more) in [
-        ("renewed", "TTL 500000"),
-        ("expired", "TTL 500000"),
-        ("settled", "TTL 3600000000"),
-        ("waited", "TTL 500000 TIMEOUT 3000000000"),
-        ("z", "TTL 3600000000"),
-    ] {
-        assert_eq!(client.integers(&session(id, more))[0], 1, "{id}");
-    }
-    assert_eq!(peer.integers(&format!("SG.RENEW k {policy} renewed TTL 3000000000"))[0], 1);
-    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} settled"))[0], 1);
-    let peek = format!("SG.PEEK k {policy}");
-    // Left: `renewed` and `z`.
-    peer.eventually_true(|it| it.integers(&peek)[2] == 7);
-    // Holds of other clients with the same ids.
-    for id in ["expired", "settled", "waited"] {
-        assert_eq!(peer.integers(&format!("SG.HOLD k {policy} {id}"))[0], 1, "{id}");
-    }
-    drop(client);
-    peer.eventually_true(|it| it.integers(&peek)[2] == 6);
-    for (id, is_open) in [("expired", 1), ("renewed", 0), ("settled", 1), ("waited", 1), ("z", 0)] {
-        assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0], is_open, "{id}");
-    }
-}
-
-/// Denied requests for holds that waited do not count among the holds of their connection.
-fn session_holds_denied_after_a_wait_do_not_count(engine: Engine) {
-    let server = serve(engine);
-    let (mut peer, mut client) = (server.raw_client(), server.raw_client());
-    let policy = "concurrency:1/1h";
-    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1);
-    for id in 0..1030 {
-        let wait = format!("SG.HOLD k {policy} {id} TIMEOUT 1 SESSION");
-        assert_eq!(client.integers(&wait)[0], 0, "{id}");
-    }
-}
-
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -412,27 +301,18 @@ fn paused_server_serves_waiting_clients_afterwards(engine: Engine) {
     let waiting = wait_in_queue(&server, "SG.WAIT k gcra:20/1s:burst=1", 1);
     let all = wait_in_queue(&server, "SG.TAKEALL 1 k gcra:20/1s:burst=1 1 TIMEOUT 30000000", 2);
     let hold = wait_in_queue(&server, "SG.HOLD h concurrency:1/100ms new TIMEOUT 30000000", 3);
-    let mut leaves = server.raw_client();
-    leaves.integers("SG.HOLD s concurrency:1/1h id SESSION");
     let start = now();
     peer.call("CLIENT PAUSE 700 WRITE").unwrap();
-    drop(leaves);
     for waiting in [waiting, hold] {
         assert_eq!(waiting.read_reply()[0], 1);
         assert!(now() - start >= Duration::from_millis(700), "{:?}", now() - start);
     }
     assert!(all.thread.join().unwrap().is_ok());
-    peer.eventually_true(|it| it.integers("SG.PEEK s concurrency:1/1h")[0] == 1);
 }
 
 on_both! {
     paused_server_serves_waiting_clients_afterwards
     wait_for_an_invalid_request_is_an_error_immediately
-    session_holds_are_settled_with_0_when_the_client_disconnects
-    session_hold_ends_with_the_last_connection_that_asked_for_it
-    session_holds_of_a_reset_key_are_forgotten
-    session_holds_that_are_over_or_renewed_by_others_end_when_they_should
-    session_holds_denied_after_a_wait_do_not_count
     takeall_waits_for_one_key_after_the_other
     takeall_is_denied_when_its_timeout_is_over_and_leaves_when_its_client_does
     settle_lets_the_next_hold_go_at_once

@@ -85,6 +85,8 @@ pub(crate) struct ReportedUsage {
     pub(crate) used: u32,
     /// Index of the limit in the policy of that request.
     pub(crate) binding: usize,
+    /// The time until nothing is in use.
+    pub(crate) reset_after: Duration,
 }
 
 /// Drops the denials of a key when it is dropped: the future of an operation may be dropped after the command was sent, and
@@ -252,7 +254,8 @@ impl DenialCache {
             used
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
-        count(ReportedUsage { used, binding: last.binding });
+        let reset_after = Duration::from_micros(reset - elapsed);
+        count(ReportedUsage { used, binding: last.binding, reset_after });
     }
 }
 

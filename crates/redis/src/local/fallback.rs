@@ -16,6 +16,9 @@ use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 use super::denial_cache::{DenialCache, ReportedUsage};
 use crate::{PlannedOperation, PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
 
+/// The shortest lifetime of a hold.
+const MIN_TTL: Duration = Duration::from_millis(1);
+
 /// Decides while the store is unavailable.
 #[derive(Debug)]
 pub(crate) struct LocalFallback {
@@ -174,7 +177,7 @@ fn raise_usage(
     key: &[u8],
     local: &NumberedPolicy,
     share: Share,
-    ReportedUsage { used, binding }: ReportedUsage,
+    ReportedUsage { used, binding, reset_after }: ReportedUsage,
     now: Timestamp,
 ) {
     let limits = local.policy().limits();
@@ -188,8 +191,30 @@ fn raise_usage(
     });
     let here = u32::try_from(here.flatten().unwrap_or_default()).unwrap_or(u32::MAX);
     let more = reported.saturating_sub(here);
-    if more > 0 {
+    if more > 0 && local.policy().counts_holds() {
+        hold_reported(store, key, local, more, reset_after, now);
+    } else if more > 0 {
         // A charge cannot be denied. A full table does not store it, and denies the key as well.
         let _ = store.apply_numbered(key, local, now, Operation::Charge(more));
+    }
+}
+
+/// Holds `units` of a key, as far as they fit, until nothing that the store reported is in use.
+fn hold_reported(
+    store: &MemoryStore,
+    key: &[u8],
+    local: &NumberedPolicy,
+    units: u32,
+    reset_after: Duration,
+    now: Timestamp,
+) {
+    // No client has this id: it names one report.
+    let id = format!("reported by the store at {}", now.as_micros());
+    let hold = |cost, ttl| HoldOperation::Hold { id: id.as_bytes(), cost, ttl };
+    let free = store.apply_numbered(key, local, now, Operation::Peek(0)).map(|it| it.remaining);
+    let longest = local.policy().check_hold(&hold(1, None));
+    if let (Ok(free @ 1..), Ok(longest)) = (free, longest) {
+        let ttl = reset_after.clamp(MIN_TTL, Duration::from_micros(longest));
+        let _ = store.apply_hold_numbered(key, local, now, hold(units.min(free), Some(ttl)));
     }
 }

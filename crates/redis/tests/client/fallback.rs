@@ -363,3 +363,37 @@ async fn local_fallback_hold_keeps_its_units_until_it_is_settled() {
     settle(&store, b"k", &policy, b"c").await;
     assert!(hold(b"d").await && !hold(b"e").await);
 }
+
+/// What the store last said about holds counts in fallback.
+#[tokio::test]
+async fn local_fallback_after_holds_admits_what_the_store_had_left() {
+    for text in ["concurrency:10/1h", "token-bucket:10/1h", "fixed-window:10/1d"] {
+        for several in [false, true] {
+            let mut server = Server::start(Engine::Redis70);
+            let store = store_of(&server).await;
+            let policy = text.parse::<PreparedPolicy>().unwrap();
+            let policy = policy.on_error(OnError::Local(Share::ALL));
+            let hold = async |id: u8| {
+                let (id, ttl) = ([id], Some(Duration::from_secs(600)));
+                if several {
+                    let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
+                    let (operation, takes) =
+                        (MultiKeyOperation::Hold { id: &id, ttl }, [take(&b"k"[..]), take(b"l")]);
+                    let answer = store.apply_multi_key(operation, &takes).await.unwrap();
+                    (answer.source, answer.decision.allowed())
+                } else {
+                    let hold = HoldOperation::Hold { id: &id, cost: 1, ttl };
+                    let answer = store.apply_hold(b"k", &policy, hold).await.unwrap();
+                    (answer.source, answer.allowed())
+                }
+            };
+            for id in 1..=6 {
+                assert_eq!(hold(id).await, (Source::Store, true), "{text}");
+            }
+            server.kill();
+            for id in 7..=16 {
+                assert_eq!(hold(id).await, (Source::Fallback, id <= 10), "{text}, {several}");
+            }
+        }
+    }
+}

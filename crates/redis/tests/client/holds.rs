@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_conformance::full_ledger;
+use sluicegate_conformance::{MAX_HOLDS_OF_SCRIPTS, full_ledger};
 use sluicegate_core::{
     HoldError, HoldOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy,
     Retry, Source, Store, StoreError, Timestamp,
@@ -269,10 +269,11 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let (seconds, _): (u64, u64) = server.query("TIME");
     let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg("full").arg(full_ledger(policy.policy(), 1, now));
+    set.arg("full").arg(full_ledger(policy.policy(), MAX_HOLDS_OF_SCRIPTS, 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
     let hold = HoldOperation::Hold { id: b"more", cost: 1, ttl: TTL };
-    let full: Result<sluicegate_core::Answer, _> = Err(StoreError::Hold(HoldError::Full));
+    let full: Result<sluicegate_core::Answer, _> =
+        Err(StoreError::Hold(HoldError::Full(MAX_HOLDS_OF_SCRIPTS)));
     for _ in 0..3 {
         assert_eq!(store.apply_hold(b"full", &policy, hold).await, full);
         let takes =
@@ -281,7 +282,7 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
         assert_eq!(store.apply_multi_key(both, &takes).await.map(|_| ()), full.clone().map(|_| ()));
     }
     let peek = store.apply(b"full", &policy, Operation::Peek(0)).await.unwrap();
-    assert_eq!(1_000_000 - peek.remaining, 65_536);
+    assert_eq!(1_000_000 - peek.remaining, 4096);
     assert_eq!(server.query::<u64>("EXISTS other"), 0);
     assert_eq!(store.unavailable(), None);
 }
@@ -295,7 +296,7 @@ async fn hold_of_a_full_ledger_under_a_log_is_decided_in_time() {
     let (seconds, _): (u64, u64) = server.query("TIME");
     let now = Timestamp::from_micros(seconds * 1_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg("full").arg(full_ledger(policy.policy(), 2, now));
+    set.arg("full").arg(full_ledger(policy.policy(), 65_536, 2, now));
     set.query::<()>(&mut server.connect()).unwrap();
     let taken = store.take(b"full", &policy, 1).await.unwrap();
     let left = 1_000_000 - 2 * 65_536 - 1;

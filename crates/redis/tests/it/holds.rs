@@ -3,9 +3,9 @@
 use std::{ops::Range, time::Duration};
 
 use sluicegate_conformance::{
-    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation, Shape, Subject,
-    check_full_ledger, check_hold_bounds, check_hold_streams, check_hold_traces,
-    check_repeated_holds, compare, full_ledger, spread_ledger,
+    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation,
+    MAX_HOLDS_OF_SCRIPTS, Shape, Subject, check_full_ledger, check_hold_bounds, check_hold_streams,
+    check_hold_traces, check_repeated_holds, compare, full_ledger, spread_ledger,
 };
 use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, apply};
 use sluicegate_redis::script::{Plan, Reply};
@@ -138,9 +138,9 @@ fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSub
     let policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg(test_key(b"full")).arg(full_ledger(policy, 1, now));
+    set.arg(test_key(b"full")).arg(full_ledger(policy, MAX_HOLDS_OF_SCRIPTS, 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
-    check_full_ledger(subject, b"full", policy, now);
+    check_full_ledger(subject, b"full", policy, (now, MAX_HOLDS_OF_SCRIPTS));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
         ("sliding-log:1000/20h:count=all", second, 999),
     ] {
         let policy = &text.parse::<Policy>().unwrap();
-        let mut bytes = spread_ledger(policy, 2, begin, spacing);
+        let mut bytes = spread_ledger(policy, 65_536, 2, (begin, spacing));
         let order = slow_to_sort(65_536);
         let records = bytes.split_off(bytes.len() - 16 * order.len());
         for number in order {

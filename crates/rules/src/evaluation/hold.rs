@@ -10,7 +10,7 @@ use sluicegate_core::{Answer, HoldError, HoldOperation, Outcome, Retry};
 pub enum HoldDenial {
     /// The id is empty or longer than 64 bytes.
     InvalidId,
-    /// 65 536 holds of the key are open.
+    /// As many holds of the key are open as the store opens.
     Full,
 }
 
@@ -20,7 +20,7 @@ impl HoldDenial {
     pub const fn of(error: &HoldError) -> Option<Self> {
         match error {
             HoldError::Id(_) => Some(Self::InvalidId),
-            HoldError::Full => Some(Self::Full),
+            HoldError::Full(_) => Some(Self::Full),
             _ => None,
         }
     }

@@ -106,7 +106,7 @@ impl BufferReservation {
         self.resize_within(bytes, self.budget.max)
     }
 
-    /// The same for input and unsent replies. A quarter of the budget is left for connections and short
+    /// The same for input, unsent replies and requests that wait. A quarter of the budget is left for connections and short
     /// requests, so that a few long ones cannot keep others from being served.
     #[must_use]
     pub(crate) fn resize_for_payload(&mut self, bytes: usize) -> bool {

@@ -5,7 +5,6 @@
 pub(crate) mod blocks;
 mod evaluate;
 mod queues;
-pub(crate) mod session_holds;
 
 use std::sync::Arc;
 
@@ -17,12 +16,9 @@ use sluicegate_core::{
 use tokio::{runtime::Handle, task::yield_now};
 
 use crate::{
-    budgets::{
-        buffers::BufferBudget,
-        turn::{TURN, Turn, Turns},
-    },
+    budgets::turn::{TURN, Turn, Turns},
     clock::ServerClock,
-    decide::{blocks::Blocks, queues::WaitQueues, session_holds::SharedSessionHolds},
+    decide::{blocks::Blocks, queues::WaitQueues},
     policies::rule_store::RuleStore,
     store::{
         ServerStore,
@@ -47,10 +43,6 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
-    /// Holds that end with their connection.
-    pub(crate) session_holds: SharedSessionHolds,
-    /// The memory budget of buffers: the keys of waiting requests count towards it.
-    pub(crate) buffers: Arc<BufferBudget>,
     /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
 }
@@ -60,24 +52,11 @@ impl Decider {
         OpenStore { store, local }: OpenStore,
         rules: Arc<RuleStore>,
         clock: ServerClock,
-        buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
-        let session_holds = SharedSessionHolds::default();
         let runtime = Handle::try_current().ok();
-        Self {
-            store,
-            local,
-            runtime,
-            rules,
-            clock,
-            blocks,
-            queues,
-            session_holds,
-            buffers,
-            on_error,
-        }
+        Self { store, local, runtime, rules, clock, blocks, queues, on_error }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -208,17 +187,6 @@ impl Decider {
             // A settle frees units for those that wait.
             _ => self.queues.changed(key),
         }
-        let is_allowed = match &answer {
-            Ok(answer) => Some(answer.allowed()),
-            // The store may have renewed it.
-            Err(error) if error.is_unavailable() => {
-                matches!(operation, HoldOperation::Renew { .. }).then_some(true)
-            }
-            Err(_) => None,
-        };
-        if let Some(is_allowed) = is_allowed {
-            self.session_holds.applied(key, policy, operation, is_allowed, now);
-        }
         answer
     }
 
@@ -289,6 +257,26 @@ impl Decider {
         merged.collect()
     }
 
+    /// Lets others go first if `turn`, which began at `start`, is over. Returns when it began, or the next one.
+    pub(crate) async fn next_turn<'a>(
+        &self,
+        turns: &'a Turns,
+        turn: &mut Turn<'a>,
+        start: Timestamp,
+    ) -> Timestamp {
+        let must_wait = turns.are_many() && !turn.is_in_lane();
+        if !must_wait && !self.is_late(start) {
+            return start;
+        }
+        // In the lane, as the rest of a pipeline is: otherwise each of many such requests would have a turn before the
+        // sockets are polled again.
+        if !turn.is_in_lane() {
+            turn.lane().await;
+        }
+        yield_now().await;
+        self.now()
+    }
+
     async fn decide_in_turns(
         &self,
         turns: &Turns,
@@ -298,16 +286,7 @@ impl Decider {
         let mut answers = Vec::with_capacity(operations.len());
         let (mut turn, mut start) = (Turn::new(turns), self.now());
         for &KeyedOperation { key, policy, operation } in operations {
-            let must_wait = turns.are_many() && !turn.is_in_lane();
-            if must_wait || self.is_late(start) {
-                // In the lane, as the rest of a pipeline is: otherwise each of many such requests would have a turn
-                // before the sockets are polled again.
-                if !turn.is_in_lane() {
-                    turn.lane().await;
-                }
-                yield_now().await;
-                start = self.now();
-            }
+            start = self.next_turn(turns, &mut turn, start).await;
             answers.push(self.decide(key, policy, operation, now).await);
         }
         answers
@@ -406,9 +385,6 @@ impl Decider {
         let existed = call_at(now, || self.store.reset(key)).await;
         // A store whose reply is lost may have reset it.
         self.queues.changed(key);
-        if existed.is_ok() {
-            self.session_holds.reset(key);
-        }
         existed
     }
 

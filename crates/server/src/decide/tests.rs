@@ -14,8 +14,7 @@ use crate::wait::{self, WaitingTake};
 fn decider() -> Decider {
     let store = OpenStore::from(MemoryStore::new());
     let rules = Arc::new(RuleStore::of(RuleSet::default()));
-    let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
-    Decider::new(store, rules, clock, buffers, OnError::Deny)
+    Decider::new(store, rules, ServerClock::system(), OnError::Deny)
 }
 
 /// Whichever protocol decides.
@@ -95,4 +94,20 @@ fn decide_many_slow_decisions_are_made_in_turns() {
     assert!(answers.iter().map(left).eq((1..=50_000).map(|taken| Some(10_000_000 - taken))));
     println!("figure: 50000 decisions on eight logs are made in {turns} turns");
     assert!(turns > 20, "{turns}");
+}
+
+#[test]
+fn next_turn_when_a_turn_is_over_lets_others_go_first_in_the_lane() {
+    let (decider, turns) = (decider(), Turns::default());
+    let mut context = Context::from_waker(Waker::noop());
+    for (start, yields) in [(decider.now() + Duration::from_secs(60), 0), (Timestamp::EPOCH, 1)] {
+        let mut turn = Turn::new(&turns);
+        let mut pending = 0;
+        let mut next = Box::pin(decider.next_turn(&turns, &mut turn, start));
+        while next.as_mut().poll(&mut context).is_pending() {
+            pending += 1;
+        }
+        drop(next);
+        assert_eq!((pending, turn.is_in_lane()), (yields, yields > 0));
+    }
 }

@@ -79,7 +79,7 @@ impl Parts {
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
         let on_error = config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-        let decider = Decider::new(store, Arc::new(rules), clock, Arc::clone(&buffers), on_error);
+        let decider = Decider::new(store, Arc::new(rules), clock, on_error);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Answer, Entry, HoldOperation, Operation, PreparedPolicy, StoreError, Timestamp,
+    Answer, Entry, HoldOperation, Limit, Operation, PreparedPolicy, StoreError, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 use tokio::{
@@ -19,10 +19,12 @@ use tokio::{
 };
 
 pub(crate) use self::multi_key::{WaitingTakes, wait_all};
-use crate::{budgets::buffers::NO_MEMORY, decide::Decider, stopping::stopped, store::error_reply};
+use crate::{decide::Decider, stopping::stopped, store::error_reply};
 
-/// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
-const FREE_KEY: usize = 512;
+/// Bytes of a waiting request that are part of what a connection needs; those beyond are reserved while it waits.
+const FREE: usize = 1024;
+/// Bytes of a policy beside its limits.
+const POLICY: usize = 256;
 
 /// Maximum length of one sleep; a longer wait takes several.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
@@ -40,6 +42,25 @@ pub(crate) struct WaitingTake {
     pub(crate) hold: Option<WaitingHold>,
 }
 
+impl WaitingTake {
+    /// The bytes to reserve while it waits.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        reserved_bytes(size(&self.key, &self.policy))
+    }
+}
+
+/// The bytes to reserve for a waiting request that keeps `size` bytes.
+const fn reserved_bytes(size: usize) -> usize {
+    if size > FREE { size } else { 0 }
+}
+
+/// An upper bound on the bytes that a waiting request keeps for one key: others may share its policy.
+fn size(key: &[u8], policy: &PreparedPolicy) -> usize {
+    let limits = policy.policy().limits();
+    let zones = limits.iter().filter_map(Limit::calendar).map(|(_, zone)| zone.len());
+    key.len() + POLICY + size_of_val(limits) + zones.sum::<usize>()
+}
+
 /// A hold to be opened once it fits.
 #[derive(Debug)]
 pub(crate) struct WaitingHold {
@@ -52,9 +73,6 @@ pub(crate) struct WaitingHold {
 pub(crate) enum Failure {
     #[error("ERR {0}")]
     QueueFull(#[from] QueueFull),
-    /// The buffer memory of the server is used up.
-    #[error("{NO_MEMORY}")]
-    NoMemory,
     #[error("{}", error_reply(.0))]
     Store(#[from] StoreError),
 }
@@ -77,10 +95,6 @@ pub(crate) async fn wait(
             let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
             policy.policy().check_hold(&hold).map_err(StoreError::from)?;
         }
-    }
-    let mut reservation = decider.buffers.reserve_nothing();
-    if key.len() > FREE_KEY && !reservation.resize(key.len()) {
-        return Err(Failure::NoMemory);
     }
     if cost == 0 {
         let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };

@@ -8,7 +8,7 @@ use sluicegate_core::{
 };
 use tokio::sync::{Notify, watch};
 
-use super::{FREE_KEY, Failure, TicketGuard, has_open_hold, sleep_until};
+use super::{Failure, TicketGuard, has_open_hold, reserved_bytes, size, sleep_until};
 use crate::decide::Decider;
 
 /// A request for units of several keys that may wait.
@@ -32,11 +32,6 @@ pub(crate) async fn wait_all(
     // An invalid request does not wait for its error.
     for (_, policy, cost) in &*takes {
         policy.policy().check_multi_key(waiter.operation(), *cost).map_err(StoreError::from)?;
-    }
-    let mut reservation = decider.buffers.reserve_nothing();
-    let long: usize = takes.iter().map(|(key, ..)| key.len()).filter(|len| *len > FREE_KEY).sum();
-    if long > 0 && !reservation.resize(long) {
-        return Err(Failure::NoMemory);
     }
     let mut now = decider.now();
     let woken = Arc::<Notify>::default();
@@ -95,6 +90,11 @@ impl WaitingTakes {
         let waiter = MultiKeyWaiter::new(policies, operation, timeout);
         let takes = takes.iter().map(|it| (it.key.into(), it.policy.clone(), it.cost)).collect();
         Self { takes, waiter }
+    }
+
+    /// The bytes to reserve while it waits.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        reserved_bytes(self.takes.iter().map(|(key, policy, _)| size(key, policy)).sum())
     }
 
     /// The takes, as the store expects them.

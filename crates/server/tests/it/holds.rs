@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_conformance::{check_full_ledger, full_ledger};
+use sluicegate_conformance::{MAX_HOLDS_OF_SCRIPTS, check_full_ledger, full_ledger};
 use sluicegate_core::Policy;
 use sluicegate_resp::encode_command;
 use sluicegate_testing::{Engine, Server};
@@ -113,9 +113,14 @@ fn hold_of_a_full_ledger_is_an_error() {
     let policy: &Policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = sluicegate_core::Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     let mut set = redis::cmd("SET");
-    set.arg("sg:test:full").arg(full_ledger(policy, 1, now));
+    set.arg("sg:test:full").arg(full_ledger(policy, MAX_HOLDS_OF_SCRIPTS, 1, now));
     set.query::<()>(&mut store.connect()).unwrap();
-    check_full_ledger(&mut OverTheWire(server.connect()), b"full", policy, now);
+    check_full_ledger(
+        &mut OverTheWire(server.connect()),
+        b"full",
+        policy,
+        (now, MAX_HOLDS_OF_SCRIPTS),
+    );
 }
 
 /// A server that is killed has the holds of its last snapshot, to the id: those that were open are settled once, those that

@@ -38,26 +38,6 @@ fn restart_keeps_usage() {
 }
 
 #[test]
-fn stop_settles_holds_of_sessions_before_the_state_is_saved() {
-    let folder = TempDir::new();
-    let path = folder.file("state");
-    let policy = "concurrency:5/1h";
-    let server = with_state(&path);
-    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
-    for (index, client) in clients.iter_mut().enumerate() {
-        let session = if index == 0 { "" } else { " SESSION" };
-        let line = format!("SG.HOLD k {policy} {index}{session}");
-        assert_eq!(client.integers(&line)[0], 1);
-    }
-    drop(server);
-    let server = with_state(&path);
-    let mut peer = server.connect();
-    let settled: Vec<_> =
-        (0..4).map(|id| peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0]).collect();
-    assert_eq!(settled, [1, 0, 0, 0]);
-}
-
-#[test]
 fn state_file_damaged_is_renamed() {
     let folder = TempDir::new();
     let path = folder.file("state");

@@ -217,152 +217,6 @@ fn hold_is_denied_when_its_timeout_is_over() {
     );
 }
 
-/// Checks that nothing of `policy` is held in `key`.
-fn until_free(server: &Running, key: &str, policy: &str, room: i64) {
-    eventually(&format!("the holds of {key} are settled"), || {
-        let decision = server.connect().integers(&format!("SG.PEEK {key} {policy}"));
-        if decision[2] == room { Ok(()) } else { Err(decision) }
-    });
-}
-
-#[test]
-fn session_holds_are_settled_with_0_when_the_client_disconnects() {
-    let server = Running::new();
-    let both = "concurrency:9/1h,fixed-window:9/1h";
-    let mut peer = server.connect();
-    let mut client = server.connect();
-    let hold = |id: &str, more: &str| format!("SG.HOLD k {both} {id} COST 2{more}");
-    assert_eq!(client.integers(&hold("a", " SESSION"))[0], 1);
-    assert_eq!(client.integers(&hold("a", " SESSION"))[0], 1, "it is open");
-    assert_eq!(client.integers(&hold("b", " SESSION"))[0], 1);
-    assert_eq!(client.integers(&hold("c", ""))[0], 1);
-    assert_eq!(client.integers(&hold("d", " SESSION"))[2], 1);
-    assert_eq!(client.integers(&format!("SG.SETTLE k {both} b USED 1"))[2], 2);
-    assert_eq!(client.integers(&format!("SG.RENEW k {both} d"))[0], 1);
-    // Another client's hold of an id that was denied here is not settled.
-    let more = format!("SG.HOLD k {both} e COST 3 SESSION");
-    assert_eq!(client.integers(&more)[0], 0);
-    assert_eq!(peer.integers(&format!("SG.HOLD k {both} e"))[0], 1);
-    // A client that waits leaves the queue.
-    client.send_command(&format!("SG.HOLD k {both} w COST 9 TIMEOUT 1800000000 SESSION"));
-    server.until_exactly("blocked_clients", 1);
-    drop(client);
-    // Left: `c`, `e` and the unit that `b` used.
-    until_free(&server, "k", both, 5);
-    for (id, is_open) in [("a", 0), ("b", 0), ("c", 1), ("d", 0), ("e", 1)] {
-        assert_eq!(peer.integers(&format!("SG.SETTLE k {both} {id}"))[0], is_open, "{id}");
-    }
-}
-
-/// A client that has lost its connection repeats its hold before the server has noticed that.
-#[test]
-fn session_hold_ends_with_the_last_connection_that_asked_for_it() {
-    let server = Running::new();
-    let policy = "concurrency:9/1h";
-    let hold = |id: &str| format!("SG.HOLD k {policy} {id} SESSION");
-    let (mut first, mut second) = (server.connect(), server.connect());
-    for client in [&mut first, &mut second] {
-        assert_eq!(client.integers(&hold("a"))[0], 1);
-    }
-    // Settled after `a`.
-    assert_eq!(first.integers(&hold("b"))[2], 7);
-    drop(first);
-    until_free(&server, "k", policy, 8);
-    assert_eq!(server.connect().integers(&format!("SG.RENEW k {policy} a"))[0], 1, "it is open");
-    drop(second);
-    until_free(&server, "k", policy, 9);
-    server.until_exactly("buffer_bytes", 0);
-}
-
-#[test]
-fn session_holds_that_are_over_or_renewed_by_others_end_when_they_should() {
-    let server = Running::new();
-    let policy = "concurrency:9/1h";
-    let (mut client, mut peer) = (server.connect(), server.connect());
-    let session = |id: &str, more: &str| format!("SG.HOLD k {policy} {id} {more} SESSION");
-    for (id, more) in [
-        ("renewed", "TTL 500000"),
-        ("expired", "TTL 500000"),
-        ("settled", "TTL 3600000000"),
-        ("waited", "TTL 500000 TIMEOUT 3000000000"),
-        ("z", "TTL 3600000000"),
-    ] {
-        assert_eq!(client.integers(&session(id, more))[0], 1, "{id}");
-    }
-    assert_eq!(peer.integers(&format!("SG.RENEW k {policy} renewed TTL 3000000000"))[0], 1);
-    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} settled"))[0], 1);
-    // Left: `renewed` and `z`.
-    until_free(&server, "k", policy, 7);
-    // Holds of other clients with the same ids.
-    for id in ["expired", "settled", "waited"] {
-        assert_eq!(peer.integers(&format!("SG.HOLD k {policy} {id}"))[0], 1, "{id}");
-    }
-    drop(client);
-    until_free(&server, "k", policy, 6);
-    for (id, is_open) in [("expired", 1), ("renewed", 0), ("settled", 1), ("waited", 1), ("z", 0)] {
-        assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} {id}"))[0], is_open, "{id}");
-    }
-}
-
-#[test]
-fn session_holds_of_a_reset_key_are_forgotten() {
-    let server = Running::new();
-    let policy = "concurrency:9/1h";
-    let (mut client, mut peer) = (server.connect(), server.connect());
-    for (key, id) in [("k", "a"), ("k", "b"), ("z", "last")] {
-        assert_eq!(client.integers(&format!("SG.HOLD {key} {policy} {id} SESSION"))[0], 1);
-    }
-    assert_eq!(peer.call("SG.RESET k"), Value::Integer(1));
-    assert_eq!(peer.integers(&format!("SG.HOLD k {policy} a"))[0], 1, "of another client");
-    drop(client);
-    until_free(&server, "z", policy, 9);
-    assert_eq!(peer.integers(&format!("SG.SETTLE k {policy} a"))[0], 1, "it was open");
-    server.until_exactly("buffer_bytes", 0);
-}
-
-#[test]
-fn session_holds_of_a_killed_or_quitting_client_let_the_next_one_go() {
-    let server = Running::new();
-    let policy = "concurrency:1/1h";
-    let mut killer = server.connect();
-    for (index, end) in ["QUIT", "CLIENT KILL"].into_iter().enumerate() {
-        let mut client = server.connect();
-        assert_eq!(client.integers(&format!("SG.HOLD k {policy} a SESSION"))[0], 1);
-        let line = format!("SG.HOLD k {policy} next TIMEOUT 1800000000");
-        let mut next = wait_in_queue(&server, &line, 1);
-        if index == 0 {
-            client.send_command(end);
-        } else {
-            let Value::Integer(id) = client.call("CLIENT ID") else { panic!("no id") };
-            assert_eq!(killer.call(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
-        }
-        assert_eq!(integers(&next.read_reply())[0], 1, "{end}");
-        assert_eq!(killer.integers(&format!("SG.SETTLE k {policy} next"))[0], 1);
-    }
-}
-
-#[test]
-fn session_holds_are_bounded() {
-    let server = Running::new();
-    let policy = "concurrency:9999/1h";
-    let mut client = server.connect();
-    for id in 0..1024 {
-        assert_eq!(client.integers(&format!("SG.HOLD k {policy} {id} SESSION"))[0], 1);
-    }
-    let one_more = client.call(&format!("SG.HOLD k {policy} x SESSION"));
-    let Value::Error(error) = one_more else { panic!("{one_more:?}") };
-    assert!(error.starts_with(b"ERR too many holds of this connection: expected at most 1024"));
-    let waits = client.error(&format!("SG.HOLD k {policy} x TIMEOUT 1000 SESSION"));
-    assert_eq!(waits.as_bytes(), error);
-    assert_eq!(server.info_value("total_error_replies"), 2);
-    assert_eq!(client.integers(&format!("SG.SETTLE k {policy} 7"))[0], 1);
-    assert_eq!(client.integers(&format!("SG.HOLD k {policy} x SESSION"))[0], 1);
-    assert!(server.info_value("buffer_bytes") > 1024 * 100, "they are counted");
-    drop(client);
-    until_free(&server, "k", policy, 9999);
-    server.until_exactly("buffer_bytes", 0);
-}
-
 /// The first decision of a reply to `SG.TAKEALL`: allowed, and the binding key.
 fn of_all(reply: &Value) -> (i64, i64) {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -435,4 +289,45 @@ fn takeall_denied_under_count_all_is_recorded_once() {
         assert_eq!(of_all(&peer.call(&takes)), (0, 1), "{timeout}");
         assert_eq!(peer.integers(&format!("SG.PEEK {key} {policy}"))[2], 2, "{timeout}");
     }
+}
+
+#[test]
+fn wait_requests_use_at_most_three_quarters_of_the_budget() {
+    let server = Running::with(|config| config.max_buffer_memory = 256 << 10);
+    let policy = "gcra:1/1h:burst=1";
+    let one = |it: usize| format!("SG.WAIT {it:x>60000} {policy} TIMEOUT 7200000000");
+    let all = |it: usize| {
+        let takes = (0..2).map(|at| format!(" {at}{it:x>30000} {policy} 1"));
+        format!("SG.TAKEALL 2{} TIMEOUT 7200000000", takes.collect::<String>())
+    };
+    let mut peer = server.connect();
+    for it in 0..4 {
+        assert_eq!(peer.integers(&format!("SG.TAKE {it:x>60000} {policy}"))[0], 1);
+        assert_eq!(peer.integers(&format!("SG.TAKE 0{it:x>30000} {policy}"))[0], 1);
+    }
+    for line in [&one as &dyn Fn(usize) -> String, &all] {
+        let waiting: Vec<_> =
+            (0..3).map(|it| wait_in_queue(&server, &line(it), it as u64 + 1)).collect();
+        assert_eq!(server.connect().error(&line(3)), "ERR max buffer memory reached");
+        assert!(server.info_value("buffer_bytes") <= 192 << 10);
+        drop(waiting);
+        server.until_exactly("buffer_bytes", 0);
+    }
+}
+
+#[test]
+fn wait_policies_of_requests_are_reserved() {
+    let server = Running::new();
+    let limits = |at: usize| {
+        let limit = |it| format!("fixed-window:{}/day:tz=America/Argentina/Ushuaia", at * 10 + it);
+        (1..=8).map(limit).collect::<Vec<_>>().join(",")
+    };
+    let takes: String = (0..8).map(|at| format!(" k{at} {} 1", limits(at))).collect();
+    let mut peer = server.connect();
+    peer.call(&format!("SG.CHARGE k0 {} COST 99", limits(0)));
+    let waiting = wait_in_queue(&server, &format!("SG.TAKEALL 8{takes} TIMEOUT 600000000000"), 1);
+    let reserved = server.info_value("buffer_bytes");
+    assert!(reserved >= 8 * 1024, "{reserved}");
+    drop(waiting);
+    server.until_exactly("buffer_bytes", 0);
 }

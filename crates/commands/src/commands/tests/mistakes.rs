@@ -100,6 +100,10 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
         ("SG.TAKE k gcra:1/s 5", "ERR unknown option `5` for SG.TAKE: did you mean `COST 5`?"),
         ("SG.TAKE k gcra:1/s CST 5", "ERR unknown option `CST` for SG.TAKE: did you mean `COST`?"),
         ("SG.TAKE k gcra:1/s MAXWAIT 5", "ERR unknown option `MAXWAIT` for SG.TAKE: expected COST"),
+        (
+            "SG.HOLD k concurrency:1/1s id SESSION",
+            "ERR unknown option `SESSION` for SG.HOLD: expected COST, TTL or TIMEOUT",
+        ),
         ("SG.CHARGE k gcra:1/s ''", "ERR unknown option `` for SG.CHARGE: expected COST"),
         ("SG.TAKE k gcra:1/s it's 1", "ERR unknown option `it's` for SG.TAKE: expected COST"),
         (

@@ -8,17 +8,13 @@ use sluicegate_memory::MemoryStore;
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
 use super::*;
-use crate::{
-    budgets::buffers::BufferBudget, clock::ServerClock, policies::rule_store::RuleStore,
-    store::open::OpenStore,
-};
+use crate::{clock::ServerClock, policies::rule_store::RuleStore, store::open::OpenStore};
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(RuleStore::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
     let store = OpenStore::from(MemoryStore::new());
-    let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
-    Decider::new(store, rules, clock, buffers, OnError::Deny)
+    Decider::new(store, rules, ServerClock::system(), OnError::Deny)
 }
 
 /// Evaluates the rules for a GET of `path` with the header `u`.

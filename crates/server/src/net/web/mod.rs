@@ -23,6 +23,7 @@ mod request;
 mod timeouts;
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     future::{Future, poll_fn},
     pin::pin,
@@ -91,13 +92,15 @@ pub(crate) struct WebPort {
 }
 
 /// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests,
-/// and `unavailable` is the reply where there is no memory for one.
+/// `unavailable` is the reply where there is no memory for one, and `rejection` that to a connection of HTTP/1.1 for which
+/// there is none, by the first bytes that it has sent.
 pub(crate) async fn serve<A, F, B>(
     socket: Socket,
     permit: ConnectionPermit,
     web: Rc<WebPort>,
     answer: A,
     unavailable: fn() -> Response<B>,
+    rejection: impl Fn(&[u8]) -> Cow<'static, [u8]>,
 ) where
     A: Fn(Request<RequestBody>) -> F + 'static,
     F: Future<Output = Result<Response<B>, Infallible>> + 'static,
@@ -179,7 +182,7 @@ pub(crate) async fn serve<A, F, B>(
                         "rejected a connection: --max-buffer-memory is used up"
                     );
                     if port.tls.is_none() && !is_http2 {
-                        stream.write_and_close(UNAVAILABLE);
+                        stream.write_and_close(&rejection(&stream.first_bytes()));
                         linger(stream).await;
                     }
                     return;

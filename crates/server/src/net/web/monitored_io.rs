@@ -77,6 +77,11 @@ impl MonitoredIo {
         }
     }
 
+    /// The bytes that were read and are to be read again.
+    pub(super) fn first_bytes(&self) -> Bytes {
+        self.connection.borrow().unread.clone()
+    }
+
     /// Begins a turn, with new limits on reads and writes.
     #[inline]
     pub(super) fn begin_turn(&self) {

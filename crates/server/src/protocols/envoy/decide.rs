@@ -363,16 +363,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        EnvoyConfig, budgets::buffers::BufferBudget, clock::ServerClock, decide::Decider,
-        policies::rule_store::RuleStore, store::open::OpenStore,
+        EnvoyConfig, clock::ServerClock, decide::Decider, policies::rule_store::RuleStore,
+        store::open::OpenStore,
     };
 
     fn context() -> EnvoyContext {
         let store = OpenStore::from(MemoryStore::new());
         let rules = Arc::new(RuleStore::of(RuleSet::default()));
-        let (clock, buffers) = (ServerClock::system(), Arc::new(BufferBudget::new(1 << 20)));
+        let clock = ServerClock::system();
         EnvoyContext {
-            decider: Arc::new(Decider::new(store, rules, clock, buffers, OnError::Deny)),
+            decider: Arc::new(Decider::new(store, rules, clock, OnError::Deny)),
             config: EnvoyConfig::default(),
             fallback_denial: FallbackDenial::default(),
             input_timeout: Duration::ZERO,

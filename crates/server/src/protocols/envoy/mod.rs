@@ -58,7 +58,9 @@ impl Service for EnvoyService {
         let services = Rc::clone(&self.services);
         let answer = move |request| services.call(request);
         let web = Rc::clone(&self.web);
-        tasks.spawn_local(web::serve(socket, permit, web, answer, services::unavailable));
+        tasks.spawn_local(web::serve(socket, permit, web, answer, services::unavailable, |_| {
+            web::UNAVAILABLE.into()
+        }));
     }
 
     fn set_serving(&self, serving: bool) -> LocalBoxFuture<'_, ()> {

@@ -63,8 +63,9 @@ pub(super) async fn one(
                     timeout,
                     hold: None,
                 };
+                let bytes = waiting.reserved_bytes();
                 let waited = wait::wait(&context.decider, waiting, worker.stopping());
-                worker.wait(body, waited).await
+                worker.wait(body, bytes, waited).await
             }
         }
     });

@@ -41,8 +41,9 @@ pub(super) async fn one(
             let hold = Some(wait::WaitingHold { id: id.into(), ttl });
             let policy = policy.clone();
             let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };
+            let bytes = waiting.reserved_bytes();
             let waited = wait::wait(&context.decider, waiting, worker.stopping());
-            worker.wait(body, waited).await?
+            worker.wait(body, bytes, waited).await?
         }
         _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
     };
@@ -89,8 +90,9 @@ pub(super) async fn take_all(
         None => context.decider.decide_multi_key(operation, &takes, now).await?,
         Some(timeout) => {
             let mut waiting = WaitingTakes::new(&takes, operation, timeout);
+            let bytes = waiting.reserved_bytes();
             let waited = wait::wait_all(&context.decider, &mut waiting, worker.stopping());
-            worker.wait(body, waited).await?
+            worker.wait(body, bytes, waited).await?
         }
     };
     for (take, decision) in takes.iter().zip(&taken.each) {

@@ -20,7 +20,7 @@ mod response;
 mod route;
 mod worker;
 
-use std::{convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
+use std::{borrow::Cow, convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
 
 use http_body_util::Either;
 use hyper::{
@@ -70,6 +70,12 @@ pub(crate) static PROTOCOL: Protocol = Protocol {
     rejection: web::UNAVAILABLE,
 };
 
+/// The replies to checks of health for whose connections there is no memory.
+const HEALTHY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+    Content-Length: 3\r\n\r\nok\n";
+const READY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+    Content-Length: 6\r\n\r\nready\n";
+
 /// Makes the service of each worker.
 pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactory {
     let context = Arc::new(context);
@@ -85,10 +91,12 @@ impl Service for HttpWorker {
         let address = permit.client.address.parse::<SocketAddr>().ok();
         let address = address.map(|address| address.ip().to_canonical());
         let (web, reserved) = (Rc::clone(&self.web), permit.client.reserved);
+        let worker = Rc::clone(&self);
         let client = Rc::new(HttpClientState { worker: self, address, reserved });
         let answer = move |request| answer(Rc::clone(&client), request);
         let unavailable = || Problem::no_memory().reply().map(Either::Left);
-        tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
+        let rejection = move |first: &[u8]| rejection(&worker, first);
+        tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable, rejection));
     }
 }
 
@@ -212,13 +220,29 @@ async fn carry_out(
         Route::Gate => Box::pin(gate::evaluate(client, head, now)).await,
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi => Ok(text("application/json", include_str!("openapi.json"))),
-        Route::Ready if worker.web.port.worker.stopping.get() => {
-            Err(Problem::unavailable("the server is shutting down"))
-        }
-        Route::Ready => match context.decider.not_ready() {
+        Route::Ready => match not_ready(worker) {
             Some(why) => Err(Problem::unavailable(why)),
             None => Ok(plain("ready\n")),
         },
+    }
+}
+
+/// Why the server is not ready.
+fn not_ready(worker: &HttpWorker) -> Option<String> {
+    if worker.web.port.worker.stopping.get() {
+        return Some("the server is shutting down".into());
+    }
+    worker.context.decider.not_ready()
+}
+
+/// The reply to a connection for which there is no memory, and which has sent the bytes `first`: a check of health is answered.
+fn rejection(worker: &HttpWorker, first: &[u8]) -> Cow<'static, [u8]> {
+    if first.starts_with(b"GET /healthz ") {
+        HEALTHY.into()
+    } else if first.starts_with(b"GET /readyz ") && not_ready(worker).is_none() {
+        READY.into()
+    } else {
+        web::UNAVAILABLE.into()
     }
 }
 

@@ -205,7 +205,6 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::QueueFull(error) => Self::unavailable(error.to_string()),
-            Failure::NoMemory => Self::no_memory(),
             Failure::Store(error) => error.into(),
         }
     }

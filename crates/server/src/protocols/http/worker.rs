@@ -81,12 +81,17 @@ impl HttpWorker {
         self.web.port.worker.stop.subscribe()
     }
 
-    /// The answer to a request that waits. A client that leaves withdraws its request.
+    /// The answer to a request that waits, for which `bytes` are reserved. A client that leaves withdraws its request.
     pub(super) async fn wait<T>(
         &self,
         body: &RequestBody,
+        bytes: usize,
         waited: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Problem> {
+        let mut reserved = body.bytes.reserve_nothing();
+        if !reserved.resize(bytes) {
+            return Err(Problem::no_memory());
+        }
         let _waiting_mark = body.bytes.mark_waiting().ok_or_else(Problem::half_closed)?;
         Ok(waited.await?)
     }

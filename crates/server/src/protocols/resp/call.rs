@@ -13,7 +13,7 @@ use sluicegate_resp::{Limits, Writer};
 use super::{
     batch::Batch,
     batch_entry::BatchEntry,
-    deferred_replies::{PendingHold, PendingTakeAll, StoreOperation},
+    deferred_replies::{PendingCount, PendingHold, PendingTakeAll, StoreOperation},
     session::{Session, WORK},
 };
 use crate::{
@@ -63,8 +63,8 @@ pub(super) struct CommandCall<'c, 's, 'a> {
 /// A call that waits.
 #[derive(Debug)]
 pub(super) enum WaitingCall {
-    /// Of one key, and whether its hold ends with the connection.
-    One(WaitingTake, bool),
+    /// Of one key.
+    One(WaitingTake),
     /// Of several keys.
     All(WaitingTakes, RepeatedKeys),
 }
@@ -287,9 +287,9 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
                 let waiting =
                     WaitingTake { key: key.bytes.into(), policy, cost, timeout, hold: None };
-                return Next::Wait(Box::new(WaitingCall::One(waiting, false)));
+                return Next::Wait(Box::new(WaitingCall::One(waiting)));
             }
-            Action::Hold { key, policy, operation, at, timeout, session: is_session } => {
+            Action::Hold { key, policy, operation, at, timeout } => {
                 let policy = self.session.worker.policies.borrow().get(policy).clone();
                 if let HoldOperation::Hold { id, cost, ttl } = operation
                     && !timeout.is_zero()
@@ -297,11 +297,11 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                     let hold = Some(WaitingHold { id: id.into(), ttl });
                     let key = key.bytes.into();
                     let waiting = WaitingTake { key, policy, cost, timeout, hold };
-                    return Next::Wait(Box::new(WaitingCall::One(waiting, is_session)));
+                    return Next::Wait(Box::new(WaitingCall::One(waiting)));
                 }
                 let (key, id) = (key.bytes.into(), operation.id().into());
                 let operation = operation.with_id(&[]);
-                let pending = PendingHold { key, policy, id, operation, is_session };
+                let pending = PendingHold { key, policy, id, operation };
                 session(at).apply(StoreOperation::Hold(pending), self.out);
             }
             Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {
@@ -330,7 +330,8 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 session(at).apply(StoreOperation::TakeAll(pending), self.out);
             }
             Action::Reset { key, at } => {
-                session(at).apply(StoreOperation::Reset(vec![key.bytes.into()]), self.out);
+                session(at)
+                    .apply(StoreOperation::Count(PendingCount::new(&[key.bytes], true)), self.out);
             }
             Action::Read { key, at, reply } => {
                 // A description reads each event of a log.

@@ -38,7 +38,6 @@ use super::{
     commands,
     pool::{CHUNK, MAX_UNREAD, Overrun},
     session::Session,
-    session_holds::ConnectionHolds,
     worker::RespWorker,
 };
 use crate::{
@@ -119,11 +118,10 @@ impl<'a> Connection<'a> {
         stream: Stream,
         worker: &'a RespWorker,
         client: &'a Client,
-        holds: &'a ConnectionHolds<'a>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let buffers = &worker.shared.buffers;
-        let session = Session::new(worker, client, holds);
+        let session = Session::new(worker, client);
         Self {
             stream,
             unread: Vec::new(),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use sluicegate_commands::{EntryReply, RepeatedKeys};
-use sluicegate_core::{HoldOperation, PreparedPolicy, Timestamp};
+use sluicegate_core::{HoldOperation, PreparedPolicy, StoreError, Timestamp};
 use sluicegate_resp::Version;
 
 use super::batch_entry::PendingDecision;
-use crate::budgets::buffers::BufferBudget;
+use crate::{budgets::buffers::BufferBudget, decide::Decider};
 
 /// Keys in deferred operations from which on these are applied before more is read.
 const MAX_KEYS: usize = 1024;
@@ -24,16 +24,47 @@ const KEY_COPIES_WHEN_SENT: usize = 3;
 pub(super) enum StoreOperation {
     /// Independent decisions.
     Decide(Vec<PendingDecision>),
-    /// Resets the keys. The reply is the number of keys that had state.
-    Reset(Vec<Box<[u8]>>),
-    /// The reply is the number of keys that have state.
-    CountExisting(Vec<Box<[u8]>>),
+    /// Counts the keys that have state, and replies.
+    Count(PendingCount),
     /// Applies an operation to a hold. The reply is the decision.
     Hold(PendingHold),
     /// Takes from several keys, or holds, and replies with all decisions.
     TakeAll(PendingTakeAll),
     /// Reads the state of the key, and replies.
     Read(Box<[u8]>, EntryReply),
+}
+
+/// Keys to be counted that have state.
+#[derive(Debug)]
+pub(super) struct PendingCount {
+    keys: Vec<Box<[u8]>>,
+    /// Whether they are reset.
+    resets: bool,
+    /// The first of them that are counted, and how many of these have state.
+    counted: usize,
+    pub(super) count: i64,
+}
+
+impl PendingCount {
+    pub(super) fn new(keys: &[&[u8]], resets: bool) -> Self {
+        let keys = keys.iter().map(|&key| key.into()).collect();
+        Self { keys, resets, counted: 0, count: 0 }
+    }
+
+    /// Counts one key. `false`: all are counted.
+    pub(super) async fn count_next(
+        &mut self,
+        decider: &Decider,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Some(key) = self.keys.get(self.counted) else { return Ok(false) };
+        let has_state = match self.resets {
+            true => decider.reset(key, now).await?,
+            false => decider.read(key, now, |_, _| ()).await?.is_some(),
+        };
+        (self.counted, self.count) = (self.counted + 1, self.count + i64::from(has_state));
+        Ok(true)
+    }
 }
 
 /// An operation on a hold.
@@ -44,8 +75,6 @@ pub(super) struct PendingHold {
     pub(super) id: Box<[u8]>,
     /// The operation on the hold of that id.
     pub(super) operation: HoldOperation<'static>,
-    /// Whether the hold ends with the connection.
-    pub(super) is_session: bool,
 }
 
 /// An operation on several keys.
@@ -83,7 +112,7 @@ impl StoreOperation {
     pub(super) fn size(&self) -> (usize, usize) {
         match self {
             Self::Decide(pending) => (pending.len(), pending.iter().map(|it| it.key.len()).sum()),
-            Self::Reset(keys) | Self::CountExisting(keys) => {
+            Self::Count(PendingCount { keys, .. }) => {
                 (keys.len(), keys.iter().map(|it| it.len()).sum())
             }
             Self::Hold(pending) => (1, pending.key.len() + pending.id.len()),

@@ -16,7 +16,6 @@ mod repeat;
 mod resp_reply;
 mod service;
 mod session;
-mod session_holds;
 mod store_operation;
 mod worker;
 

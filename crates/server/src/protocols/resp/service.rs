@@ -6,7 +6,6 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     connection::Connection,
-    session_holds::ConnectionHolds,
     worker::{RespContext, RespWorker},
 };
 use crate::{
@@ -48,14 +47,11 @@ async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<RespWorker>)
     // Boxed, so that not every connection has the space for a handshake.
     let opened = Box::pin(worker.port.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
-    let holds = ConnectionHolds::new(&worker.shared.decider, client.id);
-    let mut connection = Connection::new(stream, &worker, client, &holds, stopping);
+    let mut connection = Connection::new(stream, &worker, client, stopping);
     // Its own last command may have killed it: replies are sent if possible.
     if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {
         let _ = timeout(LINGER, connection.close()).await;
     }
-    drop(connection);
-    holds.settle().await;
     worker.shared.buffers.count_freed(CONNECTION_BYTES);
 }
 

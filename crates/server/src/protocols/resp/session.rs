@@ -7,7 +7,6 @@ use sluicegate_resp::{Limits, Version};
 
 use super::{
     deferred_replies::{DeferredReply, StoreOperation},
-    session_holds::ConnectionHolds,
     worker::{RespContext, RespWorker},
 };
 use crate::{budgets::turn::Turn, net::clients::Client};
@@ -27,8 +26,6 @@ pub(super) struct Session<'a> {
     pub(super) shared: &'a RespContext,
     pub(super) worker: &'a RespWorker,
     pub(super) client: &'a Client,
-    /// What the client holds until it disconnects.
-    pub(super) holds: &'a ConnectionHolds<'a>,
     pub(super) version: Version,
     pub(super) authenticated: bool,
     /// Time of the batch.
@@ -39,17 +36,12 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
-        worker: &'a RespWorker,
-        client: &'a Client,
-        holds: &'a ConnectionHolds<'a>,
-    ) -> Self {
+    pub(super) fn new(worker: &'a RespWorker, client: &'a Client) -> Self {
         let shared = &*worker.shared;
         Self {
             shared,
             worker,
             client,
-            holds,
             version: Version::Resp2,
             authenticated: shared.password.is_none(),
             now: client.since,

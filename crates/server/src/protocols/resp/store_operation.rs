@@ -16,18 +16,21 @@ use sluicegate_resp::Writer;
 use super::{
     batch_entry::PendingDecision,
     deferred_replies::{
-        DeferredReplies, DeferredReply, PendingHold, PendingTakeAll, StoreOperation,
+        DeferredReplies, DeferredReply, PendingCount, PendingHold, PendingTakeAll, StoreOperation,
     },
     resp_reply::RespReply,
-    session::Session,
+    session::{Session, WORK},
     worker::RespWorker,
 };
-use crate::{decide::Decider, stats::Cause, store::error_reply, telemetry::record_decision};
+use crate::{
+    budgets::turn::Turn, decide::Decider, stats::Cause, store::error_reply,
+    telemetry::record_decision,
+};
 
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
     deferred: DeferredReplies,
-    session: &Session<'_>,
+    worker: &RespWorker,
     known: &[u8],
     out: &mut Vec<u8>,
 ) {
@@ -35,37 +38,50 @@ pub(super) async fn answer_deferred(
     for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
         copied = offset;
-        operation.answer(session, now, &mut Writer::new(out, version)).await;
+        operation.answer(worker, now, &mut Writer::new(out, version)).await;
     }
     out.extend_from_slice(&known[copied..]);
 }
 
 impl Session<'_> {
     /// Applies `operation` and appends its reply to `out`, or defers it.
-    pub(super) fn apply(&self, operation: StoreOperation, out: &mut Vec<u8>) {
-        self.add_work(u32::try_from(operation.size().0).unwrap_or(u32::MAX));
-        if !self.shared.decider.is_local() {
+    pub(super) fn apply(&self, mut operation: StoreOperation, out: &mut Vec<u8>) {
+        self.add_work(operation.work());
+        let decider = &self.shared.decider;
+        if !decider.is_local() {
             return self.defer(operation, out.len());
         }
+        if let StoreOperation::Count(pending) = &mut operation {
+            let is_late = || self.turn.is_over(decider.now());
+            while let Some(Ok(true)) = pending.count_next(decider, self.now).now_or_never() {
+                if is_late() {
+                    self.defer(operation, out.len());
+                    return self.end_turn();
+                }
+            }
+        }
         let writer = &mut Writer::new(out, self.version);
-        let answered = operation.answer(self, self.now, writer);
+        let answered = operation.answer(self.worker, self.now, writer);
         answered.now_or_never().expect("a local store answers now");
     }
 }
 
 impl StoreOperation {
-    async fn answer(self, session: &Session<'_>, now: Timestamp, writer: &mut Writer<'_>) {
-        let worker = session.worker;
+    /// Work until the clock is read; see [`Session::add_work`]. An operation on holds reads all of its key.
+    fn work(&self) -> u32 {
+        match self {
+            Self::Hold(_) => WORK / 4,
+            Self::TakeAll(_) => WORK,
+            _ => u32::try_from(self.size().0).unwrap_or(u32::MAX),
+        }
+    }
+
+    async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
-            Self::Reset(keys) => {
-                reset(&keys, decider, now).await.map(|count| writer.integer(count))
-            }
-            Self::CountExisting(keys) => {
-                count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
-            }
-            Self::Hold(pending) => hold(&pending, session, now, writer).await,
+            Self::Count(pending) => count(pending, worker, now, writer).await,
+            Self::Hold(pending) => hold(&pending, worker, now, writer).await,
             Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
@@ -109,32 +125,14 @@ async fn decide<'a>(
 }
 
 async fn hold(
-    PendingHold { key, policy, id, operation, is_session }: &PendingHold,
-    session: &Session<'_>,
+    PendingHold { key, policy, id, operation }: &PendingHold,
+    worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
-    let (decider, stats) = (&*session.shared.decider, session.worker.stats());
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
     let operation = operation.with_id(id);
-    let mut session_ttl = None;
-    if *is_session {
-        match session.holds.add(key, policy, operation, (now, false)) {
-            Ok(ttl) => session_ttl = ttl,
-            Err(error) => {
-                stats.errors.add();
-                writer.error(error);
-                return Ok(());
-            }
-        }
-    }
-    let decided = decider.decide_hold(key, policy, operation, now).await;
-    if let Some(ttl) = session_ttl {
-        session.holds.requested((key, id), ttl, decided.as_ref().ok());
-    }
-    let answer = decided?;
-    if let HoldOperation::Settle { .. } = operation {
-        session.holds.shrink();
-    }
+    let answer = decider.decide_hold(key, policy, operation, now).await?;
     if let HoldOperation::Hold { .. } = operation {
         stats.record(key, answer.source, &answer.decision, Cause::policy(policy.policy()));
     }
@@ -175,24 +173,21 @@ pub(super) fn answer_all(
     write_multi_key(taken, repeated, &mut RespReply(writer));
 }
 
-async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
-    let mut count = 0;
-    for key in keys {
-        count += i64::from(decider.reset(key, now).await?);
-    }
-    Ok(count)
-}
-
-async fn count_existing(
-    keys: &[Box<[u8]>],
-    decider: &Decider,
+async fn count(
+    mut pending: PendingCount,
+    worker: &RespWorker,
     now: Timestamp,
-) -> Result<i64, StoreError> {
-    let mut count = 0;
-    for key in keys {
-        count += i64::from(decider.read(key, now, |_, _| ()).await?.is_some());
+    writer: &mut Writer<'_>,
+) -> Result<(), StoreError> {
+    let (decider, turns) = (&*worker.shared.decider, worker.turns());
+    let (mut turn, mut start) = (Turn::new(turns), decider.now());
+    while pending.count_next(decider, now).await? {
+        if decider.is_local() {
+            start = decider.next_turn(turns, &mut turn, start).await;
+        }
     }
-    Ok(count)
+    writer.integer(pending.count);
+    Ok(())
 }
 
 async fn read(

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     child_process::{Process, process},
-    harness::{any_port, now, size},
+    harness::{Running, any_port, now, size},
 };
 
 /// Bound on the memory of the server under attack, in KiB.
@@ -496,4 +496,24 @@ fn flood_idle_connections_release_memory_for_others() {
         "figure: 200 idle clients of HTTP/2 in a budget of 2 MiB: another is served after {lasted:?} and \
          {refused} tries"
     );
+}
+
+#[test]
+fn health_while_no_memory_is_left_for_connections_is_answered() {
+    let server = Running::with(|config| {
+        config.http.address = Some(any_port());
+        config.max_buffer_memory = 32 << 10;
+    });
+    let unfinished: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.http.unwrap()).unwrap();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\n").unwrap();
+            stream
+        })
+        .collect();
+    server.until_exactly("buffer_bytes", 32 << 10);
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/openapi.json", 503)] {
+        assert_eq!(Client::connect(&server).get(path).status, status, "{path}");
+    }
+    drop(unfinished);
 }

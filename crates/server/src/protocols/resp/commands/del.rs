@@ -5,14 +5,14 @@ use sluicegate_commands::Keys;
 use super::spec::EACH_KEY;
 use crate::protocols::resp::{
     call::{CallResult, CommandCall, Next, ServerCommand, command},
-    deferred_replies::StoreOperation,
+    deferred_replies::{PendingCount, StoreOperation},
 };
 
 pub(super) const DEL: ServerCommand =
     command("DEL", -2, &["write"], EACH_KEY, "Resets keys.", run).on_keys(Keys::All);
 
 fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
-    let keys = call.arguments_after_name().iter().map(|&key| key.into()).collect();
-    call.session.apply(StoreOperation::Reset(keys), call.out);
+    let counted = PendingCount::new(call.arguments_after_name(), true);
+    call.session.apply(StoreOperation::Count(counted), call.out);
     Ok(Next::Go)
 }

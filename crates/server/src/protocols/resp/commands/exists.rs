@@ -5,7 +5,7 @@ use sluicegate_commands::Keys;
 use super::spec::EACH_KEY;
 use crate::protocols::resp::{
     call::{CallResult, CommandCall, Next, ServerCommand, command},
-    deferred_replies::StoreOperation,
+    deferred_replies::{PendingCount, StoreOperation},
 };
 
 pub(super) const EXISTS: ServerCommand =
@@ -13,7 +13,7 @@ pub(super) const EXISTS: ServerCommand =
         .on_keys(Keys::All);
 
 fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
-    let keys = call.arguments_after_name().iter().map(|&key| key.into()).collect();
-    call.session.apply(StoreOperation::CountExisting(keys), call.out);
+    let counted = PendingCount::new(call.arguments_after_name(), false);
+    call.session.apply(StoreOperation::Count(counted), call.out);
     Ok(Next::Go)
 }

@@ -31,7 +31,7 @@ impl Connection<'_> {
             let few = known.as_slice().to_vec();
             self.worker.buffers.put(mem::replace(&mut known, few));
         }
-        answer_deferred(deferred, &self.session, &known, &mut self.out).await;
+        answer_deferred(deferred, self.worker, &known, &mut self.out).await;
         true
     }
 }

@@ -1,29 +1,38 @@
 //! Commands that wait for their reply.
 
-use std::{io, sync::Arc};
+use std::io;
 
 use sluicegate_commands::RepeatedKeys;
-use sluicegate_core::{Answer, HoldOperation};
+use sluicegate_core::Answer;
 use sluicegate_resp::Writer;
 
 use super::Connection;
 use crate::{
+    budgets::buffers::NO_MEMORY,
     protocols::resp::{call::WaitingCall, store_operation::answer_all},
     stats::Cause,
-    wait::{self, WaitingHold, WaitingTake, WaitingTakes},
+    wait::{self, WaitingTake, WaitingTakes},
 };
 
 impl Connection<'_> {
     /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
     pub(super) async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
+        let bytes = match &waiting {
+            WaitingCall::One(waiting) => waiting.reserved_bytes(),
+            WaitingCall::All(waiting, _) => waiting.reserved_bytes(),
+        };
+        let mut reserved = self.session.shared.buffers.reserve_nothing();
+        if !reserved.resize_for_payload(bytes) {
+            self.reject(NO_MEMORY);
+            return Ok(true);
+        }
         match waiting {
-            WaitingCall::One(waiting, is_session) => self.wait_for_key(waiting, is_session).await,
+            WaitingCall::One(waiting) => self.wait_for_key(waiting).await,
             WaitingCall::All(waiting, repeated) => self.wait_for_all(waiting, &repeated).await,
         }
     }
 
-    /// `is_session`: whether its hold ends with the connection.
-    async fn wait_for_key(&mut self, waiting: WaitingTake, is_session: bool) -> io::Result<bool> {
+    async fn wait_for_key(&mut self, waiting: WaitingTake) -> io::Result<bool> {
         let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
@@ -31,21 +40,6 @@ impl Connection<'_> {
             let policy = waiting.policy.policy().clone();
             (watch, waiting.key.clone(), policy)
         });
-        let mut session_hold = None;
-        if let Some(WaitingHold { id, ttl }) = &waiting.hold
-            && is_session
-        {
-            let WaitingTake { key, policy: prepared, cost, .. } = &waiting;
-            let (operation, now) =
-                (HoldOperation::Hold { id, cost: *cost, ttl: *ttl }, shared.decider.now());
-            match self.session.holds.add(key, prepared, operation, (now, true)) {
-                Ok(ttl) => session_hold = ttl.map(|ttl| (Arc::clone(key), id.clone(), ttl)),
-                Err(error) => {
-                    self.reject(&error);
-                    return Ok(true);
-                }
-            }
-        }
         let answer = tokio::select! {
             // Most are answered immediately, without a read.
             biased;
@@ -54,9 +48,6 @@ impl Connection<'_> {
         };
         if let (Some((watch, key, policy)), Ok(answer)) = (watched, &answer) {
             watch.decided(&key, answer, Cause::policy(&policy));
-        }
-        if let Some((key, id, ttl)) = session_hold {
-            self.session.holds.requested((&key, &id), ttl, answer.as_ref().ok());
         }
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {
