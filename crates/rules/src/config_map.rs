@@ -19,13 +19,11 @@ pub(crate) fn files(
     count: &mut NodeCount,
 ) -> Option<Vec<Result<Node, Fault>>> {
     let Kind::Map(fields) = &tree.kind else { return None };
-    let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
-    field("apiVersion")?;
-    let kind = field("kind")?.value.text("kind").ok()?;
-    if **kind != *"ConfigMap" {
+    if !is_config_map(tree) {
         return None;
     }
-    let data = field("data").map(|data| &data.value).filter(|data| !data.is_null());
+    let data = fields.iter().find(|entry| *entry.key == *"data");
+    let data = data.map(|data| &data.value).filter(|data| !data.is_null());
     let entries = match data.map(|data| data.map("data")) {
         Some(Ok(entries)) => entries,
         Some(Err(fault)) => return Some(vec![Err(fault)]),
@@ -41,6 +39,14 @@ pub(crate) fn files(
         files.push(Err(tree.fault(message)));
     }
     Some(files)
+}
+
+/// Whether a tree is a `ConfigMap`.
+pub(crate) fn is_config_map(tree: &Node) -> bool {
+    let Kind::Map(fields) = &tree.kind else { return false };
+    let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
+    let kind = field("kind").and_then(|kind| kind.value.text("kind").ok());
+    field("apiVersion").is_some() && kind.is_some_and(|kind| **kind == *"ConfigMap")
 }
 
 fn file(entry: &Entry, lines: &[&str], count: &mut NodeCount) -> Result<Node, Fault> {

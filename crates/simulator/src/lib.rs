@@ -53,6 +53,7 @@ pub use kind::Kind;
 pub use limits::MAX_LINE;
 pub use log::{
     Broken, DurationField, KeyTemplate, LateLines, LogError, LogFault, LogFormat, LogReader,
+    format_names,
 };
 pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};

@@ -298,7 +298,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "domain: d\ndescriptors: [{key: a}, {key: a}]",
-            "2:25: duplicate descriptor `d.a`: expected it once",
+            "2:25: duplicate descriptor `d.a`: first defined in line 2",
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: 'concurrency:2/1s'}]",
