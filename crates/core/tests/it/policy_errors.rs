@@ -171,7 +171,7 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         (
             "gcra:30/60s + sliding-log:5/1s",
             "invalid separator `+`: expected `,` between two limits",
-            11,
+            12,
         ),
         ("gcra:30/60s|gcra:5/1s", "invalid separator `|`: expected `,` between two limits", 11),
         ("gcra:30 / 60s", "invalid space: expected N/PERIOD without spaces, such as `30/1m`", 7),
