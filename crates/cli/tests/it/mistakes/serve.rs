@@ -177,7 +177,7 @@ fn serve_environment_mistakes_name_the_variable() {
         (
             "SLUICEGATE_LOG",
             "loud",
-            "invalid SLUICEGATE_LOG `loud`: expected error, warn, info, debug or trace",
+            "invalid SLUICEGATE_LOG `loud`: expected error, warn, info, debug, trace or off",
         ),
     ] {
         let output = sluicegate().arg("serve").env(name, value).output().unwrap();
