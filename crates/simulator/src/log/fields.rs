@@ -111,7 +111,7 @@ impl<'a> Field<'a> {
             "ip" => (
                 Part::Client,
                 "remote_addr ip client_ip remote_ip request.client_ip request.remote_ip \
-                 request.remote_addr downstream_remote_address ClientHost ClientAddr ClientIP clientip \
+                 request.remote_addr downstream_remote_address ClientHost ClientAddr ClientIP clientip client.ip source.ip \
                  httpRequest.remoteIp http_x_forwarded_for x_forwarded_for",
             ),
             "user" => (Part::Whole, "remote_user user user_id ClientUsername"),
