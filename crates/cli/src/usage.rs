@@ -21,7 +21,7 @@ pub(crate) const SECRETS: [&str; 3] = ["requirepass", "http-token", "password"];
 /// Printed instead of a secret.
 pub(crate) const MASKED: &str = "********";
 
-/// Options of other programs, with ours.
+/// Options of other programs, with those of this one.
 const MEANT: [(&str, &str); 7] = [
     ("v", "version"),
     ("p", "listen"),

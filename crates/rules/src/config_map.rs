@@ -19,7 +19,7 @@ pub(crate) fn files(
     count: &mut NodeCount,
 ) -> Option<Vec<Result<Node, Fault>>> {
     let Kind::Map(fields) = &tree.kind else { return None };
-    if !is_config_map(tree) {
+    if !tree.is_config_map() {
         return None;
     }
     let data = fields.iter().find(|entry| *entry.key == *"data");
@@ -39,14 +39,6 @@ pub(crate) fn files(
         files.push(Err(tree.fault(message)));
     }
     Some(files)
-}
-
-/// Whether a tree is a `ConfigMap`.
-pub(crate) fn is_config_map(tree: &Node) -> bool {
-    let Kind::Map(fields) = &tree.kind else { return false };
-    let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
-    let kind = field("kind").and_then(|kind| kind.value.text("kind").ok());
-    field("apiVersion").is_some() && kind.is_some_and(|kind| **kind == *"ConfigMap")
 }
 
 fn file(entry: &Entry, lines: &[&str], count: &mut NodeCount) -> Result<Node, Fault> {

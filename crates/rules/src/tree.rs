@@ -86,6 +86,14 @@ impl Node {
         self.fault(format!("invalid {what}: expected {expected}, found {}", self.described()))
     }
 
+    /// Whether it is a `ConfigMap` of Kubernetes.
+    pub(crate) fn is_config_map(&self) -> bool {
+        let Kind::Map(fields) = &self.kind else { return false };
+        let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
+        let kind = field("kind").and_then(|kind| kind.value.text("kind").ok());
+        field("apiVersion").is_some() && kind.is_some_and(|kind| **kind == *"ConfigMap")
+    }
+
     pub(crate) const fn is_null(&self) -> bool {
         matches!(self.kind, Kind::Null)
     }

@@ -10,7 +10,6 @@ use std::{collections::HashMap, rc::Rc};
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
 
 use crate::{
-    config_map::is_config_map,
     error::{Fault, Position, quoted},
     tree::{Entry, Kind, MAX_DEPTH, Node, NodeCount, too_deep},
 };
@@ -50,7 +49,7 @@ fn only_document(documents: Vec<Node>) -> Result<Option<Node>, Fault> {
     let (first, second) = (filled.next(), filled.next());
     let Some(second) = second else { return Ok(first) };
     let mut all = first.iter().chain([&second]).cloned().chain(filled);
-    let advice = match all.find(is_config_map) {
+    let advice = match all.find(Node::is_config_map) {
         Some(map) => {
             let line = map.at.line;
             format!("; keep only the ConfigMap, which begins in line {line}")

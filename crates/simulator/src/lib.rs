@@ -53,7 +53,6 @@ pub use kind::Kind;
 pub use limits::MAX_LINE;
 pub use log::{
     Broken, DurationField, KeyTemplate, LateLines, LogError, LogFault, LogFormat, LogReader,
-    format_names,
 };
 pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};

@@ -22,4 +22,4 @@ mod w3c;
 pub use error::{LogError, LogFault};
 pub use fields::KeyTemplate;
 pub use reader::{Broken, LateLines, LogReader};
-pub use shape::{DurationField, LogFormat, format_names};
+pub use shape::{DurationField, LogFormat};

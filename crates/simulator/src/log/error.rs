@@ -8,9 +8,8 @@ use crate::{error::Quoted, limits::MAX_LINE};
 pub enum LogError {
     /// Invalid format.
     #[error(
-        "expected {}, or a format string such as `$remote_addr [$time_local]` or `%h %t`, with text between any \
-         two fields",
-        super::shape::format_names()
+        "expected common, combined, vhost_combined, envoy, istio, alb, w3c, json, traefik, or a format string such as \
+         `$remote_addr [$time_local]` or `%h %t`, with text between any two fields"
     )]
     Format(String),
     /// Invalid template of a key.
@@ -44,7 +43,7 @@ pub enum LogFault {
         /// The missing text.
         text: Quoted,
     },
-    /// Text stands before the client, or another field of the line is not where it is expected.
+    /// Text precedes the client, or another field of the line is not where it is expected.
     #[error("invalid {name} `{value}`: expected the client at the beginning of the line")]
     Misplaced {
         /// The field.

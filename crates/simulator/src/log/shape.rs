@@ -34,13 +34,6 @@ impl From<Kind> for LogFormat {
     }
 }
 
-/// The names of formats, as a list in English.
-#[must_use]
-pub fn format_names() -> String {
-    let names: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
-    format!("{}, json, traefik, w3c", names.join(", "))
-}
-
 impl std::str::FromStr for LogFormat {
     type Err = LogError;
 
@@ -382,4 +375,22 @@ fn timestamp(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFau
         last.1 = micros;
     }
     Ok(Timestamp::saturating_from_micros(last.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_error_names_every_format() {
+        let error = "nginx".parse::<LogFormat>().unwrap_err().to_string();
+        let (names, _) = error.split_once(", or a format string").unwrap();
+        let mut named: Vec<&str> = names.trim_start_matches("expected ").split(", ").collect();
+        let mut known: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+        known.extend(["json", "traefik", "w3c"]);
+        known.iter().for_each(|name| assert!(name.parse::<LogFormat>().is_ok(), "{name}"));
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
 }

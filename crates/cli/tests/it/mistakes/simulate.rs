@@ -104,7 +104,7 @@ fn simulate_mistakes_are_named() {
         (
             "- --policy gcra:1/1s --log nginx",
             LOG,
-            "invalid --log `nginx`: expected common, envoy, istio, alb, combined, vhost_combined, json, traefik, w3c, or a format string",
+            "invalid --log `nginx`: expected common, combined, vhost_combined, envoy, istio, alb, w3c, json, traefik, or a format string",
         ),
         (
             "- --policy gcra:1/1s --log json",
