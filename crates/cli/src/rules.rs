@@ -98,6 +98,9 @@ fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Resul
         for fault in &faults {
             writeln!(out, "       {fault}")?;
         }
+        for warning in loaded.rules.example_warnings(example) {
+            writeln!(out, "       warning: {warning}")?;
+        }
         failed += usize::from(!faults.is_empty());
     }
     let all = loaded.rules.examples().len();

@@ -14,6 +14,7 @@ use std::{
     env, fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
+    process,
 };
 
 use anyhow::{anyhow, bail, ensure};
@@ -195,5 +196,18 @@ fn terminal() -> Terminal {
 
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let why = |error| anyhow!("cannot write {}: {}", path.display(), plain_error(&error));
-    fs::write(path, text).map_err(why)
+    // A link keeps pointing to the file.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if path.exists() && !path.is_file() {
+        return fs::write(&path, text).map_err(why);
+    }
+    // Beside it first: a full disk must not leave a part of the file, nor remove the one before.
+    let mut name = path.clone().into_os_string();
+    name.push(format!(".tmp-{}", process::id()));
+    let temporary = PathBuf::from(name);
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        why(error)
+    })
 }

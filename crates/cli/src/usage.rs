@@ -12,12 +12,29 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
+use sluicegate_core::Policy;
+
 use crate::values::closest;
 
 /// Settings whose values no message repeats.
 pub(crate) const SECRETS: [&str; 3] = ["requirepass", "http-token", "password"];
 /// Printed instead of a secret.
 pub(crate) const MASKED: &str = "********";
+
+/// Options of other programs, with those of this one.
+const MEANT: [(&str, &str); 7] = [
+    ("v", "version"),
+    ("p", "listen"),
+    ("port", "listen"),
+    ("bind", "listen"),
+    ("host", "listen"),
+    ("loglevel", "log-level"),
+    ("maxmemory", "max-memory"),
+];
+
+/// Words for the format of a log, which `--format` does not take.
+const LOGS: [&str; 9] =
+    ["nginx", "apache", "combined", "common", "json", "envoy", "traefik", "w3c", "alb"];
 
 /// A setting of the configuration file.
 #[derive(Clone, Debug)]
@@ -111,15 +128,24 @@ impl Origins<'_> {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("expected {}", sluicegate_core::any_of(&valid)),
                 };
+                let is_log = split(&argument).0 == "--format" && LOGS.contains(&&*value);
+                let advice = if is_log { "; use --log for the format of a log" } else { "" };
+                let expected = format!("{expected}{advice}");
                 self.wrong(&argument, &value, &expected)
             }
             ErrorKind::UnknownArgument if argument.starts_with('-') => {
                 let near = text(ContextKind::SuggestedArg);
                 let near = split(&near).0;
-                self.unknown("option", &argument, near)
+                self.unknown_option(&argument, near)
             }
             ErrorKind::UnknownArgument => {
-                anyhow!("unexpected argument `{argument}`{}", usage(error))
+                // A policy, where an option takes it.
+                let is_policy = argument.parse::<Policy>().is_ok();
+                let advice = match is_policy && self.current().0.ends_with(" simulate") {
+                    true => format!(": expected `--policy {argument}`"),
+                    false => String::new(),
+                };
+                anyhow!("unexpected argument `{argument}`{advice}{}", usage(error))
             }
             ErrorKind::InvalidSubcommand => {
                 let word = text(ContextKind::InvalidSubcommand);
@@ -162,15 +188,31 @@ impl Origins<'_> {
         }
     }
 
+    fn unknown_option(&self, word: &str, near: &str) -> anyhow::Error {
+        let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
+        if self.command.find_subcommand(name).is_some() {
+            return anyhow!("unknown option `{word}`: expected the command `{name}` without `--`");
+        }
+        let (_, command) = self.current();
+        let has = |option: &str| {
+            option == "version" || command.get_arguments().any(|it| it.get_long() == Some(option))
+        };
+        let meant = MEANT.iter().find(|(other, meant)| *other == name && has(meant));
+        match meant {
+            Some((_, meant)) => self.unknown("option", word, &format!("--{meant}")),
+            None => self.unknown("option", word, near),
+        }
+    }
+
     fn unknown(&self, what: &str, word: &str, near: &str) -> anyhow::Error {
         if near.is_empty() {
-            return anyhow!("unknown {what} `{word}`: see `{} --help`", self.help());
+            return anyhow!("unknown {what} `{word}`: see `{} --help`", self.current().0);
         }
         anyhow!("unknown {what} `{word}`: did you mean `{near}`?")
     }
 
-    /// The command whose help lists the valid values.
-    fn help(&self) -> String {
+    /// The command that is called, whose help lists the valid values.
+    fn current(&self) -> (String, &Command) {
         let mut path = vec![self.command.get_name().to_owned()];
         let mut command = self.command;
         for argument in self.arguments.iter().skip(1).filter_map(|it| it.to_str()) {
@@ -180,7 +222,7 @@ impl Origins<'_> {
             }
             path.push(argument.to_owned());
         }
-        path.join(" ")
+        (path.join(" "), command)
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     let number = digits.parse::<usize>().ok();
     number
         .and_then(|number| number.checked_mul(unit))
-        .ok_or_else(|| "expected a size such as `256mb` or `1gb`".to_owned())
+        .ok_or_else(|| "expected a size such as `256mb` or `1gb`, in b, kb, mb or gb".to_owned())
 }
 
 fn size_from(text: &str, min: usize, shown: &str) -> Result<usize, String> {

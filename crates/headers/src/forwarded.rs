@@ -78,8 +78,9 @@ fn unquoted(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// The address in an entry: `192.0.2.7`, `192.0.2.7:80`, `2001:db8::7`, `[2001:db8::7]:80`, with or without a
-/// zone.
-fn address(entry: &str) -> Option<IpAddr> {
+/// zone. An IPv4 address mapped into IPv6 is that IPv4 address.
+#[must_use]
+pub fn address(entry: &str) -> Option<IpAddr> {
     let (host, port) = if let Some(bracketed) = entry.strip_prefix('[') {
         let (host, rest) = bracketed.split_once(']')?;
         (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })

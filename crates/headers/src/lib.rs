@@ -27,7 +27,7 @@ mod problem;
 mod rate_limit_headers;
 mod target;
 
-pub use forwarded::AddressList;
+pub use forwarded::{AddressList, address};
 pub use network::Network;
 pub use path_options::PathOptions;
 pub use problem::{ProblemDocument, ProblemType, problem};

@@ -53,7 +53,8 @@ pub(crate) struct RuleSetBuilder {
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
-    pub(crate) wildcards: AHashSet<WildcardId>,
+    /// Descriptors with a `*`, with their indices in the tree.
+    pub(crate) wildcards: AHashMap<WildcardId, usize>,
     /// Total length of the keys and values along the paths to all descriptors.
     path_bytes: usize,
     pub(crate) examples: Vec<Example>,
@@ -104,7 +105,12 @@ impl RuleSetBuilder {
     }
 
     /// The error for a name that was defined before, in a line of a source.
-    fn duplicate(&self, what: &str, name: &str, (source, line): (usize, usize)) -> String {
+    pub(crate) fn duplicate(
+        &self,
+        what: &str,
+        name: &str,
+        (source, line): (usize, usize),
+    ) -> String {
         let file = match self.sources.get(source).filter(|_| source != self.source) {
             Some(name) if name.is_empty() => " of another file".to_owned(),
             Some(name) => format!(" of {name}"),

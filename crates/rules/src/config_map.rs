@@ -19,13 +19,11 @@ pub(crate) fn files(
     count: &mut NodeCount,
 ) -> Option<Vec<Result<Node, Fault>>> {
     let Kind::Map(fields) = &tree.kind else { return None };
-    let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
-    field("apiVersion")?;
-    let kind = field("kind")?.value.text("kind").ok()?;
-    if **kind != *"ConfigMap" {
+    if !tree.is_config_map() {
         return None;
     }
-    let data = field("data").map(|data| &data.value).filter(|data| !data.is_null());
+    let data = fields.iter().find(|entry| *entry.key == *"data");
+    let data = data.map(|data| &data.value).filter(|data| !data.is_null());
     let entries = match data.map(|data| data.map("data")) {
         Some(Ok(entries)) => entries,
         Some(Err(fault)) => return Some(vec![Err(fault)]),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::{OnError, Policy};
+use sluicegate_core::{Limit, OnError, Policy};
 
 use crate::{
     attribute::Attribute,
@@ -51,7 +51,7 @@ impl RuleSet {
         lines.push((
             "applies",
             match rule.envoy() {
-                Some(_) => "to descriptors at this position of the tree".into(),
+                Some(envoy) => format!("to descriptors {}", envoy.entries),
                 None => applies(&rule.conditions),
             },
         ));
@@ -197,6 +197,25 @@ impl RuleSet {
                 "rate_limit has no `requests_per_unit`, which means 0: all requests are denied"
                     .into(),
             );
+        }
+        let is_empty = |level: &Level| level.has_empty_key;
+        if rule.levels.iter().any(is_empty) {
+            warnings.push(
+                "`key: []` counts all requests together; remove the field if this is meant".into(),
+            );
+        }
+        let limits = rule.levels.iter().map(|level| level.policy.or(rule.settings.policy));
+        let limits = limits
+            .chain([rule.settings.policy])
+            .flatten()
+            .flat_map(|at| self.policies[at].limits());
+        let most = limits.filter(|limit| !limit.borrow()).map(Limit::capacity).min();
+        if let (Some(Cost::Units(cost)), Some(most)) = (&rule.settings.cost, most)
+            && *cost > most
+        {
+            warnings.push(format!(
+                "all requests are denied: each costs {cost}, and the policy admits at most {most} at once"
+            ));
         }
         warnings
     }

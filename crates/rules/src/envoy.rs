@@ -73,6 +73,8 @@ impl Unit {
 /// Settings of a limit in the format of envoyproxy/ratelimit that other rules do not have.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyLimit {
+    /// The entries of the descriptors to which it applies, in words.
+    pub(crate) entries: Box<str>,
     /// Requests per unit, for the response. `None` for `unlimited`, and for a limit with only a `policy`.
     pub rate: Option<(u32, Unit)>,
     /// Whether `requests_per_unit` is missing, which means 0.

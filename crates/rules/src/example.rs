@@ -7,7 +7,7 @@ use sluicegate_core::{MAX_DRAIN, parse_period};
 use crate::{
     error::{Fault, quoted},
     request::Request,
-    tree::{Fields, Kind, Node},
+    tree::{Fields, Kind, Node, YamlVersion},
 };
 
 /// Maximum number of requests of a step.
@@ -130,10 +130,11 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
             node.described()
         ))),
     })?;
-    let times = fields.read("times", |node| match node.number("times", 1)? {
-        times @ ..=MAX_TIMES => Ok(times),
-        times => Err(node.fault(format!("invalid times `{times}`: expected 1 to {MAX_TIMES}"))),
-    })?;
+    let times =
+        fields.read("times", |node| match node.number("times", 1, YamlVersion::V1_2)? {
+            times @ ..=MAX_TIMES => Ok(times),
+            times => Err(node.fault(format!("invalid times `{times}`: expected 1 to {MAX_TIMES}"))),
+        })?;
     let request = request(&mut fields)?;
     let expect = expect(&mut fields)?;
     fields.finish()?;
@@ -155,7 +156,7 @@ fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
             Ok(Some(ExampleRequest::Envoy {
                 domain: domain.text("domain")?.to_string(),
                 descriptors: read.collect::<Result<_, _>>()?,
-                hits: hits.map_or(Ok(1), |it| it.number("hits", 0))?,
+                hits: hits.map_or(Ok(1), |it| it.number("hits", 0, YamlVersion::V1_2))?,
             }))
         }
         (None, None, None) => Ok(None),

@@ -15,6 +15,8 @@ use crate::{
         RuleOperation, RuleOutcome, check_keys, hold_answer, is_over_limit,
     },
     example::{Example, ExampleRequest, Expect},
+    key::KeyPart,
+    request::Request,
     rule::{Match, Treatment},
     set::{Matches, RuleSet},
 };
@@ -80,6 +82,50 @@ impl RuleSet {
             }
         }
         runner.faults
+    }
+}
+
+impl RuleSet {
+    /// Warnings about requests of an example to which no rule applies, although it does not expect that.
+    #[must_use]
+    pub fn example_warnings(&self, example: &Example) -> Vec<String> {
+        let is_checked = example.rules.is_some() || example.keys.is_some();
+        let own =
+            example.steps.iter().any(|step| step.request.is_none() && step.expect.rule.is_none());
+        let own = (own && !is_checked).then_some((example.line, &example.request));
+        let steps = example.steps.iter().filter(|step| step.expect.rule.is_none());
+        let steps = steps.filter_map(|step| Some((step.line, step.request.as_ref()?)));
+        let runner = ExampleRunner { rules: self, entries: HashMap::new(), faults: Vec::new() };
+        let all = own.into_iter().chain(steps);
+        let unmatched =
+            all.filter(|(_, request)| runner.matches(request).iter().all(|it| it.is_empty()));
+        unmatched
+            .map(|(line, request)| {
+                let missing = request.http().map(|it| self.missing_parts(&it)).unwrap_or_default();
+                let missing = if missing.is_empty() { missing } else { format!(" ({missing})") };
+                format!("line {line}: no rule applies to this request{missing}")
+            })
+            .collect()
+    }
+
+    /// The parts of keys that `request` lacks, of the rules whose conditions match it, in words.
+    fn missing_parts(&self, request: &Request<'_>) -> String {
+        let matching = self
+            .rules
+            .iter()
+            .filter(|rule| rule.envoy().is_none() && rule.conditions.matches_all(request, None));
+        let missing = matching.filter_map(|rule| {
+            let path = request.loose_path(rule.conditions.path_options());
+            let lacks = |part: &&KeyPart| {
+                !part.write(request, |name| rule.conditions.capture(&path, name), &mut Vec::new())
+            };
+            let parts = rule.levels.iter().flat_map(|level| &level.parts).filter(lacks);
+            let mut names: Vec<_> = parts.map(ToString::to_string).collect();
+            names.dedup();
+            (!names.is_empty())
+                .then(|| format!("rule {} needs {}", rule.name(), names.join(" and ")))
+        });
+        missing.collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
                 name: None,
                 prefix: Bytes::from_vec(format!("rule:{state}").into_bytes()),
                 shared: None,
+                has_empty_key: key.is_some() && parts.is_empty(),
                 parts,
                 policy: None,
                 overrides: None,
@@ -154,7 +155,9 @@ fn read_levels(
             return Err(name_node
                 .fault(format!("duplicate level {}: expected each name once", quoted(name))));
         }
-        let parts = fields.read("key", |it| parts(it, builder))?.unwrap_or_default();
+        let parts = fields.read("key", |it| parts(it, builder))?;
+        let has_empty_key = parts.as_ref().is_some_and(SmallVec::is_empty);
+        let parts = parts.unwrap_or_default();
         let policy = fields.require("policy", "a policy such as `gcra:30/1m`")?;
         let policy = builder.policy(policy)?;
         let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
@@ -174,6 +177,7 @@ fn read_levels(
             prefix: Bytes::new(),
             shared: None,
             parts,
+            has_empty_key,
             policy: Some(policy),
             overrides,
         });

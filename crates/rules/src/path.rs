@@ -51,7 +51,10 @@ impl PathPattern {
 
     fn of(text: &str, segment: impl Fn(&str) -> Result<Segment, String>) -> Result<Self, String> {
         let fault = |expected: &str| format!("invalid path {}: expected {expected}", quoted(text));
-        let rest = text.strip_prefix('/').ok_or_else(|| fault("one that begins with `/`"))?;
+        let rest = text.strip_prefix('/').ok_or_else(|| match text.strip_prefix('^') {
+            Some(_) => fault("a path with wildcards such as `/login/*`, not a regular expression"),
+            None => fault("one that begins with `/`"),
+        })?;
         if text.contains('?') {
             return Err(fault("one without a query, which is `query.NAME` in `match`"));
         }

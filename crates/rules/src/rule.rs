@@ -91,6 +91,8 @@ pub(crate) struct Level {
     /// Start of the hash tag that the keys of all levels share, and how many parts it contains.
     pub(crate) shared: Option<(Box<[u8]>, usize)>,
     pub(crate) parts: SmallVec<[KeyPart; 1]>,
+    /// Whether its key is given as an empty list.
+    pub(crate) has_empty_key: bool,
     pub(crate) policy: Option<usize>,
     pub(crate) overrides: Option<Box<Overrides>>,
 }

@@ -86,6 +86,14 @@ impl Node {
         self.fault(format!("invalid {what}: expected {expected}, found {}", self.described()))
     }
 
+    /// Whether it is a `ConfigMap` of Kubernetes.
+    pub(crate) fn is_config_map(&self) -> bool {
+        let Kind::Map(fields) = &self.kind else { return false };
+        let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
+        let kind = field("kind").and_then(|kind| kind.value.text("kind").ok());
+        field("apiVersion").is_some() && kind.is_some_and(|kind| **kind == *"ConfigMap")
+    }
+
     pub(crate) const fn is_null(&self) -> bool {
         matches!(self.kind, Kind::Null)
     }
@@ -94,6 +102,9 @@ impl Node {
     pub(crate) fn map(&self, what: &str) -> Result<&[Entry], Fault> {
         match &self.kind {
             Kind::Map(entries) => Ok(entries),
+            Kind::Scalar { text, plain: true } if is_without_space(text) => {
+                Err(self.expected(what, "a map with a space after `:`"))
+            }
             Kind::Null | Kind::Scalar { .. } | Kind::List(_) => Err(self.expected(what, "a map")),
         }
     }
@@ -122,14 +133,16 @@ impl Node {
     }
 
     /// `true` or `false`.
-    pub(crate) fn boolean(&self, what: &str) -> Result<bool, Fault> {
+    pub(crate) fn boolean(&self, what: &str, version: YamlVersion) -> Result<bool, Fault> {
         match &self.kind {
-            Kind::Scalar { text, plain: true } if TRUE.contains(&&**text) => Ok(true),
-            Kind::Scalar { text, plain: true } if FALSE.contains(&&**text) => Ok(false),
+            Kind::Scalar { text, plain: true } if version.truth(text).is_some() => {
+                Ok(version.truth(text) == Some(true))
+            }
             other => {
-                let is_quoted = |text: &str| TRUE.contains(&text) || FALSE.contains(&text);
                 let expected = match other {
-                    Kind::Scalar { text, plain: false } if is_quoted(text) => "it without quotes",
+                    Kind::Scalar { text, plain: false } if version.truth(text).is_some() => {
+                        "it without quotes"
+                    }
                     _ => "`true` or `false`",
                 };
                 let shown = self.described();
@@ -139,25 +152,77 @@ impl Node {
     }
 
     /// A number of units, at least `least`.
-    pub(crate) fn number(&self, what: &str, least: u32) -> Result<u32, Fault> {
-        let parsed = match &self.kind {
-            Kind::Scalar { text, plain: true } if text.bytes().all(|it| it.is_ascii_digit()) => {
-                text.parse().ok().filter(|number| *number >= least)
-            }
-            _ => None,
+    pub(crate) fn number(
+        &self,
+        what: &str,
+        least: u32,
+        version: YamlVersion,
+    ) -> Result<u32, Fault> {
+        let number = |text: &str| version.number(text).filter(|number| *number >= least);
+        let expected = match &self.kind {
+            Kind::Scalar { text, plain } => match (number(text), plain) {
+                (Some(number), true) => return Ok(number),
+                (Some(_), false) => "expected it without quotes".to_owned(),
+                (None, _) => format!("expected a whole number from {least} to {}", u32::MAX),
+            },
+            _ => format!("expected a whole number from {least} to {}", u32::MAX),
         };
-        parsed.ok_or_else(|| {
-            let shown = self.described();
-            let most = u32::MAX;
-            let expected = format!("expected a whole number from {least} to {most}");
-            self.fault(format!("invalid {what} {shown}: {expected}"))
-        })
+        let shown = self.described();
+        Err(self.fault(format!("invalid {what} {shown}: {expected}")))
     }
 }
 
-/// Spellings of booleans in YAML 1.2.
-const TRUE: [&str; 3] = ["true", "True", "TRUE"];
-const FALSE: [&str; 3] = ["false", "False", "FALSE"];
+/// Whether it is a field of a map such as `name:api`, which YAML reads as a string.
+fn is_without_space(text: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_')
+    };
+    text.split_once(':').is_some_and(|(name, _)| is_name(name))
+}
+
+/// What plain scalars mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum YamlVersion {
+    /// YAML 1.2, for files in Sluicegate's own format.
+    #[default]
+    V1_2,
+    /// YAML 1.1, which envoyproxy/ratelimit reads: more booleans, and more forms of numbers.
+    V1_1,
+}
+
+impl YamlVersion {
+    /// The meaning of a boolean; `None` for any other text.
+    pub(crate) fn truth(self, text: &str) -> Option<bool> {
+        let words: [&[&str]; 2] = match self {
+            Self::V1_2 => [&["true"], &["false"]],
+            Self::V1_1 => [&["true", "yes", "y", "on"], &["false", "no", "n", "off"]],
+        };
+        let lower = text.to_ascii_lowercase();
+        let rest = text.get(1..)?;
+        let is_spelt = rest == &lower[1..] || text == text.to_ascii_uppercase();
+        let found = words.iter().position(|words| words.contains(&&*lower));
+        found.filter(|_| is_spelt).map(|at| at == 0)
+    }
+
+    /// The meaning of a whole number without a minus sign; `None` for any other text.
+    pub(crate) fn number(self, text: &str) -> Option<u32> {
+        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        if self == Self::V1_2 {
+            return text.parse().ok().filter(|_| is_digits(text));
+        }
+        let joined = text.replace('_', "");
+        let digits = joined.strip_prefix('+').unwrap_or(&joined);
+        let (digits, radix) = match digits.as_bytes() {
+            [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+            [b'0', b'o' | b'O', ..] => (&digits[2..], 8),
+            [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+            [b'0', _, ..] => (&digits[1..], 8),
+            _ => (digits, 10),
+        };
+        let starts_with_digit = digits.starts_with(|it: char| it.is_ascii_hexdigit());
+        u32::from_str_radix(digits, radix).ok().filter(|_| starts_with_digit)
+    }
+}
 
 /// The fields of a map by name. A field that no reader takes is an error.
 #[derive(Debug)]
@@ -166,19 +231,24 @@ pub(crate) struct Fields<'n> {
     at: Position,
     entries: &'n [Entry],
     known: Vec<&'static str>,
-    /// Whether a field without a value is the same as a missing one.
-    optional_values: bool,
+    /// Whether it is in the format of another tool: a field without a value is the same as a missing one, and scalars
+    /// are those of YAML 1.1.
+    is_foreign: bool,
 }
 
 impl<'n> Fields<'n> {
     pub(crate) fn of(node: &'n Node, what: &'static str) -> Result<Self, Fault> {
         let entries = node.map(what)?;
-        Ok(Self { what, at: node.at, entries, known: Vec::new(), optional_values: false })
+        Ok(Self { what, at: node.at, entries, known: Vec::new(), is_foreign: false })
     }
 
-    /// The fields of a map in the format of another tool, where a field without a value is the same as a missing one.
-    pub(crate) fn with_optional_values(node: &'n Node, what: &'static str) -> Result<Self, Fault> {
-        Ok(Self { optional_values: true, ..Self::of(node, what)? })
+    /// The fields of a map in the format of envoyproxy/ratelimit.
+    pub(crate) fn of_envoy(node: &'n Node, what: &'static str) -> Result<Self, Fault> {
+        Ok(Self { is_foreign: true, ..Self::of(node, what)? })
+    }
+
+    const fn version(&self) -> YamlVersion {
+        if self.is_foreign { YamlVersion::V1_1 } else { YamlVersion::V1_2 }
     }
 
     /// The value of the field `name`; `None` if it is missing or null, which [`finish`](Self::finish) may reject.
@@ -204,7 +274,8 @@ impl<'n> Fields<'n> {
     }
 
     pub(crate) fn boolean(&mut self, name: &'static str) -> Result<Option<bool>, Fault> {
-        self.read(name, |node| node.boolean(name))
+        let version = self.version();
+        self.read(name, |node| node.boolean(name, version))
     }
 
     pub(crate) fn text(&mut self, name: &'static str) -> Result<Option<&'n Rc<str>>, Fault> {
@@ -212,7 +283,8 @@ impl<'n> Fields<'n> {
     }
 
     pub(crate) fn number(&mut self, name: &'static str, least: u32) -> Result<Option<u32>, Fault> {
-        self.read(name, |node| node.number(name, least))
+        let version = self.version();
+        self.read(name, |node| node.number(name, least, version))
     }
 
     /// The value of the field `name`; an error that names what is `expected` if it is missing or null.
@@ -229,13 +301,22 @@ impl<'n> Fields<'n> {
 
     /// Returns an error if there is a field that was not taken, or one without a value.
     pub(crate) fn finish(self) -> Result<(), Fault> {
+        self.finish_beside(&[], "")
+    }
+
+    /// As [`finish`](Self::finish); the fields `others` belong to another map, `there`.
+    pub(crate) fn finish_beside(self, others: &[&str], there: &str) -> Result<(), Fault> {
         for entry in self.entries {
             if !self.known.contains(&&*entry.key) {
-                let (shown, expected) = (quoted(&entry.key), expected(&entry.key, &self.known));
+                let shown = quoted(&entry.key);
+                let expected = match others.contains(&&*entry.key) {
+                    true => format!("expected it {there}"),
+                    false => expected(&entry.key, &self.known),
+                };
                 let message = format!("unknown field {shown} in {}: {expected}", self.what);
                 return Err(Fault::new(entry.at, message));
             }
-            if entry.value.is_null() && !self.optional_values {
+            if entry.value.is_null() && !self.is_foreign {
                 let (shown, expected) = (quoted(&entry.key), expected_value(self.what, &entry.key));
                 return Err(Fault::new(entry.at, format!("missing value of {shown}: {expected}")));
             }
@@ -273,5 +354,49 @@ pub(crate) fn expected(word: &str, known: &[&str]) -> String {
     match closest(word, known) {
         Some(similar) => format!("did you mean `{similar}`?"),
         None => format!("expected {}", one_of(known)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_scalars_of_yaml_1_1_are_those_of_envoyproxy() {
+        let yes = "true True TRUE yes Yes YES y Y on On ON";
+        let no = "false False FALSE no No NO n N off Off OFF";
+        for (words, truth) in [(yes, true), (no, false)] {
+            for word in words.split(' ') {
+                assert_eq!(YamlVersion::V1_1.truth(word), Some(truth), "{word}");
+                let is_boolean =
+                    word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("false");
+                assert_eq!(YamlVersion::V1_2.truth(word).is_some(), is_boolean, "{word}");
+            }
+        }
+        for (text, number) in [
+            ("1_000", Some(1000)),
+            ("0x10", Some(16)),
+            ("+5", Some(5)),
+            ("010", Some(8)),
+            ("0o17", Some(15)),
+            ("0b11", Some(3)),
+            ("0", Some(0)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("0x", None),
+            ("0x+1", None),
+            ("-1", None),
+            ("+", None),
+            ("ten", None),
+            ("", None),
+        ] {
+            assert_eq!(YamlVersion::V1_1.number(text), number, "{text}");
+        }
+        for text in ["1_000", "0x10", "+5", ""] {
+            assert_eq!(YamlVersion::V1_2.number(text), None, "{text}");
+        }
+        for word in ["tRUE", "yEs", "Tru", "1", ""] {
+            assert_eq!(YamlVersion::V1_1.truth(word), None, "{word}");
+        }
     }
 }

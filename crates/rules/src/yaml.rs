@@ -3,6 +3,8 @@
 //! Aliases and merge keys (`<<`) share their nodes. Each use counts towards the maximum number of nodes, so that
 //! aliases of aliases cannot exhaust memory.
 
+mod syntax;
+
 use std::{collections::HashMap, rc::Rc};
 
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
@@ -21,10 +23,10 @@ pub(crate) fn parse(
     count: &mut NodeCount,
     moved: impl Fn(Position) -> Position,
 ) -> Result<Node, Fault> {
-    let position =
-        |marker: &Marker| moved(Position { line: marker.line(), column: marker.col() + 1 });
+    let raw = |marker: &Marker| Position { line: marker.line(), column: marker.col() + 1 };
+    let position = |marker: &Marker| moved(raw(marker));
     let mut builder =
-        Builder { open: Vec::new(), anchors: HashMap::new(), root: None, documents: 0, count };
+        Builder { open: Vec::new(), anchors: HashMap::new(), documents: Vec::new(), count };
     let options = granit_parser::options! {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: 2 * MAX_DEPTH
@@ -32,12 +34,29 @@ pub(crate) fn parse(
     let options: Options = options;
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| {
-            Fault::new(position(error.marker()), format!("invalid YAML: {}", error.info()))
+            let (at, message) = syntax::explain(text, raw(error.marker()), &error.info());
+            Fault::new(moved(at), message)
         })?;
         builder.event(event, position(&span.start))?;
     }
-    let start = Position { line: 1, column: 1 };
-    Ok(builder.root.unwrap_or_else(|| Node { at: moved(start), kind: Kind::Null }))
+    let start = Node { at: moved(Position { line: 1, column: 1 }), kind: Kind::Null };
+    only_document(builder.documents).map(|root| root.unwrap_or(start))
+}
+
+/// The document that is not empty; `None` if all are.
+fn only_document(documents: Vec<Node>) -> Result<Option<Node>, Fault> {
+    let mut filled = documents.into_iter().filter(|document| !document.is_null());
+    let (first, second) = (filled.next(), filled.next());
+    let Some(second) = second else { return Ok(first) };
+    let mut all = first.iter().chain([&second]).cloned().chain(filled);
+    let advice = match all.find(Node::is_config_map) {
+        Some(map) => {
+            let line = map.at.line;
+            format!("; keep only the ConfigMap, which begins in line {line}")
+        }
+        None => String::new(),
+    };
+    Err(second.fault(format!("invalid second document: expected one document in a file{advice}")))
 }
 
 struct Builder<'c> {
@@ -45,8 +64,7 @@ struct Builder<'c> {
     open: Vec<OpenNode>,
     /// Nodes that aliases can repeat, each with its size.
     anchors: HashMap<usize, (Node, usize)>,
-    root: Option<Node>,
-    documents: usize,
+    documents: Vec<Node>,
     count: &'c mut NodeCount,
 }
 
@@ -66,15 +84,6 @@ enum Inside {
 impl Builder<'_> {
     fn event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
-            Event::DocumentStart(..) => {
-                self.documents += 1;
-                if self.documents > 1 {
-                    return Err(Fault::new(
-                        at,
-                        "invalid second document: expected one document in a file",
-                    ));
-                }
-            }
             Event::Scalar(text, style, anchor, _) => {
                 let (plain, length) = (style == ScalarStyle::Plain, text.len());
                 let kind = if plain && ["", "~", "null", "Null", "NULL"].contains(&&*text) {
@@ -135,7 +144,7 @@ impl Builder<'_> {
             self.anchors.insert(anchor, (node.clone(), size));
         }
         let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
+            self.documents.push(node);
             return Ok(());
         };
         open.size += size;

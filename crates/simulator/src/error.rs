@@ -93,6 +93,16 @@ pub enum Fault {
     /// Invalid lifetime of a hold.
     #[error("invalid ttl_us `{0}`: expected a whole number of microseconds, or nothing")]
     Ttl(Quoted),
+    /// A column of holds has a value beside another operation.
+    #[error("invalid {column} `{value}`: expected nothing, because `{kind}` has none")]
+    Unused {
+        /// The column.
+        column: &'static str,
+        /// The value.
+        value: Quoted,
+        /// The operation.
+        kind: Kind,
+    },
     /// Invalid operation on a hold.
     #[error(transparent)]
     Hold(#[from] HoldError),

@@ -75,6 +75,11 @@ impl Kind {
         matches!(self, Self::Hold | Self::Settle | Self::Renew | Self::Start | Self::End)
     }
 
+    /// Whether it may have a lifetime.
+    pub(crate) const fn has_ttl(self) -> bool {
+        matches!(self, Self::Hold | Self::Renew)
+    }
+
     /// Whether an event may be without a cost.
     pub(crate) const fn may_omit_cost(self) -> bool {
         matches!(self, Self::Settle | Self::Renew)

@@ -12,7 +12,7 @@ use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::{
     error::{Fault, TraceError},
-    limits::MAX_LINE,
+    limits::{BYTE_ORDER_MARK, MAX_LINE},
     simple_line::SimpleLine,
 };
 
@@ -60,11 +60,11 @@ impl<R: Read> Records<R> {
         Self { source, buffer, start: 0, end: 0, ended: false, line: 1, record, unquoted }
     }
 
-    /// Skips the mark that some editors put at the beginning of a file.
+    /// Skips a byte order mark.
     pub(crate) fn skip_byte_order_mark(&mut self) -> Result<(), TraceError> {
-        while self.end < 3 && self.fill()? {}
-        if self.buffer[..self.end].starts_with(b"\xef\xbb\xbf") {
-            self.start = 3;
+        while self.end < BYTE_ORDER_MARK.len() && self.fill()? {}
+        if self.buffer[..self.end].starts_with(BYTE_ORDER_MARK) {
+            self.start = BYTE_ORDER_MARK.len();
         }
         Ok(())
     }

@@ -136,6 +136,10 @@ impl<R: Read> TraceReader<R> {
         };
         let cost = cost(kind, records.field(columns.cost))?;
         let ttl = columns.ttl.map_or(Some(None), |index| ttl(records.field(index)))?;
+        let has_id = columns.id.is_some_and(|index| !records.field(index).is_empty());
+        if has_id && !kind.has_id() || ttl.is_some() && !kind.has_ttl() {
+            return None;
+        }
         let key = records.range(columns.key);
         let [policy, id] =
             [columns.policy, columns.id].map(|it| it.map_or((0, 0), |it| records.range(it)));
@@ -168,7 +172,16 @@ impl<R: Read> TraceReader<R> {
         match Kind::of(operation) {
             None => Fault::Operation(operation.into()),
             Some(kind) if cost(kind, field).is_none() => Fault::Cost(field.into()),
-            Some(_) => Fault::Ttl(optional(self.columns.ttl).into()),
+            Some(kind) => {
+                let [id, given] = [self.columns.id, self.columns.ttl].map(optional);
+                let unused =
+                    |column, value: &[u8]| Fault::Unused { column, value: value.into(), kind };
+                match (kind.has_id(), kind.has_ttl()) {
+                    _ if ttl(given).is_none() => Fault::Ttl(given.into()),
+                    (false, _) if !id.is_empty() => unused("id", id),
+                    _ => unused("ttl_us", given),
+                }
+            }
         }
     }
 }

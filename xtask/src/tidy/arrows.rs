@@ -14,7 +14,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("commands", &["core"]),
     ("conformance", &["core"]),
     ("testing", &[]),
-    ("simulator", &["core"]),
+    ("simulator", &["core", "headers"]),
     ("plot", &[]),
     ("memory", &["core"]),
     ("redis", &["core", "commands", "memory"]),

@@ -101,6 +101,15 @@ pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result
             bail!("{before}invalid {called} together with {listener} `off`: {reason}");
         }
     }
+    let status = "fallback-denial-status";
+    if is_option(status) && LISTENERS.iter().all(|(listener, ..)| is_off(serve, listener)) {
+        let [(before, called), (_, http), (_, grpc)] =
+            [status, "http", "grpc"].map(|name| origins.call(name));
+        bail!(
+            "{before}invalid {called} together with {http} `off` and {grpc} `off`: it is a setting of HTTP and \
+             gRPC; remove it, or switch one of them on"
+        );
+    }
     let hops = "http-trusted-hops";
     if given("gate-address-header") && serve.get_one::<usize>("http_trusted_hops") == Some(&0) {
         let ((before, called), (_, hops)) =

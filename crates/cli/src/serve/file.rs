@@ -58,12 +58,26 @@ pub(super) fn read(path: &Path, settings: &[Setting]) -> anyhow::Result<Vec<File
 fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        (at, format!("invalid TOML: {}", error.message().replace('\n', ", ")))
+        let line = text.lines().nth(line_of(text, at) - 1).unwrap_or_default().trim();
+        let problem = match is_yaml(line) {
+            true => format!("invalid line `{line}`: expected `NAME = VALUE`, as in TOML"),
+            false => format!("invalid TOML: {}", error.message().replace('\n', ", ")),
+        };
+        (at, problem)
     })?;
     let mut found = Vec::new();
-    for (name, value) in table.into_inner() {
+    // The table is sorted by name; the first mistake in the file is the clearest.
+    let mut entries: Vec<_> = table.into_inner().into_iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    for (name, value) in entries {
         let Range { start: at, .. } = name.span();
         let name = name.get_ref().as_ref();
+        let is_known = settings.iter().any(|setting| setting.name == name);
+        if let (DeValue::Table(_), false) = (value.get_ref(), is_known) {
+            let problem =
+                format!("unknown table `{name}`: expected settings at the top level of the file");
+            return Err((at, problem));
+        }
         let Some(setting) = settings.iter().find(|setting| setting.name == name) else {
             let names = settings.iter().map(|setting| setting.name.as_str());
             let hint = match closest(name, names) {
@@ -75,10 +89,18 @@ fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, S
         let flag =
             flag_of(setting, value.get_ref()).map_err(|problem| (at, problem.to_string()))?;
         let line = line_of(text, at);
-        found.push((at, FileSetting { name: name.to_owned(), line, flag }));
+        found.push(FileSetting { name: name.to_owned(), line, flag });
     }
-    found.sort_by_key(|(at, _)| *at);
-    Ok(found.into_iter().map(|(_, setting)| setting).collect())
+    Ok(found)
+}
+
+/// Whether a line is a setting as YAML writes it: `listen: :6380`.
+fn is_yaml(line: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it))
+    };
+    let value = line.split_once(':').filter(|(name, _)| is_name(name));
+    value.is_some_and(|(_, value)| value.is_empty() || value.starts_with(' '))
 }
 
 /// The setting as a flag; `None` for a flag that is off, and for an empty list.
@@ -163,6 +185,18 @@ mod tests {
             ),
             ("test-clock = 1", "1: invalid test-clock: expected true or false"),
             ("\n\nrules = [1]", "3: invalid rules: expected a list of strings"),
+            (
+                "\n[server]\nlisten = 1",
+                "2: unknown table `server`: expected settings at the top level of the file",
+            ),
+            (
+                "zzz = 1\nlisen = 1",
+                "1: unknown setting `zzz`: see `sluicegate serve --help` for all settings",
+            ),
+            (
+                "http = \"off\"\nlisten: :6380",
+                "2: invalid line `listen: :6380`: expected `NAME = VALUE`, as in TOML",
+            ),
             (
                 "[store]\nurl = \"x\"",
                 "1: invalid store: expected a string or a whole number, not a table",

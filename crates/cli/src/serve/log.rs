@@ -20,7 +20,7 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct Log {
-    /// Least severe level to log: error, warn, info, debug or trace; or levels per module, such as
+    /// Least severe level to log: error, warn, info, debug, trace or off; or levels per module, such as
     /// `info,sluicegate_redis=debug`
     #[arg(
         long,
@@ -72,7 +72,7 @@ impl Log {
 
 /// A level, or levels per module. Any other word is the name of a module to the filter: it accepts misspellings.
 fn filter(text: &str) -> Result<Targets, String> {
-    let levels = sluicegate_core::any_of(&LEVELS[..5]);
+    let levels = sluicegate_core::any_of(&LEVELS);
     for directive in text.split(',') {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
         if LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
@@ -101,9 +101,9 @@ mod tests {
         }
         for (text, expected) in [
             ("inof", "did you mean `info`?"),
-            ("verbose", "expected error, warn, info, debug or trace"),
-            ("", "expected error, warn, info, debug or trace"),
-            ("a=b=c=loud", "expected error, warn, info, debug or trace"),
+            ("verbose", "expected error, warn, info, debug, trace or off"),
+            ("", "expected error, warn, info, debug, trace or off"),
+            ("a=b=c=loud", "expected error, warn, info, debug, trace or off"),
         ] {
             assert_eq!(filter(text).unwrap_err(), expected, "{text}");
         }

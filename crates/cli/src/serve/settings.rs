@@ -180,7 +180,7 @@ impl Serve {
         config.memory.when_full = self.memory.when_full;
         config.memory.state_file = self.memory.state_file;
         config.memory.snapshot_every = self.memory.snapshot_every;
-        if let Some((store, fallback_denial)) = self.store.config() {
+        if let Some((store, fallback_denial)) = self.store.config(origins)? {
             (config.store, config.fallback_denial) = (Some(store), fallback_denial);
         }
         config.telemetry = self.otlp.telemetry(origins)?;

@@ -3,10 +3,14 @@
 use sluicegate_core::OnError;
 use std::{path::PathBuf, time::Duration};
 
+use anyhow::bail;
 use clap::Args;
 use sluicegate_server::{FallbackDenial, StoreConfig};
 
-use crate::values;
+use crate::{
+    usage::{Origin, Origins},
+    values,
+};
 
 #[derive(Args, Debug)]
 pub(super) struct Store {
@@ -55,8 +59,21 @@ pub(super) struct Store {
 
 impl Store {
     /// The store, if there is one.
-    pub(super) fn config(self) -> Option<(StoreConfig, FallbackDenial)> {
-        let mut config = StoreConfig::new(self.store?);
+    pub(super) fn config(
+        self,
+        origins: &Origins<'_>,
+    ) -> anyhow::Result<Option<(StoreConfig, FallbackDenial)>> {
+        let Some(url) = self.store else { return Ok(None) };
+        // The error of the store itself cannot name the variable or the line. It does not repeat the URL, which may
+        // have a password.
+        if !url.contains("://") && origins.origin("store") != Some(Origin::Flag) {
+            let (before, called) = origins.call("store");
+            bail!(
+                "{before}invalid {called}: missing `://`: expected redis://HOST, rediss://HOST, \
+                 redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME"
+            );
+        }
+        let mut config = StoreConfig::new(url);
         let options = &mut config.redis;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
         options.deadline = self.store_deadline;
@@ -64,7 +81,7 @@ impl Store {
         options.tls.ca = self.store_ca;
         options.tls.client = self.store_cert.zip(self.store_key);
         config.on_error = self.on_error;
-        Some((config, self.fallback_denial_status))
+        Ok(Some((config, self.fallback_denial_status)))
     }
 }
 

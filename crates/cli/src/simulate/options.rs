@@ -50,8 +50,8 @@ pub(crate) struct Simulate {
     /// Output: a summary, or one CSV row per event
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Format of an access log: `combined`, `common`, `json`, or a format string of nginx or
-    /// Apache [default: detected]
+    /// Format of an access log: `common`, `combined`, `vhost_combined`, `envoy`, `istio`, `alb`, `w3c`, `json`,
+    /// `traefik`, or a format string of nginx or Apache [default: detected]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<Written<LogFormat>>,
     /// Key of a log line, made of fields in braces, such as `{ip}:{path}`
@@ -61,10 +61,11 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "NAME")]
     pub(crate) time_field: Option<String>,
     /// Field of the log that holds the duration of a request, which a `concurrency` limit needs [default: detected].
-    /// It is in seconds, or in the unit that its name ends with: `_ms`, `_us` or `_ns`
-    #[arg(long, value_name = "NAME")]
+    /// It is in seconds, or in the unit that its name ends with: `_ms`, `_us` or `_ns`. `NAME:ms` names another unit: s,
+    /// ms, us or ns
+    #[arg(long, value_name = "NAME[:UNIT]")]
     pub(crate) duration_field: Option<String>,
-    /// Sort log lines that are out of order by up to this much
+    /// Sort log lines that are out of order by up to this much, or more if they are near each other in the file
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span)]
     pub(crate) disorder: Duration,
     /// Synthetic traffic, such as `poisson:50/s`, `even:5/s@10s..20s` or `burst:200@59s`; repeat the

@@ -12,7 +12,7 @@ use sluicegate_commands::plain_error;
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_simulator::{
     Batch, DurationField, HeavyHitters, KeyTemplate, LogError, LogFault, LogFormat, LogReader,
-    TraceReader, Traffic, periods,
+    Quoted, TraceReader, Traffic, periods,
 };
 
 use super::{
@@ -29,7 +29,22 @@ const SAMPLE_LINES: usize = 32;
 const SAMPLE_BYTES: u64 = 64 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// First bytes of a gzip file.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+const GZIP: &[u8] = &[0x1f, 0x8b];
+/// First bytes of other kinds of files, with their kinds, and what converts them.
+const OTHER_KINDS: [(&[u8], &str, &str); 10] = [
+    (b"BZh", "compressed by bzip2", "bzcat FILE"),
+    (b"\xfd7zXZ\0", "compressed by xz", "xzcat FILE"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstdcat FILE"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4", "lz4cat FILE"),
+    (b"\x1f\x9d", "compressed by compress", "zcat FILE"),
+    (b"LZIP", "compressed by lzip", "lzip -dc FILE"),
+    (b"PK\x03\x04", "a zip archive", "unzip -p FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x -so FILE"),
+    (b"\xff\xfe", "in UTF-16", "iconv -f utf-16 -t utf-8 FILE"),
+    (b"\xfe\xff", "in UTF-16", "iconv -f utf-16 -t utf-8 FILE"),
+];
+/// Where the header of a tar archive has its mark, and the mark.
+const TAR: (usize, &[u8]) = (257, b"ustar");
 /// Start of synthetic traffic: a round minute, as in the scenarios.
 const START: u64 = 1_700_000_040_000_000;
 
@@ -165,13 +180,30 @@ impl Source {
             if broken.first.iter().any(|(_, fault)| *fault == LogFault::NoDuration) {
                 return Err(no_duration(options));
             }
-            let first: Vec<String> = first().collect();
-            bail!("invalid log: no line has the expected format; {}", first.join("; "));
+            let skipped =
+                |fault: &LogFault| broken.reasons.get(fault.reason()).copied().unwrap_or(0);
+            if skipped(&LogFault::NoTime) == broken.count {
+                bail!(
+                    "invalid log: no line has a time under one of its usual names; use --time-field for another \
+                     field"
+                );
+            }
+            if skipped(&LogFault::NoClient) + skipped(&LogFault::NoRequest) < broken.count {
+                let first: Vec<String> = first().collect();
+                bail!("invalid log: no line has the expected format; {}", first.join("; "));
+            }
         }
-        let missing: Vec<&str> = reader.missing_fields().collect();
-        if let (Some(field), true) = (missing.first(), reader.events() > 0) {
+        if broken.count == 0 && reader.events() == 0 {
+            bail!("invalid log: expected at least one request");
+        }
+        if let Some(field) = reader.missing_fields().next() {
             bail!(
                 "invalid --key: no line has the field `{field}`; use a field of the log, as `{{field}}`"
+            );
+        }
+        if reader.events() == 0 {
+            bail!(
+                "invalid --key: no line has a client; use another field of the log, as `{{field}}`"
             );
         }
         if let Some(key) = options.key.constant() {
@@ -183,6 +215,11 @@ impl Source {
             first().for_each(|line| eprintln!("  {line}"));
             if broken.count > u64::try_from(broken.first.len()).unwrap_or(u64::MAX) {
                 eprintln!("  ...");
+            }
+            if let [_, _, ..] = &*broken.reasons.iter().collect::<Vec<_>>() {
+                let reasons =
+                    broken.reasons.iter().map(|(reason, count)| format!("{count} {reason}"));
+                eprintln!("  in all: {}", reasons.collect::<Vec<_>>().join(", "));
             }
         }
         if let Some(damage) = damage.get() {
@@ -208,21 +245,20 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     let unreadable = |error| unreadable(&error);
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
     let damage = Damage::default();
-    let bytes: Box<dyn Read> = if start.starts_with(&GZIP) {
+    let bytes: Box<dyn Read> = if start.starts_with(GZIP) {
         Box::new(Unzip::new(bytes, Damage::clone(&damage)))
     } else {
         bytes
     };
-    let (bytes, start) = match &options.log {
-        Some(_) => (bytes, Vec::new()),
-        None => peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?,
-    };
+    let (bytes, start) = peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?;
+    check_kind(&start)?;
     let log = options.log.as_ref();
     let Some(format) = log.map(|log| log.value.clone()).or_else(|| guess(&start)) else {
         ensure!(
-            is_trace(&start) || start.is_empty(),
+            is_trace(&start),
             "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log \
-             for a log of another format"
+             for a log of another format; the first line is `{}`",
+            Quoted::from(lines(&start).next().unwrap_or_default())
         );
         let logs = ["--key", "--time-field", "--duration-field", "--disorder"];
         if let Some(given) = logs.into_iter().find(|it| options.is_given(it)) {
@@ -235,6 +271,10 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         "missing --policy: expected one such as `--policy gcra:30/60s` for an access log"
     );
     if let Some(text) = options.key.constant() {
+        ensure!(
+            !text.is_empty(),
+            "invalid --key ``: expected a field in braces, such as `{{ip}}`, or a text"
+        );
         ensure!(
             !KeyTemplate::is_field(text),
             "invalid --key `{text}`: expected a field in braces, such as `{{{text}}}`"
@@ -264,7 +304,9 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         (LogError::Field { name, .. }, _, _) if time_field.unwrap_or("time") == name => {
             anyhow!("invalid --time-field: {error}")
         }
-        (LogError::Field { name, .. }, DurationField::Named(field), _) if field == name => {
+        (LogError::Field { name, .. }, DurationField::Named(field), _)
+            if field.starts_with(name.as_str()) =>
+        {
             anyhow!("invalid --duration-field: {error}")
         }
         (LogError::Field { name, has }, DurationField::Detected, Some(policy))
@@ -294,6 +336,19 @@ fn missing_duration(policy: &Policy, reason: &str) -> anyhow::Error {
          (nginx), `%D` (Apache) or `duration` (Envoy, Caddy), but {reason}; use --duration-field for another \
          field"
     )
+}
+
+/// Rejects a file without content, and one that has to be converted.
+fn check_kind(start: &[u8]) -> anyhow::Result<()> {
+    let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
+    ensure!(!text.trim_ascii().is_empty(), "the file is empty: expected a trace or an access log");
+    if let Some((_, kind, tool)) = OTHER_KINDS.iter().find(|(first, ..)| start.starts_with(first)) {
+        bail!("invalid FILE: it is {kind}; use `{tool} | sluicegate simulate -`");
+    }
+    if start.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
+        bail!("invalid FILE: it is a tar archive; use `tar -xOf FILE | sluicegate simulate -`");
+    }
+    Ok(())
 }
 
 /// Reads up to `most` bytes, or until `enough`, and puts them back.
@@ -331,27 +386,9 @@ fn is_trace(start: &[u8]) -> bool {
     columns.any(|column| matches!(column.trim_ascii(), b"t_us" | b"\"t_us\""))
 }
 
-/// Whether `line` begins as the common format does: client, identity, user and `[`. A prefix would be taken for the
-/// client.
-fn begins_as_common(line: &[u8]) -> bool {
-    // `X-Forwarded-For` is a list.
-    let words = line.split(|byte| *byte == b' ').skip_while(|word| word.ends_with(b","));
-    let mut after_client = words.skip(1);
-    // The identity is nearly always `-`; a user may have blanks in its name.
-    after_client.next() == Some(b"-")
-        || after_client.nth(1).is_some_and(|word| word.starts_with(b"["))
-}
-
-/// The format of the first line that has a known one, because a truncated log may begin with a broken line.
 fn guess(start: &[u8]) -> Option<LogFormat> {
-    if is_trace(start) {
-        return None;
-    }
-    lines(start).find_map(|line| {
-        let name = if line.starts_with(b"{") { "json" } else { "common" };
-        let format: LogFormat = name.parse().ok()?;
-        (name == "json" || begins_as_common(line) && format.fits(line)).then_some(format)
-    })
+    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
+    if is_trace(start) { None } else { LogFormat::detect(lines(start)) }
 }
 
 fn traffic(options: &Simulate) -> Source {

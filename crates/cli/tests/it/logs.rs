@@ -176,16 +176,26 @@ fn simulate_log_with_name_of_trace_column_in_its_first_line_is_a_log() {
 fn simulate_log_with_prefix_is_an_unknown_format() {
     for prefix in [
         "www.example.com:80 ",
+        "www.example.com ",
         "Oct 10 13:55:36 host nginx: ",
+        "<190>Oct 10 13:55:36 host nginx: ",
         "web-1  | ",
         "web-1 | ",
         "2023-11-14T22:14:00.25Z ",
         "[pod/web-1/nginx] ",
     ] {
         let log: String = LOG.lines().map(|line| format!("{prefix}{line}\n")).collect();
-        let ended = rows(&[], log);
+        let ended = rows(&[], &log);
         assert_eq!(ended.code, Some(2), "{prefix}");
         assert!(ended.err.starts_with("error: unknown format: "), "{}", ended.err);
+        // The name of a format does not make the prefix a client.
+        let named = rows(&["--log", "combined"], &log);
+        assert_eq!(named.code, Some(2), "{prefix} {}", named.out);
+        assert!(named.err.starts_with("error: invalid log: "), "{}", named.err);
+        // Neither beside lines without the prefix.
+        let mixed = rows(&[], format!("{LOG}{log}"));
+        assert_eq!(decided_rows(&mixed.out).len(), 3, "{prefix} {}", mixed.err);
+        assert!(mixed.err.starts_with("warning: skipped 3 of 6 lines:\n"), "{}", mixed.err);
     }
     // With the formats of docs/simulate.md.
     for (prefix, format) in [
@@ -208,6 +218,167 @@ fn simulate_log_with_unusual_user_or_client_is_detected() {
         assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{start}");
         assert_eq!(decided_rows(&ended.out)[0], "0 10.0.0.1 1", "{start}");
     }
+}
+
+/// A line of each format, all by 203.0.113.5 at the same time, as the documentation of the format has it.
+const LINES: [(&str, &str); 17] = [
+    (
+        "",
+        r#"[2025-10-10T13:55:00.000Z] "GET /a HTTP/1.1" 200 - 0 1 2 1 "203.0.113.5" "curl/8" "id" "h" "10.0.0.9:80""#,
+    ),
+    (
+        "",
+        r#"[2025-10-10T13:55:00.000Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 135 4 3 "203.0.113.5" "curl/8" "id" "h" "10.0.0.9:80" outbound|80||h - 10.0.0.1:80 10.0.0.2:41 - default"#,
+    ),
+    (
+        "",
+        r#"https 2025-10-10T13:55:00.000000Z app/web/50dc6c495c0c9188 203.0.113.5:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET https://h:443/a HTTP/1.1" "curl/8" ECDHE TLSv1.2 arn "Root=1" "h" "-" 0 2025-10-10T13:54:59.990000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-""#,
+    ),
+    (
+        "",
+        r#"{"ClientAddr":"203.0.113.5:5010","ClientHost":"203.0.113.5","Duration":357313,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/a","StartUTC":"2025-10-10T13:55:00Z","level":"info","msg":"","time":"2025-10-10T13:55:00Z"}"#,
+    ),
+    (
+        "",
+        "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2025-10-10 13:55:00\n\
+         #Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status time-taken\n\
+         2025-10-10 13:55:00 10.0.0.1 GET /a - 80 - 203.0.113.5 curl/8 - 200 0 0 15",
+    ),
+    (
+        "",
+        "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status time-taken\n\
+         2025-10-10\t13:55:00\tFRA2\t182\t203.0.113.5\tGET\td1.cloudfront.net\t/a\t200\t0.082",
+    ),
+    (
+        "",
+        r#"{"level":"info","ts":1760104500.0,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"203.0.113.5","remote_port":"41","client_ip":"203.0.113.5","method":"GET","uri":"/a"},"duration":0.001,"status":200}"#,
+    ),
+    (
+        "",
+        r#"2025-10-10T13:55:00.31+00:00 stdout F 203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1" 200 1 "-" "-""#,
+    ),
+    (
+        "",
+        r#"2025-10-10T13:55:00.31+00:00 stdout F [2025-10-10T13:55:00Z] "GET /a HTTP/1.1" 200 - 0 1 2 1 "203.0.113.5" "c" "r" "h" "u""#,
+    ),
+    (
+        "",
+        r#"{"log":"203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"-\"\n","stream":"stdout","time":"2025-10-10T13:55:07.31Z"}"#,
+    ),
+    (
+        "",
+        r#"{"__REALTIME_TIMESTAMP":"1760104507000000","_PID":"7","MESSAGE":"203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] \"GET /a HTTP/1.1\" 200 1"}"#,
+    ),
+    (
+        "vhost_combined",
+        r#"shop.example:443 203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1" 200 1 "-" "-""#,
+    ),
+    // ingress-nginx.
+    (
+        "",
+        r#"203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1" 200 1 "-" "curl/8" 74 0.003 [default-web-80] [] 10.0.0.1:80, 10.0.0.2:80 1, 1 0.001, 0.002 502, 200 id"#,
+    ),
+    (
+        r#"$a $b $upstream_addr $upstream_status [$time_local] "$request" $remote_addr"#,
+        r#"1 2 10.0.0.1:80, 10.0.0.2:80 : 10.0.0.3:80 502, 200 : 200 [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1" 203.0.113.5"#,
+    ),
+    (
+        r#"%{X-Forwarded-For}i %l %u %t \"%r\""#,
+        r#"203.0.113.5, 10.0.0.1 - - [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1""#,
+    ),
+    // HAProxy.
+    (
+        r#"$prefix]: $remote_addr [$start_time] $frontend $backend $times $status $bytes $a $b $c $d $e $f "$request""#,
+        r#"Oct 10 13:55:00 lb haproxy[14389]: 203.0.113.5:33317 [10/Oct/2025:13:55:00.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {h} {} "GET /a HTTP/1.1""#,
+    ),
+    ("", "\u{feff}203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] \"GET /a HTTP/1.1\" 200 1"),
+];
+
+#[test]
+fn simulate_log_of_every_known_format_has_the_client_and_the_path() {
+    for (format, line) in LINES {
+        let named = ["--log", format, "--key", "{ip} {path}"];
+        let options = if format.is_empty() { &named[2..] } else { &named[..] };
+        let ended = rows(options, format!("{line}\n"));
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{line}");
+        let row = "\n1760104500000000,203.0.113.5 /a,1,1,";
+        assert!(ended.out.contains(row), "{line}\n{}", ended.out);
+    }
+}
+
+#[test]
+fn simulate_log_client_is_that_of_the_gate() {
+    let line = |client: &str| LOG.lines().next().unwrap().replace("10.0.0.1", client) + "\n";
+    for (client, key) in [
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:0db8:0:0:0:0:0:1", "2001:db8::/64"),
+        ("2001:DB8::2", "2001:db8::/64"),
+        ("::ffff:203.0.113.5", "203.0.113.5"),
+        ("203.0.113.5:4711", "203.0.113.5"),
+        ("Host.example", "host.example"),
+    ] {
+        assert_eq!(decided_rows(&rows(&[], line(client)).out), [format!("0 {key} 1")], "{client}");
+    }
+    let whole = rows(&["--key", "{remote_addr}"], line("2001:DB8::2"));
+    assert_eq!(decided_rows(&whole.out), ["0 2001:DB8::2 1"]);
+}
+
+#[test]
+fn simulate_log_lines_without_a_request_are_skipped_and_counted_by_reason() {
+    let access =
+        r#"{"ts":1760104500.5,"request":{"remote_ip":"203.0.113.5","uri":"/a"},"status":200}"#;
+    let started = r#"{"level":"info","ts":1760104500.0,"logger":"admin","msg":"started"}"#;
+    let unknown = r#"{"ts":1760104501.5,"request":{"remote_ip":"unknown","uri":"/a"}}"#;
+    let log = format!("{started}\n{access}\n{unknown}\nwhat\n");
+    for (key, expected) in [("{ip}", "203.0.113.5"), ("{request.uri}", "/a"), ("all", "all")] {
+        let ended = rows(&["--key", key], &log);
+        assert_eq!(decided_rows(&ended.out)[0], format!("0 {expected} 1"), "{}", ended.err);
+        assert!(!ended.out.contains(",-,"), "{}", ended.out);
+        assert!(ended.err.contains("  line 1: "), "{}", ended.err);
+    }
+    let ended = rows(&[], &log);
+    assert!(ended.err.contains("line 1: missing client\n"), "{}", ended.err);
+    assert!(
+        ended.err.ends_with("  in all: 1 of another format, 2 without a client\n"),
+        "{}",
+        ended.err
+    );
+    // An empty client is no client.
+    let squid = "1760104500.075    151 203.0.113.5 TCP_MISS/200\n";
+    let ended = rows(&["--log", "$msec $elapsed $remote_addr $code"], squid);
+    assert_eq!((ended.code, ended.out.lines().count()), (Some(2), 1), "{}", ended.out);
+    let expected =
+        "error: invalid --key: no line has a client; use another field of the log, as `{field}`\n";
+    assert_eq!(ended.err, expected);
+}
+
+#[test]
+fn simulate_log_unit_of_duration_is_given_or_known() {
+    let request = |field: &str| {
+        format!(
+            r#"{{"StartUTC":"2025-10-10T13:55:00Z","ClientHost":"203.0.113.5","{field}":357313}}"#
+        )
+    };
+    let traefik = request("Duration");
+    let held = ["--policy", "concurrency:5/30s", "--format", "csv"];
+    let ends = |options: &[&str], log: &str| {
+        let ended = run(&[&["simulate", "-"], &held[..], options].concat(), format!("{log}\n"));
+        let last = ended.out.lines().last().unwrap_or_default().to_owned();
+        last.split(',').next().unwrap().to_owned()
+    };
+    assert_eq!(ends(&[], &traefik), "1760104500000357");
+    let other = request("took");
+    for (unit, end) in [
+        ("ns", "1760104500000357"),
+        ("us", "1760104500357313"),
+        ("ms", "1760104857313000"),
+        ("s", "1760461813000000"),
+    ] {
+        let field = format!("took:{unit}");
+        assert_eq!(ends(&["--duration-field", &field], &other), end, "{unit}");
+    }
+    let iis = "#Fields: date time c-ip time-taken\n2025-10-10 13:55:00 203.0.113.5 15";
+    assert_eq!(ends(&["--duration-field", "time-taken"], iis), "1760104500000000");
 }
 
 #[test]

@@ -75,6 +75,71 @@ gcra:10/1s
 }
 
 #[test]
+fn rules_check_of_envoyproxy_names_domain_keys_and_values() {
+    let text = "\
+domain: web
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - {key: user, rate_limit: {unit: day, requests_per_unit: 3}}
+";
+    let file = File::new("envoyproxy.yaml", text);
+    let words = output(&["rules", "check", file.name()], "");
+    let applies = "  applies    to descriptors of the domain `web` with `plan` = `free`, `user`\n";
+    assert!(words.contains(applies), "{words}");
+}
+
+#[test]
+fn rules_check_warns_about_one_count_and_a_cost_above_the_burst() {
+    let text = "\
+rules:
+  - {name: a, key: [], policy: 'gcra:10/1s'}
+  - {name: b, key: client, policy: 'gcra:10/1s', cost: 11}
+  - {name: c, key: client, policy: 'gcra:10/1s:borrow', cost: 11}
+  - {name: d, policy: 'gcra:10/1s', cost: 10}
+";
+    let file = File::new("counts.yaml", text);
+    let words = output(&["rules", "check", file.name()], "");
+    let warnings: Vec<_> = words.lines().filter(|line| line.starts_with("  warning ")).collect();
+    assert_eq!(
+        warnings,
+        [
+            "  warning    `key: []` counts all requests together; remove the field if this is meant",
+            "  warning    all requests are denied: each costs 11, and the policy admits at most 10 at once",
+        ]
+    );
+}
+
+#[test]
+fn rules_test_without_a_rule_for_the_request_warns() {
+    let text = "\
+rules:
+  - {name: a, key: client, policy: 'gcra:1/1s'}
+  - {name: b, match: {path: /b}, key: [client, header.x-user], policy: 'gcra:1/1s'}
+tests:
+  - name: no client
+    request: {path: /x}
+    steps: [{times: 2, expect: allow}, {request: {path: /b}, expect: allow}]
+  - {name: meant, request: {path: /x}, rules: [], expect: allow}
+  - {name: applies, request: {path: /x, client: 192.0.2.1}, expect: allow}
+";
+    let file = File::new("unmatched.yaml", text);
+    let words = output(&["rules", "test", file.name()], "");
+    assert_eq!(
+        words,
+        "\
+ok   no client (line 5)
+       warning: line 5: no rule applies to this request (rule a needs client)
+       warning: line 7: no rule applies to this request (rule a needs client, rule b needs client and header.x-user)
+ok   meant (line 8)
+ok   applies (line 9)
+3 of 3 tests pass
+"
+    );
+}
+
+#[test]
 fn rules_check_invalid_file_names_line_and_column() {
     let file = File::new("wrong.yaml", &RULES.replace("gcra:10/1s", "gcra:10/0s"));
     let ended = run(&["rules", "check", file.name()], "");

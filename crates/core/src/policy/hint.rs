@@ -16,10 +16,82 @@ pub(super) fn limit(text: &str) -> String {
         return format!("expected an algorithm, such as `{smooth}` or `{window}`");
     }
     if let Some(name) = Limit::names().find(|name| name.eq_ignore_ascii_case(text)) {
-        return format!("expected a rate, such as `{name}:30/1m`");
+        let example = if name == "concurrency" { "5/30s" } else { "30/1m" };
+        return format!("expected a rate, such as `{name}:{example}`");
+    }
+    if text.split_once('=').is_some_and(|(name, _)| OPTIONS.contains(&name)) {
+        return "expected an option after `:`, such as `gcra:30/1m:burst=16`".to_owned();
+    }
+    if text.starts_with('@') {
+        return "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`; only a server knows the names in its rules files"
+            .to_owned();
     }
     "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`".to_owned()
 }
+
+/// The text after "expected" for a rate of an algorithm.
+pub(super) fn rate_of(algorithm: &str) -> &'static str {
+    match algorithm {
+        "concurrency" => {
+            "expected N/PERIOD, such as `5/30s`, where the period is the longest lifetime of a hold"
+        }
+        _ => "expected N/PERIOD, such as `30/1m`",
+    }
+}
+
+/// Where an invalid limit is joined to another part by other characters than `,` or `:`, and its error. `behind` is the
+/// rest of the policy, from the comma after the limit on.
+pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
+    // The thousands of a number: `gcra:1,000/1s`.
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = limit.rfind(':').map(|colon| colon + 1);
+    if let (Some(start), Some(rest)) = (number, behind.strip_prefix(','))
+        && digits(rest) == 3
+        && digits(&limit[start..]) == limit.len() - start
+        && rest[3..].starts_with('/')
+    {
+        let (first, rest) = (&limit[start..], &rest[..3]);
+        return Some((
+            start,
+            format!("invalid limit `{first},{rest}`: expected it without a comma: `{first}{rest}`"),
+        ));
+    }
+    for (at, char) in limit.char_indices() {
+        let rest = limit[at + char.len_utf8()..].trim_start();
+        let is_separator = char == ' ' || ";|&+".contains(char);
+        let word = rest.split([':', '=', ' ']).next().unwrap_or_default();
+        let is_limit = rest[word.len()..].starts_with(':')
+            && Limit::names().any(|name| name.eq_ignore_ascii_case(word));
+        if is_separator && at > 0 && is_limit {
+            return Some((
+                at,
+                format!("invalid separator `{char}`: expected `,` between two limits"),
+            ));
+        }
+        let is_option = OPTIONS.contains(&word)
+            && (rest.len() == word.len() || rest[word.len()..].starts_with('='));
+        if is_separator && is_option {
+            return Some((
+                at,
+                format!(
+                    "invalid separator `{char}`: expected `:` before an option, without spaces"
+                ),
+            ));
+        }
+        if let Some((_, plain)) = WIDE.iter().find(|(wide, _)| *wide == char) {
+            return Some((at, format!("invalid character `{char}`: expected `{plain}`")));
+        }
+    }
+    let space = limit.find(" /")?;
+    Some((space, "invalid space: expected N/PERIOD without spaces, such as `30/1m`".to_owned()))
+}
+
+/// Names of options, which may follow a wrong separator.
+const OPTIONS: [&str; 9] =
+    ["burst", "capacity", "count", "align", "keep", "keep-max", "refill", "tz", "borrow"];
+
+/// Full-width forms of the characters of a policy, as some keyboards write them.
+const WIDE: [(char, char); 4] = [('：', ':'), ('／', '/'), ('，', ','), ('＝', '=')];
 
 /// The policies that a rate without an algorithm may mean: `100/minute`, `30 per 1 hour`, `10r/s`,
 /// `10rps`.

@@ -14,7 +14,13 @@ pub(super) fn limits(text: &str) -> Result<Vec<Limit>, PolicyError> {
         if limits.len() == MAX_LIMITS {
             return Err(PolicyError::count(text.split(',').count()));
         }
-        let limit = limit(part, place);
+        let limit = limit(part, place).map_err(|error| {
+            let behind = text.get(offset + part.len()..).unwrap_or_default();
+            match hint::joined(part, behind) {
+                Some((at, message)) => PolicyError::new(message, place.limit, offset + at),
+                None => error,
+            }
+        });
         let several = part.len() < text.len();
         limits.push(limit.map_err(|it| if several { it.among_several() } else { it })?);
         offset += part.len() + 1;
@@ -42,10 +48,8 @@ fn limit(text: &str, place: PartPosition) -> Result<Limit, PolicyError> {
         None => (rest, None),
     };
     let Some((units, period)) = rate.split('/') else {
-        let quoted = rate.quoted();
-        return Err(
-            rate.error(format!("invalid rate {quoted}: expected N/PERIOD, such as `30/1m`"))
-        );
+        let (quoted, expected) = (rate.quoted(), hint::rate_of(word));
+        return Err(rate.error(format!("invalid rate {quoted}: {expected}")));
     };
     let text = LimitText::read(word, (units, period), options, known)?;
     let others = named.map(|(.., parse)| parse);

@@ -6,6 +6,7 @@ use sluicegate_core::Policy;
 
 const UNIT: &str =
     "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`";
+const OPTION: &str = "expected `:` before an option, without spaces";
 const UNITS: &str = "expected a whole number from 1 to 4294967295";
 const ALGORITHMS: &str = "expected `gcra`, `token-bucket`, `leaky-bucket`, `leaky-queue`, \
                           `fixed-window`, `sliding-log`, `sliding-counter` or `concurrency`";
@@ -13,7 +14,7 @@ const POLICY: &str = "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`";
 
 #[test]
 fn policy_mistakes_name_the_value_and_what_is_valid() {
-    let table: [(&str, &str, usize); 86] = [
+    let table: &[(&str, &str, usize)] = &[
         // Limits as other tools write them.
         (
             "100/minute",
@@ -156,8 +157,47 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         ("gcra:30/0s", "invalid period `0s`: expected 1ms to 366d", 8),
         ("gcra:1/999us", "invalid period `999us`: expected 1ms to 366d", 7),
         ("gcra:1/53w", "invalid period `53w`: expected 1ms to 366d", 7),
-        ("gcra:30/60s;burst=5", "invalid period `60s;burst=5`: UNIT", 8),
-        ("gcra:30/60s burst=5", "invalid period `60s burst=5`: UNIT", 8),
+        // Separators.
+        ("gcra:30/60s;burst=5", "invalid separator `;`: OPTION", 11),
+        ("gcra:30/60s burst=5", "invalid separator ` `: OPTION", 11),
+        ("gcra:30/60s borrow", "invalid separator ` `: OPTION", 11),
+        (
+            "gcra:30/60s,burst=5",
+            "invalid policy `burst=5`: expected an option after `:`, such as `gcra:30/1m:burst=16` (limit 2)",
+            12,
+        ),
+        ("gcra:30/60s;gcra:5/1s", "invalid separator `;`: expected `,` between two limits", 11),
+        ("gcra:30/60s gcra:5/1s", "invalid separator ` `: expected `,` between two limits", 11),
+        (
+            "gcra:30/60s + sliding-log:5/1s",
+            "invalid separator `+`: expected `,` between two limits",
+            12,
+        ),
+        ("gcra:30/60s|gcra:5/1s", "invalid separator `|`: expected `,` between two limits", 11),
+        ("gcra:30 / 60s", "invalid space: expected N/PERIOD without spaces, such as `30/1m`", 7),
+        ("gcra：30/60s", "invalid character `：`: expected `:`", 4),
+        ("gcra:30／60s", "invalid character `／`: expected `/`", 7),
+        (
+            "gcra:1,000/1s",
+            "invalid limit `1,000`: expected it without a comma: `1000` (limit 1)",
+            5,
+        ),
+        (
+            "concurrency:5",
+            "invalid rate `5`: expected N/PERIOD, such as `5/30s`, where the period is the longest lifetime of a hold",
+            12,
+        ),
+        (
+            "concurrency",
+            "invalid policy `concurrency`: expected a rate, such as `concurrency:5/30s`",
+            0,
+        ),
+        (
+            "@gold",
+            "invalid policy `@gold`: POLICY; only a server knows the names in its rules files",
+            0,
+        ),
+        ("gcra:1/1s,000/1s", "invalid policy `000/1s`: POLICY (limit 2)", 10),
         // Options.
         ("gcra:1/1s:", "unknown option `` for gcra: expected `borrow` or `burst`", 10),
         ("gcra:1/1s:keep=1h", "unknown option `keep` for gcra: expected `borrow` or `burst`", 10),
@@ -246,12 +286,13 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
     let mut wrong = Vec::new();
     for (text, expected, offset) in table {
         let expected = expected
+            .replace("OPTION", OPTION)
             .replace("POLICY", POLICY)
             .replace("ALGORITHMS", ALGORITHMS)
             .replace("UNITS", UNITS)
             .replace("UNIT", UNIT);
         match text.parse::<Policy>() {
-            Err(error) if error.to_string() == expected && error.offset() == offset => {}
+            Err(error) if error.to_string() == expected && error.offset() == *offset => {}
             other => {
                 wrong.push(format!("{text}\n  expected {expected} at {offset}\n  found {other:?}"))
             }

@@ -17,7 +17,7 @@ use crate::{
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
-    tree::{Fields, Kind, Node, expected},
+    tree::{Fields, Kind, Node, YamlVersion, expected},
 };
 
 pub(crate) fn read(
@@ -41,11 +41,23 @@ pub(crate) fn read(
         }
     };
     if let Some(descriptors) = descriptors {
-        Reader { tree: &mut tree, builder }.descriptors(0, name, descriptors)?;
+        let entries = format!("of the domain {} with", quoted(name));
+        Reader { tree: &mut tree, builder }.descriptors(0, name, &entries, descriptors)?;
     }
     builder.domains.insert((**name).into(), tree);
     Ok(())
 }
+
+/// Fields of a descriptor, which are often written in its `rate_limit`, and the reverse.
+const OF_DESCRIPTOR: [&str; 6] = [
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "metadata",
+    "share_threshold",
+];
+const OF_RATE_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 
 struct Reader<'d> {
     tree: &'d mut DomainTree,
@@ -53,16 +65,29 @@ struct Reader<'d> {
 }
 
 impl Reader<'_> {
-    fn descriptors(&mut self, at: usize, path: &str, list: &Node) -> Result<(), Fault> {
+    /// Reads the descriptors below the index `at`, whose rules are called `path` and apply to `entries`.
+    fn descriptors(
+        &mut self,
+        at: usize,
+        path: &str,
+        entries: &str,
+        list: &Node,
+    ) -> Result<(), Fault> {
         for node in list.list("descriptors")? {
-            let read = self.descriptor(at, path, node);
+            let read = self.descriptor(at, path, entries, node);
             self.builder.note(read);
         }
         Ok(())
     }
 
-    fn descriptor(&mut self, parent: usize, path: &str, node: &Node) -> Result<(), Fault> {
-        let mut fields = Fields::with_optional_values(node, "a descriptor")?;
+    fn descriptor(
+        &mut self,
+        parent: usize,
+        path: &str,
+        above: &str,
+        node: &Node,
+    ) -> Result<(), Fault> {
+        let mut fields = Fields::of_envoy(node, "a descriptor")?;
         let key = fields.require("key", "the key of an entry such as `user`")?.text("key")?;
         if key.is_empty() {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
@@ -74,40 +99,56 @@ impl Reader<'_> {
             Some(value) => format!("{path}.{key}_{value}"),
             None => format!("{path}.{key}"),
         };
-        let wild = value.map_or(key, |value| value).contains('*');
+        let has_star = |text: &Rc<str>| text.contains('*');
+        let wild = has_star(key) || value.is_some_and(has_star);
         let share = fields.boolean("share_threshold")?.unwrap_or(false);
-        if share && !(wild && value.is_some()) {
+        if share && !value.is_some_and(has_star) {
             let at = fields.position_of("share_threshold");
             return Err(Fault::new(
                 at,
                 "invalid share_threshold `true`: expected a `value` with `*` beside it",
             ));
         }
-        let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
+        let entry = match value {
+            Some(value) => format!("{} = {}", quoted(key), quoted(value)),
+            None => quoted(key),
+        };
+        let separator = if parent == 0 { "" } else { "," };
+        let entries = format!("{above}{separator} {entry}");
+        let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path, &entries)?;
         let rule = rule.map(|rule| self.builder.add(rule, node)).transpose()?;
         let descriptors = fields.take("descriptors");
-        fields.finish()?;
+        fields.finish_beside(&OF_RATE_LIMIT, "in `rate_limit`")?;
 
         let new = self.tree.nodes.len();
+        let above = &self.tree.nodes[parent];
+        let identity = (self.tree.request_limits, parent, Rc::clone(key), value.cloned());
+        let first = match value {
+            _ if wild => self.builder.wildcards.get(&identity),
+            Some(value) => above.exact.get(&**key).and_then(|values| values.get(&**value)),
+            None => above.any.get(&**key),
+        };
+        if let Some(first) = first {
+            let place = self.tree.nodes[*first].place;
+            return Err(node.fault(self.builder.duplicate("descriptor", &path, place)));
+        }
         let above = &mut self.tree.nodes[parent];
-        let taken = if wild {
-            let identity = (self.tree.request_limits, parent, Rc::clone(key), value.cloned());
+        if wild {
+            let joined = value.filter(|_| has_star(key));
+            let joined = joined.map(|value| Glob::stars(&format!("{key}_{value}")));
             let value = value.map(|value| Glob::stars(value));
-            above.wildcards.push(Wildcard { key: (**key).into(), value, share, node: new });
-            !self.builder.wildcards.insert(identity)
+            above.wildcards.push(Wildcard { key: (**key).into(), value, joined, share, node: new });
+            self.builder.wildcards.insert(identity, new);
         } else if let Some(value) = value {
             let values: &mut AHashMap<_, _> = above.exact.entry((**key).into()).or_default();
-            values.insert((**value).into(), new).is_some()
+            values.insert((**value).into(), new);
         } else {
-            above.any.insert((**key).into(), new).is_some()
-        };
-        if taken {
-            let shown = quoted(&path);
-            return Err(node.fault(format!("duplicate descriptor {shown}: expected it once")));
+            above.any.insert((**key).into(), new);
         }
-        self.tree.nodes.push(TreeNode { rule, value_to_metric, ..TreeNode::default() });
+        let place = (self.builder.source, node.at.line);
+        self.tree.nodes.push(TreeNode { rule, value_to_metric, place, ..TreeNode::default() });
         match descriptors {
-            Some(list) => self.descriptors(new, &path, list),
+            Some(list) => self.descriptors(new, &path, &entries, list),
             None => Ok(()),
         }
     }
@@ -118,6 +159,7 @@ impl Reader<'_> {
         fields: &mut Fields<'_>,
         at: Position,
         path: &str,
+        entries: &str,
     ) -> Result<(Option<Rule>, bool), Fault> {
         let rate_limit = fields.take("rate_limit");
         let shadow = fields.boolean("shadow_mode")?;
@@ -132,6 +174,7 @@ impl Reader<'_> {
         let mut settings = Settings { shadow, on_error, ..Settings::default() };
         let mut envoy =
             EnvoyLimit { quota_mode, detailed_metric, metadata, ..EnvoyLimit::default() };
+        envoy.entries = entries.into();
         if let Some(rate_limit) = rate_limit {
             settings.treatment = Some(read_rate(rate_limit, &mut envoy)?);
         }
@@ -157,16 +200,16 @@ impl Reader<'_> {
 
 /// Reads `rate_limit`.
 fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
-    let mut fields = Fields::with_optional_values(node, "rate_limit")?;
+    let mut fields = Fields::of_envoy(node, "rate_limit")?;
     let unlimited = fields.boolean("unlimited")?.unwrap_or(false);
     let unit = fields.take("unit");
     let requests = fields.number("requests_per_unit", 0)?;
     let name = fields.text("name")?.filter(|name| !name.is_empty());
     envoy.name = name.map(|name| (**name).into());
     let replaces = fields.take("replaces");
-    fields.finish()?;
+    fields.finish_beside(&OF_DESCRIPTOR, "beside `rate_limit`")?;
     for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
-        let mut fields = Fields::with_optional_values(item, "replaces")?;
+        let mut fields = Fields::of_envoy(item, "replaces")?;
         let name = fields.require("name", "the name of a limit")?.text("name")?;
         fields.finish()?;
         if name.is_empty() {
@@ -222,8 +265,8 @@ fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule
 fn metadata(node: &Node) -> Metadata {
     match &node.kind {
         Kind::Null => Metadata::Null,
-        Kind::Scalar { text, plain: true } if node.boolean("").is_ok() => {
-            Metadata::Truth(text.eq_ignore_ascii_case("true"))
+        Kind::Scalar { text, plain: true } if YamlVersion::V1_1.truth(text).is_some() => {
+            Metadata::Truth(YamlVersion::V1_1.truth(text) == Some(true))
         }
         Kind::Scalar { text, plain: true } if text.parse::<f64>().is_ok_and(f64::is_finite) => {
             Metadata::Number((**text).into())

@@ -32,6 +32,8 @@ pub(crate) struct TreeNode {
     pub(crate) rule: Option<usize>,
     /// Whether its name in metrics contains the value that matched.
     pub(crate) value_to_metric: bool,
+    /// Index of its source, and its line there.
+    pub(crate) place: (usize, usize),
 }
 
 /// A descriptor with a `*`.
@@ -39,6 +41,8 @@ pub(crate) struct TreeNode {
 pub(crate) struct Wildcard {
     pub(crate) key: Box<str>,
     pub(crate) value: Option<Glob>,
+    /// Pattern of `KEY_VALUE`, if there is a `*` in a key that is beside a value.
+    pub(crate) joined: Option<Glob>,
     /// Whether all matching values share one key.
     pub(crate) share: bool,
     pub(crate) node: usize,
@@ -50,11 +54,17 @@ impl Wildcard {
     }
 
     fn matches(&self, key: &str, value: &str) -> bool {
-        match &self.value {
-            Some(glob) => *self.key == *key && glob.matches(value.as_bytes()),
+        match (&self.joined, &self.value) {
+            (Some(joined), _) => joined.matches(format!("{key}_{value}").as_bytes()),
+            (None, Some(glob)) => *self.key == *key && glob.matches(value.as_bytes()),
             // A `*` in the key matches the value as well.
-            None => Glob::new(&self.key).matches(format!("{key}_{value}").as_bytes()),
+            (None, None) => Glob::new(&self.key).matches(format!("{key}_{value}").as_bytes()),
         }
+    }
+
+    /// Whether its name in metrics contains the key of the request.
+    const fn is_named_by_key(&self) -> bool {
+        self.joined.is_some() || self.value.is_none()
     }
 }
 
@@ -99,7 +109,7 @@ impl DomainTree {
         for (key, value) in descriptor.entries {
             let (by, next) = self.nodes[at].step(key, value)?;
             varies |= self.nodes[next].value_to_metric
-                || matches!(by, EntryMatch::Wildcard(it) if it.value.is_none());
+                || matches!(by, EntryMatch::Wildcard(it) if it.is_named_by_key());
             path.push(by);
             at = next;
         }
@@ -135,7 +145,7 @@ impl DomainTree {
                 node.exact.values().flat_map(|values| values.values()).chain(node.any.values());
             below.extend(exact.map(|&next| (next, depends)));
             let wildcards = node.wildcards.iter();
-            below.extend(wildcards.map(|it| (it.node, depends || it.value.is_none())));
+            below.extend(wildcards.map(|it| (it.node, depends || it.is_named_by_key())));
             let is_detailed =
                 |rule: usize| rules[rule].envoy().is_some_and(|it| it.detailed_metric);
             Some(node.rule.filter(|&rule| !depends && !is_detailed(rule)))

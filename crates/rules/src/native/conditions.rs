@@ -14,7 +14,7 @@ use crate::{
     glob::Glob,
     path::PathPattern,
     prefix_index::Bytes,
-    tree::{Fields, Kind, Node},
+    tree::{Fields, Kind, Node, YamlVersion},
 };
 
 pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Conditions, Fault> {
@@ -133,7 +133,7 @@ impl Condition {
     }
 
     fn present(&mut self, node: &Node) -> Result<(), Fault> {
-        self.not = !node.boolean("present")?;
+        self.not = !node.boolean("present", YamlVersion::V1_2)?;
         self.tests.push(Test::Present);
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::{
     condition::Conditions,
     error::{Fault, quoted},
     rule::{Cost, Overrides, Settings, Treatment},
-    tree::{Fields, Kind, Node},
+    tree::{Fields, Kind, Node, YamlVersion},
 };
 
 /// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
@@ -62,7 +62,12 @@ fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     {
         return cost_of(attribute, 1, None, node, builder);
     }
-    node.number("cost", 0).map(Cost::Units).map_err(|_| {
+    let units = node.number("cost", 0, YamlVersion::V1_2).map(Cost::Units);
+    let is_quoted = matches!(&node.kind, Kind::Scalar { text, plain: false } if YamlVersion::V1_2.number(text).is_some());
+    if is_quoted {
+        return units;
+    }
+    units.map_err(|_| {
         let shown = node.described();
         node.fault(format!(
             "invalid cost {shown}: expected a whole number from 0 to {}, or an attribute that gives one such as \

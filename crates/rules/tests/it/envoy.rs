@@ -229,3 +229,50 @@ descriptors:
     assert!(descriptors(&rules, "d", &all).iter().all(|it| it.len() == 1));
     assert!(descriptors(&rules, "d", &[&[("version", "1.1")]])[0].is_empty());
 }
+
+#[test]
+fn descriptors_scalars_of_yaml_1_1_are_read() {
+    for (shadow, requests, expected) in
+        [("yes", "1_000", 1000), ("on", "0x10", 16), ("Y", "+5", 5), ("TRUE", "010", 8)]
+    {
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: a\n  shadow_mode: {shadow}\n  rate_limit: {{unit: day, requests_per_unit: {requests}}}\n"
+        );
+        let rules = rules(&text);
+        let found = rules.descriptors("d", &[Descriptor { entries: &[("a", "x")], limit: None }]);
+        let found = &found[0][0];
+        assert!(found.shadow, "{shadow}");
+        assert_eq!(found.wire.unwrap().rate, Some((expected, Unit::Day)), "{requests}");
+    }
+    // The values of descriptors are strings.
+    let text = "domain: d\ndescriptors:\n- {key: a, value: yes, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    assert_eq!(descriptors(&rules(text), "d", &[&[("a", "yes")]])[0].len(), 1);
+    // Rules in our own format keep to YAML 1.2.
+    let text = "rules: [{name: a, policy: 'gcra:1/1s', shadow: yes}]";
+    assert!(sluicegate_rules::RuleSet::parse(text, sluicegate_rules::Format::Yaml).is_err());
+}
+
+#[test]
+fn descriptors_star_in_a_key_beside_a_value_matches_both() {
+    let tree = |key: &str, value: &str| {
+        rules(&format!(
+            "domain: d\ndescriptors:\n- {{key: '{key}', value: '{value}', rate_limit: {{unit: day, requests_per_unit: 3}}}}\n"
+        ))
+    };
+    for (key, value, entry, matches) in [
+        ("a*", "b*", ("afoo", "b1"), true),
+        ("a*", "b*", ("a", "b"), true),
+        ("a*", "b*", ("afoo", "c1"), false),
+        ("a*", "b*", ("bfoo", "b1"), false),
+        ("a*", "b", ("afoo", "b"), true),
+        ("a*", "b", ("afoo", "b1"), false),
+        ("a", "b*", ("a", "b1"), true),
+        ("a", "b*", ("afoo", "b1"), false),
+    ] {
+        let found = &descriptors(&tree(key, value), "d", &[&[entry]])[0];
+        assert_eq!(!found.is_empty(), matches, "{key} {value} {entry:?}");
+    }
+    // Each pair of a key and a value has its own count.
+    let found = |entry| descriptors(&tree("a*", "b*"), "d", &[&[entry]])[0].join(" ");
+    assert_ne!(found(("afoo", "b1")), found(("abar", "b1")));
+}

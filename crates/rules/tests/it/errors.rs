@@ -20,7 +20,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ("rule: []", "1:1: unknown field `rule` in a rules file: did you mean `rules`?"),
         (
             "policies: {a: 'gcra:1/1s'}\n---\nrules: []",
-            "2:1: invalid second document: expected one document in a file",
+            "3:1: invalid second document: expected one document in a file",
         ),
         (
             "apiVersion: apps/v1\nkind: Deployment",
@@ -298,7 +298,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "domain: d\ndescriptors: [{key: a}, {key: a}]",
-            "2:25: duplicate descriptor `d.a`: expected it once",
+            "2:25: duplicate descriptor `d.a`: first defined in line 2",
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: 'concurrency:2/1s'}]",

@@ -13,6 +13,7 @@ mod examples;
 mod hostile;
 mod incomplete;
 mod many;
+mod mistakes;
 mod native;
 mod repeated;
 mod spellings;

@@ -4,7 +4,7 @@
 ///
 /// `_ms`, `_us` and `_ns` at the end of a name are units. Apache's `%D` and `%{us}T` are microseconds, and its
 /// `%{ms}T` milliseconds. Envoy's `duration` is in milliseconds: it is beside a `start_time`, unlike that of Caddy.
-/// Anything else is in seconds, such as nginx's `$request_time`.
+/// Traefik's `Duration` is in nanoseconds. Anything else is in seconds, such as nginx's `$request_time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Second,
@@ -14,11 +14,24 @@ pub(super) enum Unit {
 }
 
 impl Unit {
+    /// The name of a field and its unit, from `NAME` or `NAME:UNIT`.
+    pub(super) fn split(field: &str) -> (&str, Option<Self>) {
+        let Some((name, unit)) = field.rsplit_once(':') else { return (field, None) };
+        match unit {
+            "s" => (name, Some(Self::Second)),
+            "ms" => (name, Some(Self::Milli)),
+            "us" => (name, Some(Self::Micro)),
+            "ns" => (name, Some(Self::Nano)),
+            _ => (field, None),
+        }
+    }
+
     pub(super) fn of(field: &str, time_is_start: bool) -> Self {
         match field {
             "%D" | "%usT" => Self::Micro,
             "%msT" => Self::Milli,
             "duration" if time_is_start => Self::Milli,
+            "Duration" => Self::Nano,
             _ if field.ends_with("_ms") => Self::Milli,
             _ if field.ends_with("_us") => Self::Micro,
             _ if field.ends_with("_ns") => Self::Nano,
@@ -74,12 +87,25 @@ mod tests {
             ("ts", "duration", Unit::Second, false),
             ("start_time", "duration", Unit::Milli, true),
             ("StartUTC", "took_ns", Unit::Nano, true),
+            ("StartUTC", "Duration", Unit::Nano, true),
             ("time_local", "%D", Unit::Micro, true),
             ("time_local", "%msT", Unit::Milli, true),
             ("time_local", "%T", Unit::Second, true),
         ] {
             let is_start = time_is_start(time, duration);
             assert_eq!((Unit::of(duration, is_start), is_start), (unit, starts), "{duration}");
+        }
+    }
+
+    #[test]
+    fn duration_unit_after_the_name_is_read() {
+        for (text, name, unit) in [
+            ("took", "took", None),
+            ("took:ns", "took", Some(Unit::Nano)),
+            ("a:b:s", "a:b", Some(Unit::Second)),
+            ("took:min", "took:min", None),
+        ] {
+            assert_eq!(Unit::split(text), (name, unit), "{text}");
         }
     }
 

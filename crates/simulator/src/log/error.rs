@@ -8,8 +8,8 @@ use crate::{error::Quoted, limits::MAX_LINE};
 pub enum LogError {
     /// Invalid format.
     #[error(
-        "expected combined, common, json, or a format string such as `$remote_addr [$time_local]` or \
-         `%h %t`, with text between any two fields"
+        "expected common, combined, vhost_combined, envoy, istio, alb, w3c, json, traefik, or a format string such as \
+         `$remote_addr [$time_local]` or `%h %t`, with text between any two fields"
     )]
     Format(String),
     /// Invalid template of a key.
@@ -43,6 +43,37 @@ pub enum LogFault {
         /// The missing text.
         text: Quoted,
     },
+    /// Text precedes the client, or another field of the line is not where it is expected.
+    #[error("invalid {name} `{value}`: expected the client at the beginning of the line")]
+    Misplaced {
+        /// The field.
+        name: &'static str,
+        /// Its value.
+        value: Quoted,
+    },
+    /// The line has no client.
+    #[error("missing client")]
+    NoClient,
+    /// Invalid client.
+    #[error("invalid client `{0}`: expected an address or a host name")]
+    Client(Quoted),
+    /// A JSON line that is not about a request.
+    #[error("expected a request: the line has no client, method, path or status")]
+    NoRequest,
+    /// The line does not have the columns.
+    #[error("expected {expected} fields as in `#Fields`, not {found}")]
+    Columns {
+        /// Number of fields.
+        found: usize,
+        /// Number of columns.
+        expected: usize,
+    },
+    /// No line before names the columns.
+    #[error("missing `#Fields` before this line")]
+    NoColumns,
+    /// The line is a part of a longer one.
+    #[error("expected a whole line, found a part of one")]
+    Part,
     /// The line is not a JSON object.
     #[error("expected a JSON object")]
     Json,
@@ -60,6 +91,29 @@ pub enum LogFault {
         "invalid time `{0}`: expected a time from 1970 to 2112, such as `10/Oct/2000:13:55:36 -0700`"
     )]
     Time(Quoted),
+}
+
+impl LogFault {
+    /// Why lines with this fault were skipped, without their values.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLong => "too long",
+            Self::Missing { .. }
+            | Self::Misplaced { .. }
+            | Self::Json
+            | Self::Columns { .. }
+            | Self::NoColumns => "of another format",
+            Self::NoClient => "without a client",
+            Self::Client(_) => "with an invalid client",
+            Self::NoRequest => "without a request",
+            Self::Part => "incomplete",
+            Self::NoDuration => "without a duration",
+            Self::Duration(_) => "with an invalid duration",
+            Self::NoTime => "without a time",
+            Self::Time(_) => "with an invalid time",
+        }
+    }
 }
 
 fn missing(after: &str, text: &Quoted) -> String {

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::LogError;
+use sluicegate_headers::{Network, address};
+
+use super::{LogError, LogFault};
 
 /// A field of the key, or the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +20,8 @@ pub(crate) struct Field<'a> {
 pub(crate) enum Part {
     /// All of it.
     Whole,
-    /// An address without its port.
-    Address,
+    /// A client: for IPv4 its address, for IPv6 its /64 network, as rules form it; or its host name.
+    Client,
     /// Of `GET /a?b=c HTTP/1.1`: `GET`.
     Method,
     /// Of the same: `/a`; or of `/a?b=c`.
@@ -107,27 +109,30 @@ impl<'a> Field<'a> {
     pub(crate) fn named(name: &'a str) -> Self {
         let (part, names) = match name {
             "ip" => (
-                Part::Address,
+                Part::Client,
                 "remote_addr ip client_ip remote_ip request.client_ip request.remote_ip \
-                 downstream_remote_address x_forwarded_for",
+                 request.remote_addr downstream_remote_address ClientHost ClientAddr ClientIP clientip client.ip source.ip \
+                 httpRequest.remoteIp http_x_forwarded_for x_forwarded_for",
             ),
-            "user" => (Part::Whole, "remote_user user user_id"),
+            "user" => (Part::Whole, "remote_user user user_id ClientUsername"),
             "time" => (
                 Part::Whole,
-                "msec time_local ts time timestamp @timestamp start_time time_iso8601",
+                "msec time_local ts StartUTC StartLocal time timestamp @timestamp start_time time_iso8601",
             ),
             "duration" => (
                 Part::Whole,
                 "request_time duration request_time_ms duration_ms request_duration_ms duration_us \
-                 duration_ns %D %usT %msT %sT %T",
+                 duration_ns Duration target_processing_time %D %usT %msT %sT %T",
             ),
-            "method" => (Part::Method, "request_method method request.method request"),
-            "path" => (Part::Path, "request_uri uri path request.uri url request"),
-            "url" => (Part::Url, "request_uri uri url request.uri path request"),
-            "host" => (Part::Whole, "host request.host authority"),
-            "status" => (Part::Whole, "status response_code"),
-            "agent" => (Part::Whole, "http_user_agent user_agent"),
-            "referer" => (Part::Whole, "http_referer referer"),
+            "method" => {
+                (Part::Method, "request_method method request.method RequestMethod request")
+            }
+            "path" => (Part::Path, "request_uri uri path request.uri url RequestPath request"),
+            "url" => (Part::Url, "request_uri uri url request.uri path RequestPath request"),
+            "host" => (Part::Whole, "host request.host authority RequestHost"),
+            "status" => (Part::Whole, "status response_code DownstreamStatus"),
+            "agent" => (Part::Whole, "http_user_agent user_agent request_User-Agent"),
+            "referer" => (Part::Whole, "http_referer referer request_Referer"),
             other => return Self { names: vec![other], part: Part::Whole },
         };
         Self { names: names.split(' ').collect(), part }
@@ -135,15 +140,19 @@ impl<'a> Field<'a> {
 }
 
 impl Part {
-    /// This part of `value`.
-    pub(crate) fn extract(self, value: &[u8]) -> &[u8] {
-        match self {
+    /// This part of `value`; `None` if it is empty or, of a client, only says that there is none.
+    ///
+    /// # Errors
+    /// [`LogFault::Client`] for a client that is neither an address nor a host name.
+    pub(crate) fn extract(self, value: &[u8]) -> Result<Option<Cow<'_, [u8]>>, LogFault> {
+        let found = match self {
+            Self::Client => return client(value),
             Self::Whole => value,
-            Self::Address => address(value),
             Self::Method => before(b' ', value),
             Self::Url => target(value),
-            Self::Path => before(b'?', target(value)),
-        }
+            Self::Path => before(b'?', path(target(value))),
+        };
+        Ok((!found.is_empty()).then_some(Cow::Borrowed(found)))
     }
 }
 
@@ -158,17 +167,42 @@ fn before(byte: u8, value: &[u8]) -> &[u8] {
     memchr::memchr(byte, value).map_or(value, |at| &value[..at])
 }
 
-/// `10.0.0.1` of `10.0.0.1:4711`, `::1` of `[::1]:4711`, the first of `10.0.0.1, 10.0.0.2`.
-fn address(value: &[u8]) -> &[u8] {
-    let value = before(b',', value);
-    if let [b'[', rest @ ..] = value {
-        return before(b']', rest);
+/// The path of `http://host/path`, as proxies and load balancers write it; all of any other value.
+fn path(target: &[u8]) -> &[u8] {
+    let rest = target.strip_prefix(b"http://").or_else(|| target.strip_prefix(b"https://"));
+    let Some(rest) = rest else { return target };
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    if rest[end..].starts_with(b"/") { &rest[end..] } else { b"/" }
+}
+
+/// The client: the first of a list, without its port. `None` if the value only says that there is none.
+fn client(value: &[u8]) -> Result<Option<Cow<'_, [u8]>>, LogFault> {
+    let text = before(b',', value).trim_ascii();
+    if matches!(text, b"" | b"-" | b"unknown") {
+        return Ok(None);
     }
-    let mut colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    match (colons.next(), colons.next()) {
-        (Some((at, _)), None) => &value[..at],
-        _ => value,
+    if let Some(address) = str::from_utf8(text).ok().and_then(address) {
+        // Most addresses: no other text is the same address of IPv4.
+        if address.is_ipv4() && memchr::memchr(b':', text).is_none() {
+            return Ok(Some(Cow::Borrowed(text)));
+        }
+        return Ok(Some(Cow::Owned(Network::of(address, 32, 64).to_string().into_bytes())));
     }
+    if is_host_name(text) {
+        return Ok(Some(Cow::Owned(text.to_ascii_lowercase())));
+    }
+    Err(LogFault::Client(value.into()))
+}
+
+/// Whether it is a name as of `%h` with `HostnameLookups`: labels between points, the last one not a number.
+fn is_host_name(text: &[u8]) -> bool {
+    let mut labels = text.split(|byte| *byte == b'.');
+    let last = labels.clone().last().unwrap_or_default();
+    let is_label = |label: &[u8]| {
+        let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.iter().all(is_inside) && !label.starts_with(b"-")
+    };
+    labels.all(is_label) && !last.iter().all(u8::is_ascii_digit)
 }
 
 /// A value without the escapes of logs: `\xHH`, `\"` and `\\`.
@@ -219,23 +253,49 @@ mod tests {
 
     #[test]
     fn part_of_value_is_cut_out() {
-        let of = |part: Part, value: &str| {
-            String::from_utf8_lossy(part.extract(value.as_bytes())).into_owned()
+        let of = |part: Part, value: &str| match part.extract(value.as_bytes()) {
+            Ok(Some(found)) => String::from_utf8_lossy(&found).into_owned(),
+            Ok(None) => "none".to_owned(),
+            Err(fault) => fault.to_string(),
         };
         assert_eq!(of(Part::Method, "GET /a?b=c HTTP/1.1"), "GET");
         assert_eq!(of(Part::Path, "GET /a?b=c HTTP/1.1"), "/a");
         assert_eq!(of(Part::Url, "GET /a b?b=c HTTP/1.1"), "/a b?b=c");
         assert_eq!(of(Part::Path, "/a?b"), "/a");
-        assert_eq!(of(Part::Path, ""), "");
-        for (given, address) in [
+        assert_eq!(of(Part::Path, "GET http://h:80/a?b HTTP/1.1"), "/a");
+        assert_eq!(of(Part::Path, "https://h?b"), "/");
+        assert_eq!(of(Part::Path, ""), "none");
+        for (given, client) in [
             ("10.0.0.1", "10.0.0.1"),
             ("10.0.0.1:80", "10.0.0.1"),
-            ("[::1]:80", "::1"),
-            ("fe80::1", "fe80::1"),
+            ("[2001:db8::1]:80", "2001:db8::/64"),
+            ("2001:0db8:0:0:0:0:0:2", "2001:db8::/64"),
+            ("2001:DB8::3", "2001:db8::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
             ("1.2.3.4, 5.6.7.8", "1.2.3.4"),
-            ("-", "-"),
+            ("Host-1.example", "host-1.example"),
+            ("localhost", "localhost"),
+            ("-", "none"),
+            ("", "none"),
+            ("unknown", "none"),
         ] {
-            assert_eq!(of(Part::Address, given), address);
+            assert_eq!(of(Part::Client, given), client);
+        }
+        for given in [
+            "2025-10-10T13:55:00.31Z",
+            "1760104500.075",
+            "300",
+            "a b",
+            "a..b",
+            "unix:",
+            "[pod/web-1/nginx]",
+            "TCP_MISS/200",
+        ] {
+            assert_eq!(
+                of(Part::Client, given),
+                format!("invalid client `{given}`: expected an address or a host name")
+            );
         }
     }
 

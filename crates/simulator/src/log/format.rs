@@ -7,8 +7,26 @@ use super::{LogError, LogFault};
 /// Maximum number of fields that are read.
 pub(super) const MAX_FIELDS: usize = 12;
 
-const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
-const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+/// Formats by name, those that are detected first.
+pub(super) const NAMED: [(&str, &str); 6] = [
+    ("common", r#"%h %l %u %t "%r" %>s %b"#),
+    (
+        "envoy",
+        r#"[$start_time] "$request" $status $response_flags $bytes_received $bytes_sent $duration $upstream_service_time "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$host" "$upstream_host""#,
+    ),
+    (
+        "istio",
+        r#"[$start_time] "$request" $status $response_flags $response_code_details $connection_termination_details "$upstream_transport_failure_reason" $bytes_received $bytes_sent $duration $upstream_service_time "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$host" "$upstream_host""#,
+    ),
+    (
+        "alb",
+        r#"$type $time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status_code $received_bytes $sent_bytes "$request" "$http_user_agent""#,
+    ),
+    ("combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#),
+    ("vhost_combined", r#"%v:%p %h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i""#),
+];
+/// How many of them are detected.
+pub(super) const DETECTED: usize = 4;
 
 /// Names and literals in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +47,12 @@ pub(super) struct Variable {
 
 impl Pattern {
     pub(super) fn new(text: &str) -> Result<Self, LogError> {
-        let pieces = match text {
-            "common" => apache(COMMON),
-            "combined" => apache(COMBINED),
-            _ if text.contains('$') => nginx(text),
-            _ if text.contains('%') => apache(text),
+        let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
+        // As a configuration file of Apache has it, between quotes.
+        let format = named.unwrap_or(text).replace("\\\"", "\"");
+        let pieces = match &*format {
+            format if format.contains('$') => nginx(format),
+            format if format.contains('%') => apache(&format.replace("\\t", "\t")),
             _ => None,
         };
         let pieces = pieces.ok_or_else(|| LogError::Format(text.to_owned()))?;
@@ -82,17 +101,48 @@ impl Pattern {
         for variable in &self.variables {
             let end = match &*variable.end {
                 [] => Some(rest.len()),
+                [b' ', ..] if variable.is_list() => list_end(rest, &variable.end),
                 [b'"', ..] => quoted_end(rest, &variable.end),
                 [byte] => memchr(*byte, rest),
                 end => find(rest, end),
             };
             let end = end.ok_or_else(|| missing(&variable.name, &variable.end))?;
+            let value = &rest[..end];
             if let Some(slot) = variable.slot {
-                values[slot] = &rest[..end];
+                values[slot] = value;
+            }
+            if variable.name == "remote_user" && has_prefix_of_line(value) {
+                return Err(LogFault::Misplaced { name: "user", value: value.into() });
             }
             rest = &rest[end + variable.end.len()..];
         }
         Ok(())
+    }
+}
+
+impl Variable {
+    /// Whether its value may be a list with spaces: of addresses of proxies, or of several upstream servers.
+    fn is_list(&self) -> bool {
+        let is_of = |start: &&str| self.name.starts_with(*start);
+        ["http_", "upstream_", "remote_addr", "proxy_add_x_forwarded_for"].iter().any(is_of)
+    }
+}
+
+/// Whether the value of `%u` has the ` - ` that is before it: the first word of the line was not the client then.
+fn has_prefix_of_line(user: &[u8]) -> bool {
+    user.starts_with(b"- ") || memmem::find(user, b" - ").is_some()
+}
+
+/// Finds a literal that begins with a space, but not inside a list: behind a comma, or beside a colon between spaces.
+fn list_end(text: &[u8], literal: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + find(&text[from..], literal)?;
+        let (before, after) = (&text[..at], &text[at..]);
+        if !before.ends_with(b",") && !before.ends_with(b" :") && !after.starts_with(b" : ") {
+            return Some(at);
+        }
+        from = at + 1;
     }
 }
 
@@ -236,6 +286,43 @@ mod tests {
         let only = read("%h %l", &["remote_addr"], "::1 -").unwrap();
         assert_eq!(only, ["::1"]);
         assert_eq!(read("%% %h", &["remote_addr"], "% x").unwrap(), ["x"]);
+    }
+
+    #[test]
+    fn format_list_ends_behind_its_last_entry() {
+        let lists = |format: &str, name, line: &str| read(format, &[name], line).unwrap();
+        for line in ["1.1.1.1, 2.2.2.2 - -", "1.1.1.1 - -"] {
+            let (list, _) = line.split_once(" - ").unwrap();
+            assert_eq!(lists("%{X-Forwarded-For}i %l %u", "http_x_forwarded_for", line), [list]);
+        }
+        let upstreams = "0.1, 0.2 : 0.3 x";
+        assert_eq!(
+            lists("$upstream_response_time $a", "upstream_response_time", upstreams),
+            ["0.1, 0.2 : 0.3"]
+        );
+        assert_eq!(lists("$uri $a", "uri", "/a, x"), ["/a,"]);
+    }
+
+    #[test]
+    fn format_text_before_the_client_is_an_error() {
+        for prefix in ["shop.example", "shop.example:80", "Oct 10 13:55:36 host nginx:", "web-1  |"]
+        {
+            for user in ["-", "bob"] {
+                let line = format!("{prefix} 10.0.0.1 - {user} [x] \"GET\"");
+                let fault = read("common", &["remote_addr", "time_local"], &line).unwrap_err();
+                assert!(
+                    fault.ends_with("expected the client at the beginning of the line"),
+                    "{line}: {fault}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn format_quotes_with_backslashes_are_those_of_a_configuration_file() {
+        let format = r#"%h %l %u %t \"%r\" %>s"#;
+        assert_eq!(read(format, &["request"], LINE).unwrap(), ["GET /\\\"x HTTP/1.0"]);
+        assert_eq!(read(r"%h\t%m", &["request_method"], "a\tGET").unwrap(), ["GET"]);
     }
 
     #[test]

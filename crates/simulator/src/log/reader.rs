@@ -1,6 +1,7 @@
 //! Reads a log block by block.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Read},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     batch::{Batch, StoredEvent},
     kind::Kind,
-    limits::MAX_LINE,
+    limits::{BYTE_ORDER_MARK, MAX_LINE},
 };
 
 /// Bytes read at a time.
@@ -33,6 +34,8 @@ const MAX_REPORTED: usize = 5;
 pub struct Broken {
     /// Their number.
     pub count: u64,
+    /// Their number by [`LogFault::reason`].
+    pub reasons: BTreeMap<&'static str, u64>,
     /// The first few, each with its number (counted from 1) and its fault.
     pub first: Vec<(u64, LogFault)>,
 }
@@ -225,6 +228,8 @@ impl<R: Read> LogReader<R> {
     fn read_line(&mut self, at: usize, length: usize) {
         let line = &self.buffer[at..at + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mark = if self.lines == 1 { BYTE_ORDER_MARK } else { b"" };
+        let line = line.strip_prefix(mark).unwrap_or(line);
         if line.is_empty() {
             return;
         }
@@ -235,7 +240,8 @@ impl<R: Read> LogReader<R> {
             self.shape.read(line, &mut self.keys)
         };
         match moment {
-            Ok(moment) => {
+            Ok(None) => self.keys.truncate(start),
+            Ok(Some(moment)) => {
                 let key = (start, self.keys.len());
                 self.add(moment, key);
                 self.read += 1;
@@ -300,6 +306,7 @@ impl Broken {
     #[cold]
     fn add(&mut self, line: u64, fault: LogFault) {
         self.count += 1;
+        *self.reasons.entry(fault.reason()).or_default() += 1;
         if self.first.len() < MAX_REPORTED {
             self.first.push((line, fault));
         }

@@ -6,38 +6,102 @@ use sluicegate_core::Timestamp;
 
 use super::{
     duration::{self, Unit},
+    envelope::Envelope,
     error::{LogError, LogFault},
     fields::{Field, KeyTemplate, NAMES, Part, TemplatePart, unescaped},
-    format::{MAX_FIELDS, Pattern},
+    format::{DETECTED, MAX_FIELDS, NAMED, Pattern},
     json, time,
+    w3c::Columns,
 };
 
 /// Format of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogFormat(Kind);
+pub struct LogFormat {
+    envelope: Envelope,
+    kind: Kind,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Text(Pattern),
     Json,
+    W3c(Columns),
+}
+
+impl From<Kind> for LogFormat {
+    fn from(kind: Kind) -> Self {
+        Self { envelope: Envelope::None, kind }
+    }
 }
 
 impl std::str::FromStr for LogFormat {
     type Err = LogError;
 
-    /// `combined`, `common`, `json`, or a format string of nginx (with `$`) or Apache (with `%`).
+    /// A name of a format, or a format string of nginx (with `$`) or Apache (with `%`).
     fn from_str(text: &str) -> Result<Self, LogError> {
-        Ok(Self(if text == "json" { Kind::Json } else { Kind::Text(Pattern::new(text)?) }))
+        Ok(Self::from(match text {
+            "json" | "traefik" => Kind::Json,
+            "w3c" => Kind::W3c(Columns::default()),
+            _ => Kind::Text(Pattern::new(text)?),
+        }))
     }
 }
 
 impl LogFormat {
-    /// Whether `line` has this format.
+    /// The format of the first line that is a request in a known one: a log may begin with a broken line, or with one
+    /// that is not a request. Without such a line, a log of JSON objects is `json`.
     #[must_use]
-    pub fn fits(&self, line: &[u8]) -> bool {
-        let key = KeyTemplate { parts: Vec::new() };
-        Shape::new(self, &key, None, DurationField::Ignored)
-            .is_ok_and(|mut shape| shape.read(line, &mut Vec::new()).is_ok())
+    pub fn detect<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let mut objects = None;
+        for line in lines {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            for envelope in [Envelope::None, Envelope::Cri, Envelope::Json] {
+                let Ok(inner) = envelope.open(line) else { continue };
+                if let Some(kind) = Kind::of(&inner) {
+                    return Some(Self { envelope, kind });
+                }
+                if inner.starts_with(b"{") && envelope != Envelope::Json {
+                    objects = objects.or(Some(Self { envelope, kind: Kind::Json }));
+                }
+            }
+        }
+        objects
+    }
+}
+
+impl Kind {
+    /// The kind of a line that is a request with an address.
+    fn of(line: &[u8]) -> Option<Self> {
+        if line.starts_with(b"#Fields:") {
+            return Some(Self::W3c(Columns::default()));
+        }
+        if line.starts_with(b"{") {
+            return Some(Self::Json).filter(|kind| kind.has_request(line));
+        }
+        let detected = NAMED[..DETECTED].iter();
+        let mut known = detected.filter_map(|(name, _)| Some(Self::Text(Pattern::new(name).ok()?)));
+        known.find(|kind| kind.has_request(line))
+    }
+
+    /// Whether the line has a time, and a client that is an address or a host name of several labels: one word may be
+    /// anything.
+    fn has_request(&self, line: &[u8]) -> bool {
+        let key = KeyTemplate { parts: vec![TemplatePart::Field("ip".to_owned())] };
+        let format = Self::clone(self).into();
+        let reads = |duration, client: &mut Vec<u8>| {
+            let shape = Shape::new(&format, &key, None, duration);
+            shape.is_ok_and(|mut shape| matches!(shape.read(line, client), Ok(Some(_))))
+        };
+        let mut client = Vec::new();
+        // The fields between the time and the client of a named format must be what they are.
+        let duration = match self {
+            Self::Text(pattern) if pattern.names().any(|name| name == "duration") => {
+                DurationField::Detected
+            }
+            _ => DurationField::Ignored,
+        };
+        reads(duration, &mut client)
+            && (client.iter().any(|byte| matches!(byte, b'.' | b':')) || client == b"localhost")
     }
 }
 
@@ -48,7 +112,7 @@ pub enum DurationField<'a> {
     Ignored,
     /// The first with a usual name in a line: each line is the start of a request, and its end.
     Detected,
-    /// The one of that name.
+    /// The one of that name; or `NAME:UNIT`, with `s`, `ms`, `us` or `ns` as the unit.
     Named(&'a str),
 }
 
@@ -64,16 +128,28 @@ pub(super) enum Moment {
 /// A format, and the fields to read of it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    kind: Kind,
-    /// Names of the fields to read.
+    format: LogFormat,
+    fields: Fields,
+}
+
+/// The fields to read.
+#[derive(Clone, Debug)]
+struct Fields {
+    /// Their names.
     names: Vec<String>,
     /// Indices of the fields that may have the time.
     time: Vec<usize>,
     /// Indices of the fields that may have the duration; none if it is not read.
     duration: Vec<usize>,
+    /// The unit of the duration, if it is not that of its name.
+    unit: Option<Unit>,
     key: Vec<KeyPart>,
-    /// Fields of the key that no line has had yet; for JSON only, because each line of text has all fields.
+    /// Fields of the key that no line has had yet; not for text, because each line of text has all fields.
     missing: Vec<String>,
+    /// Indices of fields that a request has, if the key may be without a client; for JSON only.
+    of_request: Vec<usize>,
+    /// Whether values have the escapes of text logs.
+    has_escapes: bool,
     /// The last time as it was written: lines often repeat it.
     last: (Vec<u8>, u64),
 }
@@ -86,7 +162,7 @@ enum KeyPart {
         slots: Vec<usize>,
         part: Part,
         /// Index in the list of missing fields, until a line has one of them.
-        missing: Option<usize>,
+        missing: usize,
     },
 }
 
@@ -98,10 +174,10 @@ impl Shape {
         duration_field: DurationField<'_>,
     ) -> Result<Self, LogError> {
         let mut names: Vec<String> = Vec::new();
-        let kind = &format.0;
+        let mut format = format.clone();
         let mut slots = |wanted: &str| -> Result<(Vec<usize>, Part), LogError> {
             let Field { names: mut found, part } = Field::named(wanted);
-            if let Kind::Text(pattern) = kind {
+            if let Kind::Text(pattern) = &format.kind {
                 // Each line has all fields of the format.
                 found.retain(|name| pattern.names().any(|known| known == *name));
                 found.truncate(1);
@@ -124,11 +200,18 @@ impl Shape {
             Ok((found.into_iter().map(slot).collect(), part))
         };
         let (time, _) = slots(time_field.unwrap_or("time"))?;
-        let duration = match duration_field {
-            DurationField::Ignored => Vec::new(),
-            DurationField::Detected => slots("duration")?.0,
-            DurationField::Named(name) => slots(name)?.0,
+        let is_w3c = matches!(format.kind, Kind::W3c(_));
+        let (duration_name, unit) = match duration_field {
+            DurationField::Ignored => (None, None),
+            DurationField::Detected => (Some("duration"), None),
+            DurationField::Named(name) => match Unit::split(name) {
+                // The column of W3C logs, whose unit depends on who wrote them.
+                ("time-taken", None) if is_w3c => (Some("duration"), None),
+                (name, unit) => (Some(name), unit),
+            },
         };
+        let duration =
+            duration_name.map(|name| slots(name).map(|it| it.0)).transpose()?.unwrap_or_default();
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for part in &key.parts {
             parts.push(match part {
@@ -136,15 +219,20 @@ impl Shape {
                 TemplatePart::Field(name) => {
                     missing.push(name.clone());
                     let (slots, part) = slots(name)?;
-                    KeyPart::Value { slots, part, missing: Some(missing.len() - 1) }
+                    KeyPart::Value { slots, part, missing: missing.len() - 1 }
                 }
             });
         }
-        if matches!(kind, Kind::Text(_)) {
-            missing.clear();
+        let has_client = |part: &KeyPart| matches!(part, KeyPart::Value { part: Part::Client, .. });
+        let mut of_request = Vec::new();
+        if format.kind == Kind::Json && !parts.iter().any(has_client) {
+            for name in ["ip", "method", "url", "status"] {
+                of_request.extend(slots(name)?.0);
+            }
         }
-        let mut kind = kind.clone();
-        if let Kind::Text(pattern) = &mut kind {
+        let has_escapes = matches!(format.kind, Kind::Text(_));
+        if let Kind::Text(pattern) = &mut format.kind {
+            missing.clear();
             if names.len() > MAX_FIELDS {
                 return Err(LogError::TooMany(names.len()));
             }
@@ -153,74 +241,118 @@ impl Shape {
             }
             pattern.cut();
         }
-        Ok(Self { kind, names, time, duration, key: parts, missing, last: (Vec::new(), 0) })
+        let (key, last) = (parts, (Vec::new(), 0));
+        let fields =
+            Fields { names, time, duration, unit, key, missing, of_request, has_escapes, last };
+        Ok(Self { format, fields })
     }
 
     /// Fields of the key that no line has had.
     pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
-        self.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
+        self.fields.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// When the request of `line` was. Its key is appended to `keys`, also if there is a fault.
-    pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Moment, LogFault> {
-        let (time, duration) = match &self.kind {
+    /// When the request of `line` was; `None` if the line is about the log itself. Its key is appended to `keys`, also
+    /// if there is a fault.
+    pub(super) fn read(
+        &mut self,
+        line: &[u8],
+        keys: &mut Vec<u8>,
+    ) -> Result<Option<Moment>, LogFault> {
+        let line = self.format.envelope.open(line)?;
+        let fields = &mut self.fields;
+        match &mut self.format.kind {
             Kind::Text(pattern) => {
                 let mut values = [&b""[..]; MAX_FIELDS];
-                pattern.read(line, &mut values)?;
-                for part in &self.key {
-                    match part {
-                        KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value { slots, part, .. } => {
-                            for slot in slots {
-                                keys.extend_from_slice(&unescaped(part.extract(values[*slot])));
-                            }
-                        }
-                    }
-                }
-                let first = |slots: &[usize]| {
-                    slots.first().map(|slot| (*slot, Cow::Borrowed(values[*slot])))
-                };
-                (first(&self.time), first(&self.duration))
+                pattern.read(&line, &mut values)?;
+                fields.read(|slot, _| Some(Cow::Borrowed(values[slot])), keys).map(Some)
             }
             Kind::Json => {
                 let mut values = Vec::new();
-                json::read(&self.names, line, &mut values)?;
-                let value = |slot: usize| {
+                json::read(&fields.names, &line, &mut values)?;
+                let value = |slot: usize, _: &str| {
                     let value = values.get(slot).copied().flatten();
                     value.map(json::text).filter(|text| &**text != b"null")
                 };
-                for part in &mut self.key {
-                    match part {
-                        KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value { slots, part, missing } => {
-                            let found = slots.iter().find_map(|slot| value(*slot));
-                            let found = found.as_deref().map(|text| part.extract(text));
-                            if let (Some(_), Some(index)) = (&found, *missing) {
-                                self.missing[index].clear();
-                                *missing = None;
-                            }
-                            keys.extend_from_slice(found.unwrap_or(b"-"));
-                        }
-                    }
+                if !fields.of_request.is_empty() && !fields.has_any(&value) {
+                    return Err(LogFault::NoRequest);
                 }
-                let first = |slots: &[usize]| {
-                    let mut found =
-                        slots.iter().filter_map(|slot| value(*slot).map(|text| (*slot, text)));
-                    found.find(|(slot, text)| {
-                        slots.len() == 1 || self.names[*slot] != "msec" || time::is_epoch(text)
-                    })
-                };
-                (first(&self.time), first(&self.duration))
+                fields.read(value, keys).map(Some)
             }
+            Kind::W3c(columns) if line.starts_with(b"#") => {
+                columns.read_directive(&line);
+                Ok(None)
+            }
+            Kind::W3c(columns) => {
+                let row = columns.row(&line)?;
+                fields.read(|_, name| row.value(name), keys).map(Some)
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// Whether the line is about a request: it has a field of the key, or one that requests have.
+    fn has_any<'v>(&self, value: &impl Fn(usize, &str) -> Option<Cow<'v, [u8]>>) -> bool {
+        let of_key = self.key.iter().flat_map(|part| match part {
+            KeyPart::Value { slots, .. } => &slots[..],
+            KeyPart::Text(_) => &[],
+        });
+        of_key.chain(&self.of_request).any(|slot| value(*slot, &self.names[*slot]).is_some())
+    }
+
+    /// Reads a line, given the value of each field by its index and name.
+    fn read<'v>(
+        &mut self,
+        value: impl Fn(usize, &str) -> Option<Cow<'v, [u8]>>,
+        keys: &mut Vec<u8>,
+    ) -> Result<Moment, LogFault> {
+        for part in &self.key {
+            let (slots, part, missing) = match part {
+                KeyPart::Text(text) => {
+                    keys.extend_from_slice(text);
+                    continue;
+                }
+                KeyPart::Value { slots, part, missing } => (slots, *part, *missing),
+            };
+            let mut is_found = false;
+            for slot in slots {
+                let Some(found) = value(*slot, &self.names[*slot]) else { continue };
+                let Some(found) = part.extract(&found)? else { continue };
+                match self.has_escapes {
+                    true => keys.extend_from_slice(&unescaped(&found)),
+                    false => keys.extend_from_slice(&found),
+                }
+                if let Some(name) = self.missing.get_mut(missing) {
+                    name.clear();
+                }
+                is_found = true;
+                break;
+            }
+            match part {
+                _ if is_found => {}
+                Part::Client => return Err(LogFault::NoClient),
+                _ => keys.push(b'-'),
+            }
+        }
+        let first = |slots: &[usize]| {
+            let mut found = slots
+                .iter()
+                .filter_map(|slot| value(*slot, &self.names[*slot]).map(|text| (*slot, text)));
+            found.find(|(slot, text)| {
+                slots.len() == 1 || self.names[*slot] != "msec" || time::is_epoch(text)
+            })
         };
-        let (time_slot, time) = time.ok_or(LogFault::NoTime)?;
+        let is_given = |(_, text): &(usize, Cow<'_, [u8]>)| !text.is_empty();
+        let (time_slot, time) = first(&self.time).filter(is_given).ok_or(LogFault::NoTime)?;
+        let duration = first(&self.duration);
         let at = timestamp(&mut self.last, &time)?;
         if self.duration.is_empty() {
             return Ok(Moment::At(at));
         }
         let (slot, text) = duration.ok_or(LogFault::NoDuration)?;
         let is_start = duration::time_is_start(&self.names[time_slot], &self.names[slot]);
-        let unit = Unit::of(&self.names[slot], is_start);
+        let unit = self.unit.unwrap_or_else(|| Unit::of(&self.names[slot], is_start));
         let length = duration::parse(&text, unit);
         let length = length.ok_or_else(|| LogFault::Duration((&*text).into()))?;
         let moved = |micros: u64| Timestamp::saturating_from_micros(micros);
@@ -243,4 +375,22 @@ fn timestamp(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFau
         last.1 = micros;
     }
     Ok(Timestamp::saturating_from_micros(last.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_error_names_every_format() {
+        let error = "nginx".parse::<LogFormat>().unwrap_err().to_string();
+        let (names, _) = error.split_once(", or a format string").unwrap();
+        let mut named: Vec<&str> = names.trim_start_matches("expected ").split(", ").collect();
+        let mut known: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+        known.extend(["json", "traefik", "w3c"]);
+        known.iter().for_each(|name| assert!(name.parse::<LogFormat>().is_ok(), "{name}"));
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
 }

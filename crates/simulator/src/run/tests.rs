@@ -181,12 +181,14 @@ fn traces_of_holds() -> impl Strategy<Value = String> {
             } else {
                 cost.to_string()
             };
-            let ttl = if given && policy.contains("concurrency") {
-                String::new()
-            } else {
-                ttl.to_string()
+            let (has_id, has_ttl) = match kind {
+                "hold" | "renew" => (true, !(given && policy.contains("concurrency"))),
+                "settle" => (true, false),
+                _ => (false, false),
             };
-            trace += &format!("{time},key-{key},{cost},\"{policy}\",{kind},id-{id},{ttl}\n");
+            let id = if has_id { format!("id-{id}") } else { String::new() };
+            let ttl = if has_ttl { ttl.to_string() } else { String::new() };
+            trace += &format!("{time},key-{key},{cost},\"{policy}\",{kind},{id},{ttl}\n");
         }
         trace
     })

@@ -65,7 +65,7 @@ fn trace_hold_columns_are_read() {
     assert_eq!(
         read(
             "t_us,key,cost,op,id,ttl_us\n1,a,2,hold,x,1000\n1,a,2,hold,\"x,\",\n2,a,,settle,x,\n\
-             2,a,0,settle,y,7\n3,a,,renew,z,5000000\n3,a,9,renew,z,\n4,a,1,,z,5\n"
+             2,a,0,settle,y,\n3,a,,renew,z,5000000\n3,a,9,renew,z,\n4,a,1,,,\n"
         ),
         "2: 1us a  Hold(x, 2, Some(1ms))\n3: 1us a  Hold(x,, 2, None)\n4: 2us a  Settle(x, None)\n\
          5: 2us a  Settle(y, Some(0))\n6: 3us a  Renew(z, Some(5s))\n7: 3us a  Renew(z, None)\n\

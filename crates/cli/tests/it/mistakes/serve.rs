@@ -94,6 +94,12 @@ fn serve_flag_mistakes_are_named() {
         ("--store redis://a --on-error maybe", "invalid --on-error `maybe`: expected deny, allow, local or a share".into()),
         ("--store redis://a --state-file x", "invalid --state-file together with --store: the store keeps the state".into()),
         ("--store redis://a --fallback-denial-status 500", "invalid --fallback-denial-status `500`: expected 503 or 429".into()),
+        ("--port 6380", "unknown option `--port`: did you mean `--listen`?\n".into()),
+        ("-v", "unknown option `-v`: did you mean `--version`?\n".into()),
+        ("--serve", "unknown option `--serve`: expected the command `serve` without `--`\n".into()),
+        ("--log-level verbose", "invalid --log-level `verbose`: expected error, warn, info, debug, trace or off\n".into()),
+        ("--max-memory 1tb", "invalid --max-memory `1tb`: expected a size such as `256mb` or `1gb`, in b, kb, mb or gb\n".into()),
+        ("--store redis://a --fallback-denial-status 429", "invalid --fallback-denial-status together with --http `off` and --grpc `off`: it is a setting of HTTP and gRPC; remove it, or switch one of them on\n".into()),
         ("--tls-cert x", "missing --tls-key: --tls-cert needs it".into()),
         ("--tls-cert /no.pem --tls-key /no.key", "cannot read --tls-cert /no.pem: no such file or directory".into()),
         ("--unix /nowhere/x.sock", "cannot listen on /nowhere/x.sock (--unix): no such file or directory".into()),
@@ -141,6 +147,16 @@ fn serve_environment_mistakes_name_the_variable() {
             "",
             "invalid SLUICEGATE_HTTP_TOKEN: expected at least one character",
         ),
+        (
+            "SLUICEGATE_STORE",
+            "localhost:6379",
+            "invalid SLUICEGATE_STORE: missing `://`: expected redis://HOST, ",
+        ),
+        (
+            "SLUICEGATE_STORE",
+            "",
+            "invalid SLUICEGATE_STORE: missing `://`: expected redis://HOST, ",
+        ),
         ("SLUICEGATE_LISTEN", "7000", "invalid SLUICEGATE_LISTEN `7000`: expected ADDRESS:PORT"),
         (
             "SLUICEGATE_HTTP_ALLOWED_HOSTS",
@@ -161,7 +177,7 @@ fn serve_environment_mistakes_name_the_variable() {
         (
             "SLUICEGATE_LOG",
             "loud",
-            "invalid SLUICEGATE_LOG `loud`: expected error, warn, info, debug or trace",
+            "invalid SLUICEGATE_LOG `loud`: expected error, warn, info, debug, trace or off",
         ),
     ] {
         let output = sluicegate().arg("serve").env(name, value).output().unwrap();

@@ -9,6 +9,7 @@ use crate::{run::run, server::Server};
 
 const LOG: &str =
     "10.0.0.1 - - [14/Nov/2023:22:14:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"a\"\n";
+const EMPTY_FILE: &str = "the file is empty: expected a trace or an access log\n";
 const TRACE: &str = "t_us,key,cost\n0,user,1\n1,user,1\n";
 
 #[test]
@@ -103,7 +104,7 @@ fn simulate_mistakes_are_named() {
         (
             "- --policy gcra:1/1s --log nginx",
             LOG,
-            "invalid --log `nginx`: expected combined, common, json, or a format string",
+            "invalid --log `nginx`: expected common, combined, vhost_combined, envoy, istio, alb, w3c, json, traefik, or a format string",
         ),
         (
             "- --policy gcra:1/1s --log json",
@@ -198,6 +199,56 @@ fn simulate_mistakes_are_named() {
             TRACE,
             "the server at 127.0.0.1:1 is unavailable: connection refused",
         ),
+        (
+            "- gcra:1/1s",
+            TRACE,
+            "unexpected argument `gcra:1/1s`: expected `--policy gcra:1/1s`\nusage: ",
+        ),
+        ("- --policy gcra:1/1s", "", EMPTY_FILE),
+        ("- --policy gcra:1/1s", "\n\n", EMPTY_FILE),
+        ("- --policy gcra:1/1s --log combined", "", EMPTY_FILE),
+        ("/dev/null --policy gcra:1/1s", "", EMPTY_FILE),
+        (
+            "- --policy gcra:1/1s",
+            "BZh91AY&SY",
+            "invalid FILE: it is compressed by bzip2; use `bzcat FILE | sluicegate simulate -`\n",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "PK\u{3}\u{4}",
+            "invalid FILE: it is a zip archive; use `unzip -p FILE | sluicegate simulate -`\n",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "# A page\n\ntext\n",
+            "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log for a \
+             log of another format; the first line is `# A page`\n",
+        ),
+        (
+            "- --policy gcra:1/1s --key EMPTY",
+            LOG,
+            "invalid --key ``: expected a field in braces, such as `{ip}`, or a text\n",
+        ),
+        (
+            "- --policy gcra:1/1s --format nginx",
+            LOG,
+            "invalid --format `nginx`: expected table or csv; use --log for the format of a log\n",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "{\"date\":\"2013-10-10T16:52:00+02:00\",\"ip\":\"203.0.113.5\"}\n",
+            "invalid log: no line has a time under one of its usual names; use --time-field for another field\n",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "t_us,key,cost,ttl_us\n0,a,1,5\n",
+            "line 2: invalid ttl_us `5`: expected nothing, because `take` has none\n",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "t_us,key,cost,op,id\n0,a,1,peek,x\n",
+            "line 2: invalid id `x`: expected nothing, because `peek` has none\n",
+        ),
         ("- --polcy gcra:1/1s", TRACE, "unknown option `--polcy`: did you mean `--policy`?"),
     ] {
         check(&format!("simulate {line}"), input, expected);
@@ -211,6 +262,25 @@ fn simulate_mistakes_are_named() {
             server.address.trim_start_matches("resp://")
         ),
     );
+}
+
+#[test]
+fn simulate_chart_that_cannot_be_written_keeps_the_one_before() {
+    let folder = TempDir::new();
+    let chart = folder.path().join("chart.svg");
+    fs::write(&chart, "before").unwrap();
+    // A file of more than a block cannot be written, as on a full disk.
+    let command = format!(
+        "trap '' XFSZ; ulimit -f 1; exec {} simulate --traffic even:5/s --policy gcra:1/1s --plot {}",
+        env!("CARGO_BIN_EXE_sluicegate"),
+        chart.display()
+    );
+    let ended = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert!(error.starts_with(&format!("error: cannot write {}: ", chart.display())), "{error}");
+    assert_eq!(fs::read_to_string(&chart).unwrap(), "before");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
 }
 
 #[test]

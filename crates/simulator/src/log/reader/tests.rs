@@ -29,7 +29,7 @@ fn line(ip: &str, second: u32, path: &str) -> String {
 fn lines_become_events() {
     let log = line("10.0.0.1", 0, "/a?b=c") + "\r\n\n" + &line("::1", 1, "/b\\x22");
     let (actual, broken, late) = events("combined", "{ip}:{path}", log.as_bytes());
-    assert_eq!(actual, ["1 1699999200000000us 10.0.0.1:/a", "4 1699999201000000us ::1:/b\""]);
+    assert_eq!(actual, ["1 1699999200000000us 10.0.0.1:/a", "4 1699999201000000us ::/64:/b\""]);
     assert_eq!((broken.count, late.count), (0, 0));
 }
 
@@ -37,18 +37,18 @@ fn lines_become_events() {
 fn objects_become_events() {
     let log = r#"{"start_time":"2023-11-14T22:00:00.25Z","downstream_remote_address":"10.0.0.1:5","path":"/a?b"}
 {"ts":1699999201.5,"request":{"remote_ip":"::1","uri":"/b"},"user_id":null}
-{"ts":"x"}
-{"ts":1699999202,"user_id":7}
+{"ts":"x","ip":"10.0.0.2"}
+{"ts":1699999202,"user_id":7,"ip":"10.0.0.2"}
 nothing
-{}
+{"ip":"10.0.0.2"}
 "#;
     let (actual, broken, _) = events("json", "{ip} {path} {user}", log.as_bytes());
     assert_eq!(
         actual,
         [
             "1 1699999200250000us 10.0.0.1 /a -",
-            "2 1699999201500000us ::1 /b -",
-            "4 1699999202000000us - - 7"
+            "2 1699999201500000us ::/64 /b -",
+            "4 1699999202000000us 10.0.0.2 - 7"
         ]
     );
     let first: Vec<_> =
