@@ -70,11 +70,59 @@ pub(crate) fn parse_general<T>(
             ReplyKind::Failed(match StateFault::of(&text) {
                 Some(fault) => StoreError::Corrupt(fault, text),
                 None if details == HoldError::Full.to_string() => HoldError::Full.into(),
+                None if is_about_arguments(code, details) => {
+                    StoreError::Arguments(rejected(code, details))
+                }
                 None => StoreError::Unavailable(text),
             })
         }
         other => ReplyKind::Failed(unexpected_reply(&format_args!("{other:?}"))),
     }
+}
+
+/// Whether an error reply says that the arguments of the command are invalid. Every other error, also of a proxy before
+/// the server, says that the store is unavailable.
+pub(crate) fn is_about_arguments(code: &str, details: &str) -> bool {
+    /// How the errors of the commands, functions and scripts begin, and those of servers about arguments.
+    const ABOUT_ARGUMENTS: [&str; 15] = [
+        "invalid ",
+        "missing ",
+        "duplicate ",
+        "option ",
+        "unknown option ",
+        "too many open holds ",
+        "too many takes",
+        "reserve needs ",
+        "wrong number of arguments",
+        "Number of keys ",
+        "syntax error",
+        "value is ",
+        "string exceeds ",
+        "Protocol error",
+        "min or max ",
+    ];
+    match code {
+        "ERR" => ABOUT_ARGUMENTS.iter().any(|begin| details.starts_with(begin)),
+        "SGPOLICY" | "CROSSSLOT" => true,
+        _ => false,
+    }
+}
+
+/// The text of an error about arguments.
+fn rejected(code: &str, details: &str) -> String {
+    if code == "CROSSSLOT" {
+        return "invalid keys: expected keys in one slot of the cluster, such as `{acme}:requests` and `{acme}:tokens`; \
+                or use a URL with redis+cluster://"
+            .to_owned();
+    }
+    details.to_owned()
+}
+
+/// The error of a server whose commands do not support a policy, if `reply` is one.
+pub(crate) fn policy_error(reply: &Value) -> Option<StoreError> {
+    let Value::ServerError(error) = reply else { return None };
+    let details = error.details().unwrap_or_default();
+    (error.code() == "SGPOLICY").then(|| StoreError::Arguments(details.to_owned()))
 }
 
 /// A missing permission.

@@ -117,7 +117,7 @@ impl RedisStore {
     async fn tried(&self) -> Option<StoreProblem> {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
-        let key = inner.key(STATUS_KEY);
+        let key = inner.key(STATUS_KEY).ok()?;
         let planned = |operation| PlannedOperation { key: &key, policy: &policy, operation };
         let error = match inner.decide(planned(Operation::Take(1)), deadline).await {
             Ok(_) => inner.decide(planned(Operation::Reset), deadline).await.err()?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, Operation, Outcome, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
@@ -89,8 +89,8 @@ pub(super) async fn decide(
     });
     // All of them first, so that a call that is invalid charges nothing.
     for (index, evaluation) in evaluations.clone().enumerate() {
-        let invalid = |error| format!("invalid descriptor {index}: {error}");
-        evaluation.check_keys().map_err(|error| Status::invalid_argument(invalid(error)))?;
+        let invalid = |error| Status::invalid_argument(format!("invalid descriptor {index}: {error}"));
+        evaluation.check_keys().map_err(invalid)?;
     }
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
@@ -190,12 +190,17 @@ struct DescriptorEvaluation<'a, 's> {
 
 impl DescriptorEvaluation<'_, '_> {
     /// Checks the lengths of all keys that may be charged.
-    fn check_keys(&self) -> Result<(), KeyLengthError> {
-        if self.call.limit.is_none() || !self.matches.is_empty() {
-            return check_keys(self.matches);
-        }
-        let length = key(self.domain, self.descriptor).len();
-        if length > MAX_KEY { Err(KeyLengthError(length)) } else { Ok(()) }
+    fn check_keys(&self) -> Result<(), String> {
+        let decider = &self.context.decider;
+        let (lengths, store) = match self.call.limit {
+            Some(limit) if self.matches.is_empty() => {
+                let key = key(self.domain, self.descriptor, limit);
+                (KeyLengthError::check(key.len()), decider.check_key(&key))
+            }
+            _ => (check_keys(self.matches), decider.check_keys(self.matches)),
+        };
+        lengths.map_err(|error| error.to_string())?;
+        store.map_err(|error| error.to_string())
     }
 
     async fn outcome(self) -> Result<DescriptorOutcome, Status> {
@@ -298,7 +303,7 @@ impl DescriptorEvaluation<'_, '_> {
         let Some(policy) = unit.policy(requests) else {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
-        let key = key(self.domain, self.descriptor);
+        let key = key(self.domain, self.descriptor, (requests, unit));
         let operation = match self.call.operation {
             RuleOperation::Take(hits) => Operation::Take(hits),
             RuleOperation::Peek(hits) => Operation::Peek(hits),
@@ -326,7 +331,7 @@ fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> LimitStatu
 /// `INVALID_ARGUMENT` if the request is at fault, else [`unavailable`].
 fn status_of(error: &StoreError) -> Status {
     match error {
-        StoreError::Key(text) => Status::invalid_argument(text),
+        StoreError::Key(text) | StoreError::Arguments(text) => Status::invalid_argument(text),
         error => unavailable(&error_reply(error)),
     }
 }
@@ -336,11 +341,12 @@ fn unavailable(why: &dyn std::fmt::Display) -> Status {
     Status::unavailable(format!("nothing was decided: {why}"))
 }
 
-/// The key of a descriptor with its own limit, different for each descriptor.
-fn key(domain: &str, descriptor: &Descriptor<'_>) -> Vec<u8> {
+/// The key of a descriptor with its own limit, different for each descriptor and limit.
+fn key(domain: &str, descriptor: &Descriptor<'_>, (requests, unit): (u32, RuleUnit)) -> Vec<u8> {
     let mut key = b"limit".to_vec();
+    let limit = format!("{requests}/{}", unit.name());
     let entries = descriptor.entries.iter().flat_map(|(key, value)| [*key, *value]);
-    for part in std::iter::once(domain).chain(entries) {
+    for part in [&*limit, domain].into_iter().chain(entries) {
         key.extend_from_slice(format!(":{}:", part.len()).as_bytes());
         key.extend_from_slice(part.as_bytes());
     }
