@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{KeyLengthError, MAX_KEY, Timestamp, any_of, closest};
+use sluicegate_core::{KeyLengthError, Timestamp, any_of, closest};
 
 use crate::{CommandError, decimal::decimal, limits::MAX_SPAN, quote::quote, spec::CommandSpec};
 
@@ -16,7 +16,7 @@ pub struct HostOptions {
 /// A key, and where it is among the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyArgument<'a> {
-    /// The key: up to [`MAX_KEY`] bytes.
+    /// The key: up to 65 536 bytes.
     pub bytes: &'a [u8],
     /// Index among the arguments; the name of the command has index 0.
     pub index: usize,

@@ -7,6 +7,7 @@ use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
+    policy_text::policy_of,
     spec::CommandSpec,
 };
 
@@ -185,7 +186,7 @@ pub(crate) fn parse_hold<'a, H: Host<'a>>(
     }
     Ok(Action::Hold {
         key: KeyArgument::new(key, 1)?,
-        policy: host.policy(PolicyText::Text(policy))?,
+        policy: policy_of(host, key, policy)?,
         operation: operation(id, &given),
         at: given.at,
         timeout: given.timeout.unwrap_or_default(),
@@ -206,7 +207,7 @@ pub(crate) fn parse_apply<'a, H: Host<'a>>(
     let given = parse_options(spec, options, host.options(), rest)?;
     Ok(Action::Apply {
         key: KeyArgument::new(key, 1)?,
-        policy: host.policy(PolicyText::Text(policy))?,
+        policy: policy_of(host, key, policy)?,
         operation: operation(&given),
         at: given.at,
         format: DecisionFormat::Sluicegate,

@@ -13,7 +13,8 @@ use crate::{
         node_connection::{Deadline, NodeConnection},
     },
     reply::{
-        MissingPermission, ReplyKind, parse_general, parse_script_reply, policy_error, too_many_redirects,
+        MissingPermission, ReplyKind, parse_general, parse_script_reply, policy_error,
+        too_many_redirects,
     },
     script::Calendar,
     script_command::command,

@@ -195,7 +195,8 @@ impl Inner {
 
     /// Resets a key of a Sluicegate server, whose reply tells whether there was state.
     async fn reset_by_command(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let (key, deadline) = (self.key_or_empty(key)?, Deadline::after(self.context.options.deadline));
+        let (key, deadline) =
+            (self.key_or_empty(key)?, Deadline::after(self.context.options.deadline));
         let _forget = self.begin(&key, Operation::Reset);
         let is_live = self.send(slot(&key), ResetCommand(&key), deadline).await?;
         self.context.counts.store.one();

@@ -143,7 +143,7 @@ impl RedisStore {
     /// Removes the library of functions from every server. Keys stay.
     ///
     /// # Errors
-    /// As [`RedisStore::install`], and if the library is not installed.
+    /// As [`RedisStore::install`], and [`StoreError::Arguments`] if the library is not installed.
     pub async fn uninstall(&self) -> Result<(), StoreError> {
         let mut delete = redis::cmd("FUNCTION");
         delete.arg("DELETE").arg(Library::NAME);
@@ -174,6 +174,12 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
                 return Err(StoreError::Settings(format!(
                     "{endpoint} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
                      needs none)"
+                )));
+            }
+            if details == "Library not found" {
+                return Err(StoreError::Arguments(format!(
+                    "{endpoint} has no library `{}`: it is not installed, nothing to remove",
+                    Library::NAME
                 )));
             }
             Err(StoreError::Unavailable(format!("{endpoint}: {} {details}", error.code())))
@@ -356,6 +362,15 @@ async fn cluster(node: &Arc<NodeConnection>) -> Option<StoreProblem> {
     let served = field("cluster_slots_ok:").unwrap_or("?");
     if field("cluster_state:") == Some("ok") && served == "16384" {
         return None;
+    }
+    if served == "16384" {
+        let state = field("cluster_state:").unwrap_or("?");
+        return Some(problem(
+            format!(
+                "the cluster is down (cluster_state:{state}) although all slots are assigned: its nodes do not reach each other"
+            ),
+            "wait until the nodes have joined, or see their logs",
+        ));
     }
     Some(problem(
         format!("the cluster serves only {served} of 16384 slots"),

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::RwLock;
-use sluicegate_core::{KeyLengthError, MAX_KEY, Operation, PolicySettings, PreparedPolicy, StoreError, StoreId, Timestamp};
+use sluicegate_core::{
+    KeyLengthError, MAX_KEY, Operation, PolicySettings, PreparedPolicy, StoreError, StoreId,
+    Timestamp,
+};
 
 use crate::{
     Options, PlannedPolicy,
@@ -172,12 +175,12 @@ impl Inner {
 
     /// The same for a key that is only read or reset.
     pub(crate) fn key_or_empty<'a>(&self, key: &'a [u8]) -> Result<Cow<'a, [u8]>, StoreError> {
-        let prefix = self.prefix();
-        let length = prefix.len().saturating_add(key.len());
-        if let Err(error) = KeyLengthError::check_or_empty(length) {
+        let Options { prefix, test_clock, .. } = &self.context.options;
+        if let Err(error) = KeyLengthError::check_or_empty(prefix.len() + key.len()) {
             let with = if prefix.is_empty() { "" } else { " with the prefix of the store" };
             return Err(StoreError::Key(format!("{error}{with}")));
         }
+        let prefix = if test_clock.is_some() { TEST_PREFIX } else { prefix };
         Ok(if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() })
     }
 
@@ -188,11 +191,6 @@ impl Inner {
         operation: Operation,
     ) -> Result<Cow<'a, [u8]>, StoreError> {
         if operation == Operation::Reset { self.key_or_empty(key) } else { self.key(key) }
-    }
-
-    fn prefix(&self) -> &[u8] {
-        let Options { prefix, test_clock, .. } = &self.context.options;
-        if test_clock.is_some() { TEST_PREFIX } else { prefix }
     }
 
     /// The time to send with operations, for a store with a test clock.

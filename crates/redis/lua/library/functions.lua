@@ -114,7 +114,8 @@ local function decision_function(operation, known)
         end
         local key, from, cost, wrong = keys[1], 2, nil, nil
         local second = given[2] and string.upper(given[2])
-        if second and second ~= 'AT' and not contains(known, second) then
+        -- A word is an option, also a misspelled one.
+        if second and second ~= 'AT' and not contains(known, second) and not string.find(second, '^%a') then
             cost, wrong = number('cost', given[2], MAX_UNITS)
             if not cost then
                 return { err = wrong }
@@ -169,7 +170,8 @@ local function lifetime_of_hold(policy, ttl)
     if ttl and (ttl < 1000 or ttl > longest) then
         return nil, string.format('ERR invalid ttl `%d`: expected 1000 to %d microseconds', ttl, longest)
     elseif not ttl and not default then
-        return nil, 'ERR missing ttl: expected one under a policy without `concurrency`'
+        return nil, 'ERR missing ttl: expected 1000 to 86400000000 microseconds; only a policy with '
+            .. '`concurrency` has a default'
     end
     return ttl or default
 end

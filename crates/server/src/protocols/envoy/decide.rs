@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, Operation, Outcome, Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, Operation, Outcome, Policy, Retry, Source, StoreError, Timestamp,
 };
+use sluicegate_headers::reset_after;
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
     rls::{
@@ -89,7 +90,8 @@ pub(super) async fn decide(
     });
     // All of them first, so that a call that is invalid charges nothing.
     for (index, evaluation) in evaluations.clone().enumerate() {
-        let invalid = |error| Status::invalid_argument(format!("invalid descriptor {index}: {error}"));
+        let invalid =
+            |error| Status::invalid_argument(format!("invalid descriptor {index}: {error}"));
         evaluation.check_keys().map_err(invalid)?;
     }
     let mut outcomes = Vec::with_capacity(calls.len());
@@ -271,11 +273,11 @@ impl DescriptorEvaluation<'_, '_> {
             let limit = of_rule.unwrap_or_else(|| rate((0, Unit::Second)));
             return LimitStatus::blocked(mode, limit);
         };
-        let of_policy = || {
-            let limits = found.charges.get(outcome.charge)?.policy.limits();
-            Some(rate(unit::per_unit(limits.get(decision.binding)?)))
-        };
-        let mut limited = limited(&decision, mode, of_rule.or_else(of_policy).unwrap_or_default());
+        let policy = found.charges.get(outcome.charge).map(|it| &*it.policy);
+        let binding = policy.and_then(|it| it.limits().get(decision.binding));
+        let of_policy = || Some(rate(unit::per_unit(binding?)));
+        let limit = of_rule.or_else(of_policy).unwrap_or_default();
+        let mut limited = limited(&decision, policy, mode, limit);
         if self.context.config.metadata {
             let metadata = found.rule.envoy().and_then(|it| it.metadata.as_ref());
             limited.metadata = metadata.and_then(response_metadata);
@@ -314,15 +316,27 @@ impl DescriptorEvaluation<'_, '_> {
         let answer = answer.map_err(|error| status_of(&error))?;
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));
-        Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
+        Ok(DescriptorOutcome::Limited(limited(
+            &answer.decision,
+            Some(&policy),
+            EnvoyMode::Enforced,
+            rate,
+        )))
     }
 }
 
-/// A decision, for the response.
-fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> LimitStatus {
+/// A decision of a policy, for the response.
+fn limited(
+    decision: &Decision,
+    policy: Option<&Policy>,
+    mode: EnvoyMode,
+    limit: RateLimit,
+) -> LimitStatus {
     let reset = match decision.outcome {
         Outcome::Deny { retry: Retry::After(wait) } => wait,
-        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
+        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => {
+            policy.map_or(decision.reset_after, |policy| reset_after(policy, decision))
+        }
     };
     let (allowed, remaining) = (decision.allowed(), decision.remaining);
     LimitStatus { allowed, mode, limit, remaining, reset, metadata: None }

@@ -11,7 +11,7 @@ use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
     ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after, seconds,
+    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after,
 };
 use smallvec::SmallVec;
 
@@ -167,7 +167,7 @@ fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
         HttpHeaders::XRateLimit => {
             fields.insert(X_RATELIMIT_LIMIT, integer(decision.limit.into()));
             fields.insert(X_RATELIMIT_REMAINING, integer(decision.remaining.into()));
-            fields.insert(X_RATELIMIT_RESET, integer(seconds(decision.reset_after)));
+            fields.insert(X_RATELIMIT_RESET, integer(data.fields.reset(decision)));
         }
         HttpHeaders::None => {}
     }

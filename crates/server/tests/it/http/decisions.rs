@@ -102,6 +102,43 @@ fn headers_are_chosen_by_setting_and_request() {
     assert_eq!(fields(r#","headers":"none""#), ["", "", "", ""]);
 }
 
+/// `X-RateLimit-*` and `RateLimit` describe the binding limit alone; the JSON has the time until the key is unused.
+#[test]
+fn headers_of_several_limits_describe_the_binding_one() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut fields = |key: &str, at_seconds: u64| {
+        let [ietf, x] = ["ietf", "x-ratelimit"].map(|style| {
+            let at = 1_000_000_000_000_000 + at_seconds * 1_000_000;
+            let policy = "fixed-window:5/1m,fixed-window:100000/365d";
+            let body = format!(
+                r#"{{"key":"{key}-{style}","policy":"{policy}","headers":"{style}","at_us":{at}}}"#
+            );
+            client.post("/v1/take", body)
+        });
+        let x = ["limit", "remaining", "reset"]
+            .map(|it| x.field(&format!("x-ratelimit-{it}")).to_owned());
+        (
+            ietf.status,
+            x.join(" "),
+            ietf.field("ratelimit").to_owned(),
+            ietf.json()["reset_after_us"].clone(),
+        )
+    };
+    let year = json!(31_536_000_000_000_u64);
+    for left in [4, 3, 2, 1, 0] {
+        let expected =
+            (200, format!("5 {left} 60"), format!(r#""default-1";r={left}"#), year.clone());
+        assert_eq!(fields("k", 0), expected);
+    }
+    assert_eq!(
+        fields("k", 0),
+        (429, "5 0 60".to_owned(), r#""default-1";r=0;t=60"#.to_owned(), year)
+    );
+    let (status, x, ietf, _) = fields("k", 20);
+    assert_eq!((status, &*x, &*ietf), (429, "5 0 40", r#""default-1";r=0;t=40"#));
+}
+
 #[test]
 fn take_over_http_and_resp_shares_state() {
     let running = server(|_| {});
