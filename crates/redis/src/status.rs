@@ -357,23 +357,52 @@ fn texts(value: &Value, each: &mut impl FnMut(&str)) {
 async fn cluster(node: &Arc<NodeConnection>) -> Option<StoreProblem> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
-    let info = text(node, &command).await.ok()?;
+    incomplete_cluster(&text(node, &command).await.ok()?)
+}
+
+/// The problem of a cluster, by its `CLUSTER INFO`.
+fn incomplete_cluster(info: &str) -> Option<StoreProblem> {
     let field = |name: &str| info.lines().find_map(|it| it.strip_prefix(name)).map(str::trim);
-    let served = field("cluster_slots_ok:").unwrap_or("?");
-    if field("cluster_state:") == Some("ok") && served == "16384" {
-        return None;
-    }
-    if served == "16384" {
-        let state = field("cluster_state:").unwrap_or("?");
-        return Some(problem(
+    let (state, served) = (field("cluster_state:")?, field("cluster_slots_ok:").unwrap_or("?"));
+    match (state, served) {
+        ("ok", "16384") => None,
+        (state, "16384") => Some(problem(
             format!(
-                "the cluster is down (cluster_state:{state}) although all slots are assigned: its nodes do not reach each other"
+                "the cluster is down (cluster_state:{state}): too few of its nodes reach each other"
             ),
-            "wait until the nodes have joined, or see their logs",
-        ));
+            "wait until the nodes have joined; otherwise see their logs",
+        )),
+        (_, served) => Some(problem(
+            format!("the cluster serves only {served} of 16384 slots"),
+            "start the missing nodes, or assign their slots",
+        )),
     }
-    Some(problem(
-        format!("the cluster serves only {served} of 16384 slots"),
-        "start the missing nodes, or assign their slots",
-    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incomplete_cluster_names_the_cause() {
+        for (info, expected) in [
+            ("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", None),
+            (
+                "cluster_state:fail\r\ncluster_slots_ok:16384\r\n",
+                Some(
+                    "the cluster is down (cluster_state:fail): too few of its nodes reach each other; wait until the \
+                     nodes have joined; otherwise see their logs",
+                ),
+            ),
+            (
+                "cluster_state:fail\r\ncluster_slots_ok:8001\r\n",
+                Some(
+                    "the cluster serves only 8001 of 16384 slots; start the missing nodes, or assign their slots",
+                ),
+            ),
+        ] {
+            let actual = incomplete_cluster(info).map(|problem| problem.to_string());
+            assert_eq!(actual.as_deref(), expected, "{info}");
+        }
+    }
 }

@@ -140,6 +140,26 @@ fn headers_of_several_limits_describe_the_binding_one() {
 }
 
 #[test]
+fn headers_of_several_keys_describe_the_binding_one() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut fields = |cost: u32| {
+        let body = format!(
+            r#"{{"takes":[{{"key":"a","policy":"fixed-window:5/1m","cost":{cost}}},
+                {{"key":"b","policy":"fixed-window:9/365d","cost":7}}],
+                "headers":"x-ratelimit","at_us":1000000000000000}}"#
+        );
+        let reply = client.post("/v1/take_all", body);
+        let fields = ["limit", "remaining", "reset"];
+        let fields = fields.map(|it| reply.field(&format!("x-ratelimit-{it}")).to_owned());
+        (reply.status, fields.join(" "))
+    };
+    assert_eq!(fields(4), (200, "5 1 60".to_owned()));
+    // The second key has the longest wait. The first one has less left.
+    assert_eq!(fields(0), (429, "9 2 31536000".to_owned()));
+}
+
+#[test]
 fn take_over_http_and_resp_shares_state() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
