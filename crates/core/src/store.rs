@@ -162,6 +162,7 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// The key is empty or too long for this store.
+    #[inline]
     fn check_key(&self, key: &[u8]) -> Result<(), Self::Error> {
         let _ = key;
         Ok(())
@@ -248,6 +249,7 @@ impl<T: AsStore + ?Sized> Store for T {
         self.as_store().reset(key)
     }
 
+    #[inline]
     fn check_key(&self, key: &[u8]) -> Result<(), Self::Error> {
         self.as_store().check_key(key)
     }
