@@ -7,7 +7,7 @@ use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
-    policy_text::policy_of,
+    quote::quote,
     spec::CommandSpec,
 };
 
@@ -169,6 +169,22 @@ pub trait ReplyWriter {
     fn array(&mut self, length: usize);
     /// The start of a map of `length` pairs.
     fn map(&mut self, length: usize);
+}
+
+/// The policy of a request for `key`, whose arguments may be in the wrong order.
+#[inline]
+pub(crate) fn policy_of<'a, H: Host<'a>>(
+    host: &mut H,
+    key: &[u8],
+    policy: &'a [u8],
+) -> Result<H::Policy, CommandError> {
+    host.policy(PolicyText::Text(policy)).map_err(|error| {
+        let is_policy = |text| PolicyText::Text(text).parse().is_ok();
+        if policy.starts_with(b"@") || is_policy(policy) || !is_policy(key) {
+            return error;
+        }
+        CommandError::Swapped { key: quote(key), policy: quote(policy) }
+    })
 }
 
 /// Parses the arguments `key policy id` and `options`, for one operation on one hold.

@@ -7,7 +7,6 @@ use sluicegate_core::{Gcra, GcraName, Limit, Policy};
 use crate::{
     CommandError,
     arguments::{number, span, units},
-    command::Host,
     quote::quote,
 };
 
@@ -59,22 +58,6 @@ impl<'a> PolicyText<'a> {
             Self::Throttle { max_burst, count, period } => parse_throttle(max_burst, count, period),
         }
     }
-}
-
-/// The policy of a request for `key`, whose arguments may be in the wrong order.
-#[inline]
-pub(crate) fn policy_of<'a, H: Host<'a>>(
-    host: &mut H,
-    key: &[u8],
-    policy: &'a [u8],
-) -> Result<H::Policy, CommandError> {
-    host.policy(PolicyText::Text(policy)).map_err(|error| {
-        let is_swapped = parse_policy(key).is_ok() && parse_policy(policy).is_err();
-        if !is_swapped || policy.starts_with(b"@") {
-            return error;
-        }
-        CommandError::Swapped { key: quote(key), policy: quote(policy) }
-    })
 }
 
 fn parse_policy(text: &[u8]) -> Result<Policy, CommandError> {

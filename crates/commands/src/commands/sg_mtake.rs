@@ -7,9 +7,8 @@ use crate::{
         OptionName::{self, At},
         is_unknown_option, number, parse_options, units,
     },
-    command::{Action, Command, Host, Parsed, TakeRequest},
+    command::{Action, Command, Host, Parsed, TakeRequest, policy_of},
     limits::MAX_INDEPENDENT_TAKES,
-    policy_text::policy_of,
     spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
 

@@ -503,7 +503,7 @@ fn redis_store_key_too_long_with_the_prefix_is_an_error_of_the_client() {
             ("SG.RENEW", &[b"id", b"TTL", b"60000000"]),
         ] {
             let arguments = [command.as_bytes(), key.as_bytes(), b"gcra:1/1h"];
-            let reply = peer.call_bytes(&[&arguments, more].concat());
+            let reply = peer.call_bytes(&[&arguments[..], more].concat());
             assert_eq!(error(&reply), format!("ERR {text}"), "{command}");
         }
         for (path, body) in [
