@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{KeyLengthError, MAX_KEY, Timestamp, any_of, closest};
+use sluicegate_core::{KeyLengthError, Timestamp, any_of, closest};
 
 use crate::{CommandError, decimal::decimal, limits::MAX_SPAN, quote::quote, spec::CommandSpec};
 
@@ -16,7 +16,7 @@ pub struct HostOptions {
 /// A key, and where it is among the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyArgument<'a> {
-    /// The key: up to [`MAX_KEY`] bytes.
+    /// The key: up to 65 536 bytes.
     pub bytes: &'a [u8],
     /// Index among the arguments; the name of the command has index 0.
     pub index: usize,
@@ -32,26 +32,19 @@ impl<'a> KeyArgument<'a> {
     /// Checks a key that may be empty: redis-cell allows that, therefore it can be read and reset.
     #[inline]
     pub(crate) fn new_or_empty(bytes: &'a [u8], index: usize) -> Result<Self, CommandError> {
-        Ok(Self { bytes: any_key(bytes)?, index })
+        KeyLengthError::check_or_empty(bytes.len()).map_err(CommandError::Key)?;
+        Ok(Self { bytes, index })
     }
 }
 
-/// Checks a key of an operation that takes units: 1 to 65 536 bytes. An empty key is an error, because it
-/// is nearly always a missing value, and all clients would share one limit.
+/// Checks a key of an operation on units: 1 to 65 536 bytes.
 ///
 /// # Errors
 /// [`CommandError::Key`] for any other length.
 #[inline]
 pub fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
-    if bytes.is_empty() { Err(CommandError::Key(KeyLengthError(0))) } else { any_key(bytes) }
-}
-
-fn any_key(bytes: &[u8]) -> Result<&[u8], CommandError> {
-    if bytes.len() <= MAX_KEY {
-        Ok(bytes)
-    } else {
-        Err(CommandError::Key(KeyLengthError(bytes.len())))
-    }
+    KeyLengthError::check(bytes.len()).map_err(CommandError::Key)?;
+    Ok(bytes)
 }
 
 /// A whole number of `min..=max`, in plain decimal digits.

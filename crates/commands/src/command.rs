@@ -7,6 +7,7 @@ use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
+    quote::quote,
     spec::CommandSpec,
 };
 
@@ -168,6 +169,22 @@ pub trait ReplyWriter {
     fn map(&mut self, length: usize);
 }
 
+/// The policy of a request for `key`, whose arguments may be in the wrong order.
+#[inline]
+pub(crate) fn policy_of<'a, H: Host<'a>>(
+    host: &mut H,
+    key: &[u8],
+    policy: &'a [u8],
+) -> Result<H::Policy, CommandError> {
+    host.policy(PolicyText::Text(policy)).map_err(|error| {
+        let is_policy = |text| PolicyText::Text(text).parse().is_ok();
+        if policy.starts_with(b"@") || is_policy(policy) || !is_policy(key) {
+            return error;
+        }
+        CommandError::Swapped { key: quote(key), policy: quote(policy) }
+    })
+}
+
 /// Parses the arguments `key policy id` and `options`, for one operation on one hold.
 pub(crate) fn parse_hold<'a, H: Host<'a>>(
     host: &mut H,
@@ -183,7 +200,7 @@ pub(crate) fn parse_hold<'a, H: Host<'a>>(
     }
     Ok(Action::Hold {
         key: KeyArgument::new(key, 1)?,
-        policy: host.policy(PolicyText::Text(policy))?,
+        policy: policy_of(host, key, policy)?,
         operation: operation(id, &given),
         at: given.at,
         timeout: given.timeout.unwrap_or_default(),
@@ -203,7 +220,7 @@ pub(crate) fn parse_apply<'a, H: Host<'a>>(
     let given = parse_options(spec, options, host.options(), rest)?;
     Ok(Action::Apply {
         key: KeyArgument::new(key, 1)?,
-        policy: host.policy(PolicyText::Text(policy))?,
+        policy: policy_of(host, key, policy)?,
         operation: operation(&given),
         at: given.at,
         format: DecisionFormat::Sluicegate,

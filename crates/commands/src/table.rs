@@ -81,6 +81,16 @@ impl FromCommand for CommandParser {
     }
 }
 
+/// Commands of other servers, and those that this one has under another name.
+const ELSEWHERE: [(&[&str], &str); 3] = [
+    (&["KEYS", "SCAN"], "use 'SG.KEYS'"),
+    (
+        &["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "FCALL", "FCALL_RO", "FUNCTION"],
+        "this is a Sluicegate server, which runs no scripts: use 'SG.TAKE' and others; 'SG.HELP' lists them",
+    ),
+    (&["SG.BLOCK", "SG.UNBLOCK"], "use `POST /admin/block` and `/admin/unblock` over HTTP"),
+];
+
 /// The error for a command that does not exist; `rest` are the arguments after its name.
 #[must_use]
 pub fn unknown_command(name: &[u8], rest: &[&[u8]]) -> CommandError {
@@ -100,7 +110,13 @@ pub fn unknown_command(name: &[u8], rest: &[&[u8]]) -> CommandError {
     let prefixed = format!("SG.{name}");
     let similar = known.iter().find(|it| it.eq_ignore_ascii_case(&prefixed)).copied();
     let similar = similar.or_else(|| closest(&name, &known));
-    let similar = similar.map_or(String::new(), |it| format!("(did you mean '{it}'?)"));
+    let elsewhere =
+        ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name.to_ascii_uppercase()));
+    let similar = match (elsewhere, similar) {
+        (Some((_, advice)), _) => format!("({advice})"),
+        (None, Some(similar)) => format!("(did you mean '{similar}'?)"),
+        (None, None) => String::new(),
+    };
     CommandError::UnknownCommand { name, arguments, similar }
 }
 

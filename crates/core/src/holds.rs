@@ -87,7 +87,9 @@ pub enum HoldError {
         max: Duration,
     },
     /// There is no lifetime, and no `concurrency` limit that has a default.
-    #[error("missing ttl: expected one under a policy without `concurrency`")]
+    #[error(
+        "missing ttl: expected {MIN_TTL} to {MAX_TTL} microseconds; only a policy with `concurrency` has a default"
+    )]
     MissingTtl,
     /// The policy has a queue, which delays requests.
     #[error("invalid policy for a hold: expected one without `leaky-queue`")]

@@ -14,13 +14,35 @@ use crate::{
     time::Timestamp,
 };
 
-/// Upper bound on the length of a key in commands and rules, in bytes. Stores take keys of any length.
+/// Upper bound on the length of a key in bytes, in commands, rules and remote stores, with the prefix of the store.
+/// Stores in memory take keys of any length.
 pub const MAX_KEY: usize = 65_536;
 
 /// A key is empty, or longer than [`MAX_KEY`]. Holds its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
 pub struct KeyLengthError(pub usize);
+
+impl KeyLengthError {
+    /// Checks the length of a key of an operation on units. An empty key is an error, because it is nearly always a
+    /// missing value, and all clients would share one limit.
+    ///
+    /// # Errors
+    /// `length` is not 1 to [`MAX_KEY`].
+    #[inline]
+    pub const fn check(length: usize) -> Result<(), Self> {
+        if length == 0 { Err(Self(0)) } else { Self::check_or_empty(length) }
+    }
+
+    /// The same for a key that is only read or reset: it may be empty, because redis-cell allows that.
+    ///
+    /// # Errors
+    /// `length` is more than [`MAX_KEY`].
+    #[inline]
+    pub const fn check_or_empty(length: usize) -> Result<(), Self> {
+        if length > MAX_KEY { Err(Self(length)) } else { Ok(()) }
+    }
+}
 
 /// One of several independent operations.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +157,17 @@ pub trait Store: Debug + Send + Sync {
     /// As [`Store::apply`].
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, Self::Error>>;
 
+    /// Checks whether an operation on units may have `key`. Each operation checks it as well; this is for several keys
+    /// of which none may be charged before all are valid.
+    ///
+    /// # Errors
+    /// The key is empty or too long for this store.
+    #[inline]
+    fn check_key(&self, key: &[u8]) -> Result<(), Self::Error> {
+        let _ = key;
+        Ok(())
+    }
+
     /// Brings the state of `key` near, for an operation that follows soon.
     fn prefetch(&self, key: &[u8]) {
         let _ = key;
@@ -214,6 +247,11 @@ impl<T: AsStore + ?Sized> Store for T {
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, Self::Error>> {
         self.as_store().reset(key)
+    }
+
+    #[inline]
+    fn check_key(&self, key: &[u8]) -> Result<(), Self::Error> {
+        self.as_store().check_key(key)
     }
 
     fn prefetch(&self, key: &[u8]) {

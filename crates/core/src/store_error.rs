@@ -49,9 +49,12 @@ pub enum StoreError {
     /// is the error of the server, and names the key. Nothing was changed.
     #[error("the key's state cannot be used: {1}")]
     Corrupt(StateFault, String),
-    /// The key is invalid: it is too long.
+    /// The key is invalid: it is empty, or too long, with the prefix of the store. Nothing was sent.
     #[error("{0}")]
     Key(String),
+    /// The store rejects the arguments of the operation, and would do so again. The text says why. Nothing was changed.
+    #[error("{0}")]
+    Arguments(String),
     /// The policy does not support the operation.
     #[error(transparent)]
     Operation(#[from] OperationError),

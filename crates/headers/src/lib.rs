@@ -31,7 +31,7 @@ pub use forwarded::{AddressList, address};
 pub use network::Network;
 pub use path_options::PathOptions;
 pub use problem::{ProblemDocument, ProblemType, problem};
-pub use rate_limit_headers::RateLimitHeaders;
+pub use rate_limit_headers::{RateLimitHeaders, reset_after};
 pub use target::{Others, Reading, Readings, canonical_path, unescaped};
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 /// The number of requests of cost 1 that would still pass.
 pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-/// Seconds until the key is fully recovered, as in Envoy: a span, not a point in time.
+/// Seconds until the binding limit has its full quota: a span, not a point in time.
 pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The greatest integer of a structured field (RFC 9651): 15 digits.

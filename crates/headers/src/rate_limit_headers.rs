@@ -1,5 +1,7 @@
 //! `RateLimit-Policy` and `RateLimit`: lists of strings with parameters (RFC 9651).
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use sluicegate_core::{Decision, Limit, Policy};
 use smallvec::SmallVec;
@@ -73,9 +75,27 @@ impl RateLimitHeaders {
         value(&text)
     }
 
+    /// The value of `X-RateLimit-Reset`: seconds until the binding limit has its full quota, as [`reset_after`].
+    #[must_use]
+    pub fn reset(&self, decision: &Decision) -> u64 {
+        seconds(reset_after(&self.policy, decision))
+    }
+
     /// The name of the binding limit in quotes: a string of structured fields, and of JSON.
     pub(crate) fn quoted_name(&self, decision: &Decision) -> &str {
         self.names.get(decision.binding).map_or("\"\"", String::as_str)
+    }
+}
+
+/// Time until the binding limit of `policy` has its full quota: with `limit` and `remaining` of the decision, a field
+/// about one limit. [`Decision::reset_after`] is that of the slowest limit, which may be another one.
+#[must_use]
+pub fn reset_after(policy: &Policy, decision: &Decision) -> Duration {
+    match policy.limits() {
+        [_] => decision.reset_after,
+        limits => limits
+            .get(decision.binding)
+            .map_or(decision.reset_after, |it| it.binding_reset_after(decision)),
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Readings<'t> {
 /// Readings of a target that differ from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others<'t> {
-    /// Different readings by other servers, up to ten.
+    /// Different readings by other servers, up to ten; with a separator in parameters (`;%2F`), up to 32.
     pub readings: Vec<Reading<'t>>,
     /// The path as sent, with its repeated slashes and dots; `None` if one of the readings equals it. Servers that
     /// resolve nothing deliver it.
@@ -146,6 +146,10 @@ impl<'t> Readings<'t> {
             }
         };
         OTHERS.into_iter().for_each(|server| add(read(server)));
+        for text in without_odd_parameters(&clean) {
+            let servers = std::iter::once(FIRST).chain(OTHERS);
+            servers.for_each(|server| add(Reading::by(server, &text).into_owned()));
+        }
         if clean != target {
             add(Reading::by(FIRST, target));
         }
@@ -185,6 +189,34 @@ impl<'t> Reading<'t> {
         let path = resolved(server, &separated(server, without_host(server, &path)));
         Self { path: Cow::Owned(path), query: Cow::Borrowed(query) }
     }
+}
+
+/// The targets that a server reads which removes `;parameters` before it decodes, if they hide a separator: as sent, and
+/// as behind a server that forwards decoded targets. The `;` stays, because a rule may compare it.
+fn without_odd_parameters(target: &str) -> impl Iterator<Item = String> {
+    let end = target.find(['?', '#']).unwrap_or(target.len());
+    let (path, rest) = target.split_at(end);
+    let mut decoded = String::with_capacity(path.len());
+    for (byte, _) in unescaped(path.as_bytes()) {
+        match byte {
+            // As for servers that decode twice.
+            b'?' | b'#' | 0 => break,
+            b' '..=b'~' => decoded.push(byte.into()),
+            _ => decoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    [path.to_owned(), decoded].into_iter().filter_map(move |path| {
+        let mut is_odd = false;
+        let segments = path.split('/').map(|segment| match segment.find(';') {
+            Some(at) => {
+                is_odd |= segment[at..].contains(['%', '\\']);
+                &segment[..=at]
+            }
+            None => segment,
+        });
+        let path = segments.collect::<Vec<_>>().join("/");
+        is_odd.then(|| path + rest)
+    })
 }
 
 /// `path` in the canonical form of the first reading, without recognizing a host or a query.

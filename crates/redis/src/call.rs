@@ -12,7 +12,10 @@ use crate::{
         keeper::rejects_writes,
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{MissingPermission, ReplyKind, parse_general, parse_script_reply, too_many_redirects},
+    reply::{
+        MissingPermission, ReplyKind, parse_general, parse_script_reply, policy_error,
+        too_many_redirects,
+    },
     script::Calendar,
     script_command::command,
     slot::slot,
@@ -62,6 +65,8 @@ impl Inner {
         let (mut whole, mut asking, mut requests) = (false, false, 0);
         let mut requested = RequestedCalendars::default();
         let mut tried_commands = false;
+        // The commands of the node do not support a policy; scripts may.
+        let mut rejected = None;
         // Each node may also lack the script and the module, and calendars may be requested.
         for _ in 0..MAX_REDIRECTS * 3 + 1 + C::CALENDARS {
             let built = command.command(&node, whole, &requested)?;
@@ -75,10 +80,16 @@ impl Inner {
             };
             // Another node may hold the slot by now.
             let reply = reply.inspect_err(|_| self.topology.refresh())?;
-            if !tried_commands && native::is_without_scripts(&reply) && node.without_scripts() {
-                tried_commands = true;
-                continue;
+            if native::is_without_scripts(&reply) {
+                if let Some(error) = rejected {
+                    return Err(error);
+                }
+                if node.without_scripts() && !tried_commands {
+                    tried_commands = true;
+                    continue;
+                }
             }
+            rejected = policy_error(&reply).or(rejected);
             let parsed = command.parse_reply(&reply);
             self.follow(&node, &parsed, &reply);
             match parsed {

@@ -25,7 +25,10 @@ impl Store for RedisStore {
         operation: Operation,
     ) -> Applied<'a, Result<Answer, StoreError>> {
         let inner = self.inner();
-        let (key, policy) = (inner.key(key), inner.planned(policy));
+        let (key, policy) = match inner.key_of(key, operation) {
+            Ok(key) => (key, inner.planned(policy)),
+            Err(error) => return Applied::Now(Err(error)),
+        };
         let planned = PlannedOperation { key: &key, policy: &policy, operation };
         let given = inner.given_time();
         if given.is_none()
@@ -66,11 +69,13 @@ impl Store for RedisStore {
         Applied::later(async move {
             let mut answers = Vec::with_capacity(operations.len());
             for &KeyedOperation { key, policy, operation } in operations {
-                let (key, policy) = (inner.key(key), inner.planned(policy));
-                let planned = PlannedOperation { key: &key, policy: &policy, operation };
-                let deadline = Deadline::after(inner.context.options.deadline);
-                let decision = inner.call(planned, Some(now), deadline).await;
-                answers.push(decision.map(Answer::from));
+                let decide = async {
+                    let (key, policy) = (inner.key_of(key, operation)?, inner.planned(policy));
+                    let planned = PlannedOperation { key: &key, policy: &policy, operation };
+                    let deadline = Deadline::after(inner.context.options.deadline);
+                    inner.call(planned, Some(now), deadline).await
+                };
+                answers.push(decide.await.map(Answer::from));
             }
             answers
         })
@@ -131,6 +136,10 @@ impl Store for RedisStore {
         })
     }
 
+    fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
+        self.inner().key(key).map(|_| ())
+    }
+
     fn status(&self) -> StoreStatus {
         StoreStatus::Remote(Box::new(self.remote_status()))
     }
@@ -186,7 +195,8 @@ impl Inner {
 
     /// Resets a key of a Sluicegate server, whose reply tells whether there was state.
     async fn reset_by_command(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let (key, deadline) = (self.key(key), Deadline::after(self.context.options.deadline));
+        let (key, deadline) =
+            (self.key_or_empty(key)?, Deadline::after(self.context.options.deadline));
         let _forget = self.begin(&key, Operation::Reset);
         let is_live = self.send(slot(&key), ResetCommand(&key), deadline).await?;
         self.context.counts.store.one();

@@ -20,7 +20,8 @@ impl RedisStore {
     /// [`StoreError::Timeout`] while the store is unavailable.
     pub(crate) async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
         let inner = self.inner();
-        let (key, deadline) = (inner.key(key), Deadline::after(inner.context.options.deadline));
+        let (key, deadline) =
+            (inner.key_or_empty(key)?, Deadline::after(inner.context.options.deadline));
         let slot = slot(&key);
         let mut node = inner.topology.node(slot, deadline).await?;
         let mut asking = false;

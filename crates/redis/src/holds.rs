@@ -35,7 +35,7 @@ impl Inner {
         policy: &PreparedPolicy,
         operation: HoldOperation<'_>,
     ) -> Result<Answer, StoreError> {
-        let (key, policy) = (self.key(key), self.planned(policy));
+        let (key, policy) = (self.key(key)?, self.planned(policy));
         let ttl = policy.policy.check_hold(&operation)?;
         let given = self.given_time();
         if !matches!(operation, HoldOperation::Hold { .. }) {

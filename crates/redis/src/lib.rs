@@ -4,10 +4,10 @@
 //!
 //! ```no_run
 //! use sluicegate::{Limiter, OnError, PreparedPolicy, Share};
-//! use sluicegate_redis::RedisStore;
+//! use sluicegate_redis::{Options, RedisStore};
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1/").await?);
+//! let limiter = Limiter::new(RedisStore::new("redis://127.0.0.1/", Options::default())?);
 //! let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
 //! // Take up to 8 units at once for busy keys; a quarter of the policy while the store is unavailable.
 //! let policy = policy.lease(8)?.on_error(OnError::Local(Share::of(1, 4)?));

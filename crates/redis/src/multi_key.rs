@@ -58,7 +58,7 @@ impl Inner {
         at: Option<Timestamp>,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
-        let takes = self.distinct(takes);
+        let takes = self.distinct(takes)?;
         let stores = operation == MultiKeyOperation::Take;
         for take in &takes {
             take.policy.policy.check_multi_key(operation, take.cost)?;
@@ -72,7 +72,7 @@ impl Inner {
             || slots.clone().all(|it| Some(it) == slots.clone().next());
         if let MultiKeyOperation::Hold { .. } = operation {
             if !one {
-                return Err(StoreError::Settings(
+                return Err(StoreError::Arguments(
                     "invalid keys for a hold: expected keys in one slot of the cluster, such as `{acme}:requests` and \
                      `{acme}:tokens`"
                         .to_owned(),
@@ -141,15 +141,15 @@ impl Inner {
     }
 
     /// Each key once, as it is in the store.
-    fn distinct<'a>(&self, takes: &[KeyedTake<'a>]) -> Vec<PreparedTake<'a>> {
+    fn distinct<'a>(&self, takes: &[KeyedTake<'a>]) -> Result<Vec<PreparedTake<'a>>, StoreError> {
         let mut distinct: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
         for &KeyedTake { key, policy, cost } in takes {
-            let key = self.key(key);
+            let key = self.key(key)?;
             if distinct.iter().all(|take| take.key != key) {
                 distinct.push(PreparedTake { key, policy: self.planned(policy), cost });
             }
         }
-        distinct
+        Ok(distinct)
     }
 
     /// One command or script call.

@@ -40,7 +40,13 @@ impl Inner {
         let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();
         let alone = matches!(self.topology, Topology::One(_));
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
-            let (key, policy) = (self.key(key), self.planned(policy));
+            let (key, policy) = match self.key_of(key, operation) {
+                Ok(key) => (key, self.planned(policy)),
+                Err(error) => {
+                    answers[place] = Some(Err(error));
+                    continue;
+                }
+            };
             let planned = PlannedOperation { key: &key, policy: &policy, operation };
             if let Err(error) = policy.policy.check_operation(operation) {
                 answers[place] = Some(Err(error.into()));

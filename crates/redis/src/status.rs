@@ -117,7 +117,7 @@ impl RedisStore {
     async fn tried(&self) -> Option<StoreProblem> {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
-        let key = inner.key(STATUS_KEY);
+        let key = inner.key(STATUS_KEY).ok()?;
         let planned = |operation| PlannedOperation { key: &key, policy: &policy, operation };
         let error = match inner.decide(planned(Operation::Take(1)), deadline).await {
             Ok(_) => inner.decide(planned(Operation::Reset), deadline).await.err()?,
@@ -143,7 +143,7 @@ impl RedisStore {
     /// Removes the library of functions from every server. Keys stay.
     ///
     /// # Errors
-    /// As [`RedisStore::install`], and if the library is not installed.
+    /// As [`RedisStore::install`], and [`StoreError::Arguments`] if the library is not installed.
     pub async fn uninstall(&self) -> Result<(), StoreError> {
         let mut delete = redis::cmd("FUNCTION");
         delete.arg("DELETE").arg(Library::NAME);
@@ -174,6 +174,12 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
                 return Err(StoreError::Settings(format!(
                     "{endpoint} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
                      needs none)"
+                )));
+            }
+            if details == "Library not found" {
+                return Err(StoreError::Arguments(format!(
+                    "{endpoint} has no library `{}`: it is not installed, nothing to remove",
+                    Library::NAME
                 )));
             }
             Err(StoreError::Unavailable(format!("{endpoint}: {} {details}", error.code())))
@@ -351,14 +357,52 @@ fn texts(value: &Value, each: &mut impl FnMut(&str)) {
 async fn cluster(node: &Arc<NodeConnection>) -> Option<StoreProblem> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
-    let info = text(node, &command).await.ok()?;
+    incomplete_cluster(&text(node, &command).await.ok()?)
+}
+
+/// The problem of a cluster, by its `CLUSTER INFO`.
+fn incomplete_cluster(info: &str) -> Option<StoreProblem> {
     let field = |name: &str| info.lines().find_map(|it| it.strip_prefix(name)).map(str::trim);
-    let served = field("cluster_slots_ok:").unwrap_or("?");
-    if field("cluster_state:") == Some("ok") && served == "16384" {
-        return None;
+    let (state, served) = (field("cluster_state:")?, field("cluster_slots_ok:").unwrap_or("?"));
+    match (state, served) {
+        ("ok", "16384") => None,
+        (state, "16384") => Some(problem(
+            format!(
+                "the cluster is down (cluster_state:{state}): too few of its nodes reach each other"
+            ),
+            "wait until the nodes have joined; otherwise see their logs",
+        )),
+        (_, served) => Some(problem(
+            format!("the cluster serves only {served} of 16384 slots"),
+            "start the missing nodes, or assign their slots",
+        )),
     }
-    Some(problem(
-        format!("the cluster serves only {served} of 16384 slots"),
-        "start the missing nodes, or assign their slots",
-    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incomplete_cluster_names_the_cause() {
+        for (info, expected) in [
+            ("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", None),
+            (
+                "cluster_state:fail\r\ncluster_slots_ok:16384\r\n",
+                Some(
+                    "the cluster is down (cluster_state:fail): too few of its nodes reach each other; wait until the \
+                     nodes have joined; otherwise see their logs",
+                ),
+            ),
+            (
+                "cluster_state:fail\r\ncluster_slots_ok:8001\r\n",
+                Some(
+                    "the cluster serves only 8001 of 16384 slots; start the missing nodes, or assign their slots",
+                ),
+            ),
+        ] {
+            let actual = incomplete_cluster(info).map(|problem| problem.to_string());
+            assert_eq!(actual.as_deref(), expected, "{info}");
+        }
+    }
 }

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::RwLock;
-use sluicegate_core::{PolicySettings, PreparedPolicy, StoreError, StoreId, Timestamp};
+use sluicegate_core::{
+    KeyLengthError, MAX_KEY, Operation, PolicySettings, PreparedPolicy, StoreError, StoreId,
+    Timestamp,
+};
 
 use crate::{
     Options, PlannedPolicy,
@@ -118,6 +121,13 @@ impl RedisStore {
                     .to_owned(),
             ));
         }
+        if options.prefix.len() >= MAX_KEY {
+            return Err(StoreError::Settings(format!(
+                "invalid key prefix of {} bytes: expected up to {} bytes",
+                options.prefix.len(),
+                MAX_KEY - 1
+            )));
+        }
         let url = Url::parse(url)?;
         let has_certificates = options.tls.ca.is_some() || options.tls.client.is_some();
         if has_certificates && !url.tls {
@@ -155,11 +165,32 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// The key in the store.
-    pub(crate) fn key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+    /// The key of an operation on units, as it is in the store.
+    pub(crate) fn key<'a>(&self, key: &'a [u8]) -> Result<Cow<'a, [u8]>, StoreError> {
+        if key.is_empty() {
+            return Err(StoreError::Key(KeyLengthError(0).to_string()));
+        }
+        self.key_or_empty(key)
+    }
+
+    /// The same for a key that is only read or reset.
+    pub(crate) fn key_or_empty<'a>(&self, key: &'a [u8]) -> Result<Cow<'a, [u8]>, StoreError> {
         let Options { prefix, test_clock, .. } = &self.context.options;
+        if let Err(error) = KeyLengthError::check_or_empty(prefix.len() + key.len()) {
+            let with = if prefix.is_empty() { "" } else { " with the prefix of the store" };
+            return Err(StoreError::Key(format!("{error}{with}")));
+        }
         let prefix = if test_clock.is_some() { TEST_PREFIX } else { prefix };
-        if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
+        Ok(if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() })
+    }
+
+    /// The key of `operation`, as it is in the store.
+    pub(crate) fn key_of<'a>(
+        &self,
+        key: &'a [u8],
+        operation: Operation,
+    ) -> Result<Cow<'a, [u8]>, StoreError> {
+        if operation == Operation::Reset { self.key_or_empty(key) } else { self.key(key) }
     }
 
     /// The time to send with operations, for a store with a test clock.

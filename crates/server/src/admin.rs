@@ -10,7 +10,7 @@ use serde::{
     de::{Error, Visitor},
 };
 use sluicegate_commands::CommandError;
-use sluicegate_core::{KeyLengthError, MAX_KEY, as_micros};
+use sluicegate_core::{KeyLengthError, as_micros};
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
@@ -191,11 +191,8 @@ impl Order {
     /// The key. It may be empty: `CL.THROTTLE` limits such a key, too.
     fn key(&self) -> Result<Vec<u8>, Problem> {
         let key = http::given_key(self.key.as_deref(), self.key_base64.as_deref())?;
-        if key.len() > MAX_KEY {
-            Err(CommandError::Key(KeyLengthError(key.len())).into())
-        } else {
-            Ok(key.into())
-        }
+        KeyLengthError::check_or_empty(key.len()).map_err(CommandError::Key)?;
+        Ok(key.into())
     }
 
     fn duration(&self) -> Result<Duration, Problem> {

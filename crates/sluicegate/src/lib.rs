@@ -78,7 +78,7 @@
 //! use sluicegate::{Limiter, PreparedPolicy};
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let limiter = Limiter::in_memory(); // or Limiter::new(RedisStore::connect("redis://127.0.0.1/").await?)
+//! let limiter = Limiter::in_memory(); // or Limiter::new(RedisStore::new("redis://127.0.0.1/", Options::default())?)
 //! let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
 //! assert_eq!(limiter.take("user7", &policy, 1).await?.remaining, 15);
 //! # Ok::<(), sluicegate::Error>(())

@@ -24,7 +24,7 @@ impl Limiter {
     /// ```
     /// use sluicegate::{Limiter, LocalLimiter};
     ///
-    /// // Limiter::new(sluicegate_redis::RedisStore::connect("redis://127.0.0.1/").await?)
+    /// // Limiter::new(sluicegate_redis::RedisStore::new("redis://127.0.0.1/", Options::default())?)
     /// let limiter = Limiter::new(LocalLimiter::bounded(64 << 20));
     /// ```
     #[must_use]

@@ -155,7 +155,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As [`Limiter::hold`], and [`StoreError::Settings`] without a key, or if the keys are in several slots of a
+    /// As [`Limiter::hold`], and [`StoreError::Settings`] without a key, [`StoreError::Arguments`] if the keys are in several slots of a
     /// Redis Cluster.
     pub async fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,

@@ -12,13 +12,13 @@ use axum::{
     routing::{get, post},
 };
 use sluicegate::Limiter;
-use sluicegate_redis::RedisStore;
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_tower::{ClientAddress, NamedPolicy, RateLimitLayer, Routes};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = match std::env::args().nth(1) {
-        Some(url) => Limiter::new(RedisStore::connect(&url).await?),
+        Some(url) => Limiter::new(RedisStore::new(&url, Options::default())?),
         None => Limiter::in_memory(),
     };
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());

@@ -4,7 +4,7 @@
 //! in `x-caller`, has five calls a minute.
 
 use sluicegate::Limiter;
-use sluicegate_redis::RedisStore;
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_tower::{ClientAddress, Grpc, KeyPart, NamedPolicy, RateLimitLayer};
 use tonic::transport::{
     Server,
@@ -14,7 +14,7 @@ use tonic::transport::{
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = match std::env::args().nth(1) {
-        Some(url) => Limiter::new(RedisStore::connect(&url).await?),
+        Some(url) => Limiter::new(RedisStore::new(&url, Options::default())?),
         None => Limiter::in_memory(),
     };
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 50051).into())?;

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use sluicegate_core::Decision;
 use sluicegate_headers::{
     RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
-    integer, seconds,
+    integer,
 };
 
 use crate::rules::Named;
@@ -33,11 +33,11 @@ impl HeaderStyle {
                 headers.append(RATELIMIT, named.fields.rate_limit(decision));
             }
             Self::XRateLimit => {
-                let Decision { limit, remaining, reset_after, .. } = *decision;
+                let Decision { limit, remaining, .. } = *decision;
                 let values = [
                     (X_RATELIMIT_LIMIT, limit.into()),
                     (X_RATELIMIT_REMAINING, remaining.into()),
-                    (X_RATELIMIT_RESET, seconds(reset_after)),
+                    (X_RATELIMIT_RESET, named.fields.reset(decision)),
                 ];
                 for (name, value) in values {
                     headers.entry(name).or_insert_with(|| integer(value));

@@ -6,7 +6,7 @@
 //! use sluicegate::Limiter;
 //! use sluicegate_tower::{ClientAddress, NamedPolicy, RateLimitLayer};
 //!
-//! let limiter = Limiter::in_memory(); // or Limiter::new(RedisStore::connect("redis://127.0.0.1/").await?)
+//! let limiter = Limiter::in_memory(); // or Limiter::new(RedisStore::new("redis://127.0.0.1/", Options::default())?)
 //! let policy = NamedPolicy::new("hello", "gcra:30/60s:burst=16".parse()?);
 //! let layer = RateLimitLayer::new(limiter, policy)
 //!     .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>());

@@ -7,7 +7,7 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use sluicegate_core::{Answer, Retry, Source};
-use sluicegate_headers::{ProblemType, problem};
+use sluicegate_headers::{ProblemDocument, ProblemType, problem};
 
 use crate::{Head, NamedPolicy};
 
@@ -34,6 +34,8 @@ pub struct Rejection<'a> {
     pub policy: &'a NamedPolicy,
     /// The denial, which also names its source; `None` after an error of the store.
     pub denied: Option<&'a Answer>,
+    /// Whether the request is at fault: its key is empty or too long for the store.
+    pub is_invalid: bool,
 }
 
 impl<'a> Rejection<'a> {
@@ -45,11 +47,12 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// 429, or 503 while the store is unavailable.
+    /// 429, 400 if the request is at fault, or 503 while the store is unavailable.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.denied_by_limit() {
             Some(_) => StatusCode::TOO_MANY_REQUESTS,
+            None if self.is_invalid => StatusCode::BAD_REQUEST,
             None => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -59,12 +62,22 @@ impl<'a> Rejection<'a> {
     pub fn problem(&self) -> String {
         match self.denied_by_limit() {
             Some(denied) => problem(&self.policy.inner().fields, denied),
+            None if self.is_invalid => {
+                let detail = format_args!("the request has no key, or one that is too long");
+                let status = self.status().as_u16();
+                ProblemDocument::new("about:blank", BAD_REQUEST, status)
+                    .with_detail(detail)
+                    .to_string()
+            }
             None => ProblemType::ReducedCapacity.json(),
         }
     }
 }
 
-/// A problem document (RFC 9457) with 429 or 503; for a gRPC call, the response of [`Grpc`].
+/// The title of a problem of the request.
+const BAD_REQUEST: &str = "Bad request";
+
+/// A problem document (RFC 9457) with 429, 400 or 503; for a gRPC call, the response of [`Grpc`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
@@ -82,7 +95,7 @@ impl<B: From<String>> RejectionHandler<B> for ProblemJson {
     }
 }
 
-/// The gRPC status `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` while the store is unavailable. The header
+/// The gRPC status `RESOURCE_EXHAUSTED`, `INVALID_ARGUMENT` if the request is at fault, or `UNAVAILABLE` while the store is unavailable. The header
 /// `grpc-retry-pushback-ms` has the time after which clients may retry, or -1 if a retry cannot succeed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
@@ -96,6 +109,7 @@ impl<B: Default> RejectionHandler<B> for Grpc {
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const INVALID_ARGUMENT: u16 = 3;
 const RESOURCE_EXHAUSTED: u16 = 8;
 const UNAVAILABLE: u16 = 14;
 
@@ -104,12 +118,13 @@ fn grpc<B>(rejection: &Rejection<'_>, empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let (status, problem) = match rejection.denied_by_limit() {
-        None => (UNAVAILABLE, ProblemType::ReducedCapacity),
-        Some(_) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded),
+    let (status, message) = match rejection.denied_by_limit() {
+        None if rejection.is_invalid => (INVALID_ARGUMENT, BAD_REQUEST),
+        None => (UNAVAILABLE, ProblemType::ReducedCapacity.title()),
+        Some(_) => (RESOURCE_EXHAUSTED, ProblemType::QuotaExceeded.title()),
     };
     headers.insert(GRPC_STATUS, status.into());
-    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(problem.title()));
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
     match rejection.denied.and_then(|denied| denied.retry()) {
         Some(Retry::After(wait)) => {
             let millis = wait.as_micros().div_ceil(1000);

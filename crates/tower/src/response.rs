@@ -20,6 +20,23 @@ impl<S, R> Shared<S, R> {
         Some(Box::new(ResponseHeaders { headers, policy, decision }))
     }
 
+    /// The response to a request whose key is invalid, of which the observer gets the error; `None` in shadow mode, where it
+    /// passes. No setting about errors of the store applies.
+    #[cold]
+    pub(crate) fn reject_key<C>(
+        &self,
+        head: Head<'_>,
+        policy: &NamedPolicy,
+        error: &(impl std::error::Error + 'static),
+    ) -> Option<Response<C>>
+    where
+        R: RejectionHandler<C>,
+    {
+        let _ = self.settings.passes(policy, Err(error));
+        let rejection = Rejection { head, policy, denied: None, is_invalid: true };
+        (!self.settings.shadow).then(|| self.handler.respond(&rejection))
+    }
+
     /// The response to a rejected request.
     #[inline(never)]
     pub(crate) fn reject<C>(
@@ -31,7 +48,7 @@ impl<S, R> Shared<S, R> {
     where
         R: RejectionHandler<C>,
     {
-        let rejection = Rejection { head, policy, denied: denied.as_ref() };
+        let rejection = Rejection { head, policy, denied: denied.as_ref(), is_invalid: false };
         let mut response = self.handler.respond(&rejection);
         let headers = response.headers_mut();
         if let Some(seconds) = rejection.denied.and_then(|denied| retry_after(denied)) {

@@ -95,6 +95,13 @@ impl<S, R> Shared<S, R> {
         let operation = settings.operation(policy, cost);
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
+        if let Err(error) = self.store.check_key(&key) {
+            key.leave();
+            return match self.reject_key(*head, policy, &error) {
+                Some(response) => CallState::Rejected(Box::new(response)),
+                None => CallState::Passes(None),
+            };
+        }
         // Only a waiter peeks before it takes.
         let (waits, limits) = (settings.max_wait.is_some(), policy.policy());
         if waits && !limits.can_reserve() && peeks_first(limits) {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Operation, Outcome, Retry, Source};
+use sluicegate_core::{Answer, Operation, Outcome, Retry, Source, StoreError};
 use sluicegate_holds::{HoldWait, Jitter, TakeWait, WaitOptions};
 
 use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules};
@@ -88,7 +88,7 @@ impl Settings {
 
     /// The next step after the first result.
     #[inline]
-    pub(crate) fn next<E: std::error::Error>(
+    pub(crate) fn next<E: std::error::Error + 'static>(
         &self,
         policy: &NamedPolicy,
         result: Result<&Answer, &E>,
@@ -106,7 +106,7 @@ impl Settings {
     // A function of its own, because the observer needs the error in memory, where every answer would then be, too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn next_after_error<E: std::error::Error>(
+    pub(crate) fn next_after_error<E: std::error::Error + 'static>(
         &self,
         policy: &NamedPolicy,
         error: E,
@@ -141,7 +141,7 @@ impl Settings {
 
     /// Whether a request passes after its last result, which the observer gets.
     #[inline]
-    pub(crate) fn passes<E: std::error::Error>(
+    pub(crate) fn passes<E: std::error::Error + 'static>(
         &self,
         policy: &NamedPolicy,
         result: Result<&Answer, &E>,
@@ -150,7 +150,11 @@ impl Settings {
             let result = result.copied().map_err(|error| error as &dyn std::error::Error);
             self.call_observer(&**observe, policy, result);
         }
-        self.shadow || result.map_or(self.allow_on_error, |answer| answer.allowed())
+        self.shadow
+            || match result {
+                Ok(answer) => answer.allowed(),
+                Err(error) => self.allow_on_error && !is_of_caller(error),
+            }
     }
 
     pub(crate) fn debug(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,4 +169,9 @@ impl Settings {
             .field("allow_on_error", &self.allow_on_error)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the store rejects the operation, rather than being unavailable.
+fn is_of_caller(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::Key(_) | StoreError::Arguments(_)))
 }

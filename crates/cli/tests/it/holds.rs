@@ -101,7 +101,7 @@ fn simulate_invalid_hold_is_an_error() {
     let ended = csv(&["--policy", "gcra:1/1s"], "t_us,key,cost,op,id\n0,k,1,hold,a\n");
     assert_eq!(
         ended.err,
-        "error: line 2: missing ttl: expected one under a policy without `concurrency`\n"
+        "error: line 2: missing ttl: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` has a default\n"
     );
 }
 

@@ -1,13 +1,13 @@
 //! `SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...] [AT us]`: takes from several keys, independently.
 
 use crate::{
-    CommandError, PolicyText,
+    CommandError,
     arguments::{
         GivenOptions, KeyArgument,
         OptionName::{self, At},
         is_unknown_option, number, parse_options, units,
     },
-    command::{Action, Command, Host, Parsed, TakeRequest},
+    command::{Action, Command, Host, Parsed, TakeRequest, policy_of},
     limits::MAX_INDEPENDENT_TAKES,
     spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
@@ -77,7 +77,7 @@ pub(crate) fn parse_takes<'a, H: Host<'a>>(
     for RawTake { key, index, policy, cost } in raw_takes {
         takes.push(TakeRequest {
             key: KeyArgument::new(key, index)?,
-            policy: host.policy(PolicyText::Text(policy))?,
+            policy: policy_of(host, key, policy)?,
             cost: units("cost", cost, 0)?,
         });
     }

@@ -276,6 +276,13 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// in use. Open holds can only make it shorter, and by less than a refill.
     fn more_after(&self, decision: &Decision) -> Option<Duration>;
 
+    /// Upper bound on the time until this limit has its full quota after `decision`, which it determined; of open holds
+    /// and a debt, only what a denial waits for is known.
+    fn max_reset_after(&self, decision: &Decision) -> Duration {
+        let _ = decision;
+        self.parameters().period
+    }
+
     /// Describes the limit in words.
     fn describe(&self) -> LimitSummary;
 

@@ -424,6 +424,14 @@ impl Algorithm for FixedWindow {
         is_known.then_some(decision.reset_after)
     }
 
+    /// A denial waits for the end of the window.
+    fn max_reset_after(&self, decision: &Decision) -> Duration {
+        match decision.retry() {
+            Some(Retry::After(wait)) => wait,
+            Some(Retry::Never) | None => self.period(),
+        }
+    }
+
     fn describe(&self) -> LimitSummary {
         let (window, end) = match &self.kind {
             WindowKind::Span { period, align } => {

@@ -452,6 +452,17 @@ impl Algorithm for Gcra {
         (left < period + limit).then(|| Duration::from_micros(narrow(left.div_ceil(limit))))
     }
 
+    /// After the wait of a denial, at most all other units of the burst are still in use.
+    fn max_reset_after(&self, decision: &Decision) -> Duration {
+        let (wait, used) = match decision.retry() {
+            Some(Retry::After(wait)) => (wait, self.burst - 1),
+            Some(Retry::Never) | None => {
+                (Duration::ZERO, self.burst.saturating_sub(decision.remaining))
+            }
+        };
+        wait + Duration::from_micros(self.micros(self.span(used)))
+    }
+
     fn describe(&self) -> LimitSummary {
         let n = u64::from(self.limit);
         let one = human::span_of(self.period, n);

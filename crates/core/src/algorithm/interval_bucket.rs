@@ -220,6 +220,17 @@ impl Algorithm for IntervalBucket {
         (left <= self.period()).then_some(left)
     }
 
+    /// A denial waits for one of the steps, the first at the earliest.
+    fn max_reset_after(&self, decision: &Decision) -> Duration {
+        let used = self.burst.saturating_sub(decision.remaining);
+        let steps = u64::from(used.div_ceil(self.amount));
+        let (wait, steps) = match decision.retry() {
+            Some(Retry::After(wait)) => (wait, steps.saturating_sub(1)),
+            Some(Retry::Never) | None => (Duration::ZERO, steps),
+        };
+        wait + Duration::from_micros(self.interval.saturating_mul(steps))
+    }
+
     fn describe(&self) -> LimitSummary {
         let (n, period) = (self.sustained(), human::span(self.interval));
         let steps = u64::from(self.burst.div_ceil(self.amount));

@@ -335,6 +335,14 @@ impl Limit {
         of!(self, |limit| limit.more_after(decision))
     }
 
+    /// Time until this limit, the binding one of a policy, has its full quota after `decision`: at most
+    /// `reset_after`, which is that of the slowest limit. Of a window that other limits outlast, only an upper bound is
+    /// known while requests are allowed.
+    #[must_use]
+    pub fn binding_reset_after(&self, decision: &Decision) -> Duration {
+        decision.reset_after.min(of!(self, |limit| limit.max_reset_after(decision)))
+    }
+
     /// Describes the limit in words.
     #[must_use]
     pub fn describe(&self) -> LimitSummary {

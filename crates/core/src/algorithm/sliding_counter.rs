@@ -208,6 +208,11 @@ impl Algorithm for SlidingCounter {
         None
     }
 
+    /// The current window counts until the end of the next one.
+    fn max_reset_after(&self, _decision: &Decision) -> Duration {
+        Duration::from_micros(self.period.saturating_mul(2))
+    }
+
     fn describe(&self) -> LimitSummary {
         let period = human::span(self.period);
         let longest = human::span(2 * self.period);

@@ -168,3 +168,58 @@ fn rate_limit_of_short_hold_has_no_time() {
     let held = apply_hold(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap();
     assert_eq!(headers.rate_limit(&held), r#""p";r=396"#);
 }
+
+/// The reset of `takes` units per request, after each request at its second.
+fn resets(policy: &str, takes: &[(u64, u32)]) -> Vec<(bool, u32, u32, u64)> {
+    let policy: Policy = policy.parse().unwrap();
+    let (headers, mut entry) = (RateLimitHeaders::new("p", &policy), None);
+    let take = |&(second, cost): &(u64, u32)| {
+        let now = Timestamp::from_micros(1_000_000_000 + second * 1_000_000).unwrap();
+        let decision = apply(&policy, &mut entry, now, Operation::Take(cost)).unwrap();
+        let (limit, remaining) = (decision.limit, decision.remaining);
+        (decision.allowed(), limit, remaining, headers.reset(&decision))
+    };
+    takes.iter().map(take).collect()
+}
+
+#[test]
+fn reset_is_that_of_the_binding_limit() {
+    for (policy, takes, expected) in [
+        (
+            "fixed-window:5/1m,fixed-window:100000/365d",
+            vec![(0, 4), (0, 1), (0, 1), (20, 1)],
+            vec![(true, 5, 1, 60), (true, 5, 0, 60), (false, 5, 0, 60), (false, 5, 0, 40)],
+        ),
+        (
+            "fixed-window:100000/365d,fixed-window:5/1m",
+            vec![(0, 5), (0, 1)],
+            vec![(true, 5, 0, 60), (false, 5, 0, 60)],
+        ),
+        (
+            "gcra:10/10s,sliding-log:1000/1h",
+            vec![(0, 4), (0, 6), (0, 1), (3, 2)],
+            vec![(true, 10, 6, 4), (true, 10, 0, 10), (false, 10, 0, 10), (true, 10, 1, 9)],
+        ),
+        (
+            "token-bucket:10/10s:refill=interval,gcra:1000/1d",
+            vec![(0, 10), (0, 1)],
+            vec![(true, 10, 0, 10), (false, 10, 0, 10)],
+        ),
+        (
+            "sliding-log:2/1m,gcra:90/1d",
+            vec![(0, 1), (0, 2)],
+            vec![(true, 2, 1, 60), (false, 2, 1, 60)],
+        ),
+        ("sliding-counter:2/1m,gcra:90/1d", vec![(0, 1)], vec![(true, 2, 1, 120)]),
+        (
+            "gcra:1/1h,fixed-window:90/1m",
+            vec![(0, 1), (0, 1)],
+            vec![(true, 1, 0, 3600), (false, 1, 0, 3600)],
+        ),
+        // A limit alone: the reset of the key.
+        ("gcra:6/1m", vec![(0, 6), (5, 2)], vec![(true, 6, 0, 60), (false, 6, 0, 55)]),
+        ("fixed-window:6/1m", vec![(0, 6), (5, 9)], vec![(true, 6, 0, 60), (false, 6, 0, 55)]),
+    ] {
+        assert_eq!(resets(policy, &takes), expected, "{policy}");
+    }
+}

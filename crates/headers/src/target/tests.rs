@@ -307,3 +307,71 @@ proptest! {
         }
     }
 }
+
+/// The path of a server that removes parameters, then decodes, as Tomcat does; with `\\` as `/` if it is to.
+fn without_parameters_first(target: &str, backslash: bool) -> String {
+    let segments = target.split('/').map(|it| it.split(';').next().unwrap_or_default());
+    let joined = segments.collect::<Vec<_>>().join("/");
+    let path = String::from_utf8(decoded(joined.as_bytes())).unwrap();
+    let path = if backslash { path.replace('\\', "/") } else { path };
+    canonical_path(&path.replace('%', "%25")).into_owned()
+}
+
+fn stripped(target: &str) -> Vec<String> {
+    let options = crate::PathOptions { strip_parameters: true, ..crate::PathOptions::default() };
+    Readings::of(target).all().map(|it| options.apply(&it.path).into_owned()).collect()
+}
+
+#[test]
+fn readings_with_a_separator_in_parameters_have_the_path_before_them() {
+    for target in [
+        "/x/..%2flogin;%2f..",
+        "/x/..%2Flogin;a=b%2F..%2F..",
+        "/x\\..\\login;%2f..",
+        "/x/..%5clogin;%5c..",
+        "/x/..%2flogin;\\..",
+        "/x/..%252flogin;%2f..",
+        "/x/..%252flogin;%252f..",
+        "/x/..%252flogin%3b%252f..",
+        "/login;%2f../",
+        "/x;%2f../../login;%2f..",
+        "/x/..%2flogin;%2f..?q=;%2f",
+        "/x/..%2flogin;%2f..#top",
+    ] {
+        let paths = stripped(target);
+        assert!(
+            paths.iter().any(|path| path.trim_end_matches('/') == "/login"),
+            "{target}: {paths:?}"
+        );
+        // Under a strict rule, the parameters are a part of the path.
+        assert!(!self::paths(target).contains(&"/login".to_owned()), "{target}");
+        let others = Readings::of(target).others.unwrap();
+        assert!(others.readings.len() <= 32, "{target}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn readings_have_each_path_of_a_server_that_removes_parameters_first(
+        parts in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "/x", "/..", "/", "..", ".", "login", "/login", ";", ";a=b", ";%2f..", "%2f", "%2F..", "\\", "%5c",
+                "%2e", "%3b", "%6c",
+            ]),
+            0..7,
+        ),
+    ) {
+        let target = format!("/{}", parts.concat());
+        let paths = stripped(&target);
+        for backslash in [false, true] {
+            let expected = without_parameters_first(&target, backslash);
+            let options = crate::PathOptions { strip_parameters: true, ..Default::default() };
+            let expected = options.apply(&expected).into_owned();
+            let slash = |path: &str| path.trim_end_matches('/').to_owned();
+            prop_assert!(
+                paths.iter().any(|path| slash(path) == slash(&expected)),
+                "{target}: {expected} is not in {paths:?}"
+            );
+        }
+    }
+}

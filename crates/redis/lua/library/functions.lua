@@ -72,6 +72,16 @@ local function key_fault(key, least)
     end
 end
 
+-- The policy of a request for a key; or nil and the error, also where both are in the wrong order.
+local function policy_for(key, text)
+    local policy, wrong = policy_of(text)
+    if wrong and sub(text, 1, 1) ~= '@' and policy_of(key) then
+        wrong = 'SGPOLICY invalid policy `' .. shown(text) .. '`: the key `' .. shown(key)
+            .. '` looks like a policy; expected the key first, then the policy'
+    end
+    return policy, wrong
+end
+
 local function arity(name, syntax)
     return { err = "ERR wrong number of arguments for '" .. name .. "' command; expected FCALL " .. name
         .. ' 1 key' .. syntax }
@@ -114,7 +124,8 @@ local function decision_function(operation, known)
         end
         local key, from, cost, wrong = keys[1], 2, nil, nil
         local second = given[2] and string.upper(given[2])
-        if second and second ~= 'AT' and not contains(known, second) then
+        -- A word is an option, also a misspelled one.
+        if second and second ~= 'AT' and not contains(known, second) and not string.find(second, '^%a') then
             cost, wrong = number('cost', given[2], MAX_UNITS)
             if not cost then
                 return { err = wrong }
@@ -129,7 +140,7 @@ local function decision_function(operation, known)
         wrong = wrong or key_fault(key, 1)
         local policy
         if not wrong then
-            policy, wrong = policy_of(given[1])
+            policy, wrong = policy_for(key, given[1])
         end
         if not wrong and operation ~= 'peek' then
             wrong = take_fault(policy)
@@ -169,7 +180,8 @@ local function lifetime_of_hold(policy, ttl)
     if ttl and (ttl < 1000 or ttl > longest) then
         return nil, string.format('ERR invalid ttl `%d`: expected 1000 to %d microseconds', ttl, longest)
     elseif not ttl and not default then
-        return nil, 'ERR missing ttl: expected one under a policy without `concurrency`'
+        return nil, 'ERR missing ttl: expected 1000 to 86400000000 microseconds; only a policy with '
+            .. '`concurrency` has a default'
     end
     return ttl or default
 end
@@ -186,7 +198,7 @@ local function hold_function(operation, known)
         wrong = wrong or key_fault(key, 1)
         local policy, ttl
         if not wrong then
-            policy, wrong = policy_of(given[1])
+            policy, wrong = policy_for(key, given[1])
         end
         wrong = wrong or id_fault(id)
         if not wrong then
@@ -263,7 +275,7 @@ local function take_all(keys, given)
         cost, wrong = number('cost', given[2 * i], MAX_UNITS)
         wrong = not cost and wrong or key_fault(keys[i], 1)
         if not wrong then
-            policy, wrong = policy_of(given[2 * i - 1])
+            policy, wrong = policy_for(keys[i], given[2 * i - 1])
         end
         if not wrong and options.ID then
             ttl, wrong = lifetime_of_hold(policy, options.TTL)

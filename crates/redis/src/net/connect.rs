@@ -9,6 +9,7 @@ use std::{
 use redis::{PushInfo, PushKind};
 use tokio::time::{sleep, timeout};
 
+use super::context::TLS_ADVICE;
 use super::node_connection::{NodeConnection, OpenConnection, State};
 use crate::native;
 
@@ -95,7 +96,10 @@ impl NodeConnection {
             }
             Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.endpoint)),
             Ok(Err(error)) => Err(format!("{}: {error}", self.endpoint)),
-            Err(_) => Err(format!("{}: no connection in time", self.endpoint)),
+            Err(_) => {
+                let advice = if self.context.url.tls { TLS_ADVICE } else { "" };
+                Err(format!("{}: no connection in time{advice}", self.endpoint))
+            }
         }
     }
 

@@ -66,6 +66,10 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Advice for a connection with TLS that is not established in time: a server without TLS waits for more bytes.
+pub(super) const TLS_ADVICE: &str =
+    "; the server does not answer the TLS handshake: if the port has no TLS, use `redis://`";
+
 impl Context {
     pub(crate) fn new(url: Url, options: Options) -> Result<Arc<Self>, StoreError> {
         let read = |path: &std::path::PathBuf| {
@@ -197,7 +201,10 @@ impl Context {
     ) -> Result<MultiplexedConnection, StoreError> {
         let unavailable = |error: redis::RedisError| {
             // The library quotes the class of the server's error: `"WRONGPASS": ...`.
-            let text = plain_error(&error).replacen("\": ", " ", 1);
+            let mut text = plain_error(&error).replacen("\": ", " ", 1);
+            if self.url.tls && (error.is_timeout() || text.contains("corrupt message")) {
+                text.push_str(TLS_ADVICE);
+            }
             StoreError::Unavailable(text.trim_start_matches('"').to_owned())
         };
         let Address { host, port } = address.clone();

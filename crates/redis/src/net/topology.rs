@@ -295,7 +295,12 @@ impl Cluster {
             match node.command(&command, Deadline::after(MAP_TIMEOUT)).await {
                 Ok(Value::ServerError(reply)) => {
                     let words = reply.details().unwrap_or_default();
-                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint));
+                    let advice = if words.contains("cluster support disabled") {
+                        "; the server is not a node of a cluster: use `redis://`"
+                    } else {
+                        ""
+                    };
+                    error = StoreError::Unavailable(format!("{}: {words}{advice}", node.endpoint));
                 }
                 Ok(value) => {
                     if let Some(ranges) = ranges(&value, &node).filter(|it| !it.is_empty()) {

@@ -9,6 +9,7 @@ mod demoted;
 mod failover;
 mod fallback;
 mod holds;
+mod keys;
 mod late;
 mod leases;
 mod library;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use sluicegate_conformance::{Shape, StoreSubject, check_multi_key, check_multi_key_holds};
 use sluicegate_core::{
     BoxFuture, KeyedTake, ManualClock, MultiKeyOperation, OnError, Operation, PreparedPolicy,
-    Retry, Share, Source, Store,
+    Retry, Share, Source, Store, StoreError,
 };
 use sluicegate_redis::{Options, RedisStore, TestClock};
 use tokio::runtime::Runtime;
@@ -141,6 +141,14 @@ async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
         let used = 100 - store.apply(name, &user, Operation::Peek(0)).await.unwrap().remaining;
         assert_eq!(used, passed, "{name:?}");
     }
+    // A hold on keys of several slots is not atomic: an error of the caller.
+    let hold = MultiKeyOperation::Hold { id: b"a", ttl: Some(Duration::from_secs(60)) };
+    let allow = user.clone().on_error(OnError::Allow);
+    let takes_of_two = takes(&[b"u1", b"tenant"], &[&allow, &allow]);
+    let error = store.apply_multi_key(hold, &takes_of_two).await.err();
+    let text = "invalid keys for a hold: expected keys in one slot of the cluster, such as `{acme}:requests` and \
+                `{acme}:tokens`";
+    assert_eq!(error, Some(StoreError::Arguments(text.to_owned())));
     // One slot: one script.
     let keys: [&[u8]; 2] = [b"{acme}:anna", b"{acme}"];
     let before = store.counters().store;

@@ -106,7 +106,11 @@ async fn functions_are_installed_and_removed() {
         assert_eq!(store.take(b"user", &policy, 1).await.unwrap().remaining, 14);
         store.uninstall().await.unwrap();
         assert_eq!(store.inspect().await.unwrap().servers[0].library, None);
-        assert!(store.uninstall().await.is_err());
+        let text = format!(
+            "127.0.0.1:{} has no library `sluicegate`: it is not installed, nothing to remove",
+            server.port()
+        );
+        assert_eq!(store.uninstall().await, Err(StoreError::Arguments(text)));
     }
     let server = Server::start(Engine::Redis62);
     let error = store_of(&server).await.install().await.unwrap_err();
@@ -119,6 +123,36 @@ async fn connect_missing_server_is_an_error_that_names_it() {
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("127.0.0.1"), "{error}");
     assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));
+}
+
+/// Schemes that do not fit the server, with their whole errors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connect_scheme_that_does_not_fit_the_server_names_the_one_to_use() {
+    let server = Server::start(Engine::Redis70);
+    let port = server.port();
+    // A port without TLS that waits for more bytes, as servers in other languages do.
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let connect = async |url: String| {
+        let mut options = Options::default();
+        options.connect_timeout = Duration::from_millis(300);
+        let error = RedisStore::connect_with(&url, options).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error:?}");
+        error.to_string()
+    };
+    let error = connect(format!("redis+cluster://127.0.0.1:{port}")).await;
+    let expected = format!(
+        "the store is unavailable: 127.0.0.1:{port}: This instance has cluster support disabled; the server is not \
+         a node of a cluster: use `redis://`"
+    );
+    assert_eq!(error, expected);
+    let error = connect(format!("rediss://127.0.0.1:{silent_port}")).await;
+    let advice =
+        "; the server does not answer the TLS handshake: if the port has no TLS, use `redis://`";
+    let begin = format!("the store is unavailable: 127.0.0.1:{silent_port}: ");
+    assert!(error.starts_with(&begin) && error.ends_with(advice), "{error}");
+    let error = connect(format!("rediss://127.0.0.1:{port}")).await;
+    assert!(error.contains("use `redis://`"), "{error}");
 }
 
 #[tokio::test]

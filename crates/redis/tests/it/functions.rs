@@ -317,6 +317,12 @@ fn functions_invalid_arguments_fail_as_commands_do() {
         ("take", b"k", &[policy, b"COST", b"1", b"CST", b"1"]),
         ("reserve", b"k", &[policy, b"COST", b"1", b"max_wait", b"1"]),
         ("take", b"k", &[policy, b"COST", b"1", b"7"]),
+        ("take", b"k", &[policy, b"CSOT", b"5"]),
+        ("peek", b"k", &[policy, b"x"]),
+        ("take", b"gcra:1/1s", &[b"k"]),
+        ("take", b"gcra:1/1s", &[b"gcra:1/0s"]),
+        ("take", b"gcra:1/1s", &[b"@gold"]),
+        ("hold", b"gcra:1/1s", &[b"k", b"id"]),
     ];
     for (verb, key, rest) in cases {
         let actual = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();

@@ -86,7 +86,9 @@ impl DomainTree {
         policies: &'s [Policy],
     ) -> Option<Match<'s>> {
         if let Some((requests, unit)) = descriptor.limit {
-            let key = key(name, descriptor.entries, &[]);
+            let mut key = key(name, descriptor.entries, &[]);
+            // Descriptors with the same entries and different limits are counted separately.
+            key.extend_from_slice(format!("|{requests}/{}", unit.name()).as_bytes());
             let mut metric = name.to_owned();
             for (key, value) in descriptor.entries {
                 push_entry(&mut metric, key, Some(value));

@@ -29,6 +29,7 @@ impl Decider {
     ) -> Result<RuleOutcome, StoreError> {
         let too_long = |error: KeyLengthError| StoreError::Key(error.to_string());
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
+        self.check_keys(matches)?;
         while let Some(set) = evaluation.next_charges() {
             let is_shadow = set.is_shadow();
             let answers = match set.multi_key_operation() {

@@ -13,6 +13,7 @@ use sluicegate_core::{
     MultiKeyAnswer, MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation,
     OperationError, Policy, PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
 };
+use sluicegate_rules::Match;
 use tokio::{runtime::Handle, task::yield_now};
 
 use crate::{
@@ -83,6 +84,18 @@ impl Decider {
     /// Prepares `policy` for a request that no rule applies to.
     pub(crate) fn prepare(&self, policy: &Policy) -> PreparedPolicy {
         PreparedPolicy::new(policy).on_error(self.on_error)
+    }
+
+    /// Checks whether the store takes all keys of the enforced rules: its prefix is a part of each key.
+    pub(crate) fn check_keys(&self, matches: &[Match<'_>]) -> Result<(), StoreError> {
+        let enforced = matches.iter().filter(|it| !it.shadow);
+        let mut charges = enforced.flat_map(|it| &it.charges);
+        charges.try_for_each(|it| self.check_key(&it.key))
+    }
+
+    /// Checks whether the store takes `key`.
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
+        self.store.check_key(key)
     }
 
     /// Why requests are denied whatever their limits say: the store is unavailable, and the fallback denies.

@@ -300,7 +300,7 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
     family.sample(&[("reason", "idle")], sum(|stats| &stats.idle));
     family.sample(&[("reason", "slow")], sum(|stats| &stats.slow));
     family.sample(&[("reason", "tls")], sum(|stats| &stats.tls_failures));
-    let help = "Wrong passwords sent over RESP";
+    let help = "Wrong passwords sent over RESP, and wrong tokens over HTTP";
     out.counter("sluicegate_login_failures", help, sum(|stats| &stats.login_failures));
     let help = "Bytes buffered for all clients";
     out.gauge("sluicegate_buffer_bytes", help, shared.buffers.used());

@@ -16,6 +16,7 @@ const MAX_ADDRESSES: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incident {
     WrongPassword,
+    WrongToken,
     HttpRequest,
 }
 
@@ -23,6 +24,7 @@ pub(crate) enum Incident {
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
     wrong_passwords: LastLines,
+    wrong_tokens: LastLines,
     http_requests: LastLines,
 }
 
@@ -52,6 +54,7 @@ impl Incidents {
     const fn lines(&self, incident: Incident) -> (&LastLines, &'static str) {
         match incident {
             Incident::WrongPassword => (&self.wrong_passwords, "wrong password"),
+            Incident::WrongToken => (&self.wrong_tokens, "wrong token"),
             Incident::HttpRequest => (
                 &self.http_requests,
                 "HTTP request on the RESP port: a web page may have made a browser send it",
@@ -102,7 +105,7 @@ mod tests {
     #[test]
     fn count_incidents_of_each_kind_are_logged() {
         let incidents = Incidents::default();
-        for incident in [Incident::HttpRequest, Incident::WrongPassword] {
+        for incident in [Incident::HttpRequest, Incident::WrongPassword, Incident::WrongToken] {
             assert_eq!(incidents.lines(incident).0.count("a", at(0)), Some(("a", 0)));
         }
     }

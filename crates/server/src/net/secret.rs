@@ -1,7 +1,12 @@
 //! A secret that clients give.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+/// Delay of the reply to a wrong secret, and of everything after it on the connection.
+pub(crate) const GUESS_DELAY: Duration = Duration::from_millis(5);
 
 /// A secret, stored as a digest.
 #[derive(Clone, Debug)]

@@ -146,6 +146,7 @@ impl Parts {
             telemetry: self.config.telemetry.clone(),
             hosts: HostNames::new(&self.config.http, address, self.token.is_some()),
             token: self.token.clone(),
+            incidents: Incidents::default(),
             mounts: self.mounts(),
         };
         http::service(context, self.web(Duration::ZERO))

@@ -40,7 +40,7 @@ pub(crate) struct Stats {
     pub(crate) slow: Counter,
     /// Clients closed because they sent no request.
     pub(crate) idle: Counter,
-    /// Wrong passwords.
+    /// Wrong passwords and tokens.
     pub(crate) login_failures: Counter,
     /// Clients whose TLS handshake failed.
     pub(crate) tls_failures: Counter,

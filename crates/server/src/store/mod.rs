@@ -19,7 +19,7 @@ pub(crate) fn error_reply(error: &StoreError) -> String {
     match error {
         StoreError::Operation(error) => format!("ERR {error}"),
         StoreError::Hold(error) => format!("ERR {error}"),
-        StoreError::Key(text) => format!("ERR {text}"),
+        StoreError::Key(text) | StoreError::Arguments(text) => format!("ERR {text}"),
         // The text of every backend begins with its class: `SGSTATE` or `WRONGTYPE`.
         StoreError::Corrupt(_, text) => text.clone(),
         error => format!("SGSTORE {error}"),

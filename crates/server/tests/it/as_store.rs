@@ -1,9 +1,16 @@
 //! A server as the store of other programs.
 
-use sluicegate_core::{KeyedTake, MultiKeyOperation, PreparedPolicy, Source, Store as _};
+use sluicegate_core::{
+    KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy, Source,
+    Store as _, StoreError,
+};
 use sluicegate_redis::RedisStore;
+use sluicegate_testing::{Engine, Server};
 
-use crate::{harness::Running, store::patient};
+use crate::{
+    harness::Running,
+    store::{on, patient},
+};
 
 /// A server of Sluicegate has no scripts, and no command that peeks at several keys.
 #[test]
@@ -26,5 +33,30 @@ fn store_in_a_server_peeks_at_several_keys() {
             let denied = if answer.decision.allowed() { Ok(()) } else { Err(answer.multi_key.key) };
             assert_eq!(denied, expected, "{operation:?}");
         }
+    });
+}
+
+/// The server adds a prefix that its client does not know. Its error about an argument is never answered by the fallback.
+#[test]
+fn store_in_a_server_with_a_prefix_rejects_a_key_that_is_too_long() {
+    let redis = Server::start(Engine::Redis70);
+    let server = on(&redis, |_, at| at.redis.prefix = b"limits:".to_vec());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = RedisStore::new(&format!("redis://{}", server.address), patient()).unwrap();
+        let policy = "gcra:1/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
+        let key = vec![b'k'; 65_530];
+        let text =
+            "invalid key: expected 1 to 65536 bytes, found 65537 with the prefix of the store";
+        let rejected = StoreError::Arguments(text.to_owned());
+        for _ in 0..2 {
+            assert_eq!(store.take(&key, &policy, 1).await.err(), Some(rejected.clone()));
+        }
+        let of = |key| KeyedOperation { key, policy: &policy, operation: Operation::Take(1) };
+        let operations = [of(&b"a"[..]), of(&key)];
+        let answers = store.apply_many(&operations).await;
+        assert_eq!(answers[1].as_ref().err(), Some(&rejected));
+        assert_eq!(answers[0].as_ref().unwrap().source, Source::Store);
+        assert_eq!(store.unavailable(), None);
     });
 }

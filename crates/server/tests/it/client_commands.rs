@@ -45,8 +45,18 @@ fn client_setname_and_setinfo_are_listed() {
             "CLIENT MAINT_NOTIFICATIONS ON",
             "ERR unknown subcommand 'MAINT_NOTIFICATIONS' of CLIENT: expected one that CLIENT HELP lists",
         ),
-        ("CLIENT ID 5", "ERR wrong number of arguments for 'client|id' command"),
-        ("CLIENT", "ERR wrong number of arguments for 'client' command"),
+        (
+            "CLIENT ID 5",
+            "ERR wrong number of arguments for 'client|id' command; expected a form that CLIENT HELP lists",
+        ),
+        (
+            "CLIENT",
+            "ERR wrong number of arguments for 'client' command; expected CLIENT subcommand",
+        ),
+        (
+            "CONFIG GET",
+            "ERR wrong number of arguments for 'config|get' command; expected CONFIG GET pattern [pattern ...]",
+        ),
         ("CLIENT SETINFO x y", "ERR Unrecognized option 'x'"),
         ("CLIENT KILL 127.0.0.1:1", "ERR No such client"),
         ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),

@@ -77,7 +77,10 @@ fn sg_keys_invalid_arguments_are_named() {
             "ERR invalid MATCH `u?er*`: expected a prefix and `*`, as `user:*`",
         ),
         ("SG.KEYS 0 TYPE string", "ERR unknown option `TYPE`: expected COUNT, MATCH or DENIED"),
-        ("SG.KEYS", "ERR wrong number of arguments for 'sg.keys' command"),
+        (
+            "SG.KEYS",
+            "ERR wrong number of arguments for 'sg.keys' command; expected SG.KEYS cursor [COUNT count] [MATCH prefix] [DENIED]",
+        ),
     ] {
         assert_eq!(peer.error(line), expected);
     }

@@ -11,7 +11,8 @@ use sluicegate_testing::{Engine, Server, eventually_true};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Running, integers, now, simple},
+    harness::{Running, any_port, error, integers, now, simple},
+    http::client::Client,
 };
 
 /// The number of histories; the tests of the scripts have more.
@@ -369,4 +370,53 @@ fn settings_that_exclude_a_store_are_rejected() {
     assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("unknown scheme `http`"));
     // The server waits for a store that is unavailable.
     assert_eq!(refused(&|_, _| {}), "");
+}
+
+/// The prefix is a part of the key: a key that the protocols allow may be too long. It is never decided by the fallback.
+#[test]
+fn redis_store_key_too_long_with_the_prefix_is_an_error_of_the_client() {
+    for arguments in [&[][..], &["--loadmodule", sluicegate_testing::module()]] {
+        let store = Server::with(Engine::Redis70, arguments);
+        let server = on(&store, |config, at| {
+            config.http.address = Some(any_port());
+            at.on_error = OnError::Allow;
+            at.redis.prefix = b"limits:".to_vec();
+        });
+        let (mut peer, mut client) = (server.connect(), Client::connect(&server));
+        let text =
+            "invalid key: expected 1 to 65536 bytes, found 65537 with the prefix of the store";
+        let key = "k".repeat(65_530);
+        let of = |key: &str| format!(r#""key":"{key}","policy":"gcra:1/1h""#);
+        for (command, more) in [
+            ("SG.TAKE", &[][..]),
+            ("SG.PEEK", &[]),
+            ("SG.CHARGE", &[]),
+            ("SG.REFUND", &[]),
+            ("SG.RESERVE", &[]),
+            ("SG.WAIT", &[&b"TIMEOUT"[..], b"1000"]),
+            ("SG.HOLD", &[b"id", b"TTL", b"60000000"]),
+            ("SG.SETTLE", &[b"id"]),
+            ("SG.RENEW", &[b"id", b"TTL", b"60000000"]),
+        ] {
+            let arguments = [command.as_bytes(), key.as_bytes(), b"gcra:1/1h"];
+            let reply = peer.call_bytes(&[&arguments[..], more].concat());
+            assert_eq!(error(&reply), format!("ERR {text}"), "{command}");
+        }
+        for (path, body) in [
+            ("/v1/take", format!("{{{}}}", of(&key))),
+            ("/v1/take", format!("{{{},\"wait_us\":1000}}", of(&key))),
+            ("/v1/hold", format!("{{{},\"id\":\"a\",\"ttl_us\":60000000}}", of(&key))),
+            ("/v1/take_all", format!("{{\"takes\":[{{{}}},{{{}}}]}}", of("other"), of(&key))),
+            ("/v1/reset", format!("{{\"key\":\"{key}\"}}")),
+        ] {
+            let reply = client.post(path, body);
+            assert_eq!((reply.status, &*reply.detail()), (422, text), "{path}");
+        }
+        // The longest key that fits is limited.
+        let longest = key.strip_suffix('k').unwrap();
+        let takes =
+            [(); 2].map(|()| client.post("/v1/take", format!("{{{}}}", of(longest))).status);
+        assert_eq!(takes, [200, 429]);
+        assert_eq!(peer.integers("SG.PEEK other gcra:1/1h")[2], 1, "no other key is charged");
+    }
 }

@@ -55,7 +55,11 @@ fn transcript_of_commands_in_resp2_matches() {
         "SG.TAKE x",
         "-ERR wrong number of arguments for 'sg.take' command; expected SG.TAKE key policy [COST cost]",
     );
-    check(&server, "ECHO", "-ERR wrong number of arguments for 'echo' command");
+    check(
+        &server,
+        "ECHO",
+        "-ERR wrong number of arguments for 'echo' command; expected ECHO message",
+    );
     check(&server, "SG.TAKE x gcra:30/0s", "-SGPOLICY invalid period `0s`: expected 1ms to 366d");
     check(
         &server,
@@ -188,4 +192,49 @@ fn half_closed_client_is_answered() {
     peer.send("PING\r\nPING\r\nPIN");
     peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(peer.rest(), "+PONG\r\n+PONG\r\n");
+}
+
+#[test]
+fn sg_help_lists_each_command_that_limits() {
+    let Value::Array(lines) = Running::new().connect().call("SG.HELP") else { panic!("no list") };
+    let lines: Vec<_> = lines
+        .into_iter()
+        .map(|line| match line {
+            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(lines.len() % 2, 0);
+    let take = lines.iter().position(|line| line == "SG.TAKE key policy [COST cost]").unwrap();
+    assert_eq!(lines[take + 1], "    Takes units under a policy: all of them or none.");
+    for name in ["SG.HOLD ", "SG.TAKEALL ", "CL.THROTTLE ", "SG.KEYS "] {
+        assert!(lines.iter().any(|line| line.starts_with(name)), "{name}: {lines:?}");
+    }
+    assert!(!lines.iter().any(|line| line.starts_with("PING")));
+}
+
+#[test]
+fn error_of_a_client_command_says_what_is_expected() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    for (line, expected) in [
+        ("ECHO", "ERR wrong number of arguments for 'echo' command; expected ECHO message"),
+        ("TTL", "ERR wrong number of arguments for 'ttl' command; expected TTL key"),
+        (
+            "EXISTS",
+            "ERR wrong number of arguments for 'exists' command; expected EXISTS key [key ...]",
+        ),
+        ("TIME x", "ERR wrong number of arguments for 'time' command; expected TIME"),
+        (
+            "SG.HOLD k gcra:1/1h id",
+            "ERR missing ttl: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` has a default",
+        ),
+        (
+            "SG.TAKE gcra:1/1s k",
+            "SGPOLICY invalid policy `k`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy",
+        ),
+        ("KEYS *", "ERR unknown command 'KEYS', with args beginning with: '*' (use 'SG.KEYS')"),
+    ] {
+        assert_eq!(peer.error(line), expected, "{line}");
+    }
 }

@@ -65,7 +65,7 @@ fn simulation_unsupported_operation_error_has_line_and_keeps_the_key() {
     let without = Event { policy: b"gcra:1/1s", ..hold(b"b", None) };
     assert_eq!(
         actual(simulation.decide(&without)),
-        "line 7: missing ttl: expected one under a policy without `concurrency`"
+        "line 7: missing ttl: expected 1000 to 86400000000 microseconds; only a policy with `concurrency` has a default"
     );
     let queue = Event { policy: b"leaky-queue:1/1s:capacity=2", ..hold(b"b", None) };
     assert_eq!(

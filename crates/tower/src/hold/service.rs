@@ -93,6 +93,13 @@ where
     let cost = shared.settings.cost_of(&head);
     let mut key = Key::take();
     key.write(policy.inner(), &shared.settings.parts, &head);
+    if let Err(error) = shared.store.check_key(&key) {
+        key.leave();
+        return match shared.reject_key(head, &policy, &error) {
+            Some(response) => CallState::Rejected(Box::new(response)),
+            None => CallState::Passes(None, None),
+        };
+    }
     let prepared = &policy.inner().policy;
     let ttl = settings.only_ttl.unwrap_or_else(|| settings.ttl_under(&policy));
     let guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));

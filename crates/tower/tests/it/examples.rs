@@ -9,9 +9,10 @@ mod axum_example;
 #[path = "../../examples/tonic.rs"]
 mod tonic_example;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use sluicegate::Limiter;
+use sluicegate_redis::{Options, RedisStore};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -59,6 +60,30 @@ async fn layer_on_axum_protects_routes() {
         assert!(!exchange(address, "GET /health").await.contains("ratelimit"));
         server.abort();
     }
+}
+
+/// A service starts while its store is down, and answers by its fallback; the usage is unknown then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn example_axum_starts_while_the_store_is_down() {
+    let mut redis = Server::start(Engine::Redis70);
+    let url = redis.url();
+    redis.kill();
+    let mut options = Options::default();
+    (options.deadline, options.connect_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
+    let store = RedisStore::new(&url, options).unwrap();
+    let app = axum_example::app(Limiter::new(store.clone())).unwrap();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    // Its burst is 2.
+    for _ in 0..4 {
+        let reply = exchange(address, "POST /login").await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        assert!(!reply.contains("ratelimit:"), "{reply}");
+    }
+    assert!(store.unavailable().is_some());
+    server.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use sluicegate_core::{Policy, Source};
+use sluicegate_core::{OnError, Policy, PreparedPolicy, Source};
+use sluicegate_testing::{Engine, Server};
 use sluicegate_tower::{
-    Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Rejection, RejectionHandler,
+    Grpc, KeyPart, NamedPolicy, ProblemJson, RateLimitLayer, Rejection, RejectionHandler,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{
     layer::{CountingService, policy},
+    server::limiter,
     store::Virtual,
 };
 
@@ -157,4 +159,43 @@ async fn rejection_by_fallback_is_unavailable() {
         assert_eq!((status.as_u16(), &headers["retry-after"]), (503, &"60".parse().unwrap()));
         assert!(!headers.contains_key("ratelimit") && !headers.contains_key("ratelimit-policy"));
     }
+}
+
+/// A client cannot leave the limit with a key that the store does not take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layer_key_too_long_is_rejected_and_not_allowed_on_error() {
+    let redis = Server::start(Engine::Redis70);
+    let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
+    let policy = NamedPolicy::prepared("login", policy.on_error(OnError::Allow));
+    let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&errors);
+    let layer = RateLimitLayer::new(limiter(&redis).await, policy)
+        .by(KeyPart::own(|head| head.header("x-user").map(str::to_owned)))
+        .allow_on_error(true)
+        .observe(move |event| {
+            seen.lock().unwrap().extend(event.result.err().map(ToString::to_string));
+        });
+    let done = service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::new("done".to_owned()))
+    });
+    let held = service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+    });
+    let (takes, holds) = (layer.clone().layer(done), layer.hold().layer(held));
+    let long = "x".repeat(70_000);
+    let request = |user: &str| Request::get("/").header("x-user", user).body(()).unwrap();
+    for _ in 0..2 {
+        let response = takes.clone().oneshot(request(&long)).await.unwrap();
+        assert_eq!(response.status(), 400);
+        assert_eq!(
+            response.body(),
+            r#"{"type":"about:blank","title":"Bad request","status":400,"detail":"the request has no key, or one that is too long"}"#
+        );
+        let response = holds.clone().oneshot(request(&long)).await.unwrap();
+        assert_eq!(response.status(), 400);
+    }
+    assert_eq!(takes.oneshot(request("ann")).await.unwrap().status(), 200);
+    let errors = errors.lock().unwrap();
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    assert!(errors[0].starts_with("invalid key: expected 1 to 65536 bytes, found "), "{errors:?}");
 }

@@ -10,6 +10,7 @@ const UNITS: &str = "expected a whole number from 0 to 4294967295";
 const SPAN: &str = "expected a whole number of microseconds from 0 to 1125899906842624";
 const TIME: &str = "expected a whole number of microseconds from 0 to 4503599627370496";
 const KEY: &str = "ERR invalid key: expected 1 to 65536 bytes, found 0";
+const SCRIPTS: &str = "(this is a Sluicegate server, which runs no scripts: use 'SG.TAKE' and others; 'SG.HELP' lists them)";
 const CLOCK: &str = "ERR option AT is unavailable: the server runs without --test-clock";
 
 #[test]
@@ -75,6 +76,18 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
             "CL.THROTLE k",
             "ERR unknown command 'CL.THROTLE', with args beginning with: 'k' (did you mean 'CL.THROTTLE'?)",
         ),
+        ("KEYS *", "ERR unknown command 'KEYS', with args beginning with: '*' (use 'SG.KEYS')"),
+        ("scan 0", "ERR unknown command 'scan', with args beginning with: '0' (use 'SG.KEYS')"),
+        (
+            "FCALL sg_take 1 k gcra:1/1s",
+            "ERR unknown command 'FCALL', with args beginning with: 'sg_take' '1' 'k' 'gcra:1/1s' SCRIPTS",
+        ),
+        ("EVAL x 0", "ERR unknown command 'EVAL', with args beginning with: 'x' '0' SCRIPTS"),
+        (
+            "SG.BLOCK k",
+            "ERR unknown command 'SG.BLOCK', with args beginning with: 'k' (use `POST /admin/block` and `/admin/unblock` over HTTP)",
+        ),
+        ("SET a b", "ERR unknown command 'SET', with args beginning with: 'a' 'b' "),
         ("GET a b", "ERR unknown command 'GET', with args beginning with: 'a' 'b' "),
         ("''", "ERR unknown command '', with args beginning with: "),
         // Keys.
@@ -90,6 +103,18 @@ fn command_mistakes_name_the_value_and_what_is_valid() {
         (
             "SG.TAKE k 100/minute",
             "SGPOLICY invalid policy `100/minute`: expected an algorithm, such as `gcra:100/1m` or `fixed-window:100/1m`",
+        ),
+        (
+            "SG.TAKE gcra:1/1s a",
+            "SGPOLICY invalid policy `a`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy",
+        ),
+        (
+            "SG.HOLD gcra:1/1s,sliding-log:9/1m user7 id",
+            "SGPOLICY invalid policy `user7`: the key `gcra:1/1s,sliding-log:9/1m` looks like a policy; expected the key first, then the policy",
+        ),
+        (
+            "SG.MTAKE 1 gcra:1/1s a 1",
+            "SGPOLICY invalid policy `a`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy",
         ),
         ("SG.TAKE k 15 30 60", "ERR unknown option `30` for SG.TAKE: did you mean `COST 30`?"),
         (
@@ -220,6 +245,7 @@ fn check(table: &[(&str, &str)], options: HostOptions) {
         for (short, long) in [
             ("COUNT", COUNT),
             ("expected MTAKE", &*format!("expected {MTAKE}")),
+            ("SCRIPTS", SCRIPTS),
             ("UNITS", UNITS),
             ("SPAN", SPAN),
             ("TIME`", "TIME`"),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, MAX_KEY, Operation, Outcome, Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, Operation, Outcome, Policy, Retry, Source, StoreError, Timestamp,
 };
+use sluicegate_headers::reset_after;
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
     rls::{
@@ -89,8 +90,9 @@ pub(super) async fn decide(
     });
     // All of them first, so that a call that is invalid charges nothing.
     for (index, evaluation) in evaluations.clone().enumerate() {
-        let invalid = |error| format!("invalid descriptor {index}: {error}");
-        evaluation.check_keys().map_err(|error| Status::invalid_argument(invalid(error)))?;
+        let invalid =
+            |error| Status::invalid_argument(format!("invalid descriptor {index}: {error}"));
+        evaluation.check_keys().map_err(invalid)?;
     }
     let mut outcomes = Vec::with_capacity(calls.len());
     if context.decider.is_local() {
@@ -190,12 +192,17 @@ struct DescriptorEvaluation<'a, 's> {
 
 impl DescriptorEvaluation<'_, '_> {
     /// Checks the lengths of all keys that may be charged.
-    fn check_keys(&self) -> Result<(), KeyLengthError> {
-        if self.call.limit.is_none() || !self.matches.is_empty() {
-            return check_keys(self.matches);
-        }
-        let length = key(self.domain, self.descriptor).len();
-        if length > MAX_KEY { Err(KeyLengthError(length)) } else { Ok(()) }
+    fn check_keys(&self) -> Result<(), String> {
+        let decider = &self.context.decider;
+        let (lengths, store) = match self.call.limit {
+            Some(limit) if self.matches.is_empty() => {
+                let key = key(self.domain, self.descriptor, limit);
+                (KeyLengthError::check(key.len()), decider.check_key(&key))
+            }
+            _ => (check_keys(self.matches), decider.check_keys(self.matches)),
+        };
+        lengths.map_err(|error| error.to_string())?;
+        store.map_err(|error| error.to_string())
     }
 
     async fn outcome(self) -> Result<DescriptorOutcome, Status> {
@@ -266,11 +273,11 @@ impl DescriptorEvaluation<'_, '_> {
             let limit = of_rule.unwrap_or_else(|| rate((0, Unit::Second)));
             return LimitStatus::blocked(mode, limit);
         };
-        let of_policy = || {
-            let limits = found.charges.get(outcome.charge)?.policy.limits();
-            Some(rate(unit::per_unit(limits.get(decision.binding)?)))
-        };
-        let mut limited = limited(&decision, mode, of_rule.or_else(of_policy).unwrap_or_default());
+        let policy = found.charges.get(outcome.charge).map(|it| &*it.policy);
+        let binding = policy.and_then(|it| it.limits().get(decision.binding));
+        let of_policy = || Some(rate(unit::per_unit(binding?)));
+        let limit = of_rule.or_else(of_policy).unwrap_or_default();
+        let mut limited = limited(&decision, policy, mode, limit);
         if self.context.config.metadata {
             let metadata = found.rule.envoy().and_then(|it| it.metadata.as_ref());
             limited.metadata = metadata.and_then(response_metadata);
@@ -298,7 +305,7 @@ impl DescriptorEvaluation<'_, '_> {
         let Some(policy) = unit.policy(requests) else {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
         };
-        let key = key(self.domain, self.descriptor);
+        let key = key(self.domain, self.descriptor, (requests, unit));
         let operation = match self.call.operation {
             RuleOperation::Take(hits) => Operation::Take(hits),
             RuleOperation::Peek(hits) => Operation::Peek(hits),
@@ -309,15 +316,27 @@ impl DescriptorEvaluation<'_, '_> {
         let answer = answer.map_err(|error| status_of(&error))?;
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));
-        Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
+        Ok(DescriptorOutcome::Limited(limited(
+            &answer.decision,
+            Some(&policy),
+            EnvoyMode::Enforced,
+            rate,
+        )))
     }
 }
 
-/// A decision, for the response.
-fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> LimitStatus {
+/// A decision of a policy, for the response.
+fn limited(
+    decision: &Decision,
+    policy: Option<&Policy>,
+    mode: EnvoyMode,
+    limit: RateLimit,
+) -> LimitStatus {
     let reset = match decision.outcome {
         Outcome::Deny { retry: Retry::After(wait) } => wait,
-        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
+        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => {
+            policy.map_or(decision.reset_after, |policy| reset_after(policy, decision))
+        }
     };
     let (allowed, remaining) = (decision.allowed(), decision.remaining);
     LimitStatus { allowed, mode, limit, remaining, reset, metadata: None }
@@ -326,7 +345,7 @@ fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> LimitStatu
 /// `INVALID_ARGUMENT` if the request is at fault, else [`unavailable`].
 fn status_of(error: &StoreError) -> Status {
     match error {
-        StoreError::Key(text) => Status::invalid_argument(text),
+        StoreError::Key(text) | StoreError::Arguments(text) => Status::invalid_argument(text),
         error => unavailable(&error_reply(error)),
     }
 }
@@ -336,11 +355,12 @@ fn unavailable(why: &dyn std::fmt::Display) -> Status {
     Status::unavailable(format!("nothing was decided: {why}"))
 }
 
-/// The key of a descriptor with its own limit, different for each descriptor.
-fn key(domain: &str, descriptor: &Descriptor<'_>) -> Vec<u8> {
+/// The key of a descriptor with its own limit, different for each descriptor and limit.
+fn key(domain: &str, descriptor: &Descriptor<'_>, (requests, unit): (u32, RuleUnit)) -> Vec<u8> {
     let mut key = b"limit".to_vec();
+    let limit = format!("{requests}/{}", unit.name());
     let entries = descriptor.entries.iter().flat_map(|(key, value)| [*key, *value]);
-    for part in std::iter::once(domain).chain(entries) {
+    for part in [&*limit, domain].into_iter().chain(entries) {
         key.extend_from_slice(format!(":{}:", part.len()).as_bytes());
         key.extend_from_slice(part.as_bytes());
     }

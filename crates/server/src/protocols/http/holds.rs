@@ -101,7 +101,8 @@ pub(super) async fn take_all(
     }
     // The headers are those of the key that binds.
     let headers = &policies[taken.key].1;
-    let data = DecisionReply::new(worker, &taken.decision, taken.source, headers, style);
+    let mut data = DecisionReply::new(worker, &taken.decision, taken.source, headers, style);
+    data.bound = &taken.each[taken.key];
     Ok(reply::multi_key(&data, &taken, &repeated))
 }
 

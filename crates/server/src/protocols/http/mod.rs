@@ -20,7 +20,7 @@ mod response;
 mod route;
 mod worker;
 
-use std::{borrow::Cow, convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
+use std::{borrow::Cow, cell::Cell, convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
 
 use http_body_util::Either;
 use hyper::{
@@ -90,9 +90,10 @@ impl Service for HttpWorker {
     fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
         let address = permit.client.address.parse::<SocketAddr>().ok();
         let address = address.map(|address| address.ip().to_canonical());
-        let (web, reserved) = (Rc::clone(&self.web), permit.client.reserved);
+        let (web, client) = (Rc::clone(&self.web), Arc::clone(&permit.client));
         let worker = Rc::clone(&self);
-        let client = Rc::new(HttpClientState { worker: self, address, reserved });
+        let delayed_until = Cell::default();
+        let client = Rc::new(HttpClientState { worker: self, client, address, delayed_until });
         let answer = move |request| answer(Rc::clone(&client), request);
         let unavailable = || Problem::no_memory().reply().map(Either::Left);
         let rejection = move |first: &[u8]| rejection(&worker, first);
@@ -110,7 +111,7 @@ async fn answer(
     let start = worker.now();
     let (head, mut body) = request.into_parts();
     let path = head.uri.path();
-    let replied = if client.reserved && !is_health(path) {
+    let replied = if client.client.reserved && !is_health(path) {
         Err(Problem::too_many_clients())
     } else if let Some(found) = find(path) {
         let reply = match request_span(&worker.context, found.0, &head) {
@@ -141,7 +142,7 @@ async fn answer(
     {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    if client.reserved {
+    if client.client.reserved {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let end = worker.now();
@@ -188,7 +189,7 @@ async fn carry_out(
     check_site(&context.hosts, audience, head)?;
     method?;
     if !route.is_open() {
-        authorize(context, head)?;
+        authorize(client, head).await?;
     }
     let limits = worker.body_limits();
     match route {
@@ -266,7 +267,7 @@ async fn call_mount(
     };
     check_method(&head.method, &mount.method)?;
     if access != Access::Visitors {
-        authorize(context, head)?;
+        authorize(client, head).await?;
     }
     if access == Access::TokenHolders && context.token.is_none() {
         return Err(Problem::needs_token());
@@ -296,17 +297,25 @@ fn check_size(body: &RequestBody) -> Result<(), Problem> {
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 
-/// Rejects a request without the token, where one is set.
-fn authorize(context: &HttpContext, head: &Parts) -> Result<(), Problem> {
-    let Some(token) = &context.token else { return Ok(()) };
+/// Rejects a request without the token, where one is set. Guesses are delayed, counted and logged.
+async fn authorize(client: &HttpClientState, head: &Parts) -> Result<(), Problem> {
+    let Some(token) = &client.worker.context.token else { return Ok(()) };
     let Some(given) = head.headers.get(AUTHORIZATION) else {
         return Err(Problem::unauthorized("missing token"));
     };
+    // Boxed, because few connections have a wrong token, and each request would have its size.
+    if client.delayed_until.get().is_some() {
+        Box::pin(client.delay()).await;
+    }
     let given = given.as_bytes();
     let bearer =
         given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     match bearer {
         Some((_, given)) if token.matches(given.trim_ascii()) => Ok(()),
-        _ => Err(Problem::unauthorized("invalid token")),
+        _ => {
+            client.note_wrong_token();
+            Box::pin(client.delay()).await;
+            Err(Problem::unauthorized("invalid token"))
+        }
     }
 }

@@ -195,7 +195,8 @@ impl From<StoreError> for Problem {
             StoreError::Operation(_)
             | StoreError::Hold(_)
             | StoreError::Corrupt(..)
-            | StoreError::Key(_) => Self::unprocessable(without_class(&text)),
+            | StoreError::Key(_)
+            | StoreError::Arguments(_) => Self::unprocessable(without_class(&text)),
             _ => Self::unavailable(without_class(&text)),
         }
     }

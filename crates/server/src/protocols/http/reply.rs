@@ -11,7 +11,7 @@ use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
 use sluicegate_headers::{
     ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after, seconds,
+    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after,
 };
 use smallvec::SmallVec;
 
@@ -30,6 +30,8 @@ type Text = SmallVec<[u8; 480]>;
 /// A decision, and the form of its response.
 pub(super) struct DecisionReply<'a> {
     pub(super) decision: &'a Decision,
+    /// The decision that the headers describe: of several keys, that on the binding one.
+    pub(super) bound: &'a Decision,
     /// The source, if the response names it.
     pub(super) source: Option<&'static str>,
     pub(super) fields: &'a RateLimitHeaders,
@@ -52,6 +54,7 @@ impl<'a> DecisionReply<'a> {
     ) -> Self {
         Self {
             decision,
+            bound: decision,
             source: visible_source(worker, source),
             fields,
             style,
@@ -158,7 +161,7 @@ fn whole(body: &[u8]) -> Reply {
 /// Sets the rate limit headers.
 #[inline]
 fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
-    let decision = data.decision;
+    let decision = data.bound;
     match data.style {
         HttpHeaders::Ietf => {
             fields.insert(RATELIMIT_POLICY, data.fields.policy().clone());
@@ -167,7 +170,7 @@ fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
         HttpHeaders::XRateLimit => {
             fields.insert(X_RATELIMIT_LIMIT, integer(decision.limit.into()));
             fields.insert(X_RATELIMIT_REMAINING, integer(decision.remaining.into()));
-            fields.insert(X_RATELIMIT_RESET, integer(seconds(decision.reset_after)));
+            fields.insert(X_RATELIMIT_RESET, integer(data.fields.reset(decision)));
         }
         HttpHeaders::None => {}
     }

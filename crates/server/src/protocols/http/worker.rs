@@ -1,16 +1,27 @@
 //! The state that connections of HTTP share, on the server and on one worker.
 
-use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    net::IpAddr,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use sluicegate_core::{Decision, Source, Timestamp};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 use super::{body::BodyLimits, cross_site::HostNames, mount::Mount, problem::Problem};
 use crate::{
     FallbackDenial, HttpConfig,
     decide::Decider,
     net::{
-        secret::Secret,
+        clients::Client,
+        incidents::{Incident, Incidents},
+        secret::{GUESS_DELAY, Secret},
         web::{RequestBody, WebPort},
     },
     policies::policy_cache::PolicyCache,
@@ -34,6 +45,8 @@ pub(crate) struct HttpContext {
     pub(crate) hosts: HostNames,
     /// The secret that clients must give.
     pub(crate) token: Option<Secret>,
+    /// Incidents with hostile clients.
+    pub(crate) incidents: Incidents,
     /// Routes besides those of this protocol.
     pub(crate) mounts: Vec<Mount>,
 }
@@ -49,10 +62,29 @@ pub(super) struct HttpWorker {
 /// The state that requests of one client share.
 pub(super) struct HttpClientState {
     pub(super) worker: Rc<HttpWorker>,
+    pub(super) client: Arc<Client>,
     /// Its address, if it is connected by TCP.
     pub(super) address: Option<IpAddr>,
-    /// Whether it may only check the health of the server.
-    pub(super) reserved: bool,
+    /// The end of the delay after its last wrong token. It holds for all requests on the connection, also if the client
+    /// withdraws the one with the wrong token.
+    pub(super) delayed_until: Cell<Option<Instant>>,
+}
+
+impl HttpClientState {
+    /// Counts and logs a wrong token, and delays all that follow.
+    pub(super) fn note_wrong_token(&self) {
+        let worker = &self.worker;
+        worker.context.incidents.note(&self.client, worker.now(), Incident::WrongToken);
+        worker.stats().login_failures.add();
+        self.delayed_until.set(Some(Instant::now() + GUESS_DELAY));
+    }
+
+    /// Waits until the delay is over.
+    pub(super) async fn delay(&self) {
+        while let Some(until) = self.delayed_until.get().filter(|it| *it > Instant::now()) {
+            sleep_until(until).await;
+        }
+    }
 }
 
 impl HttpWorker {

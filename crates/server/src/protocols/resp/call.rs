@@ -244,8 +244,11 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
 
     /// The error for a wrong number of arguments.
     pub(super) fn arity_error(&self) -> String {
-        let name = String::from_utf8_lossy(self.arguments[0]).to_ascii_lowercase();
-        format!("ERR wrong number of arguments for '{name}' command")
+        let name = self.arguments.first().copied().unwrap_or_default();
+        match self.table.find(name) {
+            Some(spec) => CommandError::Arity(spec).to_string(),
+            None => "ERR wrong number of arguments".to_owned(),
+        }
     }
 
     /// Carries out an action of a shared command: adds decisions at the time of the batch to the batch.

@@ -42,14 +42,12 @@ use super::{
 };
 use crate::{
     budgets::buffers::{BufferReservation, NO_MEMORY},
-    net::{clients::Client, stream::Stream},
+    net::{clients::Client, secret::GUESS_DELAY, stream::Stream},
 };
 
 /// Bytes of pending replies that are sent before the next command runs. A single reply is shorter than 1 MiB, and so
 /// are all pending replies.
 const FLUSH: usize = 64 * 1024;
-/// Delay of the reply to a wrong password, and of all commands after it.
-const LOGIN_DELAY: Duration = Duration::from_millis(5);
 /// Upper bound on the time between two checks of whether a client must be closed: a command that it has begun since the
 /// timer was set may be due earlier.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -262,7 +260,7 @@ impl<'a> Connection<'a> {
                     if !self.compact() {
                         return Ok(false);
                     }
-                    sleep(LOGIN_DELAY).await;
+                    sleep(GUESS_DELAY).await;
                     self.flush().await?;
                 }
                 BatchEnd::Wait(waiting) => {

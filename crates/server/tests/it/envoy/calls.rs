@@ -1,12 +1,16 @@
 //! `ShouldRateLimit`.
 
+use sluicegate_core::OnError;
 use sluicegate_proto::{
     descriptor::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     rls::{RateLimitRequest, rate_limit_response::Code},
 };
+use sluicegate_server::StoreConfig;
+use sluicegate_testing::{Engine, Server};
 use tonic::Code as Failure;
 
 use super::client::{Service, descriptor, limited, long_unit, over_limit_and_remaining, request};
+use crate::{harness::TempDir, store::patient};
 
 #[test]
 fn descriptor_with_its_own_limit_is_limited() {
@@ -80,6 +84,47 @@ fn cost_is_of_the_request_or_of_the_descriptor() {
     );
 }
 
+/// Each descriptor is decided by itself, with its own limit.
+#[test]
+fn descriptors_with_the_same_entries_and_other_limits_are_counted_separately() {
+    let rules =
+        "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]\n";
+    let folder = TempDir::new();
+    std::fs::write(folder.file("rules.yaml"), rules).unwrap();
+    let with_rules = Service::with(|config| config.rules = vec![folder.file("rules.yaml")]);
+    for service in [Service::new(), with_rules] {
+        let ada = |units| limited(&[("user", "ada")], units);
+        let call = || {
+            let descriptors = vec![ada(2), ada(100)];
+            let response = service.should_rate_limit(request(descriptors)).unwrap();
+            let statuses: Vec<_> = response.statuses.iter().map(over_limit_and_remaining).collect();
+            (response.overall_code(), statuses)
+        };
+        assert_eq!(call(), (Code::Ok, vec![(false, 1), (false, 99)]));
+        assert_eq!(call(), (Code::Ok, vec![(false, 0), (false, 98)]));
+        assert_eq!(call(), (Code::OverLimit, vec![(true, 0), (false, 97)]));
+    }
+}
+
+/// A store with a prefix allows less than the protocol. No descriptor is charged before all are checked.
+#[test]
+fn call_with_a_key_too_long_for_the_store_charges_nothing() {
+    let store = Server::start(Engine::Redis70);
+    let service = Service::with(|config| {
+        let mut at = StoreConfig::new(store.url());
+        (at.redis, at.on_error) = (patient(), OnError::Allow);
+        at.redis.prefix = b"limits:".to_vec();
+        config.store = Some(at);
+    });
+    let long = "x".repeat(65_500);
+    let pair = request(vec![limited(&[("user", "eve")], 5), limited(&[("user", &long)], 5)]);
+    let status = service.should_rate_limit(pair).unwrap_err();
+    let text = "invalid descriptor 1: invalid key: expected 1 to 65536 bytes, found 65542 with the prefix of the store";
+    assert_eq!((status.code(), status.message()), (Failure::InvalidArgument, text));
+    let eve = service.status_of(limited(&[("user", "eve")], 5));
+    assert_eq!(over_limit_and_remaining(&eve), (false, 4));
+}
+
 #[test]
 fn call_invalid_names_the_field() {
     let service = Service::new();
@@ -103,7 +148,7 @@ fn call_invalid_names_the_field() {
         (request(vec![unknown_unit]), "invalid descriptor 0: expected a unit from 1 to 7, not 8"),
         (
             request(vec![limited(&[("user", &long)], 1)]),
-            "invalid descriptor 0: invalid key: expected 1 to 65536 bytes, found 66026",
+            "invalid descriptor 0: invalid key: expected 1 to 65536 bytes, found 66035",
         ),
     ] {
         let status = service.should_rate_limit(request).unwrap_err();
@@ -116,7 +161,7 @@ fn call_invalid_names_the_field() {
         (status.code(), status.message()),
         (
             Failure::InvalidArgument,
-            "invalid descriptor 1: invalid key: expected 1 to 65536 bytes, found 66026"
+            "invalid descriptor 1: invalid key: expected 1 to 65536 bytes, found 66035"
         )
     );
     let eve = service.status_of(limited(&[("user", "eve")], 5));

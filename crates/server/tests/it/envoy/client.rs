@@ -97,7 +97,7 @@ pub(crate) fn limited(entries: &[(&str, &str)], requests_per_unit: u32) -> RateL
 }
 
 /// A unit whose window on the clock does not end while a test runs.
-pub(super) fn long_unit() -> Unit {
+pub(crate) fn long_unit() -> Unit {
     #[expect(clippy::disallowed_methods, reason = "windows are on the clock")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let left = |seconds: u64| seconds - now % seconds;

@@ -1,13 +1,16 @@
 //! `/admin/...`: an operator resets and blocks keys.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
 use sluicegate_server::Config;
 use sluicegate_testing::{Engine, Server, eventually};
 
 use super::client::{Client, HttpReply, server};
 use crate::{
-    envoy::client::{Service, limited, over_limit_and_remaining},
-    harness::{TempDir, any_port},
+    envoy::client::{Service, limited, long_unit, over_limit_and_remaining},
+    harness::{TempDir, any_port, now, size},
     store::on,
 };
 
@@ -36,6 +39,33 @@ impl Operator {
 fn with_token(config: &mut Config) {
     config.http.address = Some(any_port());
     config.http.token = Some("secret".to_owned());
+}
+
+/// Guesses are delayed, counted and logged as those of a password are; a guess that is withdrawn delays the next ones too.
+#[test]
+fn wrong_token_is_delayed_and_counted() {
+    let server = server(|config| config.http.token = Some("secret".to_owned()));
+    let tries = size("SLUICEGATE_WRONG_TOKENS", 40);
+    let mut guesser = Client::connect(&server);
+    let start = now();
+    for guess in 0..tries {
+        guesser.send_request("GET", "/metrics", &format!("Authorization: Bearer wrong{guess}\r\n"));
+    }
+    let mut other = Operator(Client::connect(&server));
+    assert_eq!(other.call("GET", "/metrics", "").status, 200, "others do not wait");
+    for _ in 0..tries {
+        let reply = guesser.read_reply();
+        assert_eq!((reply.status, &*reply.detail()), (401, "invalid token"));
+    }
+    let took = start.elapsed();
+    println!("figure: {tries} wrong tokens on one connection took {took:?}");
+    assert!(took >= Duration::from_millis(5 * tries as u64), "{took:?}");
+    // A missing token is no guess.
+    guesser.send_request("GET", "/metrics", "");
+    assert_eq!(guesser.read_reply().status, 401);
+    guesser.send_request("GET", "/metrics", "Authorization: Bearer secret\r\n");
+    assert_eq!(guesser.read_reply().status, 200);
+    assert_eq!(server.info_value("login_failures"), tries as u64);
 }
 
 #[test]
@@ -97,7 +127,9 @@ fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
     });
     let server = &service.server;
     let mut operator = Operator(Client::connect(server));
-    let keys = ["user:7", "limit:4:shop:4:user:1:7", "rule:login|/login"];
+    let unit = if long_unit() == Unit::Year { "year" } else { "week" };
+    let descriptor = format!("limit:6:5/{unit}:4:shop:4:user:1:7");
+    let keys = ["user:7", &descriptor, "rule:login|/login"];
     for key in keys {
         let order = json!({"key": key, "duration_us": 60_000_000});
         assert_eq!(operator.post("/admin/block", &order).status, 200);

@@ -102,6 +102,63 @@ fn headers_are_chosen_by_setting_and_request() {
     assert_eq!(fields(r#","headers":"none""#), ["", "", "", ""]);
 }
 
+/// `X-RateLimit-*` and `RateLimit` describe the binding limit alone; the JSON has the time until the key is unused.
+#[test]
+fn headers_of_several_limits_describe_the_binding_one() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut fields = |key: &str, at_seconds: u64| {
+        let [ietf, x] = ["ietf", "x-ratelimit"].map(|style| {
+            let at = 1_000_000_000_000_000 + at_seconds * 1_000_000;
+            let policy = "fixed-window:5/1m,fixed-window:100000/365d";
+            let body = format!(
+                r#"{{"key":"{key}-{style}","policy":"{policy}","headers":"{style}","at_us":{at}}}"#
+            );
+            client.post("/v1/take", body)
+        });
+        let x = ["limit", "remaining", "reset"]
+            .map(|it| x.field(&format!("x-ratelimit-{it}")).to_owned());
+        (
+            ietf.status,
+            x.join(" "),
+            ietf.field("ratelimit").to_owned(),
+            ietf.json()["reset_after_us"].clone(),
+        )
+    };
+    let year = json!(31_536_000_000_000_u64);
+    for left in [4, 3, 2, 1, 0] {
+        let expected =
+            (200, format!("5 {left} 60"), format!(r#""default-1";r={left}"#), year.clone());
+        assert_eq!(fields("k", 0), expected);
+    }
+    assert_eq!(
+        fields("k", 0),
+        (429, "5 0 60".to_owned(), r#""default-1";r=0;t=60"#.to_owned(), year)
+    );
+    let (status, x, ietf, _) = fields("k", 20);
+    assert_eq!((status, &*x, &*ietf), (429, "5 0 40", r#""default-1";r=0;t=40"#));
+}
+
+#[test]
+fn headers_of_several_keys_describe_the_binding_one() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut fields = |cost: u32| {
+        let body = format!(
+            r#"{{"takes":[{{"key":"a","policy":"fixed-window:5/1m","cost":{cost}}},
+                {{"key":"b","policy":"fixed-window:9/365d","cost":7}}],
+                "headers":"x-ratelimit","at_us":1000000000000000}}"#
+        );
+        let reply = client.post("/v1/take_all", body);
+        let fields = ["limit", "remaining", "reset"];
+        let fields = fields.map(|it| reply.field(&format!("x-ratelimit-{it}")).to_owned());
+        (reply.status, fields.join(" "))
+    };
+    assert_eq!(fields(4), (200, "5 1 60".to_owned()));
+    // The second key has the longest wait. The first one has less left.
+    assert_eq!(fields(0), (429, "9 2 31536000".to_owned()));
+}
+
 #[test]
 fn take_over_http_and_resp_shares_state() {
     let running = server(|_| {});

@@ -109,7 +109,9 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
             _,
         ) => {
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
-            return Err(format!("ERR wrong number of arguments for 'client|{word}' command"));
+            return Err(format!(
+                "ERR wrong number of arguments for 'client|{word}' command; expected a form that CLIENT HELP lists"
+            ));
         }
         _ => return Err(unknown_subcommand(word, "CLIENT", "one that CLIENT HELP lists")),
     }

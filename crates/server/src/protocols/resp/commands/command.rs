@@ -64,7 +64,10 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         }
         (b"COUNT" | b"LIST" | b"GETKEYS", _) => {
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
-            return Err(format!("ERR wrong number of arguments for 'command|{word}' command"));
+            return Err(format!(
+                "ERR wrong number of arguments for 'command|{word}' command; expected COMMAND COUNT, COMMAND LIST or \
+                 COMMAND GETKEYS command [argument ...]"
+            ));
         }
         _ => return Err(unknown_subcommand(word, "COMMAND", "COUNT, DOCS, GETKEYS, INFO or LIST")),
     }

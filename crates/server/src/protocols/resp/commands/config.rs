@@ -21,7 +21,11 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
         }
     };
     if patterns.is_empty() {
-        return Err("ERR wrong number of arguments for 'config|get' command".into());
+        return Err(
+            "ERR wrong number of arguments for 'config|get' command; expected CONFIG GET pattern \
+                    [pattern ...]"
+                .into(),
+        );
     }
     let mut found = settings(call.session.shared);
     found.retain(|(name, _)| {

@@ -17,6 +17,7 @@ mod quit;
 mod reset;
 mod role;
 mod select;
+mod sg_help;
 mod sg_keys;
 mod slowlog;
 mod spec;
@@ -43,6 +44,7 @@ pub(super) fn table() -> &'static CommandTable {
             &hello::HELLO,
             &info::INFO,
             &latency::LATENCY,
+            &sg_help::SG_HELP,
             &sg_keys::SG_KEYS,
             &ping::PING,
             &ttl::PTTL,
