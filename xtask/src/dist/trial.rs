@@ -100,7 +100,7 @@ fn deb(release: &Release) -> Result<()> {
     let result = install_start_and_upgrade(release);
     shell::run(install::as_root("dpkg").args(["--purge", "sluicegate"]))?;
     result?;
-    let left = ["/usr/bin/sluicegate", SETTINGS, "/lib/systemd/system/sluicegate.service"];
+    let left = ["/usr/bin/sluicegate", SETTINGS, "/lib/systemd/system/sluicegate.service", ENABLED];
     let left: Vec<_> = left.into_iter().filter(|path| Path::new(path).exists()).collect();
     ensure!(left.is_empty(), "the package leaves {} behind", left.join(", "));
     Ok(())
@@ -111,17 +111,23 @@ fn deb(release: &Release) -> Result<()> {
 fn enables_and_starts(package: &Path, control: &Path) -> Result<()> {
     shell::run(Command::new("dpkg-deb").arg("--control").arg(package).arg(control))?;
     for (script, call) in [
-        ("postinst", "deb-systemd-helper enable 'sluicegate.service'"),
-        ("postinst", "deb-systemd-invoke $_dh_action 'sluicegate.service'"),
-        ("prerm", "deb-systemd-invoke stop 'sluicegate.service'"),
-        ("postrm", "deb-systemd-helper purge 'sluicegate.service'"),
+        ("postinst", "deb-systemd-helper enable"),
+        ("postinst", "deb-systemd-invoke"),
+        ("prerm", "deb-systemd-invoke stop"),
+        ("postrm", "deb-systemd-helper purge"),
     ] {
         let text = fs::read_to_string(control.join(script)).with_context(|| script.to_owned())?;
-        ensure!(text.contains(call), "{script} does not call {call}:\n{text}");
+        let mut lines = text.lines();
+        ensure!(
+            lines.any(|line| line.contains(call) && line.contains("sluicegate.service")),
+            "{script} does not call {call} for the unit:\n{text}"
+        );
     }
+    ensure!(Path::new(ENABLED).exists(), "the package does not enable its unit");
     Ok(())
 }
 
+const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/sluicegate.service";
 const SETTINGS: &str = "/etc/sluicegate/sluicegate.toml";
 
 fn install_start_and_upgrade(release: &Release) -> Result<()> {
