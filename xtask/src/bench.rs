@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{python, shell, workspace};
+use crate::{install, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
 const COMPARISONS: [&str; 12] = [
@@ -23,6 +23,18 @@ const COMPARISONS: [&str; 12] = [
     "all",
 ];
 
+/// The programs, and the folders of `target/tools`, that a comparison starts.
+fn needs(comparison: &str) -> &'static [&'static str] {
+    match comparison {
+        "resp" => &["redis-server"],
+        "redis" | "module" | "holds" => &["redis-server", "python3", "servers"],
+        "replay" => &["goaccess"],
+        "all" => &["redis-server", "python3", "servers", "goaccess"],
+        _ => &[],
+    }
+}
+
+/// Runs the benchmark of this name; installs what it needs first.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;
     let benches = workspace::benches(&packages);
@@ -37,6 +49,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         return python::bench(rest);
     }
     if COMPARISONS.contains(name) {
+        // Before the build, which takes minutes.
+        install::ensure_some(needs(name))?;
         if ["replay", "all"].contains(name) {
             shell::run(&mut program())?;
         }

@@ -84,7 +84,7 @@ const STAMP: &str = ".installed";
 
 /// Lists missing tools, and fails if there are any that may not be installed.
 pub(crate) fn announce(may_install: bool) -> Result<()> {
-    let list: String = Tools::here().missing().iter().map(|part| format!("\n  {part}")).collect();
+    let list = listed(&Tools::here().missing_of(|_| true));
     if list.is_empty() {
         return Ok(());
     }
@@ -102,17 +102,34 @@ pub(crate) fn ensure() -> Result<OsString> {
     path()
 }
 
+/// Lists and installs what is missing of these programs and folders of `target/tools`.
+pub(crate) fn ensure_some(names: &[&str]) -> Result<()> {
+    let missing = Tools::here().missing_of(|name| names.contains(&name));
+    if !missing.is_empty() {
+        shell::announce(&format!("installing what is missing:{}", listed(&missing)));
+    }
+    install_parts(|name| names.contains(&name))
+}
+
 /// Installs missing tools, or fails.
 pub(crate) fn install_missing() -> Result<()> {
+    install_parts(|_| true)
+}
+
+fn install_parts(is_wanted: impl Fn(&str) -> bool) -> Result<()> {
     let tools = Tools::here();
-    for part in &tools.missing() {
+    for part in &tools.missing_of(&is_wanted) {
         tools.install(part)?;
     }
-    let still: String = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
+    let still = listed(&tools.missing_of(&is_wanted));
     if !still.is_empty() {
         bail!("these are missing even after they were installed:{still}");
     }
     Ok(())
+}
+
+fn listed(parts: &[Part]) -> String {
+    parts.iter().map(|part| format!("\n  {part}")).collect()
 }
 
 /// The search path that the tests need.
@@ -218,15 +235,16 @@ impl Tools {
         Self { folder: workspace::root().join("target/tools"), own_node: !system_node() }
     }
 
-    /// In the order in which they must be installed.
-    fn missing(&self) -> Vec<Part> {
-        let folders = ENVIRONMENTS.iter().map(|it| (it, self.pins(it)));
+    /// What is missing of the wanted programs and folders, in the order in which it must be installed.
+    fn missing_of(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Part> {
+        let folders = ENVIRONMENTS.iter().filter(|it| is_wanted(it.folder));
+        let folders = folders.map(|it| (it, self.pins(it)));
         let folders = folders.filter(|(it, pins)| !installed(&self.folder.join(it.folder), pins));
         let folders: Vec<_> = folders
             .map(|(it, pins)| Part::Folder { folder: it.folder, manager: it.manager, pins })
             .collect();
-        let mut packages: Vec<_> =
-            DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
+        let programs = DEBIAN.iter().filter(|(program, _)| is_wanted(program) && !exists(program));
+        let mut packages: Vec<_> = programs.map(|(_, it)| *it).collect();
         // Debian's Python leaves out the module that fills a new environment.
         let is_pip = |part: &Part| matches!(part, Part::Folder { manager: Manager::Pip, .. });
         if folders.iter().any(is_pip)
@@ -406,7 +424,7 @@ mod tests {
     #[test]
     fn missing_in_an_empty_folder_has_every_environment() {
         let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: true };
-        let missing = tools.missing();
+        let missing = tools.missing_of(|_| true);
         let clients = missing.iter().find_map(|part| match part {
             Part::Folder { folder: CLIENTS, pins, .. } => Some(pins),
             _ => None,
@@ -414,5 +432,16 @@ mod tests {
         assert!(clients.unwrap().contains(&NODE_WHEEL), "{missing:?}");
         let folders = missing.iter().filter(|part| matches!(part, Part::Folder { .. })).count();
         assert_eq!(folders, ENVIRONMENTS.len());
+    }
+
+    #[test]
+    fn missing_of_one_folder_has_no_other() {
+        let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: false };
+        let missing = tools.missing_of(|name| name == "servers");
+        let mut folders = missing.iter().filter_map(|part| match part {
+            Part::Folder { folder, .. } => Some(*folder),
+            Part::Debian(_) => None,
+        });
+        assert_eq!((folders.next(), folders.next()), (Some("servers"), None));
     }
 }

@@ -33,13 +33,14 @@ cargo xtask COMMAND
                                    builds a release into target/dist: tarball, module, deb, wheel,
                                    python, image, sbom, crates, with checksums; other targets than x86-64
                                    Linux have fewer parts; --try installs each one and makes a
-                                   first decision with it
+                                   first decision with it. All parts take 20 to 40 minutes on two cores
   codegen                          regenerates crates/proto/src/generated from the protos
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   docs [--no-tests]                checks of what users read: links, words, and the tests that run
                                    the commands, programs and walkthroughs of docs/
-  bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
+  bench [NAME] [-- ARGS]           runs a benchmark, after installing what it needs; without a name,
+                                   lists them
   screenshots                      makes the pictures of the dashboard, docs/figures/
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
@@ -73,7 +74,7 @@ fn run() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &arguments[..] {
-        [] | ["help" | "--help" | "-h"] => {
+        [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())
         }

@@ -22,20 +22,24 @@ const AXIS: u64 = 30;
 /// More keys than this are not drawn.
 const MAX_KEYS: usize = 4;
 
+/// The colours are those of the crate `plot`.
 const STYLE: &str = "\
-body{font:14px system-ui,sans-serif;margin:24px;background:#fff;color:#1c2430}
+:root{--paper:#ffffff;--ink:#1f2328;--quiet:#59636e;--grid:#d8dee4;--allowed:#2f7dd1;--denied:#e8a33d;--fallback:#8250df;\
+--fault:#cf222e;--process:#0a7f5f}
+@media(prefers-color-scheme:dark){:root{--paper:#0d1117;--ink:#e6edf3;--quiet:#9198a1;--grid:#30363d;--allowed:#4493f8;\
+--denied:#d29922;--fallback:#ab7df8;--fault:#f85149;--process:#3fb98f}}
+body{font:14px system-ui,sans-serif;margin:24px;background:var(--paper);color:var(--ink)}
 svg{max-width:100%;height:auto}
-text{font:12px system-ui,sans-serif;fill:#1c2430}
-.small{fill:#5a6675;font-size:11px}
-.line{stroke:#d5dbe3}
-.fault{fill:#e0912f;fill-opacity:.35}
-.process{fill:#7a5bc0;fill-opacity:.3}
-.allowed{fill:#1f7a4d}.denied{fill:#c23b3b}.fallback{fill:#2a62c4}.error{fill:#111}
-.level{fill:none;stroke:#1f7a4d;stroke-width:1.5}
-.bound{fill:none;stroke:#c23b3b;stroke-dasharray:6 4}
-.burst{stroke:#8a95a3;stroke-dasharray:2 3}
-@media(prefers-color-scheme:dark){body{background:#12161c;color:#e4e8ee}text{fill:#e4e8ee}
-.small{fill:#9aa6b5}.line{stroke:#333d4a}.error{fill:#fff}}";
+text{font:12px system-ui,sans-serif;fill:var(--ink)}
+.paper{fill:var(--paper)}
+.small{fill:var(--quiet);font-size:11px}
+.line{stroke:var(--grid)}
+.fault{fill:var(--fault);fill-opacity:.3}
+.process{fill:var(--process);fill-opacity:.3}
+.allowed{fill:var(--allowed)}.denied{fill:var(--denied)}.fallback{fill:var(--fallback)}.error{fill:var(--ink)}
+.level{fill:none;stroke:var(--allowed);stroke-width:1.5}
+.bound{fill:none;stroke:var(--ink);stroke-dasharray:6 4}
+.burst{stroke:var(--quiet);stroke-dasharray:2 3}";
 
 /// The page.
 pub(crate) fn page(plan: &Plan, outcome: &RunOutcome) -> String {
@@ -61,8 +65,8 @@ fn write_page(out: &mut String, plan: &Plan, outcome: &RunOutcome) -> fmt::Resul
 pub(crate) fn svg(plan: &Plan, outcome: &RunOutcome) -> String {
     let mut out = String::new();
     let _ = write_svg(&mut out, plan, outcome);
-    let style =
-        format!("<style>{STYLE}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
+    let paper = "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>";
+    let style = format!("<style>{STYLE}</style>{paper}");
     out.replacen('>', &format!(">{style}"), 1)
 }
 

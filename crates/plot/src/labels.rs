@@ -40,6 +40,17 @@ impl Anchor {
             Self::End => "end",
         }
     }
+
+    /// Where `text` at `x` begins and ends; `None` if it begins before the drawing.
+    pub(crate) fn extent(self, text: &str, x: u64) -> Option<(u64, u64)> {
+        let width = width(text);
+        let left = match self {
+            Self::Start => x,
+            Self::Middle => x.checked_sub(width / 2)?,
+            Self::End => x.checked_sub(width)?,
+        };
+        Some((left, left + width))
+    }
 }
 
 impl Labels {
@@ -56,16 +67,10 @@ impl Labels {
         (x, baseline): (u64, u64),
         (left, right): (u64, u64),
     ) -> bool {
-        let width = width(text);
-        let from = match anchor {
-            Anchor::Start => Some(x),
-            Anchor::Middle => x.checked_sub(width / 2),
-            Anchor::End => x.checked_sub(width),
-        };
-        let Some(from) = from else { return false };
-        let extent = Extent { left: from, right: from + width, baseline };
-        let crosses = self.walls.iter().any(|wall| (from..extent.right).contains(wall));
-        let fits = from >= left && extent.right <= right && !crosses;
+        let Some((from, to)) = anchor.extent(text, x) else { return false };
+        let extent = Extent { left: from, right: to, baseline };
+        let crosses = self.walls.iter().any(|wall| (from..to).contains(wall));
+        let fits = from >= left && to <= right && !crosses;
         let free = self.taken.iter().all(|other| !other.meets(&extent));
         if fits && free {
             self.taken.push(extent);

@@ -9,6 +9,16 @@ const STEPS: [(u64, &[u64]); 5] = [
     (86_400_000_000, &[1, 2, 7, 14, 28, 91, 182, 364]),
 ];
 
+/// Units of time with their names, the largest first.
+const UNITS: [(u64, &str); 6] = [
+    (86_400_000_000, "d"),
+    (3_600_000_000, "h"),
+    (60_000_000, "m"),
+    (1_000_000, "s"),
+    (1_000, "ms"),
+    (1, "us"),
+];
+
 fn steps() -> impl Iterator<Item = u64> {
     STEPS.iter().flat_map(|(unit, multiples)| multiples.iter().map(move |it| it * unit))
 }
@@ -58,14 +68,6 @@ pub(crate) fn place(value: u64, top: u64, length: u64) -> u64 {
 /// as a decimal fraction of seconds.
 #[must_use]
 pub fn span(micros: u64) -> String {
-    const UNITS: [(u64, &str); 6] = [
-        (86_400_000_000, "d"),
-        (3_600_000_000, "h"),
-        (60_000_000, "m"),
-        (1_000_000, "s"),
-        (1_000, "ms"),
-        (1, "us"),
-    ];
     if micros == 0 {
         return "0".to_owned();
     }
@@ -75,6 +77,27 @@ pub fn span(micros: u64) -> String {
     }
     let fits = UNITS.into_iter().find(|(length, _)| micros.is_multiple_of(*length));
     fits.map_or_else(String::new, |(length, word)| format!("{}{word}", micros / length))
+}
+
+/// The values of a time axis, all in one unit: the largest that divides each of them, or seconds with decimals from 1 s on.
+pub(crate) fn axis_spans(values: &[u64]) -> Vec<String> {
+    let step = values.iter().copied().find(|it| *it > 0).unwrap_or(1);
+    let last = values.last().copied().unwrap_or(0);
+    let divides = |unit: u64| step.is_multiple_of(unit);
+    let (unit, word) = match UNITS.into_iter().find(|(unit, _)| divides(*unit)) {
+        Some((1_000, _)) if last > 1_000_000 => (1_000_000, "s"),
+        Some(unit) => unit,
+        None => (1, "us"),
+    };
+    let text = |value: u64| match (value, value % unit) {
+        (0, _) => "0".to_owned(),
+        (_, 0) => format!("{}{word}", value / unit),
+        (_, rest) => {
+            let text = format!("{}.{:03}", value / unit, rest / 1_000);
+            format!("{}{word}", text.trim_end_matches('0'))
+        }
+    };
+    values.iter().copied().map(text).collect()
 }
 
 /// A count as it is written beside an axis: thousands and millions of a round one by a letter.
@@ -91,6 +114,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn axis_spans_have_one_unit() {
+        for (step, expected) in [
+            (200, "0 200us 400us 600us"),
+            (200_000, "0 200ms 400ms 600ms"),
+            (500_000, "0 0.5s 1s 1.5s"),
+            (30_000_000, "0 30s 60s 90s"),
+            (60_000_000, "0 1m 2m 3m"),
+            (1_800_000_000, "0 30m 60m 90m"),
+            (43_200_000_000, "0 12h 24h 36h"),
+            (604_800_000_000, "0 7d 14d 21d"),
+        ] {
+            assert_eq!(axis_spans(&[0, step, 2 * step, 3 * step]).join(" "), expected);
+        }
+    }
 
     #[test]
     fn span_is_exact() {

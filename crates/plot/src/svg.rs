@@ -15,7 +15,7 @@ use self::{
 use crate::{
     figure::{Figure, Plot, Row, Shape, Size},
     labels::{Anchor, width},
-    scale::{span, time_ticks},
+    scale::{axis_spans, time_ticks},
     text::escape,
 };
 
@@ -158,11 +158,12 @@ fn title_lines(title: &str) -> Vec<String> {
 fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
     let y = y - BELOW;
     let shown = figure.length().saturating_sub(figure.origin);
-    for (index, value) in time_ticks(shown, 8).into_iter().enumerate() {
+    let values = time_ticks(shown, 8);
+    for (index, (value, span)) in values.iter().zip(axis_spans(&values)).enumerate() {
         let x = x(figure, figure.origin + value);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{} {}v5\"/>", tenths(x), tenths(y));
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };
-        text(out, class, Anchor::Middle, (x, y + LINE), &span(value));
+        text(out, class, Anchor::Middle, (x, y + LINE), &span);
     }
     let mut y = y + LINE + 40;
     for line in figure.axis.lines() {

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use crate::{
     canvas::Canvas,
     figure::{Figure, Plot, Role, Series, Shape, Size},
-    scale::{count, place, span, time_ticks},
+    scale::{axis_spans, count, place, time_ticks},
 };
 
 /// Columns for the values of an axis, with the line beside them.
@@ -221,11 +221,12 @@ fn axis(figure: &Figure, width: usize, out: &mut String) {
     let most = u64::try_from(width / 12).unwrap_or(2);
     let mut line: Vec<char> = vec!['─'; width];
     let mut words: Vec<char> = vec![' '; width + 8];
-    for value in time_ticks(shown, most) {
+    let values = time_ticks(shown, most);
+    for (value, span) in values.iter().zip(axis_spans(&values)) {
         let at = place(figure.origin + value, length, u64::try_from(width).unwrap_or(0));
         let at = usize::try_from(at).unwrap_or(0).min(width - 1);
         line[at] = '┴';
-        for (to, from) in words[at..].iter_mut().zip(span(value).chars()) {
+        for (to, from) in words[at..].iter_mut().zip(span.chars()) {
             *to = from;
         }
     }

@@ -1,6 +1,6 @@
 // Two charts of the last minutes, and legends with the values under the pointer.
 
-import { rate, span } from "/dashboard/words.js";
+import { clock, rate, span } from "/dashboard/words.js";
 
 /** The longest range in seconds: as much as the server keeps. */
 const LONGEST = 900;
@@ -91,6 +91,9 @@ function alone(plot, row) {
   return values.flatMap((_, index) => (is(index) && !is(index - 1) && !is(index + 1) ? [index] : []));
 }
 
+/** Whether denials are drawn at a point: elsewhere their line would cover that of the allowed decisions. */
+const isDenied = (allowed, both, index) => [index - 1, index, index + 1].some((at) => both[at] > allowed[at]);
+
 /** Draws the charts in the current colours of the page. */
 export function start() {
   charts.forEach((chart) => chart.plot.destroy());
@@ -123,12 +126,12 @@ export function start() {
       const values = kind.parts(data.rows.map((row) => row[at] ?? undefined));
       legend.forEach((it, index) => (it.textContent = values[index] === undefined ? "–" : kind.value(values[index])));
     };
-    const plot = new uPlot(options, [data.times, ...data.rows], place);
+    const plot = new uPlot(options, [data.times, ...kind.drawn(data.rows)], place);
     new ResizeObserver(() => plot.setSize(size())).observe(place);
     return {
       plot,
       draw() {
-        plot.setData([data.times, ...data.rows]);
+        plot.setData([data.times, ...kind.drawn(data.rows)]);
         showCursor(plot);
       },
     };
@@ -146,6 +149,7 @@ export function start() {
         value: rate,
         // The second line is the sum of both: the band between is what was denied.
         parts: ([allowed, both]) => [allowed, both === undefined ? undefined : both - allowed],
+        drawn: ([allowed, both]) => [allowed, both.map((sum, index) => (isDenied(allowed, both, index) ? sum : null))],
       },
       ["at-allowed", "at-denied"],
       [{ series: [2, 1], fill: colour("--denied-soft") }]),
@@ -154,13 +158,12 @@ export function start() {
         { ...area, stroke: colour("--p50"), fill: undefined },
         { ...area, stroke: colour("--p99") },
       ],
-      { least: 10, axis: (us) => (us ? short(us) : "0"), value: span, parts: (all) => all },
+      { least: 10, axis: (us) => (us ? short(us) : "0"), value: span, parts: (all) => all, drawn: (all) => all },
       ["at-p50", "at-p99"]),
   ];
   draw();
 }
 
-const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 const rounded = (value) => (value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : `${value}`);
 const short = (us) => (us >= 1e6 ? `${us / 1e6} s` : us >= 1e3 ? `${us / 1e3} ms` : `${us} µs`);
 

@@ -1,6 +1,6 @@
 // Shows a frame. Elements are kept and updated, because replacing them would move the focus.
 
-import { bytes, count, percent, rate, several, span } from "/dashboard/words.js";
+import { bytes, clock, count, percent, rate, several, span } from "/dashboard/words.js";
 
 const byId = (id) => document.getElementById(id);
 const put = (element, text) => {
@@ -13,6 +13,15 @@ export function between(before, frame) {
   const [allowed, denied] = [frame.allowed - before.allowed, frame.denied - before.denied];
   if (seconds <= 0 || allowed < 0 || denied < 0) return undefined;
   return { allowed: allowed / seconds, denied: denied / seconds };
+}
+
+/** Without a connection, nothing is known of the current second. */
+export function lost() {
+  for (const id of ["rate", "allowed", "denied", "p50", "store-state", "store-detail"]) put(byId(id), "–");
+  put(byId("share"), "per second");
+  put(byId("p99"), "p99 –");
+  byId("store-tile").classList.remove("bad");
+  byId("store-problem").hidden = true;
 }
 
 /** Shows a frame; `rates` is the result of `between`, if there was a frame before. */
@@ -28,7 +37,7 @@ export function show(frame, rates) {
   put(byId("p50"), latency ? span(latency.p50_us) : "–");
   put(byId("p99"), `p99 ${latency ? span(latency.p99_us) : "–"}`);
   tile(store);
-  hot(frame.hot);
+  hot(frame);
   facts("store", storeFacts(store, frame));
   facts("process", processFacts(frame));
   put(byId("about"), `Sluicegate ${frame.version}. Clock times are in this browser's time zone.`);
@@ -67,17 +76,29 @@ function redisTile(store) {
   return open ? `Part of the store is unavailable: ${breaker}. ${ON_ERROR[store.on_error]}` : "";
 }
 
-function hot({ keys, every, requested, denied }) {
+/** For how long samples of keys count, in microseconds. */
+const SPAN = 16e6;
+
+function hot({ at_us, hot: { keys, every, since_us, requested, denied } }) {
   byId("hot").hidden = keys === "off";
   const sampling = every > 1 ? `1 in ${count(every)} decisions sampled. Rates are estimates to ±.` : "No sampling. Rates are exact to ±.";
   const masked = keys === "masked" ? " Keys are masked (--dashboard masked)." : "";
-  put(byId("keys-note"), keys === "off" ? "Hot keys are off (--dashboard no-keys)." : `Last ~16 s. ${sampling}${masked}`);
-  rows(byId("denied-keys"), denied, "No key is denied.");
-  rows(byId("requested-keys"), requested, "No requests.");
+  const isFull = at_us - since_us >= SPAN;
+  const start = clock(since_us / 1e6);
+  const since = isFull ? "Last ~16 s." : `Keys are recorded since ${start}, while a dashboard is open. Earlier requests are not listed.`;
+  put(byId("keys-note"), keys === "off" ? "Hot keys are off (--dashboard no-keys)." : `${since} ${sampling}${masked}`);
+  const then = isFull ? "in the last ~16 s" : `since ${start}`;
+  rows(byId("denied-keys"), denied, `No denials ${then}.`);
+  rows(byId("requested-keys"), requested, `No requests ${then}. Send some.`);
 }
 
+/** Whether the rate of a key is more than twice its error: otherwise it may as well be a rare key. */
+const isCertain = ({ rate, over, noise }) => rate > 2 * (over + noise);
+
 /** Ten rows, empty ones included: the page below does not move. */
-function rows(table, keys, none) {
+function rows(table, sampled, nothing) {
+  const keys = sampled.filter(isCertain);
+  const none = sampled.length ? "No key is frequent enough for an estimate." : nothing;
   const body = table.tBodies[0];
   while (body.rows.length < 10) body.append(row());
   const most = keys[0]?.rate || 1;

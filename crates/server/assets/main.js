@@ -4,7 +4,7 @@ import { request, frames } from "/dashboard/request.js";
 import * as charts from "/dashboard/charts.js";
 import * as keys from "/dashboard/keys.js";
 import * as list from "/dashboard/list.js";
-import { between, show } from "/dashboard/live.js";
+import { between, lost, show } from "/dashboard/live.js";
 import { rules } from "/dashboard/rules.js";
 import "/dashboard/play.js";
 
@@ -64,6 +64,7 @@ async function connect() {
       connectionError.hidden = false;
       if (error.status === 503) pause = 10_000;
     }
+    lost();
     if (last) charts.add(Date.now() / 1000);
     last = undefined;
     await new Promise((go) => setTimeout(go, pause));

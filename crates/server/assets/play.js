@@ -17,7 +17,7 @@ let timer;
 let busy = false;
 
 function fresh() {
-  return { state: null, marks: [], allowed: 0, denied: 0, pending: [], owed: 0, before: Date.now() };
+  return { state: null, policy: "", marks: [], allowed: 0, denied: 0, pending: [], owed: 0, before: Date.now() };
 }
 
 /** Sends the requests that have become due, and shows the decisions. */
@@ -35,6 +35,8 @@ async function turn() {
     const played = await (await request("/dashboard/play", query)).json();
     if (mine === game) {
       mine.state = played.state;
+      // The counts are those of one policy.
+      if (mine.policy !== played.policy) Object.assign(mine, { policy: played.policy, allowed: 0, denied: 0 });
       for (const decision of played.decisions) note(mine, decision);
       byId("play-wrong").textContent = "";
       vessels(played);

@@ -27,6 +27,9 @@ export function span(us) {
   return `${Math.floor(seconds / big)} ${name}${rest ? ` ${rest} ${less}` : ""}`;
 }
 
+/** A time in seconds since 1970, in the time zone of the browser. */
+export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+
 /** A size in bytes. */
 export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,6 +1,7 @@
 //! The tarballs: the program with all that belongs to it, the module, and the debug symbols of both.
 
 use std::{
+    fmt::Write as _,
     fs::{self, File},
     io::{self, Write},
     path::Path,
@@ -13,10 +14,11 @@ use flate2::{Compression, write::GzEncoder};
 use super::release::{Release, file_name};
 use crate::{shell, workspace};
 
-/// Files of the repository in the program's tarball: from, to.
-const FILES: [(&str, &str); 6] = [
-    ("README.md", "README.md"),
-    ("CHANGELOG.md", "CHANGELOG.md"),
+/// Pages of the repository in the program's tarball.
+const PAGES: [&str; 2] = ["README.md", "CHANGELOG.md"];
+
+/// Other files of the repository in the program's tarball: from, to.
+const FILES: [(&str, &str); 4] = [
     ("LICENSE-MIT", "LICENSE-MIT"),
     ("LICENSE-APACHE", "LICENSE-APACHE"),
     ("dist/sluicegate.toml", "etc/sluicegate.toml"),
@@ -34,6 +36,9 @@ pub(super) fn tarball(release: &Release) -> Result<()> {
     let name = release.name("sluicegate");
     let folder = release.empty("tarball")?.join(&name);
     copy(&release.built.program, &folder.join("bin/sluicegate"))?;
+    for page in PAGES {
+        copy_page(release, page, &folder.join(page))?;
+    }
     for (from, to) in FILES {
         copy(&workspace::root().join(from), &folder.join(to))?;
     }
@@ -69,7 +74,8 @@ pub(super) fn module(release: &Release) -> Result<()> {
     let name = release.name("sluicegate-module");
     let folder = release.empty("module")?.join(&name);
     copy(&release.built.module, &folder.join("sluicegate.so"))?;
-    for file in ["docs/module.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+    copy_page(release, "docs/module.md", &folder.join("module.md"))?;
+    for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
         let path = workspace::root().join(file);
         copy(&path, &folder.join(file_name(&path)))?;
     }
@@ -81,6 +87,41 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to)
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
+}
+
+/// Copies a page without its neighbours: links to them become links to the repository at the version's tag.
+pub(super) fn copy_page(release: &Release, page: &str, to: &Path) -> Result<()> {
+    let text = fs::read_to_string(workspace::root().join(page))?;
+    let folder = Path::new(page).parent().context("a page in a folder")?;
+    let base = format!("https://github.com/sluicegate/sluicegate/blob/v{}", release.version);
+    fs::create_dir_all(to.parent().context("a file in a folder")?)?;
+    fs::write(to, absolute_links(&text, folder, &base)).with_context(|| to.display().to_string())
+}
+
+/// `page` with links relative to `folder` replaced by links below `base`.
+fn absolute_links(page: &str, folder: &Path, base: &str) -> String {
+    let mut text = String::new();
+    let mut rest = page;
+    // The starts of a link or picture in Markdown and in HTML.
+    let start = |text: &str| {
+        let found = ["](", "src=\"", "srcset=\""].map(|it| text.find(it).map(|at| at + it.len()));
+        found.into_iter().flatten().min()
+    };
+    while let Some(at) = start(rest) {
+        let target = &rest[at..];
+        text += &rest[..at];
+        if !target.starts_with('#') && !target.starts_with("http") {
+            let (up, below) = match target.strip_prefix("../") {
+                Some(below) => (folder.parent().unwrap_or(folder), below),
+                None => (folder, target),
+            };
+            let _ = write!(text, "{base}/{}", up.join("").display());
+            rest = below;
+        } else {
+            rest = target;
+        }
+    }
+    text + rest
 }
 
 /// Packs `folder` as `target/dist/NAME.tar.gz`.
@@ -120,4 +161,24 @@ fn append<W: Write>(
     entries
         .iter()
         .try_for_each(|entry| append(archive, &path.join(entry), &name.join(entry), epoch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_links_lead_to_the_repository() {
+        for (folder, page, expected) in [
+            (
+                "",
+                "[a](docs/a.md#b) [b](https://b) [c](#c)",
+                "[a](R/docs/a.md#b) [b](https://b) [c](#c)",
+            ),
+            ("docs", "[a](a.md), [b](../B.md)", "[a](R/docs/a.md), [b](R/B.md)"),
+            ("", "<img src=\"docs/a.png\">", "<img src=\"R/docs/a.png\">"),
+        ] {
+            assert_eq!(absolute_links(page, Path::new(folder), "R"), expected);
+        }
+    }
 }

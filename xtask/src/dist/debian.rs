@@ -12,6 +12,7 @@ pub(super) fn package(release: &Release) -> Result<()> {
     let files = release.empty("deb")?;
     archive::generate(release, &files.join("share"))?;
     archive::copy(&release.built.program, &files.join("sluicegate"))?;
+    archive::copy_page(release, "README.md", &files.join("README.md"))?;
     pack(release, &release.version, &path(release))
 }
 

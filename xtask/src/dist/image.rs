@@ -1,8 +1,7 @@
 //! The container image as an OCI archive, made without a daemon: Debian's C library and certificates, and the program.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -19,7 +18,7 @@ const PACKAGES: [&str; 4] = ["base-files", "ca-certificates", "libc6", "libgcc-s
 pub(super) const COMMAND: [&str; 3] = ["serve", "--state-file", "/var/lib/sluicegate/state"];
 
 /// A user that no distribution uses for something else, as in Google's "distroless" images.
-const USER: &str = "65532:65532";
+pub(super) const USER: u64 = 65532;
 
 pub(super) fn archive(release: &Release) -> Result<()> {
     let root = root(release)?;
@@ -46,17 +45,23 @@ pub(super) fn archive(release: &Release) -> Result<()> {
     let root = root.display().to_string();
     insert.extend([root.as_str(), "/"]);
     umoci(&insert)?;
+    let layer = state_folder(release)?.display().to_string();
+    let mut add = vec!["raw", "add-layer", "--image", &image];
+    add.extend(history);
+    add.push(&layer);
+    umoci(&add)?;
+    let user = format!("{USER}:{USER}");
     let mut config = vec!["config", "--image", &image, "--created", &created];
     config.extend(history);
-    config.extend(["--os", "linux", "--architecture", "amd64", "--config.user", USER]);
+    config.extend(["--os", "linux", "--architecture", "amd64", "--config.user", &user]);
     config.extend(["--config.entrypoint", "/usr/bin/sluicegate"]);
     for word in COMMAND {
         config.extend(["--config.cmd", word]);
     }
     config.extend(["--config.volume", "/var/lib/sluicegate", "--config.stopsignal", "SIGTERM"]);
-    for variable in environment() {
-        config.extend(["--config.env", variable]);
-    }
+    let (variables, labels): (Vec<_>, Vec<_>) = (environment().collect(), labels().collect());
+    config.extend(variables.iter().flat_map(|it| ["--config.env", it]));
+    config.extend(labels.iter().flat_map(|it| ["--config.label", it]));
     for port in ["6380/tcp", "8080/tcp"] {
         config.extend(["--config.exposedports", port]);
     }
@@ -68,15 +73,21 @@ pub(super) fn archive(release: &Release) -> Result<()> {
 }
 
 /// The variables that `dist/Dockerfile` sets, so that both images do the same.
-fn environment() -> Vec<&'static str> {
-    let lines = include_str!("../../../dist/Dockerfile")
-        .lines()
-        .map(|line| line.trim_end_matches('\\').trim());
-    lines
-        .filter_map(|line| {
-            line.strip_prefix("ENV ").or(Some(line)).filter(|it| it.starts_with("SLUICEGATE_"))
-        })
-        .collect()
+fn environment() -> impl Iterator<Item = String> {
+    pairs("ENV ", "SLUICEGATE_")
+}
+
+/// The labels that `dist/Dockerfile` sets.
+fn labels() -> impl Iterator<Item = String> {
+    pairs("LABEL ", "org.opencontainers.")
+}
+
+/// The pairs of name and value in `dist/Dockerfile` whose names begin with `prefix`.
+fn pairs(instruction: &'static str, prefix: &'static str) -> impl Iterator<Item = String> {
+    let lines = include_str!("../../../dist/Dockerfile").lines();
+    let lines = lines.map(|line| line.trim_end_matches('\\').trim());
+    let pairs = lines.map(move |line| line.strip_prefix(instruction).unwrap_or(line));
+    pairs.filter(move |pair| pair.starts_with(prefix)).map(|pair| pair.replace('"', ""))
 }
 
 /// The root file system: the files of Debian's packages, without running their scripts.
@@ -104,15 +115,13 @@ fn root(release: &Release) -> Result<PathBuf> {
     }
     certificates(&root)?;
     archive::copy(&release.built.program, &root.join("usr/bin/sluicegate"))?;
-    // The user that builds the image cannot give files to the image's user.
-    let state = root.join("var/lib/sluicegate");
-    fs::create_dir_all(&state)?;
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o1777))?;
     fs::write(
         root.join("etc/passwd"),
-        "root:x:0:0:root:/root:/usr/sbin/nologin\nsluicegate:x:65532:65532::/:/usr/sbin/nologin\n",
+        format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\nsluicegate:x:{USER}:{USER}::/:/usr/sbin/nologin\n"
+        ),
     )?;
-    fs::write(root.join("etc/group"), "root:x:0:\nsluicegate:x:65532:\n")?;
+    fs::write(root.join("etc/group"), format!("root:x:0:\nsluicegate:x:{USER}:\n"))?;
     let mut touch = Command::new("find");
     touch.arg(&root).args([
         "-exec",
@@ -125,6 +134,23 @@ fn root(release: &Release) -> Result<PathBuf> {
     ]);
     shell::run(&mut touch)?;
     Ok(root)
+}
+
+/// A layer with the folder of the state file. It belongs to the image's user, to whom the user that builds the image
+/// cannot give a folder on disk.
+fn state_folder(release: &Release) -> Result<PathBuf> {
+    let path = release.empty("layer")?.join("state.tar");
+    let mut layer = tar::Builder::new(fs::File::create(&path)?);
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_uid(USER);
+    header.set_gid(USER);
+    header.set_mtime(release.epoch.parse()?);
+    header.set_size(0);
+    layer.append_data(&mut header, "var/lib/sluicegate", io::empty())?;
+    layer.into_inner()?;
+    Ok(path)
 }
 
 /// One file of all certificates, which the package's script would make.
@@ -140,4 +166,18 @@ fn certificates(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("etc/ssl/certs"))?;
     fs::write(root.join("etc/ssl/certs/ca-certificates.crt"), all.concat())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_environment_are_those_of_the_dockerfile() {
+        let source = "org.opencontainers.image.source=https://github.com/sluicegate/sluicegate";
+        let licences = "org.opencontainers.image.licenses=MIT OR Apache-2.0";
+        assert_eq!(labels().collect::<Vec<_>>(), [source, licences]);
+        assert!(environment().any(|it| it == "SLUICEGATE_REQUIRE_SECRETS=true"));
+        assert!(environment().all(|it| it.starts_with("SLUICEGATE_")));
+    }
 }

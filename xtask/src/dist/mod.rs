@@ -14,15 +14,12 @@ mod sbom;
 mod trial;
 mod wheel;
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use self::{
-    build::Platform,
-    release::{Release, file_name},
-};
+use self::{build::Platform, release::Release};
 use crate::{install, shell};
 
 type Part = fn(&Release) -> Result<()>;
@@ -79,24 +76,36 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 
 /// Writes the checksums of all files in `target/dist`, and prints what there is.
 fn summarize(release: &Release) -> Result<()> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(&release.folder)? {
-        let path = entry?.path();
-        if path.is_file() && path.file_name().is_some_and(|name| name != "SHA256SUMS") {
-            files.push(path);
+    let folder = &release.folder;
+    let sums = checksums(folder)?;
+    fs::write(folder.join(SUMS), &sums)?;
+    for (_, name) in sums.lines().filter_map(|line| line.split_once("  ")) {
+        println!("{:>9.1} KiB  {name}", fs::metadata(folder.join(name))?.len() as f64 / 1024.0);
+    }
+    println!("{}, with {SUMS}", folder.display());
+    Ok(())
+}
+
+const SUMS: &str = "SHA256SUMS";
+
+/// The checksums of the files in `folder` and in the folders below it, as `sha256sum --check` reads them.
+fn checksums(folder: &Path) -> Result<String> {
+    let (mut folders, mut files) = (vec![folder.to_owned()], Vec::new());
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next)? {
+            let path = entry?.path();
+            if path.is_dir() { &mut folders } else { &mut files }.push(path);
         }
     }
     files.sort();
     let mut sums = String::new();
-    for path in &files {
-        let name = file_name(path);
-        let bytes = fs::read(path)?;
-        let _ = writeln!(sums, "{}  {name}", hex(&Sha256::digest(&bytes)));
-        println!("{:>9.1} KiB  {name}", bytes.len() as f64 / 1024.0);
+    for path in files {
+        let name = path.strip_prefix(folder).expect("a path below the folder").display();
+        if path != folder.join(SUMS) {
+            let _ = writeln!(sums, "{}  {name}", hex(&Sha256::digest(fs::read(&path)?)));
+        }
     }
-    fs::write(release.folder.join("SHA256SUMS"), sums)?;
-    println!("{}, with SHA256SUMS", release.folder.display());
-    Ok(())
+    Ok(sums)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -104,4 +113,22 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_cover_the_files_in_folders() {
+        let folder = std::env::temp_dir().join(format!("sluicegate-sums-{}", std::process::id()));
+        fs::create_dir_all(folder.join("crates")).unwrap();
+        for file in ["b.deb", SUMS, "crates/a.crate"] {
+            fs::write(folder.join(file), "").unwrap();
+        }
+        let sums = checksums(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let empty = hex(&Sha256::digest(b""));
+        assert_eq!(sums, format!("{empty}  b.deb\n{empty}  crates/a.crate\n"));
+    }
 }

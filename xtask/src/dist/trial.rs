@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::TcpListener,
-    os::unix::process::CommandExt as _,
+    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -100,12 +100,34 @@ fn deb(release: &Release) -> Result<()> {
     let result = install_start_and_upgrade(release);
     shell::run(install::as_root("dpkg").args(["--purge", "sluicegate"]))?;
     result?;
-    let left = ["/usr/bin/sluicegate", SETTINGS, "/lib/systemd/system/sluicegate.service"];
+    let left = ["/usr/bin/sluicegate", SETTINGS, "/lib/systemd/system/sluicegate.service", ENABLED];
     let left: Vec<_> = left.into_iter().filter(|path| Path::new(path).exists()).collect();
     ensure!(left.is_empty(), "the package leaves {} behind", left.join(", "));
     Ok(())
 }
 
+/// The package's scripts must enable and start the unit, and stop and forget it when the package is removed. Without
+/// systemd they do nothing here, so that their text is read.
+fn enables_and_starts(package: &Path, control: &Path) -> Result<()> {
+    shell::run(Command::new("dpkg-deb").arg("--control").arg(package).arg(control))?;
+    for (script, call) in [
+        ("postinst", "deb-systemd-helper enable"),
+        ("postinst", "deb-systemd-invoke"),
+        ("prerm", "deb-systemd-invoke stop"),
+        ("postrm", "deb-systemd-helper purge"),
+    ] {
+        let text = fs::read_to_string(control.join(script)).with_context(|| script.to_owned())?;
+        let mut lines = text.lines();
+        ensure!(
+            lines.any(|line| line.contains(call) && line.contains("sluicegate.service")),
+            "{script} does not call {call} for the unit:\n{text}"
+        );
+    }
+    ensure!(Path::new(ENABLED).exists(), "the package does not enable its unit");
+    Ok(())
+}
+
+const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/sluicegate.service";
 const SETTINGS: &str = "/etc/sluicegate/sluicegate.toml";
 
 fn install_start_and_upgrade(release: &Release) -> Result<()> {
@@ -114,6 +136,7 @@ fn install_start_and_upgrade(release: &Release) -> Result<()> {
     dpkg(&debian::path(release))?;
     let units = ["/lib", "/usr/lib"].map(|it| format!("{it}/systemd/system/sluicegate.service"));
     let unit = units.iter().find_map(|path| fs::read_to_string(path).ok()).context("no unit")?;
+    enables_and_starts(&debian::path(release), &folder.join("control"))?;
     let start =
         unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("ExecStart")?;
     let mut words = start.split_whitespace();
@@ -179,6 +202,8 @@ fn python(release: &Release) -> Result<()> {
 
 /// Runs the image's program in its root file system, as its user and with its variables, without a daemon.
 fn image(release: &Release) -> Result<()> {
+    // Files in the image belong to root and to the image's user.
+    shell::run(install::as_root("rm").arg("-rf").arg(release.scratch.join("try-image")))?;
     let folder = release.empty("try-image")?;
     let layout = folder.join("layout");
     fs::create_dir_all(&layout)?;
@@ -193,12 +218,11 @@ fn image(release: &Release) -> Result<()> {
     )?;
     let image = format!("{}:{}", layout.display(), release.version);
     let bundle = folder.join("bundle");
-    shell::run(
-        Command::new("umoci").args(["unpack", "--rootless", "--image", &image]).arg(&bundle),
-    )?;
+    shell::run(install::as_root("umoci").args(["unpack", "--image", &image]).arg(&bundle))?;
+    shell::run(install::as_root("chmod").arg("755").arg(&bundle))?;
     let config: Value = serde_json::from_slice(&fs::read(bundle.join("config.json"))?)?;
     let process = &config["process"];
-    ensure!(process["user"]["uid"] == 65532, "the image runs as {}", process["user"]);
+    ensure!(process["user"]["uid"] == image::USER, "the image runs as {}", process["user"]);
     let words = |value: &Value| -> Vec<String> {
         value
             .as_array()
@@ -212,7 +236,10 @@ fn image(release: &Release) -> Result<()> {
     let program = release.built.program.clone();
     let container = || {
         let mut chroot = install::as_root("chroot");
-        chroot.arg("--userspec=65532:65532").arg(&root).args(words(&process["args"]));
+        chroot
+            .arg(format!("--userspec={0}:{0}", image::USER))
+            .arg(&root)
+            .args(words(&process["args"]));
         for pair in &environment {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             chroot.env(name, value);
@@ -228,6 +255,8 @@ fn image(release: &Release) -> Result<()> {
     let secrets = [("SLUICEGATE_REQUIREPASS", "a password"), ("SLUICEGATE_HTTP_TOKEN", "a token")];
     first_decision(&program, &mut container(), &secrets)?;
     let state = root.join("var/lib/sluicegate");
+    let owner = fs::metadata(&state)?.uid();
+    ensure!(u64::from(owner) == image::USER, "{} belongs to {owner}", state.display());
     ensure!(state.read_dir()?.next().is_some(), "the server keeps no files in its volume");
     Ok(())
 }

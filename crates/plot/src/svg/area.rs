@@ -219,8 +219,17 @@ impl Area<'_> {
         }
         for caption in &plot.captions {
             let (from, to) = (self.x(caption.from), self.x(caption.to));
-            let at = [(Anchor::Middle, u64::midpoint(from, to), self.y + self.height - 80)];
-            let _ = caption.texts.iter().any(|text| place("plot", text, &at, (from, to)));
+            let y = self.y + self.height - 80;
+            let at = [
+                (Anchor::Middle, u64::midpoint(from, to), y),
+                (Anchor::End, to.saturating_sub(80), y),
+                (Anchor::Start, from + 80, y),
+            ];
+            let _ = caption.texts.iter().any(|text| {
+                let mut free = at.to_vec();
+                free.retain(|(anchor, x, y)| !self.is_on_line(anchor.extent(text, *x), *y, top));
+                place("plot", text, &free, (from, to))
+            });
         }
     }
 
@@ -229,6 +238,23 @@ impl Area<'_> {
         let near = self.plot.series.iter().filter(|series| series.shape == Shape::Step);
         let mut near = near.flat_map(|series| series.values.iter().enumerate());
         near.any(|(index, it)| *it > value && self.edge(index).abs_diff(x) < 1500)
+    }
+
+    /// Whether a line runs through a text of that extent with the baseline `y`.
+    fn is_on_line(&self, extent: Option<(u64, u64)>, y: u64, top: u64) -> bool {
+        let Some((left, right)) = extent else { return false };
+        let heights = y.saturating_sub(130)..=y + 50;
+        let half = self.figure.width / 2;
+        self.plot.series.iter().any(|series| {
+            let at = |index: u64| match series.shape {
+                Shape::Step => Some(self.x(index * self.figure.width)),
+                Shape::Line => Some(self.x(index / 2 * self.figure.width + half * (index % 2))),
+                Shape::Bars | Shape::Above => None,
+            };
+            let near = |index| at(index).is_some_and(|x| (left..=right).contains(&x));
+            let mut values = (0..).zip(&series.values);
+            values.any(|(index, value)| near(index) && heights.contains(&self.value_y(*value, top)))
+        })
     }
 
     fn path(&self, out: &mut String, class: &str, path: &str) {

@@ -85,6 +85,7 @@ fn blocked_keys(sources: &Sources) -> BlockedKeys {
 /// Makes frames, one after the other.
 pub(super) struct FrameReader {
     number: u64,
+    start: Timestamp,
     at: Timestamp,
     /// The decisions of each counter at the previous frame.
     decisions: Vec<u64>,
@@ -95,9 +96,11 @@ pub(super) struct FrameReader {
 
 impl FrameReader {
     pub(super) fn new(sources: &Sources) -> Self {
+        let start = sources.decider.now();
         Self {
             number: 0,
-            at: sources.decider.now(),
+            start,
+            at: start,
             decisions: sources.stats.all().map(Stats::decisions).collect(),
             histogram: sources.latency(),
             round_trips: match sources.decider.store_status() {
@@ -151,7 +154,7 @@ impl FrameReader {
             latency,
             store: store(sources, &mut self.round_trips),
             rules: self.rules.rules(sources),
-            hot: hot(sources, samples),
+            hot: hot(sources, self.start, samples),
             actions: sources.has_actions,
             blocks: blocked_keys(sources),
         }

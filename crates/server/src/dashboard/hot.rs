@@ -2,6 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
+use sluicegate_core::Timestamp;
 
 use super::sources::Sources;
 use crate::{
@@ -24,6 +25,8 @@ pub(super) struct Hot {
     keys: &'static str,
     /// Decisions per sample, on the worker with the fewest samples.
     every: u64,
+    /// When sampling started: keys of earlier requests are unknown.
+    since_us: u64,
     requested: Vec<HotKey>,
     denied: Vec<HotKey>,
 }
@@ -53,8 +56,8 @@ struct HotKey {
     blocked: bool,
 }
 
-/// The hot keys by the `samples` of all workers.
-pub(super) fn hot(sources: &Sources, samples: Vec<KeySamples>) -> Hot {
+/// The hot keys by the `samples` of all workers, taken since `start`.
+pub(super) fn hot(sources: &Sources, start: Timestamp, samples: Vec<KeySamples>) -> Hot {
     let keys = match sources.display.mode {
         DashboardMode::On => "shown",
         DashboardMode::Masked => "masked",
@@ -69,7 +72,8 @@ pub(super) fn hot(sources: &Sources, samples: Vec<KeySamples>) -> Hot {
     let first = |counts: &[HeavyHitter]| {
         counts.iter().take(MAX_HOT_KEYS).map(|count| hot_key(sources, count, span, every)).collect()
     };
-    let hot = Hot { keys, every, requested: first(&all), denied: first(&denied) };
+    let since_us = start.as_micros();
+    let hot = Hot { keys, every, since_us, requested: first(&all), denied: first(&denied) };
     sources.sampled.replace(all, denied, Scale { span, every });
     hot
 }

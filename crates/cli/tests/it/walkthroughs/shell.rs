@@ -238,8 +238,8 @@ fn install(programs: &Path, clone: &Path, ports: &Ports) {
         "#!/bin/sh\ncase \"$*\" in\n\
          'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\
          'build --release --locked -p sluicegate-module') ln -sf '{built}/libsluicegate_module.so' target/release/;;\n\
-         'run --release --quiet -p sluicegate-tower --example '*)\n\
-         example='{built}'/examples/$7; shift 7; exec \"$example\" \"$@\";;\n\
+         'run --release -p sluicegate-tower --example '*)\n\
+         example='{built}'/examples/$6; shift 6; exec \"$example\" \"$@\";;\n\
          *) echo \"not expected in a page: cargo $*\" >&2; exit 1;;\nesac\n"
     );
     let python = tools().join("fastapi");

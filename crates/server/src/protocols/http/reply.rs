@@ -16,7 +16,7 @@ use sluicegate_headers::{
 use smallvec::SmallVec;
 
 use super::{
-    response::{self, NO_STORE, PROBLEM_TYPE, Reply, uncached},
+    response::{self, NO_STORE, PROBLEM_TYPE, Reply, json, uncached},
     worker::HttpWorker,
 };
 use crate::{FallbackDenial, HttpHeaders};
@@ -112,7 +112,7 @@ fn with_members(data: &DecisionReply<'_>, more: impl FnOnce(&mut Text)) -> Reply
     };
     members(decision, data.source, &mut body);
     more(&mut body);
-    body.push(b'}');
+    body.extend_from_slice(b"}\n");
     let mut reply = whole(&body);
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, kind);
@@ -252,17 +252,17 @@ pub(super) fn decisions<'a>(
         body.push(b'}');
     }
     body.extend_from_slice(b"]}");
-    uncached(JSON, body.into_vec())
+    json(JSON, body.into_vec())
 }
 
 /// The response to a reset: whether there was state.
 pub(crate) fn reset(existed: bool) -> Reply {
-    uncached(JSON, format!("{{\"existed\":{existed}}}"))
+    json(JSON, format!("{{\"existed\":{existed}}}"))
 }
 
 /// A value as JSON.
 pub(crate) fn value(value: &impl Serialize) -> Reply {
-    uncached(JSON, serde_json::to_vec(value).unwrap_or_default())
+    json(JSON, serde_json::to_vec(value).unwrap_or_default())
 }
 
 /// A document of type `kind`.

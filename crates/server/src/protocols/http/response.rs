@@ -32,9 +32,16 @@ pub(super) fn uncached(kind: HeaderValue, body: impl Into<Full<Bytes>>) -> Reply
     reply
 }
 
+/// A JSON document in one line. The line is ended for terminals, whose prompt would otherwise follow the answer.
+pub(super) fn json(kind: HeaderValue, document: impl Into<Vec<u8>>) -> Reply {
+    let mut line = document.into();
+    line.push(b'\n');
+    uncached(kind, line)
+}
+
 /// A response with a problem as its body.
-pub(super) fn problem(status: StatusCode, body: impl Into<Full<Bytes>>) -> Reply {
-    let mut reply = uncached(PROBLEM_TYPE, body);
+pub(super) fn problem(status: StatusCode, document: impl Into<Vec<u8>>) -> Reply {
+    let mut reply = json(PROBLEM_TYPE, document);
     *reply.status_mut() = status;
     reply
 }

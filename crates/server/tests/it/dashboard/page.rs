@@ -63,6 +63,61 @@ fn page_shows_decisions() {
 }
 
 #[test]
+fn page_opened_after_a_denial_says_since_when_keys_are_recorded() {
+    let server = server(|_| {});
+    let mut peer = server.connect();
+    for _ in 0..3 {
+        peer.call("SG.TAKE early gcra:1/1h");
+    }
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    let note = "document.querySelector('#keys-note').textContent";
+    browser.until(&format!("/^Keys are recorded since \\d\\d:\\d\\d:\\d\\d, /.test({note})"));
+    let denied = "document.querySelector('#denied-keys .tag').textContent";
+    let actual = browser.run(denied);
+    let actual = actual.as_str().unwrap();
+    assert!(actual.starts_with("No denials since ") && actual.ends_with('.'), "{actual}");
+    // The next request of the key is recorded.
+    peer.call("SG.TAKE early gcra:1/1h");
+    browser.until("document.querySelector('#denied-keys button').textContent === 'early'");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn page_key_rate_within_its_error_is_not_listed() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    let mut peer = server.connect();
+    peer.call("SG.TAKE often gcra:10/1h");
+    browser.until("document.querySelector('#requested-keys button').textContent === 'often'");
+    // More rare keys than the sampler counts: each takes over the count of another one.
+    let rare: String = (0..2000).map(|key| format!("SG.TAKE rare:{key} gcra:1/1h\r\n")).collect();
+    let often = "SG.TAKE often gcra:9/1h\r\n".repeat(500);
+    peer.send(rare + &often);
+    for _ in 0..2500 {
+        peer.read_reply();
+    }
+    let keys = "[...document.querySelectorAll('#requested-keys button:not([hidden])')]\
+                .map((it) => it.textContent).join()";
+    browser.until(&format!(
+        "Number(document.querySelector('#requested-keys td.number').textContent) > 10 && {keys} === 'often'"
+    ));
+}
+
+#[test]
+fn page_without_its_server_shows_no_rates() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    let tiles = "[...document.querySelectorAll('.tile b')].map((it) => it.textContent).join()";
+    browser.until(&format!("!{tiles}.slice(0, 3).includes('–')"));
+    drop(server);
+    browser.until(&format!("{tiles} === '–,–,–,–,–'"));
+}
+
+#[test]
 fn page_look_up_shows_open_holds_without_their_ids() {
     let server = server(|_| {});
     let mut peer = server.connect();
@@ -102,6 +157,14 @@ fn page_playground_denies_above_the_limit() {
             "document.querySelector('#play-status').textContent.startsWith('{expected}')"
         ));
     }
+    browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3 used'");
+    // Another policy begins with counts of its own.
+    browser.write("#play-policy", "fixed-window:4/1h");
+    browser.press("Tab");
+    let status = "document.querySelector('#play-status').textContent";
+    browser.until(&format!("{status} === '1 more allowed now.'"));
+    browser.write("#play-policy", "fixed-window:3/1h");
+    browser.press("Tab");
     browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3 used'");
     // An error is shown, and the previous result stays.
     browser.write("#play-policy", "fixed-window:3");

@@ -23,7 +23,8 @@ rules:
   - {name: export, match: {path: /export}, key: client, policy: 'fixed-window:30/1m', shadow: true}
 ";
 
-/// Traffic that looks like that of people: a few keys are frequent, many are rare, and the rate goes up and down.
+/// Traffic that looks like that of people: a few keys are frequent, others rare, and the rate goes up and down. The keys
+/// are fewer than a sampler counts, so that the rates in the picture are exact.
 fn traffic(server: &Running, until: &AtomicBool) {
     let mut peer = server.connect();
     let mut client = Client::connect(server);
@@ -40,9 +41,9 @@ fn traffic(server: &Running, until: &AtomicBool) {
         let keys = (0..count).map(|_| {
             let part = random.below(1000);
             match random.below(10) {
-                0..=4 => format!("user:{}", 1000 + part * part * part / 4_000_000),
-                5..=7 => format!("api-key:{:04x}", part * part / 2_000 * 37 + 4096),
-                _ => format!("ip:203.0.113.{}", part % 250),
+                0..=4 => format!("user:{}", 1000 + part * part * part / 25_000_000),
+                5..=7 => format!("api-key:{:04x}", part * part / 25_000 * 37 + 4096),
+                _ => format!("ip:203.0.113.{}", part % 20),
             }
         });
         let commands = keys.map(|key| format!("SG.TAKE {key} gcra:600/1m:burst=40\r\n"));

@@ -6,6 +6,34 @@ use sluicegate_server::HttpHeaders;
 use super::client::{Client, server};
 
 #[test]
+fn json_answers_are_one_line() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let take = r#"{"key":"user7","policy":"gcra:1/1h"}"#;
+    let hold = r#"{"key":"held","policy":"concurrency:1/1h","id":"a"}"#;
+    let all = r#"{"takes":[{"key":"a","policy":"gcra:1/1h"},{"key":"b","policy":"gcra:1/1h"}]}"#;
+    for (path, body, status) in [
+        ("/v1/take", take, 200),
+        ("/v1/take", take, 429),
+        ("/v1/peek", take, 200),
+        ("/v1/take_all", all, 200),
+        ("/v1/take_all", all, 429),
+        ("/v1/take_many", &all.replace("takes", "requests"), 200),
+        ("/v1/hold", hold, 200),
+        ("/v1/settle", hold, 200),
+        ("/v1/reset", r#"{"key":"user7"}"#, 200),
+        ("/v1/take", "{}", 422),
+        ("/v1/take", "{", 400),
+        ("/v1/unknown", take, 404),
+    ] {
+        let reply = client.post(path, body);
+        let text = String::from_utf8(reply.body).unwrap();
+        assert_eq!(reply.status, status, "{path} {body}: {text}");
+        assert_eq!(text.find('\n'), Some(text.len() - 1), "{path} {body}: {text:?}");
+    }
+}
+
+#[test]
 fn take_is_allowed_and_denied() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
@@ -17,7 +45,7 @@ fn take_is_allowed_and_denied() {
     assert_eq!(reply.field("ratelimit"), r#""default";r=1;t=2"#);
     assert_eq!(
         String::from_utf8(reply.body).unwrap(),
-        r#"{"allowed":true,"limit":2,"remaining":1,"retry_after_us":0,"reset_after_us":2000000,"delay_us":0,"binding":0}"#
+        "{\"allowed\":true,\"limit\":2,\"remaining\":1,\"retry_after_us\":0,\"reset_after_us\":2000000,\"delay_us\":0,\"binding\":0}\n"
     );
     client.post("/v1/take", body);
     let reply = client.post("/v1/take", body);

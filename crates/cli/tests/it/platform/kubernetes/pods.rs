@@ -189,7 +189,7 @@ fn pods_of_sidecars_start_and_pass_their_probe() {
             assert_eq!(program, "sluicegate");
             let mut command = sluicegate();
             command.args(arguments.iter().map(|it| it.as_str().unwrap()));
-            command.env("SLUICEGATE_SERVER", format!("resp://{}", process.resp));
+            command.env("SLUICEGATE_HTTP", &process.http);
             assert!(command.output().unwrap().status.success(), "{file}");
         }
     }
