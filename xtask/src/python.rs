@@ -18,7 +18,7 @@ const TOOLS: [&str; 27] = [
     "django==5.2.19",
     "dramatiq==2.2.1",
     "fastapi==0.165.0",
-    "flask-limiter==4.1.1",
+    "flask-limiter[cli]==4.1.1",
     "flask==3.1.3",
     "gunicorn==27.0.1",
     "hatch-vcs==0.5.0",

@@ -222,9 +222,8 @@ async def cancel_at(moment, holding):
 
 
 @pytest.mark.parametrize("moment", ["sent", "replied", "done"])
-@pytest.mark.parametrize("store", ["memory", "redis"])
-async def test_cancelled_hold_with_an_id_leaves_the_hold_of_another_call(store, moment, redis_url):
-    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+async def test_cancelled_hold_with_an_id_leaves_the_hold_of_another_call(moment, redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
     key, policy = f"cancelled-id-{moment}", "concurrency:9/1h"
     held = await limiter.hold(key, policy, id="job 7")
     await cancel_at(moment, limiter.hold(key, policy, id="job 7", renew=True))
