@@ -249,7 +249,7 @@ def test_flask_limiter_works_unchanged(uri, strategy):
     assert client.get("/").status_code == 200
     (command,) = importlib.metadata.entry_points(group="flask.commands", name="limiter")
     printed = app.test_cli_runner().invoke(command.load(), ["config"])
-    assert printed.exit_code == 0 and "Storage" in printed.output, printed.exception
+    assert printed.exit_code == 0 and "Backend" in printed.output, printed.exception
 
 
 def test_slowapi_works_unchanged(uri, options):

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redis::{Pipeline, Value, from_redis_value_ref};
-use sluicegate_core::StoreError;
+use sluicegate_core::{Operation, StoreError};
 
 use crate::{
     RedisStore,
@@ -64,13 +64,18 @@ impl RedisStore {
             if !keys.is_empty() {
                 // One command for each key, because in a cluster they are in several slots.
                 let mut deletes = Pipeline::with_capacity(keys.len());
+                let mut forgetting = Vec::with_capacity(keys.len());
                 for key in &keys {
                     deletes.cmd("UNLINK").arg(key);
+                    forgetting.push(self.inner().begin(key, Operation::Reset));
                 }
                 for reply in node.commands(&deletes, self.deadline()).await? {
                     let deleted: u64 =
                         from_redis_value_ref(&reply).map_err(|_| unexpected("UNLINK", &reply))?;
                     count += deleted;
+                }
+                for key in &keys {
+                    self.inner().finish(key, Operation::Reset, true);
                 }
             }
             if next == 0 {
