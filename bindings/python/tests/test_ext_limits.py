@@ -191,7 +191,8 @@ def test_storage_option_unknown_is_an_error(redis_url):
         ("redis://host:1/2", {"password": "secret", "db": 3}, "redis://:secret@host:1/2"),
         ("redis://:own@host/", {"password": "secret"}, "redis://:own@host/"),
         ("redis+sentinel://a,b", {"service_name": "main", "db": 1}, "redis+sentinel://a,b/main"),
-        ("unix:///run/sluicegate.sock", {"db": 1, "password": "secret"}, "unix:///run/sluicegate.sock"),
+        ("redis+cluster://a,b", {"db": 0}, "redis+cluster://a,b"),
+        ("unix:///run/sluicegate.sock", {"db": 1, "password": "secret"}, "unix://:secret@/run/sluicegate.sock?db=1"),
     ],
 )
 def test_storage_options_are_parts_of_the_url(url, options, whole):

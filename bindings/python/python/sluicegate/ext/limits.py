@@ -101,14 +101,16 @@ def _limiter(uri: str, options: Mapping[str, Any], tasks: bool = False) -> Limit
 def _whole(url: str, options: Mapping[str, Any]) -> str:
     """The URL with the parts that options give, where it has none."""
     scheme, _, rest = url.partition("://")
-    hosts, _, path = rest.partition("/")
+    hosts, slash, path = rest.partition("/")
     user, password = options.get("username"), options.get("password")
-    if "@" not in hosts and (user or password) and scheme != "unix":
+    if "@" not in hosts and (user or password):
         hosts = f"{quote(str(user or ''), safe='')}:{quote(str(password or ''), safe='')}@{hosts}"
     last = options.get("service_name" if scheme.endswith("+sentinel") else "db")
-    if not path and last and scheme != "unix":
-        path = str(last)
-    return f"{scheme}://{hosts}/{path}"
+    if last and scheme == "unix" and "?" not in path:
+        path = f"{path}?db={last}"
+    elif last and not path:
+        slash, path = "/", str(last)
+    return f"{scheme}://{hosts}{slash}{path}"
 
 
 def _by_the_store(decision: Decision) -> Decision:
