@@ -21,6 +21,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -34,7 +35,7 @@ except ImportError as error:
 
 from .. import _native
 from .._errors import Error, StoreUnavailable
-from .. import Decision, Limiter, aio
+from .. import Decision, Limiter, Policy, aio
 
 _Reply = TypeVar("_Reply")
 # A fixed window that is never full: `limits` compares the count with the limit.
@@ -49,6 +50,8 @@ _LETTERS = (_FIXED, _MOVING, _COUNTER)
 _UNITS = 1000
 # Before the keys in a store.
 _PREFIX = "limits:"
+# Policies of each kind that are kept.
+_POLICIES = 1024
 
 # A server of Sluicegate cannot list its keys. A reset adds 1 to the count of this key, which is a part of all others.
 _GENERATION, _GENERATION_POLICY = "generation", f"fixed-window:{_MOST}/{_MOST_MICROS}us"
@@ -128,21 +131,24 @@ def _units(amount: float) -> int:
     return min(max(math.ceil(amount), 0), _MOST)
 
 
-def _fixed(expiry: float) -> str:
-    return f"fixed-window:{_MOST}/{_micros(expiry)}us"
+@lru_cache(_POLICIES)
+def _fixed(expiry: float) -> Policy:
+    return Policy(f"fixed-window:{_MOST}/{_micros(expiry)}us")
 
 
-def _log(limit: int, expiry: float) -> str:
-    return f"sliding-log:{min(limit, _MOST)}/{_micros(expiry)}us"
+@lru_cache(_POLICIES)
+def _log(limit: int, expiry: float) -> Policy:
+    return Policy(f"sliding-log:{min(limit, _MOST)}/{_micros(expiry)}us")
 
 
-def _counter(limit: int, expiry: float) -> tuple[str, int]:
+@lru_cache(_POLICIES)
+def _counter(limit: int, expiry: float) -> tuple[Policy, int]:
     """The policy, and the units of a hit."""
     if limit <= _MOST // _UNITS - 1:
-        return f"sliding-counter:{limit * _UNITS + _UNITS - 1}/{_micros(expiry)}us", _UNITS
+        return Policy(f"sliding-counter:{limit * _UNITS + _UNITS - 1}/{_micros(expiry)}us"), _UNITS
     # Without the margin, and never with a capacity that looks as if it had one.
     limit = min(limit, _MOST)
-    return f"sliding-counter:{limit - (limit % _UNITS == _UNITS - 1)}/{_micros(expiry)}us", 1
+    return Policy(f"sliding-counter:{limit - (limit % _UNITS == _UNITS - 1)}/{_micros(expiry)}us"), 1
 
 
 def _count(limiter: Limiter, key: str) -> int:
