@@ -69,7 +69,7 @@ def uri(request, redis_url, server_urls):
 
 
 @pytest.fixture
-def options(uri):
+def options():
     """Keys of its own for a test, where tests share a store."""
     return {"key_prefix": f"{uuid.uuid4()}:"}
 

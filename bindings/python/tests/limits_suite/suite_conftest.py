@@ -10,13 +10,12 @@ from tests import utils
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 URLS = json.loads(os.environ["STORAGES"])
-# A server of Sluicegate has one database: each process has keys of its own.
-OPTIONS = {"key_prefix": f"{WORKER}:"}
 STORAGES = {
     "memory": ("sluicegate://", {}),
     "redis": (f"sluicegate+{URLS['redis']}{WORKER[2:]}", {}),
-    "server": (f"sluicegate+{URLS['server']}", OPTIONS),
-    "unix": (f"sluicegate+{URLS['unix']}", OPTIONS),
+    # A server of Sluicegate has one database: each process has keys of its own.
+    "server": (f"sluicegate+{URLS['server']}", {"key_prefix": f"{WORKER}-server:"}),
+    "unix": (f"sluicegate+{URLS['unix']}", {"key_prefix": f"{WORKER}-unix:"}),
 }
 
 
