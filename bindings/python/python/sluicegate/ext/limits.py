@@ -128,6 +128,8 @@ def _micros(seconds: float) -> int:
 
 
 def _units(amount: float) -> int:
+    if amount.__class__ is int and 0 <= amount <= _MOST:
+        return amount  # type: ignore[return-value]
     return min(max(math.ceil(amount), 0), _MOST)
 
 
@@ -242,8 +244,9 @@ class SluicegateStorage(
         return Error
 
     def incr(self, key: str, expiry: float, amount: float = 1) -> int:
-        call = self.limiter.charge if amount >= 0 else self.limiter.refund
-        return _MOST - call(self._key(_FIXED, key), _fixed(expiry), _units(abs(amount))).remaining
+        if amount < 0:
+            return _MOST - self.limiter.refund(self._key(_FIXED, key), _fixed(expiry), _units(-amount)).remaining
+        return _MOST - self.limiter.charge(self._key(_FIXED, key), _fixed(expiry), _units(amount)).remaining
 
     def get(self, key: str) -> int:
         return _count(self.limiter, self._key(_FIXED, key))
