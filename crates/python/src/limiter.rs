@@ -423,9 +423,7 @@ impl Limiter {
     /// The store in another process.
     pub(crate) fn redis_store(&self, py: Python<'_>) -> PyResult<RedisStore> {
         match &self.0 {
-            Backend::Local { .. } => {
-                Err(PyRuntimeError::new_err("the store is in this process"))
-            }
+            Backend::Local { .. } => Err(PyRuntimeError::new_err("the store is in this process")),
             Backend::Remote(remote) => remote.store(py),
         }
     }
@@ -501,7 +499,10 @@ impl Limiter {
 }
 
 /// Polls a call, whose timers are those of `runtime`.
-fn poll_once(call: Pin<&mut (impl Future<Output = Replied> + ?Sized)>, runtime: &Handle) -> Poll<Replied> {
+fn poll_once(
+    call: Pin<&mut (impl Future<Output = Replied> + ?Sized)>,
+    runtime: &Handle,
+) -> Poll<Replied> {
     let _guard = runtime.enter();
     call.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -36,9 +36,8 @@ pub(crate) fn window(
     let policy = prepared(policy)?;
     let window = read(py, limiter, key, |entry, now| {
         let mut entry = entry.cloned();
-        let mut peek = |cost| {
-            sluicegate_core::apply(policy.policy(), &mut entry, now, Operation::Peek(cost))
-        };
+        let mut peek =
+            |cost| sluicegate_core::apply(policy.policy(), &mut entry, now, Operation::Peek(cost));
         let remaining = peek(1)?.remaining;
         let wait = match peek(remaining.saturating_add(1))?.retry() {
             Some(Retry::After(wait)) => Some(as_micros(wait)),
