@@ -339,9 +339,9 @@ def redis_tasks(quick: bool, url: str) -> Iterator[Row]:
     pairs = []
     for name, algorithm in STRATEGIES.items():
         theirs = tasks(hits_of(f"async+{url}", name, implementation="redispy"))
-        pairs.append(Pair(f"limits, {name}", tasks(ours(algorithm)), theirs, 3.0))
+        pairs.append(Pair(f"limits, {name}", tasks(ours(algorithm)), theirs, 1.5))
         drop_in = tasks(hits_of(f"async+sluicegate+{url}", name, timeout=20))
-        pairs.append(Pair(f"drop-in: limits, {name}", drop_in, theirs, 2.0))
+        pairs.append(Pair(f"drop-in: limits, {name}", drop_in, theirs, 1.2))
     pairs.append(Pair("throttled-py, gcra", tasks(ours("gcra")), tasks(gcra), 4.0))
     yield from compared("Redis, asyncio, 64 tasks", pairs, 640 if quick else 6400, quick)
 
