@@ -1,6 +1,6 @@
-"""`cargo xtask bench python`: this package beside other limiters of PyPI, each as its documentation shows it.
+"""`cargo xtask bench python`: this package beside other limiters of PyPI, each with the same algorithm on both sides.
 
-The rounds of all candidates are interleaved, and each figure is the median of its rounds. A ratio is how many times less time,
+Clients of Redis in Python have the parser of hiredis. The rounds of all candidates are interleaved, and each figure is the median of its rounds. A ratio is how many times less time,
 or memory, ours takes. `--quick` runs one small round of each, without figures to rely on.
 """
 
@@ -34,6 +34,7 @@ from aiolimiter import AsyncLimiter
 from pyrate_limiter import Duration, Limiter as PyrateLimiter, Rate
 from sluicegate import Limiter, ManualClock, Policy, aio
 from sluicegate.ext.asgi import RateLimitMiddleware
+from sluicegate.ext.limits import SluicegateStorage
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -58,7 +59,7 @@ class Row:
 
     def __str__(self) -> str:
         held = "holds" if self.ratio >= self.bar else "MISSED"
-        return f"{self.work:<34} {self.against:<28} {self.ratio:>7.1f} x {self.bar:>6.1f} x  {held:<6}  {self.detail}"
+        return f"{self.work:<34} {self.against:<40} {self.ratio:>7.1f} x {self.bar:>6.1f} x  {held:<6}  {self.detail}"
 
 
 def timed(statement: str, fresh: bool = False, **names: object) -> Round:
@@ -87,47 +88,78 @@ def nanos(seconds: float) -> str:
     return f"{seconds * 1e9:,.0f} ns" if seconds < 1e-5 else f"{seconds * 1e6:,.1f} us"
 
 
-def compared(work: str, ours: str, bars: dict[str, float], found: dict[str, float]) -> Iterator[Row]:
-    for name, bar in bars.items():
-        detail = f"{nanos(found[ours])} beside {nanos(found[name])}"
-        yield Row(work, name, found[name] / found[ours], bar, detail)
+@dataclass
+class Pair:
+    """Ours and theirs, which do the same."""
+
+    against: str
+    ours: Round
+    theirs: Round
+    bar: float
+
+
+def compared(work: str, pairs: list[Pair], calls: int, quick: bool) -> Iterator[Row]:
+    rounds = {}
+    for pair in pairs:
+        rounds[f"ours, {pair.against}"] = (pair.ours, calls)
+        rounds[pair.against] = (pair.theirs, calls)
+    found = medians(rounds, 1 if quick else ROUNDS)
+    for pair in pairs:
+        ours, theirs = found[f"ours, {pair.against}"], found[pair.against]
+        yield Row(work, pair.against, theirs / ours, pair.bar, f"{nanos(ours)} beside {nanos(theirs)}")
+
+
+# The strategies of `limits`, and our algorithms that decide the same.
+STRATEGIES = {"fixed-window": "fixed-window", "moving-window": "sliding-log", "sliding-window-counter": "sliding-counter"}
+ITEM = limits.parse(f"{LIMIT}/minute")
+
+
+def takes(limiter: Limiter, algorithm: str) -> Round:
+    burst = f":burst={LIMIT}" if algorithm == "gcra" else ""
+    return timed("take(key, policy)", True, take=limiter.take, policy=Policy(f"{algorithm}:{LIMIT}/1m{burst}"))
+
+
+def hits(storage: Any, strategy: str) -> Round:
+    return timed("hit(item, key)", True, hit=limits.strategies.STRATEGIES[strategy](storage).hit, item=ITEM)
+
+
+def throttled_hits(store: Any) -> Round:
+    gcra = throttled.Throttled(using="gcra", quota=throttled.per_min(LIMIT, burst=LIMIT), store=store)
+    return timed("limit(key)", True, limit=gcra.limit)
 
 
 def in_memory(quick: bool) -> Iterator[Row]:
-    limiter, policy = Limiter.in_memory(), Policy.gcra(LIMIT, per="1m")
-    item = limits.parse(f"{LIMIT}/minute")
-    moving = limits.strategies.MovingWindowRateLimiter(limits.storage.MemoryStorage())
-    fixed = limits.strategies.FixedWindowRateLimiter(limits.storage.MemoryStorage())
-    gcra = throttled.Throttled(
-        using="gcra", quota=throttled.per_min(LIMIT, burst=LIMIT), store=throttled.MemoryStore()
-    )
+    limiter = Limiter.in_memory()
     pyrate = PyrateLimiter(Rate(LIMIT, Duration.MINUTE))
-    calls = 300 if quick else 10_000
-    bars = {
-        "limits, moving window": 20.0,
-        "limits, fixed window": 8.0,
-        "throttled-py, GCRA": 8.0,
-        "pyrate-limiter": 20.0,
-    }
-    rounds = {
-        "ours": (timed("take(key, policy)", True, take=limiter.take, policy=policy), calls * 10),
-        "limits, moving window": (timed("hit(item, key)", True, hit=moving.hit, item=item), calls),
-        "limits, fixed window": (timed("hit(item, key)", True, hit=fixed.hit, item=item), calls),
-        "throttled-py, GCRA": (timed("limit(key)", True, limit=gcra.limit), calls),
-        "pyrate-limiter": (timed("acquire(key)", True, acquire=pyrate.try_acquire), calls // 2),
-    }
-    found = medians(rounds, 1 if quick else ROUNDS)
-    yield from compared("in memory, one hot key", "ours", bars, found)
+    pairs = []
+    for (strategy, algorithm), bar in zip(STRATEGIES.items(), (5.0, 4.0, 8.0)):
+        theirs = hits(limits.storage.MemoryStorage(), strategy)
+        pairs.append(Pair(f"limits, {strategy}", takes(limiter, algorithm), theirs, bar))
+    pairs.append(Pair("throttled-py, gcra", takes(limiter, "gcra"), throttled_hits(throttled.MemoryStore()), 8.0))
+    pyrate_hits = timed("acquire(key)", True, acquire=pyrate.try_acquire)
+    pairs.append(Pair("pyrate-limiter, sliding log", takes(limiter, "sliding-log"), pyrate_hits, 8.0))
+    yield from compared("in memory, one hot key", pairs, 300 if quick else 10_000, quick)
+
+
+def drop_in_memory(quick: bool) -> Iterator[Row]:
+    """The storage for `limits`, by its strategies: the unchanged program of a user of `limits`."""
+    pairs = [
+        Pair(f"limits, {name}", hits(SluicegateStorage(), name), hits(limits.storage.MemoryStorage(), name), 1.0)
+        for name in STRATEGIES
+    ]
+    yield from compared("drop-in, in memory", pairs, 300 if quick else 10_000, quick)
 
 
 def in_memory_tasks(quick: bool) -> Iterator[Row]:
-    limiter, policy = aio.Limiter.in_memory(), Policy.gcra(LIMIT, per="1m")
+    """Units that are available, by the calls that wait for them."""
+    limiter, policy = aio.Limiter.in_memory(), Policy(f"leaky-bucket:{LIMIT}/1m:capacity={LIMIT}")
 
     def run_ours(count: int) -> float:
         async def run() -> float:
+            key = f"key{next(KEYS)}"
             started = time.perf_counter()
             for _ in range(count):
-                await limiter.take("user7", policy)
+                await limiter.wait(key, policy, timeout=60)
             return time.perf_counter() - started
 
         return asyncio.run(run())
@@ -142,10 +174,8 @@ def in_memory_tasks(quick: bool) -> Iterator[Row]:
 
         return asyncio.run(run())
 
-    calls = 300 if quick else 20_000
-    rounds = {"ours": (run_ours, calls), "aiolimiter": (run_theirs, calls)}
-    found = medians(rounds, 1 if quick else ROUNDS)
-    yield from compared("in memory, one hot key, asyncio", "ours", {"aiolimiter": 3.0}, found)
+    pairs = [Pair("aiolimiter, leaky bucket", run_ours, run_theirs, 0.4)]
+    yield from compared("in memory, wait, asyncio", pairs, 300 if quick else 20_000, quick)
 
 
 def one_call(quick: bool) -> Iterator[Row]:
@@ -204,32 +234,65 @@ def redis_server() -> Iterator[str]:
         process.wait()
 
 
+def calls_one_by_one(call: Callable[[str], object], count: int, key: str) -> list[float]:
+    """The seconds of each call."""
+    seconds = []
+    for _ in range(count):
+        started = time.perf_counter()
+        call(key)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def redis_sync(quick: bool, url: str) -> Iterator[Row]:
-    limiter, policy = Limiter.connect(url, timeout=20), Policy.gcra(LIMIT, per="1m")
-    item = limits.parse(f"{LIMIT}/minute")
-    storage = limits.storage.storage_from_string(url)
-    moving = limits.strategies.MovingWindowRateLimiter(storage)
-    fixed = limits.strategies.FixedWindowRateLimiter(storage)
+    """One thread, on a machine with nothing else to do and on one with four busy loops: the median and the mean."""
+    limiter, ours = Limiter.connect(url, timeout=20), SluicegateStorage(f"sluicegate+{url}", timeout=20)
+    theirs = limits.storage.storage_from_string(url)
     gcra = throttled.Throttled(
-        using="gcra",
-        quota=throttled.per_min(LIMIT, burst=LIMIT),
-        store=throttled.RedisStore(server=url),
+        using="gcra", quota=throttled.per_min(LIMIT, burst=LIMIT), store=throttled.RedisStore(server=url)
     )
-    calls = 50 if quick else 2000
-    rounds = {
-        "ours": (timed("take(key, policy)", True, take=limiter.take, policy=policy), calls),
-        "limits, moving window": (timed("hit(item, key)", True, hit=moving.hit, item=item), calls),
-        "limits, fixed window": (timed("hit(item, key)", True, hit=fixed.hit, item=item), calls),
-        "throttled-py, GCRA": (timed("limit(key)", True, limit=gcra.limit), calls),
-    }
-    found = medians(rounds, 1 if quick else ROUNDS)
-    bars = dict.fromkeys([name for name in rounds if name != "ours"], 2.0)
-    yield from compared("Redis, one thread", "ours", bars, found)
+
+    def take(algorithm: str) -> Callable[[str], object]:
+        burst = f":burst={LIMIT}" if algorithm == "gcra" else ""
+        policy = Policy(f"{algorithm}:{LIMIT}/1m{burst}")
+        return lambda key: limiter.take(key, policy)
+
+    def hit(storage: Any, name: str) -> Callable[[str], object]:
+        strategy = limits.strategies.STRATEGIES[name](storage)
+        return lambda key: strategy.hit(ITEM, key)
+
+    pairs = [(f"limits, {name}", take(algorithm), hit(theirs, name)) for name, algorithm in STRATEGIES.items()]
+    pairs += [(f"drop-in: limits, {name}", hit(ours, name), hit(theirs, name)) for name in STRATEGIES]
+    pairs.append(("throttled-py, gcra", take("gcra"), gcra.limit))
+    calls = 20 if quick else 500
+    for loops, machine in ((0, ""), (4, ", busy")):
+        found: list[tuple[list[float], list[float]]] = [([], []) for _ in pairs]
+        with busy_loops(loops):
+            for _ in range(1 if quick else ROUNDS):
+                for (_, own, other), (own_seconds, other_seconds) in zip(pairs, found):
+                    key = f"key{next(KEYS)}"
+                    own_seconds += calls_one_by_one(own, calls, key)
+                    other_seconds += calls_one_by_one(other, calls, key)
+        for (against, _, _), (own_seconds, other_seconds) in zip(pairs, found):
+            # The mean is mostly that of the scheduler.
+            for kind, middle, bar in (("median", statistics.median, 0.8), ("mean", statistics.fmean, 0.5)):
+                own_time, other_time = middle(own_seconds), middle(other_seconds)
+                detail = f"{nanos(own_time)} beside {nanos(other_time)}"
+                yield Row(f"Redis, one thread{machine}, {kind}", against, other_time / own_time, bar, detail)
 
 
 def redis_tasks(quick: bool, url: str) -> Iterator[Row]:
-    policy, item = Policy.gcra(LIMIT, per="1m"), limits.parse(f"{LIMIT}/minute")
-
     def tasks(make: Callable[[], Callable[[str], object]]) -> Round:
         def run(count: int) -> float:
             key = f"key{next(KEYS)}"
@@ -252,13 +315,18 @@ def redis_tasks(quick: bool, url: str) -> Iterator[Row]:
 
     limiter = aio.Limiter.connect(url, timeout=20)
 
-    def ours() -> Callable[[str], object]:
-        return lambda key: limiter.take(key, policy)
+    def ours(algorithm: str) -> Callable[[], Callable[[str], object]]:
+        burst = f":burst={LIMIT}" if algorithm == "gcra" else ""
+        policy = Policy(f"{algorithm}:{LIMIT}/1m{burst}")
+        return lambda: lambda key: limiter.take(key, policy)
 
-    def moving() -> Callable[[str], object]:
-        storage = limits.storage.storage_from_string(f"async+{url}", implementation="redispy")
-        strategy = limits.aio.strategies.MovingWindowRateLimiter(storage)
-        return lambda key: strategy.hit(item, key)
+    def hits_of(uri: str, name: str, **options: Any) -> Callable[[], Callable[[str], object]]:
+        def make() -> Callable[[str], object]:
+            storage = limits.storage.storage_from_string(uri, **options)
+            strategy = limits.aio.strategies.STRATEGIES[name](storage)
+            return lambda key: strategy.hit(ITEM, key)
+
+        return make
 
     def gcra() -> Callable[[str], object]:
         theirs = throttled.asyncio.Throttled(
@@ -268,29 +336,25 @@ def redis_tasks(quick: bool, url: str) -> Iterator[Row]:
         )
         return lambda key: theirs.limit(key)
 
-    calls = 640 if quick else 6400
-    rounds = {
-        "ours": (tasks(ours), calls),
-        "limits, moving window": (tasks(moving), calls),
-        "throttled-py, GCRA": (tasks(gcra), calls),
-    }
-    found = medians(rounds, 1 if quick else ROUNDS)
-    bars = {"limits, moving window": 4.0, "throttled-py, GCRA": 4.0}
-    yield from compared("Redis, asyncio, 64 tasks", "ours", bars, found)
+    pairs = []
+    for name, algorithm in STRATEGIES.items():
+        theirs = tasks(hits_of(f"async+{url}", name, implementation="redispy"))
+        pairs.append(Pair(f"limits, {name}", tasks(ours(algorithm)), theirs, 1.5))
+        drop_in = tasks(hits_of(f"async+sluicegate+{url}", name, timeout=20))
+        pairs.append(Pair(f"drop-in: limits, {name}", drop_in, theirs, 1.2))
+    pairs.append(Pair("throttled-py, gcra", tasks(ours("gcra")), tasks(gcra), 4.0))
+    yield from compared("Redis, asyncio, 64 tasks", pairs, 640 if quick else 6400, quick)
 
 
 def redis_denied(quick: bool, url: str) -> Iterator[Row]:
-    limiter, policy = Limiter.connect(url, timeout=20), Policy.gcra(1, per="1h")
+    limiter, policy = Limiter.connect(url, timeout=20), Policy("sliding-log:1/1h")
     item = limits.parse("1/hour")
     theirs = limits.strategies.MovingWindowRateLimiter(limits.storage.storage_from_string(url))
     limiter.take("user7", policy)
     theirs.hit(item, "user7")
-    rounds = {
-        "ours": (timed("take(key, policy)", take=limiter.take, policy=policy), 1000 if quick else 100_000),
-        "limits, moving window": (timed("hit(item, key)", hit=theirs.hit, item=item), 50 if quick else 2000),
-    }
-    found = medians(rounds, 1 if quick else ROUNDS)
-    yield from compared("Redis, a denied key in a flood", "ours", {"limits, moving window": 50.0}, found)
+    own = timed("take(key, policy)", take=limiter.take, policy=policy)
+    pair = Pair("limits, moving-window", own, timed("hit(item, key)", hit=theirs.hit, item=item), 50.0)
+    yield from compared("Redis, a denied key in a flood", [pair], 50 if quick else 2000, quick)
 
 
 def asgi(quick: bool) -> Iterator[Row]:
@@ -347,7 +411,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true")
     quick = arguments.parse_args().quick
     gc.disable()
-    print(f"{'work':<34} {'against':<28} {'ratio':>9} {'bar':>8}")
+    print(f"{'work':<34} {'against':<40} {'ratio':>9} {'bar':>8}")
     missed = 0
 
     def show(rows: Iterator[Row]) -> None:
@@ -356,7 +420,7 @@ def main() -> None:
             missed += row.ratio < row.bar
             print(row, flush=True)
 
-    for measure in (in_memory, in_memory_tasks, one_call, memory_of_keys, asgi):
+    for measure in (in_memory, drop_in_memory, in_memory_tasks, one_call, memory_of_keys, asgi):
         show(measure(quick))
         gc.collect()
     with redis_server() as url:

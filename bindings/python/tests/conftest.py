@@ -84,16 +84,23 @@ def redis_url(redis_server: Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def unix_server(tmp_path_factory) -> Iterator[str]:
-    """A server of Sluicegate on a Unix socket."""
+def server_urls(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """A server of Sluicegate: its URLs, by scheme."""
     program = os.environ.get("SLUICEGATE_PROGRAM") or ROOT / "target/debug/sluicegate"
     path = tmp_path_factory.mktemp("server") / "sluicegate.sock"
-    command = [str(program), "serve", "--listen", f"127.0.0.1:{free_port()}", "--http", "off", "--grpc", "off", "--unix", str(path)]
+    port = free_port()
+    command = [str(program), "serve", "--listen", f"127.0.0.1:{port}", "--http", "off", "--grpc", "off", "--unix", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: answers(socket.AF_UNIX, str(path), b"PING\r\n", b"+PONG"))
-    yield f"unix://{path}"
+    yield {"redis": f"redis://127.0.0.1:{port}/", "unix": f"unix://{path}"}
     process.kill()
     process.wait()
+
+
+@pytest.fixture(scope="session")
+def unix_server(server_urls: dict[str, str]) -> str:
+    """A server of Sluicegate on a Unix socket."""
+    return server_urls["unix"]
 
 
 @dataclass

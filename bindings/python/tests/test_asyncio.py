@@ -222,9 +222,8 @@ async def cancel_at(moment, holding):
 
 
 @pytest.mark.parametrize("moment", ["sent", "replied", "done"])
-@pytest.mark.parametrize("store", ["memory", "redis"])
-async def test_cancelled_hold_with_an_id_leaves_the_hold_of_another_call(store, moment, redis_url):
-    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+async def test_cancelled_hold_with_an_id_leaves_the_hold_of_another_call(moment, redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
     key, policy = f"cancelled-id-{moment}", "concurrency:9/1h"
     held = await limiter.hold(key, policy, id="job 7")
     await cancel_at(moment, limiter.hold(key, policy, id="job 7", renew=True))
@@ -249,3 +248,28 @@ async def test_hold_with_an_id_is_settled_when_it_is_dropped(store, redis_url):
             await asyncio.sleep(0.01)
         else:
             pytest.fail("it is open")
+
+
+@pytest.mark.parametrize("policy", ["gcra:2/1h", "fixed-window:2/1h", "leaky-queue:2/1h"])
+def test_wait_of_available_units_ends_without_an_event_loop(policy):
+    limiter = aio.Limiter.in_memory()
+    waiting = limiter.wait("user7", policy, timeout=60)
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(None)
+    assert ended.value.value.allowed and ended.value.value.integers()[5] == 0
+
+
+def test_hold_of_available_units_ends_without_an_event_loop():
+    held = aio.Limiter.in_memory().hold("user7", "concurrency:1/30s", timeout=60).__await__()
+    with pytest.raises(StopIteration) as ended:
+        held.send(None)
+    assert ended.value.value
+
+
+async def test_hold_that_waits_has_the_units_of_a_settled_one():
+    limiter = aio.Limiter.in_memory()
+    first = await limiter.hold("user7", "concurrency:1/30s")
+    second = asyncio.ensure_future(limiter.hold("user7", "concurrency:1/30s", timeout=20)._started())
+    await asyncio.sleep(0)
+    await first.settle()
+    assert await second

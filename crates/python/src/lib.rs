@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<limiter::Limiter>()?;
+    module.add_class::<limiter::PendingCall>()?;
     module.add_class::<policy::Policy>()?;
     module.add_class::<decision::Decision>()?;
     module.add_class::<clock::ManualClock>()?;
@@ -33,7 +34,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(http::client_network, module)?)?;
     module.add_function(wrap_pyfunction!(http::unavailable_problem, module)?)?;
     module.add_function(wrap_pyfunction!(usage::usage, module)?)?;
+    module.add_function(wrap_pyfunction!(usage::window, module)?)?;
     module.add_function(wrap_pyfunction!(usage::keys, module)?)?;
+    module.add_function(wrap_pyfunction!(usage::delete_matching, module)?)?;
     module.add_function(wrap_pyfunction!(policy::hold_ttl, module)?)?;
     module.add_function(wrap_pyfunction!(policy::limit_text, module)?)
 }

@@ -2,17 +2,20 @@
 //! (`start_...`), which returns its value if the store answers at once, and otherwise the number of the call.
 
 use std::{
+    pin::{Pin, pin},
     process,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{IntoPyObjectExt as _, exceptions::PyRuntimeError, prelude::*, types::PyDict};
 use sluicegate::{
     Applied, Jitter, LocalLimiter, OnError, Operation, PreparedPolicy, Store, WaitOptions,
 };
 use sluicegate_core::Counters;
 use sluicegate_redis::{Options, RedisStore};
+use tokio::runtime::Handle;
 
 use crate::{
     arguments::{Units, bytes, optional_span, span},
@@ -50,17 +53,17 @@ struct Remote {
     /// Whether its calls are those of event loops.
     tasks: bool,
     /// The store, and the process that has connected it.
-    store: Mutex<Option<(u32, Arc<AnyStore>)>>,
+    store: Mutex<Option<(u32, RedisStore)>>,
 }
 
 impl Remote {
-    fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
+    fn store(&self, py: Python<'_>) -> PyResult<RedisStore> {
         // Locked only while the interpreter is, and so never in a child.
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((process, store)) = &*store
             && *process == process::id()
         {
-            return Ok(Arc::clone(store));
+            return Ok(store.clone());
         }
         let runtime = if self.tasks { runtime::of_tasks(py)? } else { runtime::of_calls(py)? };
         let mut options = self.options.clone();
@@ -68,11 +71,31 @@ impl Remote {
         let _guard = runtime.enter();
         let connected = RedisStore::new(&self.url, options);
         let connected = connected.map_err(|error| errors::store(py, &error))?;
-        let connected: Arc<AnyStore> = Arc::new(connected);
         // The connections belong to the parent: closing them here would write to them.
-        let old = store.replace((process::id(), Arc::clone(&connected)));
+        let old = store.replace((process::id(), connected.clone()));
         std::mem::forget(old);
         Ok(connected)
+    }
+}
+
+type Call = Pin<Box<dyn Future<Output = Replied> + Send>>;
+
+/// A call of a store in this process that waits, for `Bridge`.
+#[pyclass(frozen, module = "sluicegate._native")]
+pub(crate) struct PendingCall(Mutex<Option<Call>>);
+
+#[pymethods]
+impl PendingCall {
+    /// Continues the call on the event loop of `bridge`.
+    fn start(
+        &self,
+        py: Python<'_>,
+        bridge: &Bound<'_, Bridge>,
+        future: Py<PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let call = call.ok_or_else(|| PyRuntimeError::new_err("the call has been started"))?;
+        bridge.get().start(py, future, call)
     }
 }
 
@@ -278,6 +301,32 @@ impl Limiter {
         self.start(py, bridge, future, Request::Apply { key, policy, operation })
     }
 
+    /// Begins to wait in a store in this process. Returns the decision if it is made at once, and a `PendingCall` otherwise.
+    fn poll_wait(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: Units,
+        timeout: &Bound<'_, PyAny>,
+        jitter: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.poll(py, wait_request(key, policy, &cost, timeout, jitter)?)
+    }
+
+    /// As `poll_wait`, for a hold.
+    fn poll_hold(
+        &self,
+        py: Python<'_>,
+        holds: Vec<KeyedArgument<'_>>,
+        id: Option<&Bound<'_, PyAny>>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        renew: bool,
+    ) -> PyResult<Py<PyAny>> {
+        self.poll(py, Request::Hold(hold_request(holds, id, ttl, timeout, renew)?))
+    }
+
     #[expect(clippy::too_many_arguments, reason = "they are those of `wait`")]
     fn start_wait(
         &self,
@@ -367,6 +416,14 @@ impl Limiter {
     pub(crate) fn store(&self, py: Python<'_>) -> PyResult<Arc<AnyStore>> {
         match &self.0 {
             Backend::Local { gated, .. } => Ok(Arc::clone(gated)),
+            Backend::Remote(remote) => Ok(Arc::new(remote.store(py)?)),
+        }
+    }
+
+    /// The store in another process.
+    pub(crate) fn redis_store(&self, py: Python<'_>) -> PyResult<RedisStore> {
+        match &self.0 {
+            Backend::Local { .. } => Err(PyRuntimeError::new_err("the store is in this process")),
             Backend::Remote(remote) => remote.store(py),
         }
     }
@@ -400,11 +457,11 @@ impl Limiter {
     /// Runs a request that waits for nothing in a store in this process.
     fn run(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
         let Backend::Local { store, .. } = &self.0 else { return self.block(py, request) };
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let mut call = std::pin::pin!(request.perform(Arc::clone(store)));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut call = pin!(request.perform(Arc::clone(store)));
         match call.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(reply) => reply.into_python(py),
-            std::task::Poll::Pending => {
+            Poll::Ready(reply) => reply.into_python(py),
+            Poll::Pending => {
                 let reply: Replied = runtime::block(py, call)?;
                 reply.into_python(py)
             }
@@ -412,8 +469,22 @@ impl Limiter {
     }
 
     fn block(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
-        let reply = runtime::block(py, request.perform(self.store(py)?))?;
-        reply.into_python(py)
+        let mut call = pin!(request.perform(self.store(py)?));
+        if self.is_local()
+            && let Poll::Ready(reply) = poll_once(call.as_mut(), runtime::of_calls(py)?)
+        {
+            return reply.into_python(py);
+        }
+        runtime::block(py, call)?.into_python(py)
+    }
+
+    /// Starts a request that may wait, of a store in this process. Returns its reply if it need not wait.
+    fn poll(&self, py: Python<'_>, request: Request) -> PyResult<Py<PyAny>> {
+        let mut call: Call = Box::pin(request.perform(self.store(py)?));
+        match poll_once(call.as_mut(), runtime::of_tasks(py)?) {
+            Poll::Ready(reply) => reply.into_python(py),
+            Poll::Pending => PendingCall(Mutex::new(Some(call))).into_py_any(py),
+        }
     }
 
     fn start(
@@ -425,6 +496,15 @@ impl Limiter {
     ) -> PyResult<Py<PyAny>> {
         bridge.get().start(py, future, request.perform(self.store(py)?))
     }
+}
+
+/// Polls a call, whose timers are those of `runtime`.
+fn poll_once(
+    call: Pin<&mut (impl Future<Output = Replied> + ?Sized)>,
+    runtime: &Handle,
+) -> Poll<Replied> {
+    let _guard = runtime.enter();
+    call.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn keyed(arguments: Vec<KeyedArgument<'_>>) -> PyResult<Vec<Keyed>> {

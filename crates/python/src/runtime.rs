@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     mem,
-    pin::{Pin, pin},
+    pin::pin,
     process,
     sync::{
         Mutex, PoisonError,
@@ -21,8 +21,7 @@ use pyo3::prelude::*;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Notify,
-    task::yield_now,
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 use crate::errors;
@@ -31,10 +30,6 @@ use crate::errors;
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// Time without calls that wait after which the keeper drives.
 const IDLE: Duration = Duration::from_millis(50);
-
-/// How long a call polls for its reply before it sleeps, if the reply to the last one came as soon. To sleep and to
-/// be woken takes longer than a request to a store on the same machine.
-const SPIN: Duration = Duration::from_micros(100);
 
 /// A value of this process. It is never dropped: in a child, the threads of the parent do not exist.
 struct OfProcess<T: 'static>(Mutex<Option<(u32, &'static T)>>);
@@ -73,17 +68,14 @@ struct Calls {
     kept: AtomicBool,
     /// Ends the driving of the keeper.
     wanted: Notify,
-    /// Whether the last call ended within [`SPIN`].
-    soon: AtomicBool,
 }
 
 impl Calls {
     fn start() -> std::io::Result<&'static Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (waited, kept) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (wanted, soon) = (Notify::new(), AtomicBool::new(false));
-        let calls: &'static Self =
-            Box::leak(Box::new(Self { runtime, waited, kept, wanted, soon }));
+        let wanted = Notify::new();
+        let calls: &'static Self = Box::leak(Box::new(Self { runtime, waited, kept, wanted }));
         thread::Builder::new().name("sluicegate-keeper".to_owned()).spawn(|| calls.drive())?;
         Ok(calls)
     }
@@ -121,23 +113,6 @@ impl Calls {
             poll
         }))
     }
-
-    /// Awaits `future`; at first without sleeping, if its reply is likely to come soon.
-    async fn polled<F: Future + Unpin>(&self, mut future: F) -> F::Output {
-        let (start, spins) = (Instant::now(), self.soon.swap(false, Ordering::Relaxed));
-        let output = poll_fn(|context| {
-            let poll = Pin::new(&mut future).poll(context);
-            if spins && poll.is_pending() && start.elapsed() < SPIN {
-                // Other threads go first, if the processor has no other for them.
-                thread::yield_now();
-                let _ = pin!(yield_now()).poll(context);
-            }
-            poll
-        });
-        let output = output.await;
-        self.soon.store(start.elapsed() < SPIN, Ordering::Relaxed);
-        output
-    }
 }
 
 fn tasks() -> std::io::Result<&'static Runtime> {
@@ -166,7 +141,7 @@ where
     let calls = CALLS.get(py, Calls::start)?;
     let mut future = pin!(future);
     loop {
-        let step = async { timeout(SIGNALS_EVERY, calls.polled(&mut future)).await.ok() };
+        let step = async { timeout(SIGNALS_EVERY, &mut future).await.ok() };
         if let Some(output) = py.detach(|| calls.block_on(step)) {
             return Ok(output);
         }

@@ -37,6 +37,7 @@
 mod call;
 mod counters;
 mod decide;
+mod delete_matching;
 mod environment;
 mod get_entry;
 mod health;

@@ -200,6 +200,9 @@ class Limiter:
     ) -> Decision:
         """Waits until `cost` units are taken, or returns a denial at once if that does not happen within `timeout`. A task
         that is cancelled while it waits may have used its units."""
+        if self._is_local:
+            reply = self._native.poll_wait(key, policy, cost, timeout, jitter)
+            return await _call(reply.start) if isinstance(reply, _native.PendingCall) else reply
         return await _call(self._native.start_wait, key, policy, cost, timeout, jitter)
 
     async def reset(self, key: Key) -> bool:
@@ -247,7 +250,14 @@ class Limiter:
     ) -> _Holding:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
         native, keys = self._native, [*holds]
-        return _Holding(lambda: _call(native.start_hold, keys, id, ttl, timeout, renew))
+
+        async def start() -> _native.Hold:
+            if not self._is_local:
+                return await _call(native.start_hold, keys, id, ttl, timeout, renew)
+            reply = native.poll_hold(keys, id, ttl, timeout, renew)
+            return await _call(reply.start) if isinstance(reply, _native.PendingCall) else reply
+
+        return _Holding(start)
 
     def counters(self) -> dict[str, int]:
         """Decisions by source, and other counts, of a store in another process."""

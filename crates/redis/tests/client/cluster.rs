@@ -189,3 +189,32 @@ async fn cluster_without_half_its_nodes_is_an_error_that_names_the_slots() {
     let actual: Vec<_> = status.problems().map(ToString::to_string).collect();
     assert!(actual.iter().any(|it| it.contains("the cluster serves only ")), "{actual:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delete_matching_deletes_the_keys_of_its_prefix_on_every_node() {
+    let cluster = Cluster::start(Engine::Redis70, &[]);
+    let policy: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
+    let mut stores = Vec::new();
+    // As a pattern, the first prefix would match the second, too.
+    for prefix in ["a*:", "ab:"] {
+        let mut options = patient();
+        options.prefix = prefix.into();
+        let store = RedisStore::connect_with(&url(&cluster), options).await.unwrap();
+        for key in 0..30 {
+            for key in [format!("f:{key}"), format!("other:{key}")] {
+                assert!(store.take(key.as_bytes(), &policy, 1).await.unwrap().allowed());
+                // The denial is cached.
+                assert!(!store.take(key.as_bytes(), &policy, 1).await.unwrap().allowed());
+            }
+        }
+        stores.push(store);
+    }
+    assert_eq!(stores[0].delete_matching("[fg]:*").await, Ok(Some(30)));
+    for key in 0..30 {
+        let (key, other) = (format!("f:{key}"), format!("other:{key}"));
+        assert!(stores[0].take(key.as_bytes(), &policy, 1).await.unwrap().allowed());
+        assert!(!stores[0].take(other.as_bytes(), &policy, 1).await.unwrap().allowed());
+        assert!(!stores[1].take(key.as_bytes(), &policy, 1).await.unwrap().allowed());
+    }
+    assert_eq!(stores[1].delete_matching("*").await, Ok(Some(60)));
+}

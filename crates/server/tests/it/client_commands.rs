@@ -1,5 +1,8 @@
 //! `CLIENT`, `COMMAND`, `INFO` and the generic commands.
 
+use std::time::SystemTime;
+
+use sluicegate_core::{Entry, Timestamp};
 use sluicegate_resp::Value;
 
 use crate::harness::{Running, bulk, simple};
@@ -228,4 +231,19 @@ fn generic_commands_work_on_limiter_keys() {
     }
     let Value::Array(time) = peer.call("TIME") else { panic!("no array") };
     assert_eq!(time.len(), 2);
+}
+
+#[test]
+fn get_live_key_returns_its_stored_form() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.call("GET k"), Value::Null);
+    assert_eq!(peer.integers("SG.TAKE k fixed-window:9/1h COST 2")[0], 1);
+    let Value::Bulk(bytes) = peer.call("GET k") else { panic!("no string") };
+    let entry = Entry::decode(&bytes).unwrap();
+    let now = Timestamp::EPOCH + SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let used: Vec<_> = entry.usage(now).map(|(_, usage)| usage.used).collect();
+    assert_eq!((entry.policy().to_string(), used), ("fixed-window:9/1h".to_owned(), vec![2]));
+    assert_eq!(peer.call("DEL k"), Value::Integer(1));
+    assert_eq!(peer.call("GET k"), Value::Null);
 }

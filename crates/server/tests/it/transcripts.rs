@@ -49,7 +49,7 @@ fn transcript_of_commands_in_resp2_matches() {
         "*3\n$6\nmaster\n:0\n*0\n*0\n*0\n:0",
     );
     check(&server, "CLUSTER SLOTS", "-ERR This instance has cluster support disabled");
-    check(&server, "GET x y", "-ERR unknown command 'GET', with args beginning with: 'x' 'y' ");
+    check(&server, "MGET x y", "-ERR unknown command 'MGET', with args beginning with: 'x' 'y' ");
     check(
         &server,
         "SG.TAKE x",

@@ -9,6 +9,7 @@ mod dbsize;
 mod del;
 mod echo;
 mod exists;
+mod get;
 mod hello;
 mod info;
 mod latency;
@@ -41,6 +42,7 @@ pub(super) fn table() -> &'static CommandTable {
             &del::DEL,
             &echo::ECHO,
             &exists::EXISTS,
+            &get::GET,
             &hello::HELLO,
             &info::INFO,
             &latency::LATENCY,
