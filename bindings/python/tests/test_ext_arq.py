@@ -81,3 +81,16 @@ async def test_jobs_of_a_policy_that_cannot_reserve_retry(redis_url):
 def test_invalid_policy_is_an_error_at_once():
     with pytest.raises(ValueError, match="invalid rate `x`"):
         limited(aio.Limiter.in_memory(), "gcra:x")(run)
+
+
+async def test_job_without_a_key_is_named_after_module_and_function(redis_url):
+    limiter = Limiter.in_memory(clock=ManualClock())
+
+    @limited(aio.Limiter(limiter._native), "gcra:5/1h")
+    async def job(ctx):
+        pass
+
+    await run(redis_url, job, [()])
+    name = f"{__name__}.test_job_without_a_key_is_named_after_module_and_function.<locals>.job"
+    assert limiter.peek(name, "gcra:5/1h").remaining == 4
+    assert limiter.peek("job", "gcra:5/1h").remaining == 5

@@ -37,6 +37,7 @@ pub(crate) fn store(py: Python<'_>, error: &StoreError) -> PyErr {
         StoreError::Unavailable(_) => "StoreUnavailable",
         StoreError::Timeout(_) => "StoreTimeout",
         StoreError::Corrupt(..) => "CorruptState",
+        StoreError::Key(_) => "InvalidKey",
         StoreError::Operation(_) | StoreError::Hold(_) => "OperationError",
         StoreError::Settings(_) => "SettingsError",
         _ => "StoreError",

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use sluicegate::{Applied, Store as _};
 use sluicegate_core::{StoreStatus, Usage};
 
-use crate::{arguments::bytes, errors, limiter::Limiter, runtime};
+use crate::{errors, limiter::Limiter, runtime};
 
 /// Usage of the first limit of a key: units in use, requests that pass, the time until nothing is in use and the time
 /// of the store, in microseconds; and, for a sliding counter, the units in the window before and in the current one.
@@ -17,7 +17,7 @@ pub(crate) fn usage(
     limiter: &Bound<'_, Limiter>,
     key: &Bound<'_, PyAny>,
 ) -> PyResult<Option<PyUsage>> {
-    let (store, key) = (limiter.get().store(py)?, bytes("key", key)?);
+    let (store, key) = (limiter.get().store(py)?, limiter.get().key(key)?);
     let mut found: Option<PyUsage> = None;
     let mut read = |entry: Option<&sluicegate_core::Entry>, now: sluicegate::Timestamp| {
         found = entry.and_then(|entry| {

@@ -20,6 +20,10 @@ class OperationError(Error, ValueError):
     """The policy does not support the operation, or an argument of it is invalid."""
 
 
+class InvalidKey(OperationError):
+    """A key is empty, or longer than 65 536 bytes. No store was asked."""
+
+
 class SettingsError(Error, ValueError):
     """A setting is invalid, such as the URL of a store."""
 
@@ -52,5 +56,5 @@ class Denied(Error):
         if isinstance(self.decision, str):
             return self.decision
         if self.decision.never:
-            return "denied: the cost is more than the policy ever admits"
+            return f"denied: the cost is more than the policy ever admits, which is {self.decision.limit}"
         return f"denied: retry after {self.decision.retry_after}"
