@@ -54,7 +54,8 @@ async def test_tries_of_a_job_take_units_of_their_own(redis_url):
     results = await run(redis_url, send, [(1,), (2,)], max_tries=2)
     assert [result.success for result in results] == [True] * 2
     assert sorted(ran) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert limiter.peek("send", QUEUE).reset_after == timedelta(seconds=4 / 20)
+    name = f"{__name__}.test_tries_of_a_job_take_units_of_their_own.<locals>.send"
+    assert limiter.peek(name, QUEUE).reset_after == timedelta(seconds=4 / 20)
 
 
 async def test_job_that_never_passes_fails(redis_url):

@@ -26,7 +26,7 @@ use crate::{
     errors,
     fork::Gated,
     hold::AnyStore,
-    policy::prepared,
+    policy::policy_beside,
     request::{HoldRequest, Keyed, Replied, Request},
     runtime, tls,
 };
@@ -126,6 +126,11 @@ impl Limiter {
         let mut options = Options::default();
         options.prefix = key_prefix.as_bytes().to_vec();
         options.deadline = optional_span("timeout", timeout)?.unwrap_or(Duration::from_millis(500));
+        if options.deadline < Duration::from_millis(1) {
+            let seconds = options.deadline.as_secs_f64();
+            let text = format!("invalid timeout `{seconds}`: expected seconds from 0.001 on");
+            return Err(errors::new(py, "SettingsError", text));
+        }
         if let Some(span) = optional_span("connect_timeout", connect_timeout)? {
             options.connect_timeout = span;
         }
@@ -278,7 +283,7 @@ impl Limiter {
             "refund" => Operation::Refund(cost.0),
             _ => Operation::Reserve { cost: cost.0, max_wait },
         };
-        let (key, policy) = (self.key(key)?.to_vec(), prepared(policy)?);
+        let (key, policy) = (self.key(key)?.to_vec(), policy_beside(key, policy)?);
         self.start(py, bridge, future, Request::Apply { key, policy, operation })
     }
 
@@ -382,7 +387,7 @@ impl Limiter {
         policy: &Bound<'_, PyAny>,
         operation: Operation,
     ) -> PyResult<Decision> {
-        let (key, policy) = (self.key(key)?, prepared(policy)?);
+        let (key, policy) = (self.key(key)?, policy_beside(key, policy)?);
         let answer = match &self.0 {
             Backend::Local { store, .. } => match store.apply(key, &policy, operation) {
                 Applied::Now(answer) => answer,
@@ -460,7 +465,7 @@ impl Limiter {
     }
 
     fn one(&self, key: &Bound<'_, PyAny>, policy: &Bound<'_, PyAny>, cost: u32) -> PyResult<Keyed> {
-        let policy: PreparedPolicy = prepared(policy)?;
+        let policy = policy_beside(key, policy)?;
         Ok(Keyed { key: self.key(key)?.to_vec(), policy, cost })
     }
 

@@ -142,7 +142,7 @@ class Limiter:
         """Takes `cost` units, or raises `Denied`."""
         decision = self.take(key, policy, cost)
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, cost)
         return decision
 
     def reserve(self, key: Key, policy: Policy | str, cost: int = 1, *, max_wait: Span) -> Decision:

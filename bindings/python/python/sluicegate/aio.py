@@ -16,7 +16,7 @@ import functools
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from . import _native
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _Limiter = TypeVar("_Limiter", bound="Limiter")
 _Any = TypeVar("_Any")
-_Arguments = ParamSpec("_Arguments")
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 _Reply = TypeVar("_Reply")
 _bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Bridge] = WeakKeyDictionary()
 
@@ -117,16 +117,14 @@ def _not_awaited(name: str) -> TypeError:
     return TypeError(f"invalid use of `{name}` without `await`: await it")
 
 
-def _awaited(
-    method: Callable[_Arguments, Coroutine[Any, Any, _Reply]],
-) -> Callable[_Arguments, Coroutine[Any, Any, _Reply]]:
-    """Makes a forgotten `await` an error, where the result decides."""
+def _awaited(method: _Method) -> _Method:
+    """Makes a forgotten `await` an error, where the result decides. Type checkers see a coroutine function."""
 
     @functools.wraps(method)
-    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Coroutine[Any, Any, _Reply]:
+    def call(*args: Any, **kwargs: Any) -> _Call[Any]:
         return _Call(method(*args, **kwargs))
 
-    return call
+    return cast(_Method, call)
 
 
 class Hold:
@@ -265,7 +263,7 @@ class Limiter:
         """Takes `cost` units, or raises `Denied`."""
         decision = await self.take(key, policy, cost)
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, cost)
         return decision
 
     @_awaited

@@ -258,7 +258,8 @@ def _limiter(uri: str, options: dict[str, Any]) -> Limiter:
     url = _url(uri)
     if url is None:
         return Limiter.in_memory(**options)
-    return Limiter.connect(url, **{"key_prefix": _PREFIX, **options})
+    settings: Any = {"key_prefix": _PREFIX, **options}
+    return Limiter.connect(url, **settings)
 
 
 def _is_healthy(limiter: Limiter) -> bool:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union, overload
 
-from .. import Denied, Hold, Limiter, Policy, StoreError, _native, aio
+from .. import Decision, Denied, Hold, Limiter, Policy, StoreError, _native, aio
 from .._policy import Span
 
 __all__ = ["AsyncCall", "Budget", "Call", "estimate", "limit"]
@@ -68,7 +68,7 @@ class Budget(Generic[_AnyLimiter]):
     def hold(self: Budget[Limiter], tokens: int) -> Hold: ...
     @overload
     def hold(self: Budget[aio.Limiter], tokens: int) -> Awaitable[aio.Hold]: ...
-    def hold(self, tokens: int) -> Hold | Awaitable[aio.Hold]:
+    def hold(self, tokens: int) -> Any:
         """Holds one request and its tokens: a hold of `limiter.hold_all`."""
         requests_key, tokens_key = self._keys
         holds = [(requests_key, self._requests, 1), (tokens_key, self._tokens, tokens)]
@@ -93,7 +93,9 @@ class _Tokens:
     """The tokens of a call."""
 
     def __init__(self, budget: Budget[Any], tokens: int) -> None:
-        self._budget, self.tokens = budget, tokens
+        # Its holds are of either kind.
+        self._budget: Any = budget
+        self.tokens = tokens
         self._used: int | None = None
 
     def used(self, tokens: int) -> None:
@@ -106,6 +108,9 @@ class _Tokens:
         total = getattr(usage, "total_tokens", None)
         if isinstance(total, int):
             self._used = total
+
+    def _denied(self, decision: Decision) -> Denied:
+        return Denied(decision, self.tokens if decision.key else 1)
 
     def _units(self, failed: bool) -> list[int]:
         unknown = 0 if failed else self.tokens
@@ -120,7 +125,7 @@ class Call(_Tokens):
     def __enter__(self) -> Call:
         hold: Hold = self._budget.hold(self.tokens)
         if not hold:
-            raise Denied(hold.decision)
+            raise self._denied(hold.decision)
         self._hold = hold
         return self
 
@@ -140,7 +145,7 @@ class AsyncCall(_Tokens):
     async def __aenter__(self) -> AsyncCall:
         hold: aio.Hold = await self._budget.hold(self.tokens)
         if not hold:
-            raise Denied(hold.decision)
+            raise self._denied(hold.decision)
         self._hold = hold
         return self
 
