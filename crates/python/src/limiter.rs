@@ -12,9 +12,7 @@ use pyo3::{
     prelude::*,
     types::PyDict,
 };
-use sluicegate::{
-    Applied, Jitter, LocalLimiter, OnError, Operation, PreparedPolicy, Store, WaitOptions,
-};
+use sluicegate::{Applied, Jitter, LocalLimiter, OnError, Operation, Store, WaitOptions};
 use sluicegate_core::Counters;
 use sluicegate_redis::{Options, RedisStore};
 
@@ -447,9 +445,9 @@ impl Limiter {
     /// The keys of a call with their policies and units: `name` is that of its argument.
     fn keyed(&self, name: &str, tuples: KeyedArguments<'_>) -> PyResult<Vec<Keyed>> {
         let expected = "expected a list of (key, policy) or (key, policy, cost)";
-        let keyed = |tuple: &Bound<'_, PyAny>| {
+        let keyed = |tuple: Bound<'_, PyAny>| {
             let Ok(items) = tuple.extract::<Vec<Bound<'_, PyAny>>>() else {
-                let text = format!("invalid {name} with an item {}: {expected}", of_type(tuple));
+                let text = format!("invalid {name} with an item {}: {expected}", of_type(&tuple));
                 return Err(PyTypeError::new_err(text));
             };
             match &items[..] {
@@ -461,7 +459,7 @@ impl Limiter {
                 ))),
             }
         };
-        tuples.iter().map(keyed).collect()
+        tuples.into_iter().map(keyed).collect()
     }
 
     fn one(&self, key: &Bound<'_, PyAny>, policy: &Bound<'_, PyAny>, cost: u32) -> PyResult<Keyed> {

@@ -25,7 +25,7 @@ struct Reservation<'a, S: Store + ?Sized + 'static> {
 
 impl<S: Store + ?Sized + 'static> Drop for Reservation<'_, S> {
     fn drop(&mut self) {
-        if let Some(refund) = self.wait.cancel().filter(|_| false) {
+        if let Some(refund) = self.wait.cancel() {
             return_units(self.store, self.key, self.policy, refund, self.runtime.as_ref());
         }
     }
