@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import math
 import pickle
 import pydoc
@@ -269,6 +270,16 @@ def test_decision_is_complete():
     assert limiter.reset("key") and not limiter.reset("key")
     with pytest.raises(AttributeError):
         first.allowed = False
+
+
+def test_headers_speak_of_the_binding_limit():
+    limiter, policy = Limiter.in_memory(clock=ManualClock()), "fixed-window:5/1m,fixed-window:100000/365d"
+    first, *_, denied = [limiter.take("key", policy) for _ in range(6)]
+    declared = ("RateLimit-Policy", '"api-1";q=5;w=60, "api-2";q=100000;w=31536000')
+    assert first.headers("api") == [declared, ("RateLimit", '"api-1";r=4')]
+    assert denied.headers("api") == [declared, ("RateLimit", '"api-1";r=0;t=60'), ("Retry-After", "60")]
+    assert json.loads(denied.problem("api"))["violated-policies"] == ["api-1"]
+    assert denied.reset_after == timedelta(days=365), "of all limits"
 
 
 def test_unix_socket_of_a_server_decides(unix_server):
