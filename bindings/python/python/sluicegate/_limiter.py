@@ -29,7 +29,7 @@ class Settings(TypedDict, total=False):
     connect_timeout: Span
     """The longest time until a connection is open."""
     key_prefix: str
-    """What stands before each key in the store."""
+    """The prefix of each key in the store."""
     max_denial_cache: Span
     """How long a denial is repeated without the store, at most: 1 second unless it is set."""
     tls_ca: Union[str, os.PathLike[str]]
