@@ -259,6 +259,8 @@ def _limiter(uri: str, options: dict[str, Any]) -> Limiter:
     if url is None:
         return Limiter.in_memory(**options)
     settings: Any = {"key_prefix": _PREFIX, **options}
+    if settings.pop("tasks", False):
+        return Limiter(aio.Limiter.connect(url, **settings)._native)
     return Limiter.connect(url, **settings)
 
 
