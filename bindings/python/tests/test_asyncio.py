@@ -207,7 +207,7 @@ def test_cancelled_hold_whose_reply_is_there_charges_no_rate(redis_url):
 
 async def cancel_at(moment, holding):
     """Cancels a hold: after it is sent, after its reply is there, or after its future has the reply."""
-    task = asyncio.ensure_future(holding._started())
+    task = asyncio.ensure_future(holding._started() if hasattr(holding, "_started") else holding)
     await asyncio.sleep(0)
     if moment == "replied":
         # The event loop does not read the reply.
@@ -273,3 +273,137 @@ async def test_hold_that_waits_has_the_units_of_a_settled_one():
     await asyncio.sleep(0)
     await first.settle()
     assert await second
+
+
+AWAITED = {
+    "take": lambda limiter: limiter.take("k", MANY),
+    "peek": lambda limiter: limiter.peek("k", MANY),
+    "charge": lambda limiter: limiter.charge("k", MANY),
+    "refund": lambda limiter: limiter.refund("k", MANY),
+    "require": lambda limiter: limiter.require("k", MANY),
+    "reserve": lambda limiter: limiter.reserve("k", "gcra:9/1s", max_wait=1),
+    "wait": lambda limiter: limiter.wait("k", MANY, timeout=1),
+    "reset": lambda limiter: limiter.reset("k"),
+    "take_many": lambda limiter: limiter.take_many([("k", MANY)]),
+    "take_all": lambda limiter: limiter.take_all([("k", MANY)]),
+    "hold": lambda limiter: limiter.hold("k", MANY, ttl=30),
+    "hold_all": lambda limiter: limiter.hold_all([("k", MANY)], ttl=30),
+    "close": lambda limiter: limiter.close(),
+}
+
+
+def test_every_call_for_asyncio_is_tried_without_await():
+    names = {name for name in dir(aio.Limiter) if not name.startswith("_")}
+    assert set(AWAITED) == names - {"in_memory", "connect", "counters"}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("call", AWAITED)
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_truth_of_a_call_without_await_is_an_error(call, store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    with pytest.raises(TypeError, match=f"^invalid use of `Limiter.{call.removesuffix('_all') if 'hold' in call else call}` without `await`: await it$"):
+        if AWAITED[call](limiter):
+            pytest.fail("it is no decision")
+    with pytest.raises(TypeError, match="await it"):
+        assert not AWAITED[call](limiter)
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("error")
+async def test_truth_of_a_settle_without_await_is_an_error():
+    hold = await aio.Limiter.in_memory().hold("k", MANY, ttl=30)
+    for call in [hold.settle, hold.renew]:
+        with pytest.raises(TypeError, match="await it"):
+            bool(call())
+    assert hold.open and await hold.settle()
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_calls_may_be_tasks_and_run_together(store, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key = f"tasks-{store}"
+    calls = [asyncio.create_task(limiter.take(key, MANY)), asyncio.ensure_future(limiter.take(key, MANY))]
+    decisions = [*await asyncio.gather(*calls, limiter.take(key, MANY)), await asyncio.wait_for(limiter.take(key, MANY), 20)]
+    assert sorted(it.remaining for it in decisions) == [999_996, 999_997, 999_998, 999_999]
+
+
+@pytest.mark.parametrize("policy", ["gcra:1/1s:burst=1", "leaky-queue:1/1s:capacity=1000", "token-bucket:1/1s"])
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_wait_cancelled_gives_its_units_back(store, policy, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key = f"cancelled-waits-{policy}"
+    assert await limiter.take(key, policy)
+    tasks = [asyncio.ensure_future(limiter.wait(key, policy, timeout=3600)) for _ in range(30)]
+    # Until all have reserved.
+    while (await limiter.peek(key, policy)).reset_after.total_seconds() < 25:
+        await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(1000):
+        if (await limiter.peek(key, policy)).reset_after.total_seconds() <= 1:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{await limiter.peek(key, policy)}")
+
+
+@pytest.mark.parametrize("moment", ["replied", "done"])
+@pytest.mark.parametrize("store", ["memory", "redis"])
+async def test_wait_cancelled_after_its_reply_gives_its_units_back(store, moment, redis_url):
+    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key = f"cancelled-replies-{moment}"
+    for _ in range(5):
+        await cancel_at(moment, limiter.wait(key, "token-bucket:100/1h", 10, timeout=5))
+    for _ in range(1000):
+        if (await limiter.peek(key, "token-bucket:100/1h")).remaining == 100:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{await limiter.peek(key, 'token-bucket:100/1h')}")
+
+
+def test_wait_ended_by_a_signal_gives_its_units_back(redis_url):
+    policy = "gcra:1/1h"
+    for limiter in [Limiter.in_memory(), Limiter.connect(redis_url, timeout=20)]:
+        assert limiter.take("signalled", policy)
+        for _ in range(3):
+
+            def interrupt():
+                until(lambda: limiter.peek("signalled", policy).reset_after.total_seconds() > 3700)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with pytest.raises(KeyboardInterrupt):
+                limiter.wait("signalled", policy, timeout=36_000)
+            thread.join()
+        until(lambda: limiter.peek("signalled", policy).reset_after.total_seconds() <= 3600)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("store", ["memory", "redis"])
+def test_event_loop_closed_while_calls_wait_ends_them(store, new_loop, redis_url):
+    limiter = Limiter.in_memory() if store == "memory" else Limiter.connect(redis_url, timeout=20)
+    waiting = aio.Limiter(limiter._native) if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+    key = f"closed-loop-{new_loop.__module__}"
+    held = limiter.hold(key, "concurrency:1/1h")
+    assert limiter.take(f"{key}-wait", "gcra:1/1h")
+    loop = new_loop()
+    tasks = [
+        loop.create_task(waiting.hold(key, "concurrency:1/1h", timeout=3600)._started()),
+        loop.create_task(waiting.wait(f"{key}-wait", "gcra:1/1h", timeout=36_000)),
+    ]
+
+    async def sent():
+        while (await waiting.peek(f"{key}-wait", "gcra:1/1h")).reset_after.total_seconds() < 3700:
+            await asyncio.sleep(0.01)
+
+    loop.run_until_complete(sent())
+    loop.close()
+    assert not any(task.done() for task in tasks)
+    until(lambda: limiter.peek(f"{key}-wait", "gcra:1/1h").reset_after.total_seconds() <= 3600)
+    assert len(aio._bridges[loop]) == 0
+    held.settle()
+    assert limiter.hold(key, "concurrency:1/1h"), "no other call holds it"
+    for task in tasks:
+        task._log_destroy_pending = False

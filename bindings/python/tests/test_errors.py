@@ -1,8 +1,11 @@
 """Bad input of each kind is an exception of the documented hierarchy, and never a panic."""
 
 import copy
+import inspect
+import json
 import math
 import pickle
+import pydoc
 from datetime import timedelta
 
 import pytest
@@ -12,6 +15,7 @@ from sluicegate import (
     CorruptState,
     Denied,
     Error,
+    InvalidKey,
     Limiter,
     ManualClock,
     OperationError,
@@ -109,11 +113,53 @@ def test_spans_of_any_kind_are_equal():
     assert clock.now() == 1001 and clock.now_us() == 1_001_000_000
 
 
-def test_key_huge_or_binary_is_a_key():
-    for key in ["", b"\x00\xff" * 100, "ä" * 1_000_000]:
+def test_key_long_or_binary_is_a_key():
+    for key in [b"\x00\xff" * 100, "ä" * 32_768, b"k" * 65_536, "k"]:
         assert LOCAL.take(key, POLICY).remaining == 9
     assert LOCAL.take("ü", POLICY).remaining == 9
     assert LOCAL.take("ü".encode(), POLICY).remaining == 8, "a text is its UTF-8"
+
+
+KEYED_CALLS = {
+    "take": lambda limiter, key: limiter.take(key, ALLOWING),
+    "peek": lambda limiter, key: limiter.peek(key, ALLOWING),
+    "charge": lambda limiter, key: limiter.charge(key, ALLOWING),
+    "refund": lambda limiter, key: limiter.refund(key, ALLOWING),
+    "require": lambda limiter, key: limiter.require(key, ALLOWING),
+    "reserve": lambda limiter, key: limiter.reserve(key, ALLOWING, max_wait=1),
+    "wait": lambda limiter, key: limiter.wait(key, ALLOWING, timeout=1),
+    "reset": lambda limiter, key: limiter.reset(key),
+    "take_many": lambda limiter, key: limiter.take_many([("first", ALLOWING), (key, ALLOWING)]),
+    "take_all": lambda limiter, key: limiter.take_all([("first", ALLOWING), (key, ALLOWING, 2)]),
+    "hold": lambda limiter, key: limiter.hold(key, ALLOWING, ttl=30),
+    "hold_all": lambda limiter, key: limiter.hold_all([("first", ALLOWING), (key, ALLOWING)], ttl=30, timeout=1),
+}
+ALLOWING = Policy("gcra:1/1h", on_error="allow")
+# Key prefixes, keys, and the length that the error names.
+LENGTHS = [("", "", 0), ("", "k" * 65_537, 65_537), ("", "ä" * 40_000, 80_000), ("app:", b"", 0), ("app:", b"k" * 65_533, 65_537)]
+
+
+@pytest.mark.parametrize("call", KEYED_CALLS)
+@pytest.mark.parametrize("prefix, key, length", LENGTHS, ids=[f"{prefix}{length}" for prefix, _, length in LENGTHS])
+async def test_key_empty_or_too_long_is_an_error_before_anything_is_sent(call, prefix, key, length, redis_url):
+    url = f"redis://127.0.0.1:{free_port()}/"
+    limiters = [Limiter.connect(url, key_prefix=prefix), aio.Limiter.connect(url, key_prefix=prefix)]
+    if not prefix:
+        limiters += [Limiter.in_memory(), aio.Limiter.in_memory()]
+    for limiter in limiters:
+        # Nothing listens there: a call that was sent would be a fallback decision.
+        with pytest.raises(InvalidKey, match=f"^invalid key: expected 1 to 65536 bytes, found {length}( with its prefix)?$"):
+            result = KEYED_CALLS[call](limiter, key)
+            if isinstance(limiter, aio.Limiter):
+                await result
+        assert not any(limiter.counters().values()), "no decision was made"
+
+
+def test_key_of_greatest_length_with_its_prefix_is_taken(redis_url, unix_server):
+    for url in [redis_url, unix_server]:
+        limiter = Limiter.connect(url, key_prefix="app:", timeout=20)
+        key = b"k" * 65_532
+        assert [bool(limiter.take(key, ALLOWING)) for _ in range(2)] == [True, False]
 
 
 def test_hierarchy_is_as_documented():
@@ -226,6 +272,16 @@ def test_decision_is_complete():
         first.allowed = False
 
 
+def test_headers_speak_of_the_binding_limit():
+    limiter, policy = Limiter.in_memory(clock=ManualClock()), "fixed-window:5/1m,fixed-window:100000/365d"
+    first, *_, denied = [limiter.take("key", policy) for _ in range(6)]
+    declared = ("RateLimit-Policy", '"api-1";q=5;w=60, "api-2";q=100000;w=31536000')
+    assert first.headers("api") == [declared, ("RateLimit", '"api-1";r=4')]
+    assert denied.headers("api") == [declared, ("RateLimit", '"api-1";r=0;t=60'), ("Retry-After", "60")]
+    assert json.loads(denied.problem("api"))["violated-policies"] == ["api-1"]
+    assert denied.reset_after == timedelta(days=365), "of all limits"
+
+
 def test_unix_socket_of_a_server_decides(unix_server):
     limiter = Limiter.connect(unix_server, timeout=20)
     assert [bool(limiter.take("unix", "fixed-window:2/1h")) for _ in range(3)] == [True, True, False]
@@ -273,3 +329,62 @@ def test_denials_and_policies_are_pickled():
     assert decision.integers() == denied.value.decision.integers()
     assert (decision.policy, decision.source, decision.key) == ("gcra:1/1m", "store", None)
     assert decision.headers() == denied.value.decision.headers()
+
+
+@pytest.mark.parametrize("kind, name", [(Limiter, "sluicegate.Limiter"), (aio.Limiter, "sluicegate.aio.Limiter")])
+def test_limiter_called_directly_names_what_to_write(kind, name):
+    with pytest.raises(TypeError, match=rf"{name}.*: use Limiter.in_memory\(\) or Limiter.connect\(url\)$"):
+        kind()
+    with pytest.raises(TypeError, match=rf"{name}.*: use Limiter.connect\(url\)$"):
+        kind("redis://127.0.0.1/")
+    with pytest.raises(TypeError, match="with `Policy`: use Limiter.in_memory"):
+        kind(POLICY)
+
+
+@pytest.mark.parametrize("kind", [Limiter, aio.Limiter])
+def test_setting_unknown_names_the_nearest(kind):
+    with pytest.raises(TypeError, match="^unknown setting `timout`: did you mean `timeout`[?]$"):
+        kind.connect("redis://127.0.0.1/", timout=1)
+    with pytest.raises(TypeError, match="^unknown setting `prefix`: did you mean `key_prefix`[?]$"):
+        kind.connect("redis://127.0.0.1/", prefix="app:")
+    with pytest.raises(TypeError, match="^unknown setting `x`: expected one of clock, connect_timeout, "):
+        kind.connect("redis://127.0.0.1/", x=1)
+    with pytest.raises(TypeError, match="^unknown setting `tasks`: "):
+        kind.connect("redis://127.0.0.1/", tasks=True)
+
+
+def test_call_on_several_keys_with_another_value_names_the_form():
+    form = r"expected a list of \(key, policy\) or \(key, policy, cost\)$"
+    for call in [LOCAL.take_all, LOCAL.take_many, LOCAL.hold_all]:
+        for value in [("a", "gcra:1/1s"), "ab", 7, [("a",)], [("a", "gcra:1/1s", 1, 1)], [7], [b"ab"]]:
+            with pytest.raises((TypeError, ValueError), match=form if value != [b"ab"] else "invalid"):
+                call(value)
+
+
+def test_every_public_method_and_property_has_a_docstring():
+    for kind in [Limiter, aio.Limiter, aio.Hold, sluicegate.Hold, sluicegate.Decision, Policy, ManualClock]:
+        for name, member in inspect.getmembers(kind):
+            if not name.startswith("_"):
+                assert inspect.getdoc(member), f"{kind.__name__}.{name}"
+    for name in ["take", "peek", "charge", "refund"]:
+        text = pydoc.plaintext.document(getattr(Limiter, name))
+        assert "(self, key: 'Key', policy: 'Policy | str', cost: 'int' = 1)" in text, text
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: LOCAL.hold("k", "concurrency:1/30s", ttl=60), "invalid ttl `60`: expected 0.001 to 30 seconds"),
+        (lambda: LOCAL.hold_all([("k", "concurrency:1/30s"), ("l", "gcra:1/1s")], ttl=60), "invalid ttl `60`: expected 0.001 to 30 seconds"),
+        (lambda: LOCAL.hold("k", "gcra:1/1s", ttl=0), "invalid ttl `0`: expected 0.001 to 86400 seconds"),
+        (lambda: LOCAL.hold("k", "gcra:1/1s"), "missing ttl: expected seconds or a timedelta; only a policy with `concurrency` has a default"),
+        (lambda: Limiter.connect("redis://127.0.0.1/", timeout=0), "invalid timeout `0`: expected seconds from 0.001 on"),
+        (lambda: LOCAL.take("gcra:1/1s", "user7"), "invalid policy `user7` beside a key that is a policy: expected the key first"),
+        (lambda: LOCAL.take_all([(POLICY, "user7")]), "invalid policy `user7` beside a key that is a policy: expected the key first"),
+        (lambda: LOCAL.require("k", "gcra:1/1s", 7), "denied: the cost of 7 is more than the limit of 1 ever admits"),
+    ],
+)
+def test_error_has_the_names_and_units_of_the_call(call, text):
+    with pytest.raises((Error, ValueError)) as error:
+        call()
+    assert str(error.value) == text

@@ -54,7 +54,8 @@ async def test_tries_of_a_job_take_units_of_their_own(redis_url):
     results = await run(redis_url, send, [(1,), (2,)], max_tries=2)
     assert [result.success for result in results] == [True] * 2
     assert sorted(ran) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert limiter.peek("send", QUEUE).reset_after == timedelta(seconds=4 / 20)
+    name = f"{__name__}.test_tries_of_a_job_take_units_of_their_own.<locals>.send"
+    assert limiter.peek(name, QUEUE).reset_after == timedelta(seconds=4 / 20)
 
 
 async def test_job_that_never_passes_fails(redis_url):
@@ -81,3 +82,16 @@ async def test_jobs_of_a_policy_that_cannot_reserve_retry(redis_url):
 def test_invalid_policy_is_an_error_at_once():
     with pytest.raises(ValueError, match="invalid rate `x`"):
         limited(aio.Limiter.in_memory(), "gcra:x")(run)
+
+
+async def test_job_without_a_key_is_named_after_module_and_function(redis_url):
+    limiter = Limiter.in_memory(clock=ManualClock())
+
+    @limited(aio.Limiter(limiter._native), "gcra:5/1h")
+    async def job(ctx):
+        pass
+
+    await run(redis_url, job, [()])
+    name = f"{__name__}.test_job_without_a_key_is_named_after_module_and_function.<locals>.job"
+    assert limiter.peek(name, "gcra:5/1h").remaining == 4
+    assert limiter.peek("job", "gcra:5/1h").remaining == 5

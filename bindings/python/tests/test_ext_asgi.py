@@ -13,7 +13,7 @@ from sluicegate import Policy, aio
 from sluicegate.ext.asgi import ClientAddress, RateLimitMiddleware
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
@@ -158,3 +158,22 @@ def test_uvicorn_passes_exactly_the_limit(redis_url):
         process.kill()
         process.wait()
     assert sorted(statuses) == [200] * 30 + [429] * 70
+
+
+async def test_two_limits_without_a_name_have_counts_of_their_own():
+    limiter = aio.Limiter.in_memory()
+    inner = RateLimitMiddleware(Starlette(routes=ROUTES), limiter, "fixed-window:2/1h")
+    requests = client(limiter, "fixed-window:4/1h", app=inner)
+    assert [(await requests.get("/")).status_code for _ in range(3)] == [200, 200, 429]
+    assert (await limiter.peek(b"7:default,8:10.0.0.1,", "fixed-window:4/1h")).remaining == 1
+    assert (await limiter.peek(b"9:default#2,8:10.0.0.1,", "fixed-window:2/1h")).remaining == 0
+
+
+async def test_mounted_applications_without_a_name_have_counts_of_their_own():
+    limiter = aio.Limiter.in_memory()
+    limited = RateLimitMiddleware(Starlette(routes=ROUTES), limiter, "fixed-window:1/1h")
+    mounts = [Mount(path, app=limited) for path in ("/a", "/b", "/of/{user}")]
+    transport = httpx.ASGITransport(Starlette(routes=mounts), client=("10.0.0.1", 5000))
+    requests = httpx.AsyncClient(transport=transport, base_url="http://test")
+    paths = ["/a/", "/b/", "/of/ada/", "/a/", "/b/", "/of/eve/"]
+    assert [(await requests.get(path)).status_code for path in paths] == [200] * 3 + [429] * 3

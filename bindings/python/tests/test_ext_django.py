@@ -50,6 +50,18 @@ class Unnamed(View):
         return HttpResponse("hello")
 
 
+@method_decorator([ratelimit("fixed-window:1/1h"), ratelimit("fixed-window:9/1h")], name="dispatch")
+class Twice(View):
+    def get(self, request):
+        return HttpResponse("hello")
+
+
+@method_decorator([ratelimit("fixed-window:1/1h"), ratelimit("fixed-window:9/1h")], name="dispatch")
+class Again(View):
+    def get(self, request):
+        return HttpResponse("hello")
+
+
 @method_decorator(ratelimit("fixed-window:1/1h"), name="dispatch")
 class Async(View):
     async def get(self, request):
@@ -58,6 +70,8 @@ class Async(View):
 
 urlpatterns = [
     path("unnamed", Unnamed.as_view()),
+    path("twice", Twice.as_view()),
+    path("again", Again.as_view()),
     path("async_class", Async.as_view()),
     path("", hello),
     path("async", hello_async),
@@ -189,7 +203,7 @@ def test_store_unavailable_allows_if_the_policy_says_so():
     [
         ({"POLICY": "gcra:x"}, "invalid SLUICEGATE: "),
         ({"URL": "http://x"}, "invalid SLUICEGATE: "),
-        ({"POLICYS": "x"}, "invalid setting `POLICYS` in SLUICEGATE: expected one of HEADER, KEY"),
+        ({"POLICYS": "x"}, "invalid SLUICEGATE: unknown setting `POLICYS`: did you mean `POLICY`[?]"),
         ({"KEY": "no.such.path"}, "invalid SLUICEGATE: "),
         ({"TRUSTED_HOPS": -1}, "invalid trusted_hops `-1`: expected 0 or more"),
         ("gcra:1/1s", "invalid SLUICEGATE of type `str`: expected a dict"),
@@ -198,3 +212,12 @@ def test_store_unavailable_allows_if_the_policy_says_so():
 def test_invalid_settings_are_named(given, error):
     with override_settings(SLUICEGATE=given), pytest.raises(ImproperlyConfigured, match=error):
         get("/")
+
+
+def test_two_limits_of_a_class_have_counts_of_their_own():
+    with override_settings(SLUICEGATE={}):
+        requests = Client()
+        for place in ["/twice", "/again"]:
+            assert [requests.get(place).status_code for _ in range(2)] == [200, 429]
+            violated = requests.get(place).json()["violated-policies"]
+            assert violated == [f"test_ext_django.{place[1:].capitalize()}#2"], "the inner limit comes first"

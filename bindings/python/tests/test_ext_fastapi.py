@@ -46,7 +46,7 @@ async def test_key_in_the_store_is_that_of_the_tower_middleware():
 
 
 def test_denial_without_the_handler_is_an_http_exception():
-    requests = client(RateLimit(aio.Limiter.in_memory(), POLICY, cost=3), documents=False)
+    requests = client(RateLimit(aio.Limiter.in_memory(), POLICY, name="default", cost=3), documents=False)
     response = requests.get("/limited")
     assert (response.status_code, response.headers["content-type"]) == (429, "application/json")
     assert json.loads(response.text)["detail"]["title"] == "Too many requests"
@@ -59,6 +59,7 @@ def test_key_and_cost_may_be_functions_of_the_request():
         lambda request: POLICY if "user" in request.query_params else None,
         key=lambda request: request.query_params["user"],
         cost=lambda request: int(request.query_params.get("cost", 1)),
+        name="default",
     )
     requests = client(limit)
     assert values(requests.get("/limited"), "RateLimit") == []
@@ -85,3 +86,51 @@ def test_store_unavailable_is_503():
     allowed = client(RateLimit(aio.Limiter.connect(DOWN), Policy(POLICY, on_error="allow")))
     assert allowed.get("/limited").status_code == 200
     is_undecided(client(RateLimit(aio.Limiter.connect(DOWN), POLICY)).get("/limited"))
+
+
+def statuses(requests, method, path, count):
+    return [requests.request(method, path).status_code for _ in range(count)]
+
+
+def test_routes_without_a_name_do_not_share_a_count():
+    limiter = aio.Limiter.in_memory()
+    app, router = FastAPI(), APIRouter(prefix="/router")
+    once = [Depends(RateLimit(limiter, "sliding-log:1/1h"))]
+    shared = RateLimit(limiter, "sliding-log:1/1h")
+    app.get("/a", dependencies=once)(lambda: "a")
+    app.post("/a", dependencies=[Depends(RateLimit(limiter, "sliding-log:1/1h"))])(lambda: "a")
+    app.get("/b", dependencies=[Depends(RateLimit(limiter, "sliding-log:100/1h"))])(lambda: "b")
+    app.get("/c", dependencies=[Depends(shared)])(lambda: "c")
+    router.get("/c", dependencies=[Depends(shared)])(lambda: "c")
+    app.get("/users/{user}", dependencies=[Depends(shared)])(lambda user: user)
+    for number in (1, 2):
+        inner = FastAPI()
+        inner.get("/a", dependencies=[Depends(shared)])(lambda: "a")
+        app.mount(f"/inner{number}", inner)
+    app.include_router(router)
+    requests = TestClient(app, client=("10.0.0.1", 5000))
+    assert statuses(requests, "GET", "/b", 6) == [200] * 6
+    for method, path in [("GET", "/a"), ("POST", "/a"), ("GET", "/c"), ("GET", "/router/c"), ("GET", "/inner1/a"), ("GET", "/inner2/a")]:
+        assert statuses(requests, method, path, 2) == [200, 429], path
+    assert requests.get("/users/ada").status_code == 200
+    assert requests.get("/users/eve").status_code == 429, "the name is that of the route, not of the path"
+    named = requests.get("/b").headers["RateLimit"]
+    assert named.startswith('"GET /b";r=93'), named
+
+
+def test_two_limits_of_a_route_have_counts_of_their_own():
+    limiter, app = aio.Limiter.in_memory(), FastAPI()
+    both = [Depends(RateLimit(limiter, "fixed-window:2/1h")), Depends(RateLimit(limiter, "fixed-window:4/1h"))]
+    app.get("/a", dependencies=both)(lambda: "a")
+    requests = TestClient(app, client=("10.0.0.1", 5000))
+    assert statuses(requests, "GET", "/a", 3) == [200, 200, 429]
+    names = json.loads(requests.get("/a").text)["detail"]["violated-policies"]
+    assert names == ["GET /a"]
+
+
+def test_key_of_a_client_that_is_too_long_is_422():
+    limit = RateLimit(aio.Limiter.connect(DOWN), Policy(POLICY, on_error="allow"), key=lambda request: request.headers["x-user"] * 70_000)
+    requests = client(limit)
+    response = requests.get("/limited", headers={"x-user": "k"})
+    assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
+    assert "invalid key: expected 1 to 65536 bytes" in json.loads(response.text)["detail"]

@@ -109,3 +109,20 @@ def test_decorators_around_a_limited_view_keep_its_limit():
 def test_store_unavailable_is_503():
     is_undecided(client({"SLUICEGATE_URL": DOWN}, policy=POLICY).get("/"))
     assert client({"SLUICEGATE_URL": DOWN}, policy=lambda _: None).get("/").status_code == 200
+
+
+def test_two_limits_of_a_view_have_counts_of_their_own():
+    app, limiter = flask.Flask("shop"), Limiter.in_memory()
+    limit = RateLimit(app, limiter=limiter)
+
+    @app.get("/")
+    @limit("fixed-window:4/1h")
+    @limit("fixed-window:2/1h")
+    def index():
+        return "hello"
+
+    requests = app.test_client()
+    assert [requests.get("/").status_code for _ in range(3)] == [200, 200, 429]
+    name = b"test_ext_flask.test_two_limits_of_a_view_have_counts_of_their_own.<locals>.index"
+    for key, policy, left in [(name, "fixed-window:2/1h", 0), (name + b"#2", "fixed-window:4/1h", 1)]:
+        assert limiter.peek(b"%d:%s,9:127.0.0.1," % (len(key), key), policy).remaining == left

@@ -1,10 +1,13 @@
 """What all middleware shares: addresses of clients, keys, rejections."""
 
+import email.utils
 import json
+import time
 
 import pytest
-from sluicegate import Limiter, OperationError
+from sluicegate import Limiter, OperationError, Policy
 from sluicegate.ext._http import ClientAddress, Rejection, Rule, key_of
+from sluicegate.ext._pause import requested_pause
 
 
 @pytest.mark.parametrize(
@@ -56,14 +59,14 @@ def test_key_is_that_of_the_tower_middleware():
 def test_rule_takes_by_key_and_cost_of_the_request():
     limiter = Limiter.in_memory()
     rule = Rule(lambda it: it["policy"], "api", lambda it: it["user"], lambda it: it["cost"])
-    headers, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 7})
+    headers, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 7}, "api")
     assert rejection is None
     assert headers == [("RateLimit-Policy", '"api";q=10;w=3600'), ("RateLimit", '"api";r=3;t=3600')]
     assert limiter.peek(b"3:api,3:ada,", "fixed-window:10/1h").remaining == 3
-    _, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 4})
+    _, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 4}, "api")
     assert rejection.status == 429
     assert json.loads(rejection.body)["violated-policies"] == ["api"]
-    assert rule.check(limiter, {"policy": None, "user": "ada", "cost": 4}) == ([], None)
+    assert rule.check(limiter, {"policy": None, "user": "ada", "cost": 4}, "api") == ([], None)
 
 
 def test_rejection_without_a_decision_is_503():
@@ -85,3 +88,46 @@ def test_rule_of_holds_alone_is_an_error_at_once():
 def test_rule_invalid_policy_is_an_error_at_once():
     with pytest.raises(ValueError, match="invalid rate `x`"):
         Rule("gcra:x", "api", lambda it: it, 1)
+
+
+def test_key_of_a_request_that_is_too_long_is_422_and_takes_nothing():
+    limiter = Limiter.in_memory()
+    rule = Rule(Policy("sliding-log:5/1m", on_error="allow"), "login", lambda it: it, 1)
+    headers, rejection = rule.check(limiter, "k" * 70_000, "login")
+    assert (headers, rejection.status, rejection.reason) == ([], 422, "Unprocessable Content")
+    assert json.loads(rejection.body)["detail"] == "invalid key: expected 1 to 65536 bytes, found 70015"
+
+
+@pytest.mark.parametrize(
+    ("value", "pause"),
+    [
+        ("Fri, 31 Dec 9999 23:59:59 -0000", 250_000_000_000),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 250_000_000_000),
+        ("Fri, 31 Dec 9999 23:59:59 -2300", 250_000_000_000),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0),
+        ("Sat, 01 Jan 0001 00:00:00 +2300", 0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        ("tomorrow", 0),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+def test_retry_after_of_any_date_is_a_pause_or_none(value, pause, zone, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert requested_pause(429, {"retry-after": value}) >= pause
+        assert requested_pause(429, {"retry-after": value}) <= pause * 1.1
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_retry_after_without_an_offset_is_in_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    try:
+        soon = email.utils.formatdate(time.time() + 100)  # it ends with -0000
+        assert 90 < requested_pause(429, {"retry-after": soon}) < 110
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -232,3 +232,12 @@ def test_invalid_arguments_are_named():
         Budget(Limiter.in_memory(), requests="gcra:x", tokens=TOKENS)
     with pytest.raises(TypeError, match="invalid client of type `int`"):
         limit(1, Budget(Limiter.in_memory(), requests=REQUESTS, tokens=TOKENS))
+
+
+async def test_call_that_never_fits_names_its_cost_and_the_limit():
+    text = "^denied: the cost of 10001 is more than the limit of 10000 ever admits$"
+    with pytest.raises(Denied, match=text), Budget(Limiter.in_memory(), requests=REQUESTS, tokens=TOKENS).call(10_001):
+        pytest.fail("it is denied")
+    with pytest.raises(Denied, match=text):
+        async with Budget(aio.Limiter.in_memory(), requests=REQUESTS, tokens=TOKENS).call(10_001):
+            pytest.fail("it is denied")

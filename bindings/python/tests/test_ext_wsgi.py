@@ -13,6 +13,7 @@ from conftest import answers, free_port, until
 from sluicegate import Limiter, Policy
 from sluicegate.ext.wsgi import ClientAddress, RateLimitMiddleware
 from web import DOWN, POLICY, is_allowed, is_denied, is_undecided
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client, EnvironBuilder
 
 
@@ -144,3 +145,13 @@ def test_gunicorn_workers_pass_exactly_the_limit(redis_url, tmp_path):
         process.wait()
     assert sorted(statuses) == [200] * 60 + [429] * 140
     assert len(workers) == 2
+
+
+def test_limits_without_a_name_have_counts_of_their_own():
+    limiter = Limiter.in_memory()
+    inner = RateLimitMiddleware(hello, limiter, "fixed-window:2/1h")
+    requests = client(limiter, "fixed-window:4/1h", app=inner)
+    assert [requests.get("/").status_code for _ in range(3)] == [200, 200, 429]
+    limited = RateLimitMiddleware(hello, limiter, "fixed-window:1/1h")
+    requests = Client(DispatcherMiddleware(hello, {"/a": limited, "/b": limited}))
+    assert [requests.get(path).status_code for path in ["/a/", "/b/", "/a/x", "/b/"]] == [200, 200, 429, 429]

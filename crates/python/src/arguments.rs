@@ -7,6 +7,9 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDelta, PyInt, PyString},
 };
+use sluicegate_core::{KeyLengthError, MAX_KEY};
+
+use crate::errors;
 
 /// The bytes of a key: those of a `bytes`, or a `str` as UTF-8.
 pub(crate) fn bytes<'a>(name: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
@@ -17,6 +20,19 @@ pub(crate) fn bytes<'a>(name: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a
         return Ok(bytes.as_bytes());
     }
     Err(PyTypeError::new_err(format!("invalid {name} {}: expected str or bytes", of_type(value))))
+}
+
+/// The bytes of a key behind a prefix of this length. A store would reject an invalid one as well, but an error of the store may
+/// lead to a fallback decision.
+pub(crate) fn key<'a>(prefix: usize, value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    let key = bytes("key", value)?;
+    let length = prefix.saturating_add(key.len());
+    if !key.is_empty() && length <= MAX_KEY {
+        return Ok(key);
+    }
+    let error = KeyLengthError(if key.is_empty() { 0 } else { length });
+    let with_prefix = if prefix > 0 && !key.is_empty() { " with its prefix" } else { "" };
+    Err(errors::new(value.py(), "InvalidKey", format!("{error}{with_prefix}")))
 }
 
 /// A span: seconds as a number, or a `timedelta`.

@@ -9,6 +9,7 @@ use std::{
     future::Future,
     io::{Read as _, Write as _},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
+    process,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -34,6 +35,8 @@ pub(crate) struct Bridge {
     reader: UnixStream,
     open: Mutex<HashMap<u64, OpenCall>>,
     next: AtomicU64,
+    /// The process whose calls these are.
+    process: u32,
 }
 
 struct OpenCall {
@@ -43,7 +46,8 @@ struct OpenCall {
 
 /// The results of calls that have ended, and whose futures do not have them yet.
 struct Ended {
-    replies: Mutex<Vec<(u64, BoxedReply)>>,
+    /// `None` after the event loop was closed.
+    replies: Mutex<Option<Vec<(u64, BoxedReply)>>>,
     writer: UnixStream,
 }
 
@@ -53,10 +57,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Ended {
     fn push(&self, call: u64, reply: BoxedReply) {
-        let mut replies = lock(&self.replies);
+        let mut lock = lock(&self.replies);
+        let Some(replies) = &mut *lock else { return };
         replies.push((call, reply));
         let is_first = replies.len() == 1;
-        drop(replies);
+        drop(lock);
         if is_first {
             // A full socket has a byte already.
             let _ = (&self.writer).write(&[0]);
@@ -71,8 +76,14 @@ impl Bridge {
         let (reader, writer) = UnixStream::pair()?;
         reader.set_nonblocking(true)?;
         writer.set_nonblocking(true)?;
-        let ended = Arc::new(Ended { replies: Mutex::default(), writer });
-        Ok(Self { ended, reader, open: Mutex::default(), next: AtomicU64::new(0) })
+        let ended = Arc::new(Ended { replies: Mutex::new(Some(Vec::new())), writer });
+        Ok(Self {
+            ended,
+            reader,
+            open: Mutex::default(),
+            next: AtomicU64::new(0),
+            process: process::id(),
+        })
     }
 
     /// The descriptor that is readable when a call has ended.
@@ -84,7 +95,7 @@ impl Bridge {
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let mut bytes = [0; 64];
         while matches!((&self.reader).read(&mut bytes), Ok(1..)) {}
-        let replies = std::mem::take(&mut *lock(&self.ended.replies));
+        let replies = lock(&self.ended.replies).as_mut().map(std::mem::take).unwrap_or_default();
         for (call, reply) in replies {
             // Without a future, the call was cancelled: a hold is settled as its reply is dropped.
             let Some(call) = lock(&self.open).remove(&call) else { continue };
@@ -105,6 +116,19 @@ impl Bridge {
         if let Some(call) = lock(&self.open).remove(&call) {
             call.task.abort();
         }
+    }
+
+    /// Ends all calls: their event loop is closed, and no future will have their results.
+    fn abort_all(&self) {
+        // The calls of a parent are not those of its child.
+        if self.process != process::id() {
+            return;
+        }
+        // Dropped without a lock: a reply of a hold cancels it, and a future runs code of Python.
+        let replies = lock(&self.ended.replies).take();
+        let calls = std::mem::take(&mut *lock(&self.open));
+        calls.values().for_each(|call| call.task.abort());
+        drop((calls, replies));
     }
 
     /// Number of calls that have not ended.

@@ -110,7 +110,7 @@ impl Decision {
         self.answer.retry() == Some(Retry::Never)
     }
 
-    /// The time until nothing is in use.
+    /// The time until nothing is in use, under all limits of the policy. `headers` has that of the binding limit.
     #[getter]
     fn reset_after<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDelta>> {
         delta(py, self.answer.reset_after)

@@ -5,7 +5,7 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyDict, PyType},
 };
-use sluicegate::{PolicyError, StoreError};
+use sluicegate::{HoldError, PolicyError, StoreError};
 
 static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
@@ -37,9 +37,25 @@ pub(crate) fn store(py: Python<'_>, error: &StoreError) -> PyErr {
         StoreError::Unavailable(_) => "StoreUnavailable",
         StoreError::Timeout(_) => "StoreTimeout",
         StoreError::Corrupt(..) => "CorruptState",
+        StoreError::Key(_) => "InvalidKey",
         StoreError::Operation(_) | StoreError::Hold(_) => "OperationError",
         StoreError::Settings(_) => "SettingsError",
         _ => "StoreError",
     };
-    new(py, name, error.to_string())
+    new(py, name, text(error))
+}
+
+/// The text of an error. Lifetimes are in seconds here, as in the calls.
+fn text(error: &StoreError) -> String {
+    match error {
+        StoreError::Hold(HoldError::Ttl { ttl, max }) => {
+            let (ttl, max) = (ttl.as_secs_f64(), max.as_secs_f64());
+            format!("invalid ttl `{ttl}`: expected 0.001 to {max} seconds")
+        }
+        StoreError::Hold(HoldError::MissingTtl) => {
+            let expected = "expected seconds or a timedelta";
+            format!("missing ttl: {expected}; only a policy with `concurrency` has a default")
+        }
+        error => error.to_string(),
+    }
 }

@@ -9,23 +9,26 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{IntoPyObjectExt as _, exceptions::PyRuntimeError, prelude::*, types::PyDict};
-use sluicegate::{
-    Applied, Jitter, LocalLimiter, OnError, Operation, PreparedPolicy, Store, WaitOptions,
+use pyo3::{
+    IntoPyObjectExt as _,
+    exceptions::{PyRuntimeError, PyTypeError, PyValueError},
+    prelude::*,
+    types::PyDict,
 };
+use sluicegate::{Applied, Jitter, LocalLimiter, OnError, Operation, Store, WaitOptions};
 use sluicegate_core::Counters;
 use sluicegate_redis::{Options, RedisStore};
 use tokio::runtime::Handle;
 
 use crate::{
-    arguments::{Units, bytes, optional_span, span},
+    arguments::{self, Units, bytes, of_type, optional_span, span},
     bridge::{Bridge, Reply as _},
     clock::ManualClock,
     decision::Decision,
     errors,
     fork::Gated,
     hold::AnyStore,
-    policy::prepared,
+    policy::policy_beside,
     request::{HoldRequest, Keyed, Replied, Request},
     runtime, tls,
 };
@@ -99,8 +102,8 @@ impl PendingCall {
     }
 }
 
-/// A key with a policy and its units, as a tuple of two or three.
-type KeyedArgument<'py> = Vec<Bound<'py, PyAny>>;
+/// Keys with a policy and units each, as tuples of two or three.
+type KeyedArguments<'py> = Vec<Bound<'py, PyAny>>;
 
 #[pymethods]
 impl Limiter {
@@ -145,6 +148,11 @@ impl Limiter {
         let mut options = Options::default();
         options.prefix = key_prefix.as_bytes().to_vec();
         options.deadline = optional_span("timeout", timeout)?.unwrap_or(Duration::from_millis(500));
+        if options.deadline < Duration::from_millis(1) {
+            let seconds = options.deadline.as_secs_f64();
+            let text = format!("invalid timeout `{seconds}`: expected seconds from 0.001 on");
+            return Err(errors::new(py, "SettingsError", text));
+        }
         if let Some(span) = optional_span("connect_timeout", connect_timeout)? {
             options.connect_timeout = span;
         }
@@ -244,32 +252,32 @@ impl Limiter {
         timeout: &Bound<'_, PyAny>,
         jitter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.block(py, wait_request(key, policy, &cost, timeout, jitter)?)
+        self.block(py, self.wait_request(key, policy, &cost, timeout, jitter)?)
     }
 
     fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.run(py, Request::Reset { key: bytes("key", key)?.to_vec() })
+        self.run(py, Request::Reset { key: self.key(key)?.to_vec() })
     }
 
-    fn take_many(&self, py: Python<'_>, takes: Vec<KeyedArgument<'_>>) -> PyResult<Py<PyAny>> {
-        self.run(py, Request::TakeMany(keyed(takes)?))
+    fn take_many(&self, py: Python<'_>, takes: KeyedArguments<'_>) -> PyResult<Py<PyAny>> {
+        self.run(py, Request::TakeMany(self.keyed("takes", takes)?))
     }
 
-    fn take_all(&self, py: Python<'_>, takes: Vec<KeyedArgument<'_>>) -> PyResult<Py<PyAny>> {
-        self.run(py, Request::TakeAll(keyed(takes)?))
+    fn take_all(&self, py: Python<'_>, takes: KeyedArguments<'_>) -> PyResult<Py<PyAny>> {
+        self.run(py, Request::TakeAll(self.keyed("takes", takes)?))
     }
 
     #[pyo3(signature = (holds, *, id = None, ttl = None, timeout = None, renew = false))]
     fn hold(
         &self,
         py: Python<'_>,
-        holds: Vec<KeyedArgument<'_>>,
+        holds: KeyedArguments<'_>,
         id: Option<&Bound<'_, PyAny>>,
         ttl: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         renew: bool,
     ) -> PyResult<Py<PyAny>> {
-        let request = hold_request(holds, id, ttl, timeout, renew)?;
+        let request = self.hold_request(holds, id, ttl, timeout, renew)?;
         if request.renews || !request.timeout.is_zero() {
             return self.block(py, Request::Hold(request));
         }
@@ -297,7 +305,7 @@ impl Limiter {
             "refund" => Operation::Refund(cost.0),
             _ => Operation::Reserve { cost: cost.0, max_wait },
         };
-        let (key, policy) = (bytes("key", key)?.to_vec(), prepared(policy)?);
+        let (key, policy) = (self.key(key)?.to_vec(), policy_beside(key, policy)?);
         self.start(py, bridge, future, Request::Apply { key, policy, operation })
     }
 
@@ -311,20 +319,20 @@ impl Limiter {
         timeout: &Bound<'_, PyAny>,
         jitter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.poll(py, wait_request(key, policy, &cost, timeout, jitter)?)
+        self.poll(py, self.wait_request(key, policy, &cost, timeout, jitter)?)
     }
 
     /// As `poll_wait`, for a hold.
     fn poll_hold(
         &self,
         py: Python<'_>,
-        holds: Vec<KeyedArgument<'_>>,
+        holds: KeyedArguments<'_>,
         id: Option<&Bound<'_, PyAny>>,
         ttl: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         renew: bool,
     ) -> PyResult<Py<PyAny>> {
-        self.poll(py, Request::Hold(hold_request(holds, id, ttl, timeout, renew)?))
+        self.poll(py, Request::Hold(self.hold_request(holds, id, ttl, timeout, renew)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are those of `wait`")]
@@ -339,7 +347,7 @@ impl Limiter {
         timeout: &Bound<'_, PyAny>,
         jitter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.start(py, bridge, future, wait_request(key, policy, &cost, timeout, jitter)?)
+        self.start(py, bridge, future, self.wait_request(key, policy, &cost, timeout, jitter)?)
     }
 
     fn start_reset(
@@ -349,7 +357,7 @@ impl Limiter {
         future: Py<PyAny>,
         key: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
-        self.start(py, bridge, future, Request::Reset { key: bytes("key", key)?.to_vec() })
+        self.start(py, bridge, future, Request::Reset { key: self.key(key)?.to_vec() })
     }
 
     fn start_take_many(
@@ -357,9 +365,9 @@ impl Limiter {
         py: Python<'_>,
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
-        takes: Vec<KeyedArgument<'_>>,
+        takes: KeyedArguments<'_>,
     ) -> PyResult<Py<PyAny>> {
-        self.start(py, bridge, future, Request::TakeMany(keyed(takes)?))
+        self.start(py, bridge, future, Request::TakeMany(self.keyed("takes", takes)?))
     }
 
     fn start_take_all(
@@ -367,9 +375,9 @@ impl Limiter {
         py: Python<'_>,
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
-        takes: Vec<KeyedArgument<'_>>,
+        takes: KeyedArguments<'_>,
     ) -> PyResult<Py<PyAny>> {
-        self.start(py, bridge, future, Request::TakeAll(keyed(takes)?))
+        self.start(py, bridge, future, Request::TakeAll(self.keyed("takes", takes)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are those of `hold`")]
@@ -378,13 +386,13 @@ impl Limiter {
         py: Python<'_>,
         bridge: &Bound<'_, Bridge>,
         future: Py<PyAny>,
-        holds: Vec<KeyedArgument<'_>>,
+        holds: KeyedArguments<'_>,
         id: Option<&Bound<'_, PyAny>>,
         ttl: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         renew: bool,
     ) -> PyResult<Py<PyAny>> {
-        let request = hold_request(holds, id, ttl, timeout, renew)?;
+        let request = self.hold_request(holds, id, ttl, timeout, renew)?;
         self.start(py, bridge, future, Request::Hold(request))
     }
 
@@ -435,7 +443,7 @@ impl Limiter {
         policy: &Bound<'_, PyAny>,
         operation: Operation,
     ) -> PyResult<Decision> {
-        let (key, policy) = (bytes("key", key)?, prepared(policy)?);
+        let (key, policy) = (self.key(key)?, policy_beside(key, policy)?);
         let answer = match &self.0 {
             Backend::Local { store, .. } => match store.apply(key, &policy, operation) {
                 Applied::Now(answer) => answer,
@@ -496,6 +504,70 @@ impl Limiter {
     ) -> PyResult<Py<PyAny>> {
         bridge.get().start(py, future, request.perform(self.store(py)?))
     }
+
+    /// The bytes of a key, which is valid for this limiter.
+    pub(crate) fn key<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+        let prefix = match &self.0 {
+            Backend::Local { .. } => 0,
+            Backend::Remote(remote) => remote.options.prefix.len(),
+        };
+        arguments::key(prefix, key)
+    }
+
+    /// The keys of a call with their policies and units: `name` is that of its argument.
+    fn keyed(&self, name: &str, tuples: KeyedArguments<'_>) -> PyResult<Vec<Keyed>> {
+        let expected = "expected a list of (key, policy) or (key, policy, cost)";
+        let keyed = |tuple: Bound<'_, PyAny>| {
+            let Ok(items) = tuple.extract::<Vec<Bound<'_, PyAny>>>() else {
+                let text = format!("invalid {name} with an item {}: {expected}", of_type(&tuple));
+                return Err(PyTypeError::new_err(text));
+            };
+            match &items[..] {
+                [key, policy] => self.one(key, policy, 1),
+                [key, policy, cost] => self.one(key, policy, cost.extract::<Units>()?.0),
+                other => Err(PyValueError::new_err(format!(
+                    "invalid {name} with a tuple of {} items: {expected}",
+                    other.len()
+                ))),
+            }
+        };
+        tuples.into_iter().map(keyed).collect()
+    }
+
+    fn one(&self, key: &Bound<'_, PyAny>, policy: &Bound<'_, PyAny>, cost: u32) -> PyResult<Keyed> {
+        let policy = policy_beside(key, policy)?;
+        Ok(Keyed { key: self.key(key)?.to_vec(), policy, cost })
+    }
+
+    fn wait_request(
+        &self,
+        key: &Bound<'_, PyAny>,
+        policy: &Bound<'_, PyAny>,
+        cost: &Units,
+        timeout: &Bound<'_, PyAny>,
+        jitter: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        let jitter = optional_span("jitter", jitter)?.map_or(Jitter::NONE, Jitter::up_to);
+        let options = WaitOptions::up_to(span("timeout", timeout)?).jitter(jitter);
+        Ok(Request::Wait { keyed: self.one(key, policy, cost.0)?, options })
+    }
+
+    fn hold_request(
+        &self,
+        holds: KeyedArguments<'_>,
+        id: Option<&Bound<'_, PyAny>>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        renews: bool,
+    ) -> PyResult<HoldRequest> {
+        let id = id.map(|id| bytes("id", id).map(<[u8]>::to_vec)).transpose()?;
+        let timeout = optional_span("timeout", timeout)?.unwrap_or_default();
+        let (keys, ttl) = (self.keyed("holds", holds)?, optional_span("ttl", ttl)?);
+        if keys.is_empty() {
+            return Err(PyValueError::new_err("invalid holds: expected at least one key"));
+        }
+        Ok(HoldRequest { keys, id, ttl, timeout, renews })
+    }
 }
 
 /// Polls a call, whose timers are those of `runtime`.
@@ -505,50 +577,4 @@ fn poll_once(
 ) -> Poll<Replied> {
     let _guard = runtime.enter();
     call.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn keyed(arguments: Vec<KeyedArgument<'_>>) -> PyResult<Vec<Keyed>> {
-    let keyed = |argument: KeyedArgument<'_>| match &argument[..] {
-        [key, policy] => one(key, policy, 1),
-        [key, policy, cost] => one(key, policy, cost.extract::<Units>()?.0),
-        other => Err(pyo3::exceptions::PyValueError::new_err(format!(
-            "invalid tuple of {} items: expected (key, policy) or (key, policy, cost)",
-            other.len()
-        ))),
-    };
-    arguments.into_iter().map(keyed).collect()
-}
-
-fn one(key: &Bound<'_, PyAny>, policy: &Bound<'_, PyAny>, cost: u32) -> PyResult<Keyed> {
-    let policy: PreparedPolicy = prepared(policy)?;
-    Ok(Keyed { key: bytes("key", key)?.to_vec(), policy, cost })
-}
-
-fn wait_request(
-    key: &Bound<'_, PyAny>,
-    policy: &Bound<'_, PyAny>,
-    cost: &Units,
-    timeout: &Bound<'_, PyAny>,
-    jitter: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Request> {
-    let jitter = optional_span("jitter", jitter)?.map_or(Jitter::NONE, Jitter::up_to);
-    let options = WaitOptions::up_to(span("timeout", timeout)?).jitter(jitter);
-    Ok(Request::Wait { keyed: one(key, policy, cost.0)?, options })
-}
-
-fn hold_request(
-    holds: Vec<KeyedArgument<'_>>,
-    id: Option<&Bound<'_, PyAny>>,
-    ttl: Option<&Bound<'_, PyAny>>,
-    timeout: Option<&Bound<'_, PyAny>>,
-    renews: bool,
-) -> PyResult<HoldRequest> {
-    let id = id.map(|id| bytes("id", id).map(<[u8]>::to_vec)).transpose()?;
-    let timeout = optional_span("timeout", timeout)?.unwrap_or_default();
-    let (keys, ttl) = (keyed(holds)?, optional_span("ttl", ttl)?);
-    if keys.is_empty() {
-        let text = "invalid holds: expected at least one key";
-        return Err(pyo3::exceptions::PyValueError::new_err(text));
-    }
-    Ok(HoldRequest { keys, id, ttl, timeout, renews })
 }

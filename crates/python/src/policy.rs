@@ -142,6 +142,26 @@ pub(crate) fn prepared(value: &Bound<'_, PyAny>) -> PyResult<PreparedPolicy> {
     Ok(policy)
 }
 
+/// The policy of an argument behind `key`. If the two were exchanged, the error says so.
+pub(crate) fn policy_beside(
+    key: &Bound<'_, PyAny>,
+    policy: &Bound<'_, PyAny>,
+) -> PyResult<PreparedPolicy> {
+    prepared(policy).map_err(|error| {
+        let exchanged = key.cast::<Policy>().is_ok()
+            || key.cast::<PyString>().is_ok_and(|text| {
+                text.to_str().is_ok_and(|text| text.parse::<sluicegate::Policy>().is_ok())
+            });
+        if !exchanged {
+            return error;
+        }
+        let text = format!(
+            "invalid policy `{policy}` beside a key that is a policy: expected the key first"
+        );
+        errors::new(key.py(), "PolicyError", text)
+    })
+}
+
 /// The text of one limit: `name:limit/period` and its options.
 #[pyfunction]
 #[pyo3(signature = (name, limit, per, options))]

@@ -4,12 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use pyo3::{IntoPyObjectExt as _, prelude::*};
 use sluicegate::{
-    Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Store, StoreError,
-    WaitOptions,
+    Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Source, Store,
+    StoreError, WaitOptions,
 };
 use sluicegate_core::{Applied, KeyedTake, MultiKeyOperation};
-use sluicegate_holds::{HoldId, HoldWait};
-use tokio::time::{Instant, sleep};
+use sluicegate_holds::{HoldId, HoldWait, return_units};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
 
 use crate::{
     bridge::Reply,
@@ -55,6 +58,7 @@ pub(crate) struct HoldRequest {
 #[derive(Debug)]
 pub(crate) enum Value {
     Decision(Answer, PreparedPolicy),
+    Waited(Waited),
     Flag(bool),
     Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
     /// The decision on several keys, under the policy of the binding one.
@@ -69,10 +73,36 @@ pub(crate) enum Value {
     },
 }
 
+/// The answer to a request that has waited. If it is dropped before Python has it, because the task was cancelled, the units are
+/// refunded.
+#[derive(Debug)]
+pub(crate) struct Waited {
+    answer: Answer,
+    store: Arc<AnyStore>,
+    key: Vec<u8>,
+    policy: PreparedPolicy,
+    /// Units to refund.
+    cost: u32,
+    runtime: Option<Handle>,
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        if self.cost > 0 && self.answer.allowed() && self.answer.source != Source::Fallback {
+            let refund = Operation::Refund(self.cost);
+            return_units(&self.store, &self.key, &self.policy, refund, self.runtime.as_ref());
+        }
+    }
+}
+
 impl Reply for Replied {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.map_err(|error| errors::store(py, &error))? {
             Value::Decision(answer, policy) => Decision::new(answer, policy, None).into_py_any(py),
+            Value::Waited(mut waited) => {
+                waited.cost = 0;
+                Decision::new(waited.answer, waited.policy.clone(), None).into_py_any(py)
+            }
             Value::Flag(flag) => flag.into_py_any(py),
             Value::Decisions(answers) => {
                 let decisions = answers.into_iter().map(|(answer, policy)| {
@@ -104,8 +134,10 @@ impl Request {
                 Ok(Value::Decision(answer, policy))
             }
             Self::Wait { keyed: Keyed { key, policy, cost }, options } => {
-                let answer = Limiter::new(store).until_ready(key, &policy, cost, options).await?;
-                Ok(Value::Decision(answer, policy))
+                let waiting = Limiter::new(Arc::clone(&store));
+                let answer = waiting.until_ready(&key, &policy, cost, options).await?;
+                let runtime = Handle::try_current().ok();
+                Ok(Value::Waited(Waited { answer, store, key, policy, cost, runtime }))
             }
             Self::Reset { key } => Ok(Value::Flag(store.reset(&key).await?)),
             Self::TakeMany(takes) => {

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use sluicegate::{Applied, Store as _};
 use sluicegate_core::{Entry, Operation, Retry, StoreStatus, Timestamp, Usage, as_micros};
 
-use crate::{arguments::bytes, errors, limiter::Limiter, policy::prepared, runtime};
+use crate::{errors, limiter::Limiter, policy::prepared, runtime};
 
 /// Usage of the first limit of a key: units in use, its capacity, the time until nothing is in use and the time
 /// of the store, in microseconds; and, for a sliding counter, the units in the window before and in the current one.
@@ -55,7 +55,7 @@ fn read<T: Send>(
     key: &Bound<'_, PyAny>,
     convert: impl Fn(Option<&Entry>, Timestamp) -> T + Send + Sync,
 ) -> PyResult<T> {
-    let (store, key) = (limiter.get().store(py)?, bytes("key", key)?);
+    let (store, key) = (limiter.get().store(py)?, limiter.get().key(key)?);
     let mut found = None;
     let mut read = |entry: Option<&Entry>, now: Timestamp| found = Some(convert(entry, now));
     let result = match store.read(key, &mut read) {

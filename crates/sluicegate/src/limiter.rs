@@ -206,7 +206,7 @@ impl Limiter {
         cost: u32,
         wait: impl Into<WaitOptions>,
     ) -> Result<Answer, StoreError> {
-        wait::until_ready(&*self.0, key.as_ref(), policy, cost, wait.into()).await
+        wait::until_ready(&self.0, key.as_ref(), policy, cost, wait.into()).await
     }
 
     /// Resets the key, for every policy. Whether it had units in use.

@@ -50,7 +50,7 @@ impl LocalLimiter {
     }
 }
 
-impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
+impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// A limiter in the time of `clock`, with up to 1 GiB of state.
     ///
     /// ```
@@ -187,7 +187,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     ///
     /// It waits on the timers of tokio, whatever the clock, and tries windows and logs again by the clock. A
     /// [`ManualClock`] does not advance while it waits; under paused time, use a [`RuntimeClock`]. A future that is
-    /// dropped while it waits may have used its units.
+    /// dropped while it waits gives its units back.
     ///
     /// ```
     /// use std::time::Duration;
@@ -217,7 +217,7 @@ impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
         wait: impl Into<WaitOptions>,
     ) -> Answer {
         let key = key.as_ref();
-        let answer = wait::until_ready(&*self.0, key, policy, cost, wait.into()).await;
+        let answer = wait::until_ready(&self.0, key, policy, cost, wait.into()).await;
         answer.unwrap_or_else(|_| self.denied_for_ever(key, policy))
     }
 

@@ -49,7 +49,7 @@ impl SingleLimiter {
     }
 }
 
-impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
+impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
     /// A limiter in the time of `clock`.
     ///
     /// ```
@@ -149,9 +149,7 @@ impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     pub fn blocking_until_ready(&self, cost: u32, wait: impl Into<WaitOptions>) -> Answer {
         self.limiter.blocking_until_ready(KEY, &self.policy, cost, wait)
     }
-}
 
-impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
     /// Holds `cost` units for up to `ttl`, as [`LocalLimiter::hold`] does.
     ///
     /// ```

@@ -7,7 +7,7 @@ use sluicegate_core::{
     Answer, Operation, Store, Timestamp,
     wait::{Event, Step},
 };
-use sluicegate_holds::TakeWait;
+use sluicegate_holds::{TakeWait, return_units};
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
@@ -130,18 +130,9 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<S, R> {
                 let _ = wait.poll(Timestamp::EPOCH, event);
             }
         }
-        let Some(refund) = wait.cancel() else { return };
-        if shared.store.apply(key, &policy.inner().policy, refund).now().is_some() {
-            return;
-        }
-        // Drop cannot wait; a task can, if there is a runtime.
-        if let Ok(runtime) = Handle::try_current() {
-            let store = Arc::clone(&shared.store);
-            let (key, policy) = (key.clone(), policy.clone());
-            runtime.spawn(async move {
-                // If the refund fails, the units recover in time.
-                drop(store.apply(&key, &policy.inner().policy, refund).await);
-            });
+        if let Some(refund) = wait.cancel() {
+            let runtime = Handle::try_current().ok();
+            return_units(&shared.store, key, &policy.inner().policy, refund, runtime.as_ref());
         }
     }
 }

@@ -8,14 +8,14 @@ In this process:
 >>> [bool(limiter.take("user7", policy)) for _ in range(3)]
 [True, True, False]
 
-Shared by processes: `Limiter.connect("redis://127.0.0.1/")`, or `unix:///run/sluicegate.sock` for a Sluicegate server on
-this host. With asyncio: `sluicegate.aio.Limiter`.
+Shared by processes: `Limiter.connect("redis://127.0.0.1/")`. The port may be that of Redis, Valkey or a Sluicegate server. With asyncio: `sluicegate.aio.Limiter`.
 """
 
 from ._errors import (
     CorruptState,
     Denied,
     Error,
+    InvalidKey,
     OperationError,
     PolicyError,
     SettingsError,
@@ -34,6 +34,7 @@ __all__ = [
     "Denied",
     "Error",
     "Hold",
+    "InvalidKey",
     "Limiter",
     "ManualClock",
     "OperationError",

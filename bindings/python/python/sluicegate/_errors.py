@@ -20,6 +20,10 @@ class OperationError(Error, ValueError):
     """The policy does not support the operation, or an argument of it is invalid."""
 
 
+class InvalidKey(OperationError):
+    """A key is empty, or longer than 65 536 bytes. No store was asked."""
+
+
 class SettingsError(Error, ValueError):
     """A setting is invalid, such as the URL of a store."""
 
@@ -43,14 +47,15 @@ class CorruptState(StoreError):
 class Denied(Error):
     """Units that `require` or a `with` statement needs are not available."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision, cost: int | None = None) -> None:
         super().__init__(decision)
-        self.decision = decision
+        self.decision, self.cost = decision, cost
 
     def __str__(self) -> str:
         # Results of task queues keep a text instead of the decision.
         if isinstance(self.decision, str):
             return self.decision
         if self.decision.never:
-            return "denied: the cost is more than the policy ever admits"
+            cost = "the cost" if self.cost is None else f"the cost of {self.cost}"
+            return f"denied: {cost} is more than the limit of {self.decision.limit} ever admits"
         return f"denied: retry after {self.decision.retry_after}"

@@ -68,7 +68,7 @@ def _synchronous(function: _Function, limiter: Limiter, arguments: _Arguments, w
         taken = arguments(args, kwargs)
         decision = limiter.take(*taken) if wait is None else limiter.wait(*taken, timeout=wait)
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, taken[2])
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
@@ -80,7 +80,7 @@ def _asynchronous(function: _Function, limiter: AioLimiter, arguments: _Argument
         taken = arguments(args, kwargs)
         decision = await (limiter.take(*taken) if wait is None else limiter.wait(*taken, timeout=wait))
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, taken[2])
         return await function(*args, **kwargs)
 
     return call  # type: ignore[return-value]

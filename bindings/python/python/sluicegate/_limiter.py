@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, Union
+import difflib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Union
 
 from . import _native
 from ._errors import Denied
@@ -13,6 +15,63 @@ from ._policy import Policy, Span
 Key = Union[str, bytes]
 Keyed = Union[tuple[Key, Union[Policy, str]], tuple[Key, Union[Policy, str], int]]
 _Limiter = TypeVar("_Limiter", bound="Limiter")
+_Any = TypeVar("_Any")
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Settings(TypedDict, total=False):
+    """Settings of `Limiter.connect`."""
+
+    timeout: Span
+    """The longest time of a decision: 0.5 seconds unless it is set."""
+    connect_timeout: Span
+    """The longest time until a connection is open."""
+    key_prefix: str
+    """The prefix of each key in the store."""
+    max_denial_cache: Span
+    """How long a denial is repeated without the store, at most: 1 second unless it is set."""
+    tls_ca: Union[str, os.PathLike[str]]
+    """Path of a PEM file with the only authority to trust."""
+    tls_cert: Union[str, os.PathLike[str]]
+    """Path of a PEM file with the certificate of this client."""
+    tls_key: Union[str, os.PathLike[str]]
+    """Path of a PEM file with the key of that certificate."""
+    use_module: bool
+    """Whether to use the Sluicegate module of the store, if it has it."""
+    clock: ManualClock
+    """A clock instead of that of the store: for tests."""
+
+
+def known(kind: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raises a `TypeError` if a given name is none of `names`."""
+    names = sorted(names)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            advice = f"did you mean `{close[0]}`?" if close else f"expected one of {', '.join(names)}"
+            raise TypeError(f"unknown {kind} `{name}`: {advice}")
+
+
+def list_of(name: str, keyed: Iterable[Keyed]) -> list[Keyed]:
+    """The keys of a call on several."""
+    if isinstance(keyed, (str, bytes)) or not isinstance(keyed, Iterable):
+        expected = "expected a list of (key, policy) or (key, policy, cost)"
+        raise TypeError(f"invalid {name} of type `{type(keyed).__name__}`: {expected}")
+    return [*keyed]
+
+
+def check_native(cls: type[object], given: tuple[object, ...]) -> None:
+    """Raises a `TypeError` that says how to make a limiter, if it is not made of another one."""
+    name = f"{cls.__module__.removesuffix('._limiter')}.{cls.__qualname__}"
+    if not given:
+        raise TypeError(f"missing state of `{name}`: use {cls.__name__}.in_memory() or {cls.__name__}.connect(url)")
+    if isinstance(given[0], (str, bytes)):
+        raise TypeError(f"invalid call of `{name}` with a text: use {cls.__name__}.connect(url)")
+    if not isinstance(given[0], _native.Limiter):
+        found = type(given[0]).__qualname__
+        raise TypeError(f"invalid call of `{name}` with `{found}`: use {cls.__name__}.in_memory() or {cls.__name__}.connect(url)")
 
 
 class Limiter:
@@ -31,15 +90,17 @@ class Limiter:
     (False, True)
     """
 
-    __slots__ = ("_native", "charge", "peek", "refund", "take", "__weakref__")
+    def __new__(cls: type[_Any], *given: object, **_: object) -> _Any:
+        check_native(cls, given)
+        return object.__new__(cls)
 
     def __init__(self, native: _native.Limiter) -> None:
         self._native = native
-        # The calls of every request, without a frame of Python in between.
-        self.take = native.take
-        self.peek = native.peek
-        self.charge = native.charge
-        self.refund = native.refund
+        # The calls of every request, without a frame of Python in between. The methods below document them.
+        self.take = native.take  # type: ignore[method-assign]
+        self.peek = native.peek  # type: ignore[method-assign]
+        self.charge = native.charge  # type: ignore[method-assign]
+        self.refund = native.refund  # type: ignore[method-assign]
 
     @classmethod
     def in_memory(
@@ -49,21 +110,39 @@ class Limiter:
         return cls(_native.Limiter.in_memory(max_memory=max_memory, clock=clock))
 
     @classmethod
-    def connect(cls: type[_Limiter], url: str, **settings: Any) -> _Limiter:
+    def connect(cls: type[_Limiter], url: str, **settings: Unpack[Settings]) -> _Limiter:
         """A limiter in the store at `url`: `redis://HOST`, `rediss://HOST` (TLS), `redis+cluster://HOST,HOST`,
-        `redis+sentinel://HOST,HOST/NAME`, or `unix:///PATH` for a server on this host. It connects at the first call.
+        `redis+sentinel://HOST,HOST/NAME`, or `unix:///PATH`. The server is Redis, Valkey or `sluicegate serve` (port 6380). It connects
+        at the first call.
 
         `timeout` (0.5 s) is the longest time of a decision, `connect_timeout` that of a connection, `key_prefix` stands before
         each key, `max_denial_cache` (1 s) is how long a denial is repeated without the store, `tls_ca`, `tls_cert` and
         `tls_key` are paths of PEM files: the only authority to trust, and a certificate of this client with its key.
         """
+        known("setting", settings, Settings.__annotations__)
         return cls(_native.Limiter.connect(url, **settings))
+
+    def take(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
+        """Takes `cost` units, all or none."""
+        return self._native.take(key, policy, cost)
+
+    def peek(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
+        """Returns what `take` would return, and changes nothing."""
+        return self._native.peek(key, policy, cost)
+
+    def charge(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
+        """Takes `cost` units whether or not they fit, for a cost that is known only afterwards."""
+        return self._native.charge(key, policy, cost)
+
+    def refund(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
+        """Gives back up to `cost` of the units in use."""
+        return self._native.refund(key, policy, cost)
 
     def require(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Takes `cost` units, or raises `Denied`."""
         decision = self.take(key, policy, cost)
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, cost)
         return decision
 
     def reserve(self, key: Key, policy: Policy | str, cost: int = 1, *, max_wait: Span) -> Decision:
@@ -74,7 +153,7 @@ class Limiter:
         self, key: Key, policy: Policy | str, cost: int = 1, *, timeout: Span, jitter: Span | None = None
     ) -> Decision:
         """Blocks until `cost` units are taken, or returns a denial at once if that does not happen within `timeout`. Ctrl-C
-        ends it."""
+        ends it, and gives the units back that it has reserved."""
         return self._native.wait(key, policy, cost, timeout=timeout, jitter=jitter)
 
     def reset(self, key: Key) -> bool:
@@ -83,11 +162,11 @@ class Limiter:
 
     def take_many(self, takes: Iterable[Keyed]) -> list[Decision]:
         """Takes from several keys, each by itself, in one round trip."""
-        return self._native.take_many([*takes])
+        return self._native.take_many(list_of("takes", takes))
 
     def take_all(self, takes: Iterable[Keyed]) -> Decision:
         """Takes from all keys or from none. `decision.key` is the index of the binding key."""
-        return self._native.take_all([*takes])
+        return self._native.take_all(list_of("takes", takes))
 
     def hold(
         self,
@@ -128,7 +207,7 @@ class Limiter:
         renew: bool = False,
     ) -> Hold:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
-        return self._native.hold([*holds], ttl=ttl, id=id, timeout=timeout, renew=renew)
+        return self._native.hold(list_of("holds", holds), ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def counters(self) -> dict[str, int]:
         """Decisions by source, and other counts, of a store in another process."""

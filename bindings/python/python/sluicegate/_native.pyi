@@ -47,7 +47,7 @@ class Decision:
         """Whether the request never passes, because its cost is more than the policy admits."""
     @property
     def reset_after(self) -> timedelta:
-        """The time until nothing is in use."""
+        """The time until nothing is in use, under all limits of the policy. `headers` has that of the binding limit."""
     @property
     def delay(self) -> timedelta:
         """The time after which the units that were taken are for use: of a reservation, or in a queue."""
@@ -133,6 +133,7 @@ class Bridge:
     def fileno(self) -> int: ...
     def drain(self) -> None: ...
     def abort(self, call: int) -> None: ...
+    def abort_all(self) -> None: ...
 
 @final
 class PendingCall:

@@ -123,14 +123,16 @@ class Policy(_native.Policy):
     def from_limits(
         cls,
         text: str,
-        strategy: Literal["fixed-window", "moving-window", "sliding-window-counter"] = "moving-window",
+        strategy: Literal["fixed-window", "moving-window", "sliding-window-counter"] = "fixed-window",
     ) -> Policy:
         """The policy of a text in the notation of flask-limiter and limits: `"5/minute"`, `"100 per 2 hours; 5/second"`.
 
-        As there, a month has 30 days and a year 360.
+        `strategy` is one of theirs: `"fixed-window"` is the default, as in Flask-Limiter. As there, a month has 30 days and a year 360.
 
         >>> str(Policy.from_limits("5/minute;100 per hour"))
-        'sliding-log:5/1m,sliding-log:100/1h'
+        'fixed-window:5/1m,fixed-window:100/1h'
+        >>> str(Policy.from_limits("5/minute", strategy="moving-window"))
+        'sliding-log:5/1m'
         """
         name = _LIMITS.get(strategy)
         if name is None:

@@ -12,19 +12,25 @@ True
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from . import _native
 from ._errors import Denied, StoreError
-from ._limiter import Key, Keyed
+from ._limiter import Key, Keyed, Settings, check_native, known, list_of
 from ._native import Decision, ManualClock
 from ._policy import Policy, Span
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _Limiter = TypeVar("_Limiter", bound="Limiter")
+_Any = TypeVar("_Any")
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 _Reply = TypeVar("_Reply")
 _bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Bridge] = WeakKeyDictionary()
 
@@ -34,17 +40,35 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_bridges.clear)
 
 
+class _Reader:
+    """What an event loop calls when calls have ended. The loop has the only reference to it: when the loop is closed, its open calls
+    are ended."""
+
+    __slots__ = ("_bridge",)
+
+    def __init__(self, bridge: _native.Bridge) -> None:
+        self._bridge = bridge
+
+    def __call__(self) -> None:
+        self._bridge.drain()
+
+    def __del__(self) -> None:
+        self._bridge.abort_all()
+
+
 def _bridge(loop: asyncio.AbstractEventLoop) -> _native.Bridge:
     bridge = _bridges.get(loop)
     if bridge is None:
         bridge = _bridges[loop] = _native.Bridge()
-        loop.add_reader(bridge.fileno(), bridge.drain)
+        loop.add_reader(bridge.fileno(), _Reader(bridge))
     return bridge
 
 
-async def _call(start: Callable[..., int | _Reply], *arguments: object) -> _Reply:
-    """Starts a call on the event loop, and awaits it. A task that is cancelled ends the call. The start returns the number of the
-    call, or its reply if that is there at once."""
+async def _call(
+    start: Callable[..., int | _Reply], *arguments: object, undo: Callable[[_Reply], object] | None = None
+) -> _Reply:
+    """Starts a call on the event loop, and awaits it. A task that is cancelled ends the call, and undoes one that has ended. The
+    start returns the number of the call, or its reply if that is there at once."""
     loop = asyncio.get_running_loop()
     bridge = _bridge(loop)
     future: asyncio.Future[_Reply] = loop.create_future()
@@ -56,11 +80,51 @@ async def _call(start: Callable[..., int | _Reply], *arguments: object) -> _Repl
     except asyncio.CancelledError:
         bridge.abort(call)
         # The reply may have come before the task was cancelled.
-        if future.done() and not future.cancelled() and future.exception() is None:
-            reply = future.result()
-            if isinstance(reply, _native.Hold):
-                reply.cancel()
+        if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
+            undo(future.result())
         raise
+
+
+class _Call(Coroutine[Any, Any, _Reply]):
+    """A call to be awaited. Its truth is no decision: to ask for it is an error."""
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _Reply]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, _Reply]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __bool__(self) -> NoReturn:
+        self.close()
+        raise _not_awaited(getattr(self._coroutine, "__qualname__", "call"))
+
+    def __repr__(self) -> str:
+        return f"<awaitable of {self._coroutine!r}>"
+
+
+def _not_awaited(name: str) -> TypeError:
+    return TypeError(f"invalid use of `{name}` without `await`: await it")
+
+
+def _awaited(method: _Method) -> _Method:
+    """Makes a forgotten `await` an error, where the result decides. Type checkers see a coroutine function."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> _Call[Any]:
+        return _Call(method(*args, **kwargs))
+
+    return cast(_Method, call)
 
 
 class Hold:
@@ -89,11 +153,13 @@ class Hold:
     def __bool__(self) -> bool:
         return bool(self._native)
 
+    @_awaited
     async def settle(self, used: int | list[int] | None = None) -> Decision:
         """Ends the hold, and charges the units used: a number, one for each key, or as many as were held. The decision
         is a denial if the hold has expired, or was settled before."""
         return await _call(self._native.start_settle, used)
 
+    @_awaited
     async def renew(self) -> Decision:
         """Prolongs the hold by its lifetime from now on. The decision is a denial if it is not open."""
         return await _call(self._native.start_renew)
@@ -123,6 +189,9 @@ class _Holding:
     def __await__(self) -> Generator[Any, None, Hold]:
         return self._started().__await__()
 
+    def __bool__(self) -> NoReturn:
+        raise _not_awaited("Limiter.hold")
+
     async def _started(self) -> Hold:
         return Hold(await self._start())
 
@@ -140,6 +209,10 @@ class Limiter:
 
     __slots__ = ("_is_local", "_native", "__weakref__")
 
+    def __new__(cls: type[_Any], *given: object, **_: object) -> _Any:
+        check_native(cls, given)
+        return object.__new__(cls)
+
     def __init__(self, native: _native.Limiter) -> None:
         self._native = native
         self._is_local = native.is_local
@@ -152,41 +225,48 @@ class Limiter:
         return cls(_native.Limiter.in_memory(max_memory=max_memory, clock=clock))
 
     @classmethod
-    def connect(cls: type[_Limiter], url: str, **settings: Any) -> _Limiter:
+    def connect(cls: type[_Limiter], url: str, **settings: Unpack[Settings]) -> _Limiter:
         """A limiter in the store at `url`; see `sluicegate.Limiter.connect`."""
+        known("setting", settings, Settings.__annotations__)
         return cls(_native.Limiter.connect(url, tasks=True, **settings))
 
+    @_awaited
     async def take(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Takes `cost` units, all or none."""
         if self._is_local:
             return self._native.take(key, policy, cost)
         return await _call(self._native.start_apply, "take", key, policy, cost, None)
 
+    @_awaited
     async def peek(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Returns what `take` would return, and changes nothing."""
         if self._is_local:
             return self._native.peek(key, policy, cost)
         return await _call(self._native.start_apply, "peek", key, policy, cost, None)
 
+    @_awaited
     async def charge(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Takes `cost` units whether or not they fit, for a cost that is known only afterwards."""
         if self._is_local:
             return self._native.charge(key, policy, cost)
         return await _call(self._native.start_apply, "charge", key, policy, cost, None)
 
+    @_awaited
     async def refund(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Gives back up to `cost` of the units in use."""
         if self._is_local:
             return self._native.refund(key, policy, cost)
         return await _call(self._native.start_apply, "refund", key, policy, cost, None)
 
+    @_awaited
     async def require(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
         """Takes `cost` units, or raises `Denied`."""
         decision = await self.take(key, policy, cost)
         if not decision:
-            raise Denied(decision)
+            raise Denied(decision, cost)
         return decision
 
+    @_awaited
     async def reserve(
         self, key: Key, policy: Policy | str, cost: int = 1, *, max_wait: Span
     ) -> Decision:
@@ -195,33 +275,43 @@ class Limiter:
             return self._native.reserve(key, policy, cost, max_wait=max_wait)
         return await _call(self._native.start_apply, "reserve", key, policy, cost, max_wait)
 
+    @_awaited
     async def wait(
         self, key: Key, policy: Policy | str, cost: int = 1, *, timeout: Span, jitter: Span | None = None
     ) -> Decision:
         """Waits until `cost` units are taken, or returns a denial at once if that does not happen within `timeout`. A task
-        that is cancelled while it waits may have used its units."""
+        that is cancelled while it waits gives its units back."""
+
+        def undo(decision: Decision) -> None:
+            if decision and decision.source != "fallback":
+                loop = asyncio.get_running_loop()
+                self._native.start_apply(_bridge(loop), loop.create_future(), "refund", key, policy, cost, None)
+
         if self._is_local:
             reply = self._native.poll_wait(key, policy, cost, timeout, jitter)
-            return await _call(reply.start) if isinstance(reply, _native.PendingCall) else reply
-        return await _call(self._native.start_wait, key, policy, cost, timeout, jitter)
+            return await _call(reply.start, undo=undo) if isinstance(reply, _native.PendingCall) else reply
+        return await _call(self._native.start_wait, key, policy, cost, timeout, jitter, undo=undo)
 
+    @_awaited
     async def reset(self, key: Key) -> bool:
         """Forgets the usage of `key`. Whether it had any."""
         if self._is_local:
             return self._native.reset(key)
         return bool(await _call(self._native.start_reset, key))
 
+    @_awaited
     async def take_many(self, takes: Iterable[Keyed]) -> list[Decision]:
         """Takes from several keys, each by itself, in one round trip."""
         if self._is_local:
-            return self._native.take_many([*takes])
-        return await _call(self._native.start_take_many, [*takes])
+            return self._native.take_many(list_of("takes", takes))
+        return await _call(self._native.start_take_many, list_of("takes", takes))
 
+    @_awaited
     async def take_all(self, takes: Iterable[Keyed]) -> Decision:
         """Takes from all keys or from none. `decision.key` is the index of the binding key."""
         if self._is_local:
-            return self._native.take_all([*takes])
-        return await _call(self._native.start_take_all, [*takes])
+            return self._native.take_all(list_of("takes", takes))
+        return await _call(self._native.start_take_all, list_of("takes", takes))
 
     def hold(
         self,
@@ -249,13 +339,14 @@ class Limiter:
         renew: bool = False,
     ) -> _Holding:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
-        native, keys = self._native, [*holds]
+        native, keys = self._native, list_of("holds", holds)
+        undo = _native.Hold.cancel
 
         async def start() -> _native.Hold:
             if not self._is_local:
-                return await _call(native.start_hold, keys, id, ttl, timeout, renew)
+                return await _call(native.start_hold, keys, id, ttl, timeout, renew, undo=undo)
             reply = native.poll_hold(keys, id, ttl, timeout, renew)
-            return await _call(reply.start) if isinstance(reply, _native.PendingCall) else reply
+            return await _call(reply.start, undo=undo) if isinstance(reply, _native.PendingCall) else reply
 
         return _Holding(start)
 
@@ -263,6 +354,7 @@ class Limiter:
         """Decisions by source, and other counts, of a store in another process."""
         return self._native.counters()
 
+    @_awaited
     async def close(self) -> None:
         """Gives unused leased units back to the store."""
         if not self._is_local:

@@ -105,3 +105,31 @@ async fn until_ready_too_late_is_denied_immediately() {
     assert!(local.until_ready("k", &slow, 0, timeout).await.allowed());
     assert!(local.until_ready("w", &policy("fixed-window:1/1h"), 0, timeout).await.allowed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_cancelled_gives_its_units_back() {
+    for text in
+        ["gcra:1/1s", "token-bucket:1/1s", "leaky-bucket:1/1s", "leaky-queue:1/1s:capacity=100"]
+    {
+        let policy = policy(text);
+        let local = LocalLimiter::with_clock(RuntimeClock::new());
+        let limiter = Limiter::from(local.clone());
+        assert!(local.take("k", &policy, 1).allowed());
+        let before = local.peek("k", &policy, 1);
+        for _ in 0..30 {
+            let hour = Duration::from_hours(1);
+            let waits = async {
+                tokio::join!(
+                    local.until_ready("k", &policy, 1, hour),
+                    limiter.until_ready("k", &policy, 1, hour)
+                )
+            };
+            // Both have reserved, and wait for their units.
+            let cancelled = tokio::time::timeout(MILLISECOND, waits).await;
+            assert!(cancelled.is_err(), "{text}");
+        }
+        let waited = Duration::from_millis(30);
+        let after = local.peek("k", &policy, 1);
+        assert!(after.reset_after <= before.reset_after - waited, "{text}: {after:?}");
+    }
+}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar, Union
 
-from .. import Decision, Limiter, Policy, StoreError, _native, aio
+from .. import Decision, InvalidKey, Limiter, Policy, StoreError, _native, aio
 
 R = TypeVar("R")
 Part = Union[str, bytes, None]
@@ -64,11 +65,28 @@ def _netstring(part: str | bytes) -> bytes:
 
 
 def name_of(view: Callable[..., Any]) -> str:
-    """The name of a view, which no other has: two limits of one name would share their usage."""
+    """The name of a function, which no other has: two limits of one name would share their usage."""
     # The decorator of a method of a class gets a bound method in a `partial`.
     owner = getattr(getattr(view, "func", view), "__self__", None)
     named = view if owner is None else type(owner)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+# Of a limited view: the name of the view, and how many limits it has. Decorators around it copy this.
+_PLACE = "_sluicegate_place"
+
+
+def named(view: Callable[..., Any], limited: Callable[..., Any], name: str | None) -> str:
+    """The name of a limit of `view`, which makes `limited` of it: `name`, or that of the view, with `#2` behind it for the second limit
+    of a view."""
+    place, count = getattr(view, _PLACE, None) or (name_of(view), 0)
+    setattr(limited, _PLACE, (place, count + 1))
+    return name or numbered(place, count)
+
+
+def numbered(name: str, count: int) -> str:
+    """The name of a limit with `count` others before it in the same place: two with one name would share their usage."""
+    return f"{name}#{count + 1}" if count else name
 
 
 def usable(policy: PolicyOf[R]) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
@@ -79,16 +97,22 @@ def usable(policy: PolicyOf[R]) -> Union[Policy, None, Callable[[R], Union[Polic
     return read
 
 
+_REASONS = {422: "Unprocessable Content", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+
 class Rejection:
-    """The response to a request that does not pass."""
+    """The response to a request that does not pass: denied, without a decision, or with an invalid key."""
 
     __slots__ = ("body", "headers", "status")
 
-    def __init__(self, name: str, denied: Decision | None) -> None:
+    def __init__(self, name: str, denied: Decision | InvalidKey | None) -> None:
         self.headers: Headers = [("Content-Type", "application/problem+json"), ("Cache-Control", "no-store")]
-        fields = [] if denied is None else denied.headers(name)
+        fields = denied.headers(name) if isinstance(denied, Decision) else []
+        if isinstance(denied, InvalidKey):
+            problem = {"type": "about:blank", "title": _REASONS[422], "status": 422, "detail": str(denied)}
+            self.status, self.body = 422, json.dumps(problem, separators=(",", ":"))
         # A denial without the store contains no usage.
-        if denied is None or denied.source == "fallback":
+        elif denied is None or denied.source == "fallback":
             self.status, self.body = 503, _native.unavailable_problem()
             fields = [field for field in fields if field[0] == "Retry-After"]
         else:
@@ -98,44 +122,59 @@ class Rejection:
     @property
     def reason(self) -> str:
         """The reason phrase of the status."""
-        return "Too Many Requests" if self.status == 429 else "Service Unavailable"
+        return _REASONS[self.status]
 
 
 class Rule(Generic[R]):
-    """How requests are limited."""
+    """How requests are limited. A rule without a name is named after the place where it limits a request."""
 
     __slots__ = ("_cost", "_key", "_policy", "name")
 
-    def __init__(self, policy: PolicyOf[R], name: str, key: KeyOf[R], cost: CostOf[R]) -> None:
+    def __init__(self, policy: PolicyOf[R], name: str | None, key: KeyOf[R], cost: CostOf[R]) -> None:
         self._policy = usable(policy)
         self._key, self._cost, self.name = key, cost, name
 
-    def check(self, limiter: Limiter, request: R) -> tuple[Headers, Rejection | None]:
+    def name_in(self, request: MutableMapping[str, Any], place: str) -> str:
+        """The name of the rule for a request with this scope or environment. Without a name, it is that of the place, with `#2` behind it
+        for the second rule that limits the request there."""
+        if self.name is not None:
+            return self.name
+        rules: list[object] = request.setdefault("sluicegate.rules", {}).setdefault(place, [])
+        if self not in rules:
+            rules.append(self)
+        return numbered(place, rules.index(self))
+
+    def check(self, limiter: Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
         """Decides on a request: the headers of its response, or the response to a request that does not pass."""
-        arguments = self._arguments(request)
+        arguments = self._arguments(name, request)
         if arguments is None:
             return [], None
         try:
-            return self._outcome(limiter.take(*arguments))
+            return _outcome(name, limiter.take(*arguments))
+        except InvalidKey as error:
+            return [], Rejection(name, error)
         except StoreError:
-            return [], Rejection(self.name, None)
+            return [], Rejection(name, None)
 
-    async def check_async(self, limiter: aio.Limiter, request: R) -> tuple[Headers, Rejection | None]:
+    async def check_async(self, limiter: aio.Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
         """The same on an event loop."""
-        arguments = self._arguments(request)
+        arguments = self._arguments(name, request)
         if arguments is None:
             return [], None
         try:
-            return self._outcome(await limiter.take(*arguments))
+            return _outcome(name, await limiter.take(*arguments))
+        except InvalidKey as error:
+            return [], Rejection(name, error)
         except StoreError:
-            return [], Rejection(self.name, None)
+            return [], Rejection(name, None)
 
-    def _arguments(self, request: R) -> tuple[bytes, Policy | str, int] | None:
+    def _arguments(self, name: str, request: R) -> tuple[bytes, Policy | str, int] | None:
         policy = self._policy if self._policy is None or isinstance(self._policy, Policy) else self._policy(request)
         if policy is None:
             return None
         cost = self._cost if isinstance(self._cost, int) else self._cost(request)
-        return key_of(self.name, self._key(request)), policy, cost
+        return key_of(name, self._key(request)), policy, cost
 
-    def _outcome(self, decision: Decision) -> tuple[Headers, Rejection | None]:
-        return (decision.headers(self.name), None) if decision else ([], Rejection(self.name, decision))
+
+def _outcome(name: str, decision: Decision) -> tuple[Headers, Rejection | None]:
+    return (decision.headers(name), None) if decision else ([], Rejection(name, decision))

@@ -10,7 +10,7 @@ import email.utils
 import re
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import timedelta, timezone
 
 from .. import Policy
 from .._limiter import Key
@@ -52,9 +52,11 @@ def _retry_after(value: str) -> float | None:
         return float(value)
     try:
         date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        # Without an offset, or with `-0000`, it is in UTC.
+        at = (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp()
+    except (OverflowError, TypeError, ValueError):
         return None
-    return max(date.timestamp() - time.time(), 0.0)
+    return max(at - time.time(), 0.0)
 
 
 def _field(value: str) -> float | None:

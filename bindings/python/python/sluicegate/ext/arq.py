@@ -37,19 +37,19 @@ _RESERVED, _KEPT = "sluicegate:reserved:", 86_400_000
 def limited(
     limiter: aio.Limiter, policy: Policy | str, *, key: KeyOf | None = None, cost: CostOf = 1, max_wait: Span = 3600
 ) -> Callable[[_Job], _Job]:
-    """Limits a job. `key` is a text or bytes, or a function of the job's arguments; otherwise it is the name of the function. A job
+    """Limits a job. `key` is a text or bytes, or a function of the job's arguments; otherwise it is module and name of the function. A job
     that would have to wait longer than `max_wait` tries again later."""
 
     of_kind(limiter, aio.Limiter)
 
     def decorate(job: _Job) -> _Job:
-        limit = TaskLimit(policy, key, cost, max_wait)
+        limit, name = TaskLimit(policy, key, cost, max_wait), f"{job.__module__}.{job.__qualname__}"
 
         @functools.wraps(job)
         async def run(ctx: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             redis, reserved = ctx["redis"], _RESERVED + ctx["job_id"]
             if not await redis.delete(reserved):
-                start = await limit.start_async(limiter, job.__name__, args, kwargs)
+                start = await limit.start_async(limiter, name, args, kwargs)
                 if start.delay or not start.reserved:
                     if start.reserved:
                         await redis.set(reserved, b"", px=int(start.delay * 1000) + _KEPT)

@@ -34,12 +34,20 @@ def client_of(address: ClientAddress) -> KeyOf[Scope]:
     return key
 
 
+def mount_of(scope: Scope) -> str:
+    """The path under which Starlette has mounted the application of a scope, with `{name}` for each parameter in it."""
+    root = str(scope.get("root_path", ""))
+    mount = root.removeprefix(str(scope.get("app_root_path", root)))
+    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+    return "/".join(names.get(part, part) for part in mount.split("/"))
+
+
 class RateLimitMiddleware:
     """Limits the requests of an application, and the handshakes of its WebSockets.
 
     `policy` is a policy, or a function of the scope that returns one; None means no limit. `key` says what is limited: the
     address of the client, or a function of the scope that returns a text, bytes, or a tuple of them. `name` is that of the policy in
-    keys and headers. A denial gets status 429, a request without a decision 503, and a WebSocket is closed.
+    keys and headers: `default` unless it is given, or the path of an application that Starlette has mounted. A denial gets status 429, a request without a decision 503, and a WebSocket is closed.
     """
 
     def __init__(
@@ -48,7 +56,7 @@ class RateLimitMiddleware:
         limiter: aio.Limiter,
         policy: PolicyOf[Scope],
         *,
-        name: str = "default",
+        name: str | None = None,
         key: KeyOf[Scope] | ClientAddress | None = None,
         cost: CostOf[Scope] = 1,
     ) -> None:
@@ -60,7 +68,8 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
-        headers, rejection = await self._rule.check_async(self._limiter, scope)
+        name = self._rule.name_in(scope, mount_of(scope) or "default")
+        headers, rejection = await self._rule.check_async(self._limiter, scope, name)
         if rejection is not None:
             return await reject(rejection, scope, receive, send)
         if not headers:
@@ -85,7 +94,7 @@ async def reject(rejection: Rejection, scope: Scope, receive: Receive, send: Sen
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
         await receive()
         # Before it is accepted, servers answer this with status 403.
-        return await send({"type": "websocket.close", "code": 1008 if rejection.status == 429 else 1013})
+        return await send({"type": "websocket.close", "code": 1013 if rejection.status == 503 else 1008})
     prefix = "websocket.http" if scope["type"] == "websocket" else "http"
     body = rejection.body.encode()
     headers = with_headers([(b"content-length", b"%d" % len(body))], rejection.headers)

@@ -30,7 +30,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, Union, cast
 
 from .. import Error, Limiter, aio
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of, usable
+from .._limiter import known
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, named, usable
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -45,10 +46,8 @@ class _Settings:
     def __init__(self, given: object) -> None:
         if not isinstance(given, dict):
             raise ImproperlyConfigured(f"invalid SLUICEGATE of type `{type(given).__name__}`: expected a dict")
-        for name in given:
-            if name not in _NAMES:
-                raise ImproperlyConfigured(f"invalid setting `{name}` in SLUICEGATE: expected one of {', '.join(_NAMES)}")
         try:
+            known("setting", given, _NAMES)
             url = given.get("URL")
             self.limiter = Limiter.connect(url) if url else Limiter.in_memory()
             self.aio_limiter = aio.Limiter.connect(url) if url else aio.Limiter(self.limiter._native)
@@ -57,8 +56,9 @@ class _Settings:
             )
             self._given = given
             key = import_string(given["KEY"]) if "KEY" in given else self.address
-            self.rule: Rule[HttpRequest] = Rule(self._policy(), given.get("NAME", "default"), key, 1)
-        except (Error, ImportError, ValueError) as error:
+            self.name = str(given.get("NAME", "default"))
+            self.rule: Rule[HttpRequest] = Rule(self._policy(), self.name, key, 1)
+        except (Error, ImportError, TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"invalid SLUICEGATE: {error}") from error
 
     def _policy(self) -> PolicyOf[HttpRequest]:
@@ -102,11 +102,11 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> Union[HttpResponseBase, Awaitable[HttpResponseBase]]:
         if self._is_async:
             return self._respond(request)
-        fields, rejection = self._settings.rule.check(self._settings.limiter, request)
+        fields, rejection = self._settings.rule.check(self._settings.limiter, request, self._settings.name)
         return _response(rejection) if rejection else _with_headers(self._get_response(request), fields)
 
     async def _respond(self, request: HttpRequest) -> HttpResponseBase:
-        fields, rejection = await self._settings.rule.check_async(self._settings.aio_limiter, request)
+        fields, rejection = await self._settings.rule.check_async(self._settings.aio_limiter, request, self._settings.name)
         return _response(rejection) if rejection else _with_headers(await self._get_response(request), fields)
 
 
@@ -118,7 +118,7 @@ def ratelimit(
     cost: CostOf[HttpRequest] = 1,
 ) -> Callable[[_View], _View]:
     """Limits a view, beside the policy of the middleware. `name` is that of the policy, otherwise module and name of the view or
-    its class; `key` is by default the address of the client by `TRUSTED_HOPS`. For a class, use `method_decorator(ratelimit(...), name="dispatch")`."""
+    its class, with `#2` behind it for a second limit of the same view; `key` is by default the address of the client by `TRUSTED_HOPS`. For a class, use `method_decorator(ratelimit(...), name="dispatch")`."""
 
     def key_of(request: HttpRequest) -> Any:
         return _settings().address(request)
@@ -126,27 +126,26 @@ def ratelimit(
     of_request = client_of_request(key) if isinstance(key, ClientAddress) else key or key_of
 
     read = usable(policy)
-    # Django decorates the `dispatch` of a class anew for each request.
-    rules: dict[str, Rule[HttpRequest]] = {}
+    rule = Rule(read, name, of_request, cost)
 
     def limited(view: _View) -> _View:
-        named = name or name_of(view)
-        rule = rules.get(named) or rules.setdefault(named, Rule(read, named, of_request, cost))
         # The `dispatch` of a class with asynchronous methods is a function that returns a coroutine.
         owner = getattr(getattr(view, "func", view), "__self__", None)
         is_async = iscoroutinefunction(view) or getattr(type(owner), "view_is_async", False)
 
         @functools.wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            fields, rejection = rule.check(_settings().limiter, request)
+            fields, rejection = rule.check(_settings().limiter, request, own)
             return _response(rejection) if rejection else _with_headers(view(request, *args, **kwargs), fields)
 
         @functools.wraps(view)
         async def checked_async(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            fields, rejection = await rule.check_async(_settings().aio_limiter, request)
+            fields, rejection = await rule.check_async(_settings().aio_limiter, request, own)
             return _response(rejection) if rejection else _with_headers(await view(request, *args, **kwargs), fields)
 
-        return cast(_View, checked_async if is_async else checked)
+        result = checked_async if is_async else checked
+        own = named(view, result, name)
+        return cast(_View, result)
 
     return limited
 

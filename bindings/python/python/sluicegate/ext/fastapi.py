@@ -1,6 +1,6 @@
 """Limits of routes in FastAPI, as a dependency:
 
-    hello_limit = RateLimit(aio.Limiter.in_memory(), "gcra:30/1m:burst=16", name="hello")
+    hello_limit = RateLimit(aio.Limiter.in_memory(), "gcra:30/1m:burst=16")
 
     @app.get("/hello", dependencies=[Depends(hello_limit)])
 
@@ -20,7 +20,7 @@ import json
 from .. import aio
 from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule
 from ._kind import of_kind
-from .asgi import client_of
+from .asgi import Scope, client_of, mount_of
 
 __all__ = ["ClientAddress", "RateLimit", "RateLimited", "install"]
 
@@ -37,14 +37,15 @@ class RateLimited(HTTPException):
 
 class RateLimit:
     """A dependency that limits requests. Its parameters are those of `sluicegate.ext.asgi.RateLimitMiddleware`, with functions of
-    the request. The headers of the decision are set on responses that FastAPI makes from the value of a route."""
+    the request. Without a `name`, it is that of the route, such as `POST /login`: each route has a count of its own. Routes that shall share
+    one have the same `name`. The headers of the decision are set on responses that FastAPI makes from the value of a route."""
 
     def __init__(
         self,
         limiter: aio.Limiter,
         policy: PolicyOf[Request],
         *,
-        name: str = "default",
+        name: str | None = None,
         key: KeyOf[Request] | ClientAddress | None = None,
         cost: CostOf[Request] = 1,
     ) -> None:
@@ -55,11 +56,18 @@ class RateLimit:
 
     async def __call__(self, request: Request, response: Response) -> None:
         """Decides on a request, and raises `RateLimited` if it does not pass."""
-        fields, rejection = await self._rule.check_async(self._limiter, request)
+        name = self._rule.name_in(request.scope, _name_of(request.scope))
+        fields, rejection = await self._rule.check_async(self._limiter, request, name)
         if rejection is not None:
             raise RateLimited(rejection)
         for name, value in fields:
             response.headers[name] = value
+
+
+def _name_of(scope: Scope) -> str:
+    route = scope.get("route")
+    methods = ",".join(sorted(getattr(route, "methods", None) or [scope["method"]]))
+    return f"{methods} {mount_of(scope)}{getattr(route, 'path_format', '')}"
 
 
 def install(app: FastAPI) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import Limiter
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, name_of
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, named
 from ._kind import of_kind
 from .wsgi import client_of
 
@@ -45,7 +45,7 @@ class RateLimit:
         *,
         limiter: Limiter | None = None,
         policy: PolicyOf[flask.Request] = None,
-        name: str = "default",
+        name: str | None = None,
         key: KeyOf[flask.Request] | ClientAddress | None = None,
         cost: CostOf[flask.Request] = 1,
     ) -> None:
@@ -65,7 +65,9 @@ class RateLimit:
 
         def before() -> flask.Response | None:
             view = app.view_functions.get(flask.request.endpoint or "")
-            return None if getattr(view, _MARK, False) else self._check(rule, limiter)
+            if getattr(view, _MARK, False):
+                return None
+            return self._check(rule, limiter, rule.name_in(flask.request.environ, "default"))
 
         app.before_request(before)
         app.after_request(_add_headers)
@@ -78,16 +80,17 @@ class RateLimit:
         key: KeyOf[flask.Request] | ClientAddress | None = None,
         cost: CostOf[flask.Request] = 1,
     ) -> Callable[[_View], _View]:
-        """Limits a view, instead of the policy of all views. Its name is module and name of the view, unless `name` is given."""
+        """Limits a view, instead of the policy of all views. Its name is module and name of the view, unless `name` is given; that
+        of a second limit of the same view has `#2` behind it."""
 
         def limited(view: _View) -> _View:
-            rule = Rule(policy, name or name_of(view), _key(key) if key else self._key, cost)
-
             @functools.wraps(view)
             def checked(*args: Any, **kwargs: Any) -> Any:
-                rejected = self._check(rule, flask.current_app.extensions["sluicegate"])
+                rejected = self._check(rule, flask.current_app.extensions["sluicegate"], own)
                 return flask.current_app.ensure_sync(view)(*args, **kwargs) if rejected is None else rejected
 
+            own = named(view, checked, name)
+            rule = Rule(policy, own, _key(key) if key else self._key, cost)
             setattr(checked, _MARK, True)
             return checked  # type: ignore[return-value]
 
@@ -99,8 +102,8 @@ class RateLimit:
         return view
 
     @staticmethod
-    def _check(rule: Rule[flask.Request], limiter: Limiter) -> flask.Response | None:
-        fields, rejection = rule.check(limiter, flask.request)
+    def _check(rule: Rule[flask.Request], limiter: Limiter, name: str) -> flask.Response | None:
+        fields, rejection = rule.check(limiter, flask.request, name)
         if rejection is not None:
             return _response(rejection)
         # Not in `flask.g`, which several requests may share.

@@ -90,7 +90,7 @@ def _limiter(uri: str, options: Mapping[str, Any], tasks: bool = False) -> Limit
     url = _url(uri)
     if url is None:
         return Limiter.in_memory(**{name: options[name] for name in ("max_memory", "clock") if name in options})
-    settings: dict[str, Any] = {"key_prefix": _PREFIX, "tasks": tasks}
+    settings: Any = {"key_prefix": _PREFIX}
     for name, value in options.items():
         own = _SAME.get(name, name)
         if own in _SETTINGS:
@@ -98,6 +98,8 @@ def _limiter(uri: str, options: Mapping[str, Any], tasks: bool = False) -> Limit
                 settings[own] = value
         elif name not in _PARTS and name not in _WITHOUT_EFFECT:
             raise ConfigurationError(f"unknown option `{name}`: expected {', '.join(sorted(_SETTINGS | set(_SAME)))}")
+    if tasks:
+        return Limiter(aio.Limiter.connect(_whole(url, options), **settings)._native)
     return Limiter.connect(_whole(url, options), **settings)
 
 

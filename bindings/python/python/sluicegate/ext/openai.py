@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, Union
+from typing import Any, Generic, TypeVar, Union, overload
 
-from .. import Denied, Hold, Limiter, Policy, StoreError, _native, aio
+from .. import Decision, Denied, Hold, Limiter, Policy, StoreError, _native, aio
 from .._policy import Span
 
 __all__ = ["AsyncCall", "Budget", "Call", "estimate", "limit"]
@@ -38,7 +38,7 @@ _MOST = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 class Budget(Generic[_AnyLimiter]):
     """Requests and tokens that all users of a key may use. `requests` and `tokens` are policies; joined by `&`, each may have
-    several limits, such as a `concurrency`. A call waits up to `timeout` for its units, and holds them for up to `ttl`: 600 seconds,
+    several limits, such as a `concurrency`. Budgets of one `key` share their units. A call waits up to `timeout` for its units, and holds them for up to `ttl`: 600 seconds,
     or the shortest period of the `concurrency` limits if that is shorter. `answer` is the number of tokens to hold for an answer whose request names no maximum.
     """
 
@@ -64,13 +64,21 @@ class Budget(Generic[_AnyLimiter]):
         self._keys = f"{tagged}:requests", f"{tagged}:tokens"
         self._timeout, self._ttl = timeout, ttl
 
+    @overload
+    def hold(self: Budget[Limiter], tokens: int) -> Hold: ...
+    @overload
+    def hold(self: Budget[aio.Limiter], tokens: int) -> Awaitable[aio.Hold]: ...
     def hold(self, tokens: int) -> Any:
         """Holds one request and its tokens: a hold of `limiter.hold_all`."""
         requests_key, tokens_key = self._keys
         holds = [(requests_key, self._requests, 1), (tokens_key, self._tokens, tokens)]
         return self.limiter.hold_all(holds, ttl=self._ttl, timeout=self._timeout)
 
-    def call(self, tokens: int) -> Any:
+    @overload
+    def call(self: Budget[Limiter], tokens: int) -> Call: ...
+    @overload
+    def call(self: Budget[aio.Limiter], tokens: int) -> AsyncCall: ...
+    def call(self, tokens: int) -> Call | AsyncCall:
         """A call that uses up to `tokens` tokens: a `Call` for a `with` statement; with a limiter for asyncio, an `AsyncCall` for
         `async with`.
 
@@ -85,7 +93,9 @@ class _Tokens:
     """The tokens of a call."""
 
     def __init__(self, budget: Budget[Any], tokens: int) -> None:
-        self._budget, self.tokens = budget, tokens
+        # Its holds are of either kind.
+        self._budget: Any = budget
+        self.tokens = tokens
         self._used: int | None = None
 
     def used(self, tokens: int) -> None:
@@ -98,6 +108,9 @@ class _Tokens:
         total = getattr(usage, "total_tokens", None)
         if isinstance(total, int):
             self._used = total
+
+    def _denied(self, decision: Decision) -> Denied:
+        return Denied(decision, self.tokens if decision.key else 1)
 
     def _units(self, failed: bool) -> list[int]:
         unknown = 0 if failed else self.tokens
@@ -112,7 +125,7 @@ class Call(_Tokens):
     def __enter__(self) -> Call:
         hold: Hold = self._budget.hold(self.tokens)
         if not hold:
-            raise Denied(hold.decision)
+            raise self._denied(hold.decision)
         self._hold = hold
         return self
 
@@ -132,7 +145,7 @@ class AsyncCall(_Tokens):
     async def __aenter__(self) -> AsyncCall:
         hold: aio.Hold = await self._budget.hold(self.tokens)
         if not hold:
-            raise Denied(hold.decision)
+            raise self._denied(hold.decision)
         self._hold = hold
         return self
 

@@ -31,7 +31,7 @@ def client_of(address: ClientAddress) -> KeyOf[WSGIEnvironment]:
 
 class RateLimitMiddleware:
     """Limits the requests of an application. Its parameters are those of `sluicegate.ext.asgi.RateLimitMiddleware`, with functions
-    of the environment."""
+    of the environment. Without a `name`, that of an application below a path (`SCRIPT_NAME`) is its path."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RateLimitMiddleware:
         limiter: Limiter,
         policy: PolicyOf[WSGIEnvironment],
         *,
-        name: str = "default",
+        name: str | None = None,
         key: KeyOf[WSGIEnvironment] | ClientAddress | None = None,
         cost: CostOf[WSGIEnvironment] = 1,
     ) -> None:
@@ -49,7 +49,8 @@ class RateLimitMiddleware:
         self._rule = Rule(policy, name, key, cost)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        fields, rejection = self._rule.check(self._limiter, environ)
+        name = self._rule.name_in(environ, environ.get("SCRIPT_NAME") or "default")
+        fields, rejection = self._rule.check(self._limiter, environ, name)
         if rejection is not None:
             body = rejection.body.encode()
             headers = [*rejection.headers, ("Content-Length", str(len(body)))]

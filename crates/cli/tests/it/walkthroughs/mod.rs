@@ -6,7 +6,7 @@ mod shell;
 
 use self::{
     page::{Step, agree, steps},
-    shell::{Shell, build_axum},
+    shell::{Shell, build_axum, build_python},
 };
 
 fn walk(path: &str) {
@@ -56,6 +56,7 @@ fn walkthrough_envoy_works() {
 
 #[test]
 fn walkthrough_fastapi_works() {
+    build_python();
     walk("docs/walkthroughs/fastapi.md");
 }
 

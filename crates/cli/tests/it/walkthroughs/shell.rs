@@ -92,7 +92,12 @@ impl Shell {
 
     fn there(&self, text: &str) -> String {
         // No machine is too busy for 30 seconds.
-        let text = &text.replace("command, 0.25)", "command, 30)");
+        let text = text.replace(
+            "LIMITER\", \"redis://127.0.0.1:6380\")",
+            "LIMITER\", \"redis://127.0.0.1:6380\"), timeout=30",
+        );
+        // The package is that of `build_python`.
+        let text = &text.replace(" ./bindings/python", "");
         replaced(text, &pairs(&self.ports))
     }
 
@@ -226,6 +231,34 @@ pub(super) fn build_axum() {
     }
 }
 
+/// Builds the native part of the Python package, and lays the package out in the folder that [`prepare`] names.
+pub(super) fn build_python() {
+    let mut build = cargo();
+    build
+        .args(["build", "--quiet", "--locked", "-p", "sluicegate-python", "--target-dir"])
+        .arg(target());
+    build.env("PYO3_BUILD_EXTENSION_MODULE", "1").current_dir(root());
+    assert!(build.status().unwrap().success(), "it does not build");
+    let package = packages().join("sluicegate");
+    fs::create_dir_all(&package).unwrap();
+    let mut files = vec![(target().join("debug/lib_native.so"), package.join("_native.abi3.so"))];
+    for entry in fs::read_dir(root().join("bindings/python/python/sluicegate")).unwrap() {
+        let entry = entry.unwrap();
+        if !entry.file_name().to_string_lossy().ends_with(".so") {
+            files.push((entry.path(), package.join(entry.file_name())));
+        }
+    }
+    for (file, link) in files {
+        let _ = fs::remove_file(&link);
+        symlink(file, link).unwrap();
+    }
+}
+
+/// The folder with the Python package.
+fn packages() -> PathBuf {
+    target().join("walkthroughs/python")
+}
+
 /// Programs that a page installs or builds: the tests provide them.
 fn install(programs: &Path, clone: &Path, ports: &Ports) {
     fs::create_dir_all(programs).unwrap();
@@ -272,6 +305,7 @@ fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
     bash.env("PATH", path.unwrap()).env("HOME", folder).current_dir(folder);
     bash.env("LISTEN", format!("127.0.0.1:{}", free("3000", ports)));
     bash.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    bash.env("PYTHONPATH", packages());
     // The default ports of `sluicegate serve`.
     for (name, page) in [("LISTEN", "6380"), ("HTTP", "8080"), ("GRPC", "8081")] {
         bash.env(format!("SLUICEGATE_{name}"), format!("127.0.0.1:{}", free(page, ports)));
