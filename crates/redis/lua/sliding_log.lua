@@ -390,8 +390,9 @@ function log.migrate(limit, old, now)
     local at = log.decides_at(old, now)
     limit.base, limit.wide, limit.heavy = old.base, old.wide, old.heavy
     log_set(limit, old.count, old.events)
+    log_clamp(limit, at)
     log_drop_first(limit, log_through(limit, at - old.retention))
-    log_tidy(limit, at, false)
+    log_tidy(limit, log.decides_at(limit, now), false)
 end
 
 -- The fault in the order of the events. Called only when the policy has changed, because it reads all of them.

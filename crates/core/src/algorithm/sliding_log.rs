@@ -361,7 +361,9 @@ impl Algorithm for SlidingLog {
 
     fn migrate(&self, old: &Self, mut state: EventLog, now: Timestamp) -> Option<EventLog> {
         let at = old.decides_at(Some(&state), now);
+        state.clamp_times(at.as_micros());
         old.drop_expired(&mut state, at);
+        let at = self.decides_at(Some(&state), now);
         self.tidy(state, at, false)
     }
 
