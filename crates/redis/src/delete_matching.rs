@@ -22,7 +22,7 @@ impl RedisStore {
     pub async fn delete_matching(&self, pattern: &str) -> Result<Option<u64>, StoreError> {
         let inner = self.inner();
         let mut matches = Vec::new();
-        for &byte in &*inner.key(b"") {
+        for &byte in &*inner.key_or_empty(b"")? {
             if b"*?[]\\".contains(&byte) {
                 matches.push(b'\\');
             }
