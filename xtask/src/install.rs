@@ -15,8 +15,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    extent::Extent,
     shell::{self, exists},
-    test::Extent,
     workspace,
 };
 

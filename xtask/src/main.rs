@@ -6,10 +6,10 @@ mod codegen;
 mod dist;
 mod docs;
 mod dst;
+mod extent;
 mod figures;
 mod fuzz;
 mod install;
-mod left_out;
 mod loom;
 mod mutants;
 mod python;
@@ -24,7 +24,7 @@ use std::{env, process::ExitCode};
 
 use anyhow::{Result, bail};
 
-use self::test::Extent;
+use self::extent::Extent;
 
 const HELP: &str = "\
 cargo xtask COMMAND

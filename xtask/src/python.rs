@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{install, shell, test::Extent, workspace};
+use crate::{extent::Extent, install, shell, workspace};
 
 /// What tests the package every day, from PyPI.
 const TOOLS: [&str; 17] = [

@@ -13,16 +13,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{dist, docs, dst, install, left_out, loom, python, shell, tidy, workspace};
-
-/// How much `cargo xtask test` runs and installs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// Less than 20 minutes in a fresh clone: Redis, Valkey, and the Python package with the main frameworks.
-    Everyday,
-    /// Also what needs other programs, or takes long.
-    All,
-}
+use crate::{
+    dist, docs, dst,
+    extent::{Extent, TESTS_OF_ALL},
+    install, loom, python, shell, tidy, workspace,
+};
 
 /// The variable with the number of tests that run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
@@ -107,7 +102,7 @@ fn tests(extent: Extent) -> Command {
     // Without the documentation's, which have a step of their own.
     command.args(["--workspace", "--locked", "--tests", "--no-fail-fast", "--"]);
     if extent == Extent::Everyday {
-        for (_, part, _) in left_out::TESTS {
+        for (_, part, _) in TESTS_OF_ALL {
             command.args(["--skip", part]);
         }
     }

@@ -1,11 +1,18 @@
-//! The tests that only `cargo xtask test --all` runs, because they need a program that the everyday run does not install, or
-//! build another one.
-//!
-//! `--all` runs every test. The everyday run leaves out those whose path contains a text of [`TESTS`], for
-//! cargo-nextest and `cargo test` alike.
+//! How much `cargo xtask test` runs. `--all` runs every test. The everyday run leaves out those that need a program that it does
+//! not install, or that build one: cargo-nextest and `cargo test` alike skip tests whose path contains a text of
+//! [`TESTS_OF_ALL`].
+
+/// How much `cargo xtask test` runs and installs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Less than 20 minutes in a fresh clone: Redis, Valkey, and the Python package with the main frameworks.
+    Everyday,
+    /// Also what needs other programs, or takes long.
+    All,
+}
 
 /// A package, a part of the paths of its tests, and what they need. No test of another package has such a path.
-pub(crate) const TESTS: &[(&str, &str, &str)] = &[
+pub(crate) const TESTS_OF_ALL: &[(&str, &str, &str)] = &[
     ("cli", "envoy::concurrency::", "Envoy"),
     ("cli", "envoy::envoy_", "Envoy"),
     ("cli", "envoy::script::", "Envoy"),
@@ -102,7 +109,7 @@ mod tests {
             tests.insert(krate.file_name().into_string().unwrap(), paths(&krate.path()));
         }
         tests.insert("xtask".to_owned(), paths(&workspace::root().join("xtask")));
-        for (package, part, _) in TESTS {
+        for (package, part, _) in TESTS_OF_ALL {
             let has = |paths: &[String]| paths.iter().any(|it| it.contains(part));
             let found: Vec<_> = tests.iter().filter(|it| has(it.1)).map(|it| &**it.0).collect();
             assert_eq!(found, [*package], "packages with tests whose path contains `{part}`");
