@@ -1,4 +1,4 @@
-# Short names for what Cargo and xtask do. CI calls `cargo xtask test`.
+# Short names for what Cargo and xtask do. CI calls `cargo xtask test`, and `cargo xtask test --all` each night.
 
 # Style and structure, without running a test
 check:
@@ -6,7 +6,7 @@ check:
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo xtask tidy
 
-# Everything that CI runs
+# What CI runs for each commit; `just test --all` runs every test
 test *ARGS:
     cargo xtask test {{ARGS}}
 

@@ -6,11 +6,6 @@ use anyhow::{Context as _, Result};
 
 use crate::{shell, workspace};
 
-/// The command that builds the simulation for short runs.
-pub(crate) fn build() -> Command {
-    simulation("build", "release")
-}
-
 /// Seeds and minutes from which a run is long.
 const MANY_SEEDS: u64 = 50_000;
 const MANY_MINUTES: u64 = 15;
@@ -19,19 +14,10 @@ const MANY_MINUTES: u64 = 15;
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     // Takes minutes to build, and then runs a quarter more seeds a second.
     let profile = if is_long(arguments) { "production" } else { "release" };
-    shell::run(simulation("run", profile).arg("--").args(arguments))
-}
-
-/// Cargo with a flag for the seed of tokio's random choices, and with a target folder of its own, because the flag
-/// would invalidate the usual builds.
-fn simulation(subcommand: &str, profile: &str) -> Command {
     let mut command = shell::cargo();
-    let root = workspace::root();
-    command.current_dir(&root);
-    command.env("RUSTFLAGS", "--cfg tokio_unstable");
-    command.env("CARGO_TARGET_DIR", root.join("target/dst"));
-    command.args([subcommand, "--profile", profile, "--locked", "-p", "sluicegate-dst"]);
-    command
+    command.current_dir(workspace::root());
+    command.args(["run", "--profile", profile, "--locked", "-p", "sluicegate-dst", "--"]);
+    shell::run(command.args(arguments))
 }
 
 fn is_long(arguments: &[&str]) -> bool {
@@ -47,11 +33,6 @@ fn is_long(arguments: &[&str]) -> bool {
         0 => number("--seeds") >= MANY_SEEDS,
         minutes => minutes >= MANY_MINUTES,
     }
-}
-
-/// Runs the first seeds, whose runs must be the same on every machine.
-pub(crate) fn run_first(seeds: u32) -> Result<()> {
-    run(&["--seeds", &seeds.to_string(), "--jobs", "2", "--expect", "crates/dst/first-seeds.txt"])
 }
 
 /// Runs fresh seeds for two minutes. The hash of the committed files gives the first one: other files have other seeds, and

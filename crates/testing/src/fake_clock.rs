@@ -48,5 +48,5 @@ impl FakeClock {
 fn library() -> PathBuf {
     let folders = fs::read_dir("/usr/lib").unwrap().map_while(Result::ok);
     let mut found = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
-    found.find(|it| it.exists()).expect("libfaketime; `cargo xtask test` installs it")
+    found.find(|it| it.exists()).expect("libfaketime; `cargo xtask test --all` installs it")
 }

@@ -1,6 +1,7 @@
 //! Builds the module for Redis and Valkey.
 
 use std::{
+    env,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -10,10 +11,10 @@ use crate::cargo;
 /// Cargo's target folder.
 #[must_use]
 pub fn target() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().into()
+    env::current_exe().unwrap().ancestors().nth(3).unwrap().into()
 }
 
-/// The path of the module, built from the current code.
+/// The path of the module, built from the current code: by `cargo xtask test`, which sets `SLUICEGATE_MODULE` to it, or here.
 ///
 /// # Panics
 /// If the build fails.
@@ -21,6 +22,9 @@ pub fn target() -> PathBuf {
 pub fn module() -> &'static str {
     static MODULE: OnceLock<String> = OnceLock::new();
     MODULE.get_or_init(|| {
+        if let Ok(built) = env::var("SLUICEGATE_MODULE") {
+            return built;
+        }
         // No crate can depend on a `cdylib`, and Cargo does not give its tests the file. Therefore it is built here.
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module/Cargo.toml");
         let mut build = cargo();

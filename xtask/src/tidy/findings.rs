@@ -1,12 +1,11 @@
-//! Errors and notes of the checks.
+//! Errors that the checks found.
 
 use anyhow::{Result, bail};
 
-/// Errors, which fail the check, and notes, which do not.
+/// Errors that a check found.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(super) errors: Vec<String>,
-    notes: Vec<String>,
 }
 
 impl Findings {
@@ -14,15 +13,8 @@ impl Findings {
         self.errors.push(text);
     }
 
-    pub(super) fn note(&mut self, text: String) {
-        self.notes.push(text);
-    }
-
     /// Prints everything. Returns an error if `check` found one.
     pub(crate) fn report(&self, check: &str) -> Result<()> {
-        for note in &self.notes {
-            println!("note: {note}");
-        }
         for error in &self.errors {
             println!("error: {error}");
         }

@@ -1,22 +1,12 @@
-//! Style of Rust sources: short files, lint exceptions with a reason, no test that sleeps or is ignored.
+//! Style of Rust sources: lint exceptions have a reason, and no test sleeps or is ignored.
 
 use super::{code::code_of, files::RepoFile, findings::Findings};
-
-/// Lines of a file from which it is noted.
-const NOTED_LINES: usize = 400;
-/// Maximum number of lines of a file.
-const MAX_LINES: usize = 500;
 
 pub(super) fn check(files: &[RepoFile], findings: &mut Findings) {
     for RepoFile { path, text, .. } in files {
         // Generated code is checked against its source instead.
         let ours = path.ends_with(".rs") && !path.contains("/src/generated/");
         let Some(text) = text.as_deref().filter(|_| ours) else { continue };
-        let lines = text.lines().count();
-        if path.starts_with("crates/") && path.contains("/src/") && lines > NOTED_LINES {
-            let text = format!("{path} has {lines} lines; one idea is usually under {NOTED_LINES}");
-            if lines > MAX_LINES { findings.error(text) } else { findings.note(text) }
-        }
         for (line, fault) in faults(path, &code_of(text)) {
             findings.error(format!("{path}:{line}: {fault}"));
         }

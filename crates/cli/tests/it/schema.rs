@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, process::Command};
 
 use crate::server::Server;
 
-/// The folder into which `cargo xtask test` puts tools: `target/tools` of the workspace, or that of
+/// The folder into which `cargo xtask test --all` puts tools: `target/tools` of the workspace, or that of
 /// `SLUICEGATE_TOOLS`.
 fn tools() -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
@@ -28,7 +28,7 @@ fn schema_document_is_true() {
         .output()
         .unwrap_or_else(|error| {
             let program = program.display();
-            panic!("{program} could not be run ({error}); `cargo xtask test` installs it")
+            panic!("{program} could not be run ({error}); `cargo xtask test --all` installs it")
         });
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -54,7 +54,7 @@ fn note_panic(mut outcome: RunOutcome) -> RunOutcome {
 fn run_processes(plan: &Plan, output: Output) -> Result<RunOutcome> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Some of tokio's channels wake their receivers in a random order. Without the flag, which `cargo xtask dst` sets,
+    // Some of tokio's channels wake their receivers in a random order. Without the flag, which `.cargo/config.toml` sets,
     // equal seeds may give different runs.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));

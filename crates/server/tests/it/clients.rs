@@ -10,7 +10,7 @@ use redis::ProtocolVersion;
 
 use crate::harness::{Running, root};
 
-/// Where `cargo xtask test` puts the clients: `SLUICEGATE_TOOLS`, or `target/tools` of
+/// Where `cargo xtask test --all` puts the clients: `SLUICEGATE_TOOLS`, or `target/tools` of
 /// the workspace.
 pub(crate) fn tools() -> PathBuf {
     let set = std::env::var_os("SLUICEGATE_TOOLS");
@@ -26,7 +26,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> String {
     let name = command.get_program().to_string_lossy().into_owned();
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap_or_else(|error| {
-        panic!("{name} could not be run ({error}); `cargo xtask test` installs it");
+        panic!("{name} could not be run ({error}); `cargo xtask test --all` installs it");
     });
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -108,7 +108,11 @@ fn client_valkey_py_works() {
 /// Runs a script under each of these protocols.
 fn node(name: &str, library: &str, protocols: &[&str]) {
     let modules = tools().join("node/node_modules");
-    assert!(modules.is_dir(), "{} is missing; `cargo xtask test` installs it", modules.display());
+    assert!(
+        modules.is_dir(),
+        "{} is missing; `cargo xtask test --all` installs it",
+        modules.display()
+    );
     let server = Running::new();
     for protocol in protocols {
         let mut command = Command::new("node");

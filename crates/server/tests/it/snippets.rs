@@ -75,7 +75,7 @@ fn output(language: &str, program: &str, bound: Duration) -> String {
     command.env("NODE_PATH", tools().join("node/node_modules")).arg(file);
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap_or_else(|error| {
-        panic!("{language} could not be run ({error}); `cargo xtask test` installs it");
+        panic!("{language} could not be run ({error}); `cargo xtask test --all` installs it");
     });
     let killed = child.id().to_string();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

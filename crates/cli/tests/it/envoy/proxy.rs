@@ -21,7 +21,7 @@ pub(super) fn example(file: &str) -> String {
     fs::read_to_string(root.join("examples/envoy").join(file)).unwrap()
 }
 
-/// Where the program of Envoy is. `cargo xtask test` puts it there.
+/// Where the program of Envoy is. `cargo xtask test --all` puts it there.
 pub(crate) fn program() -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let tools = std::env::var_os("SLUICEGATE_TOOLS");
@@ -30,7 +30,7 @@ pub(crate) fn program() -> PathBuf {
     let mut found = versions
         .map_while(Result::ok)
         .map(|version| version.path().join("site-packages/envoy/_bin/envoy"));
-    found.find(|it| it.exists()).expect("`cargo xtask test` installs Envoy")
+    found.find(|it| it.exists()).expect("`cargo xtask test --all` installs Envoy")
 }
 
 /// An Envoy until dropped.

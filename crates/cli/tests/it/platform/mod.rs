@@ -22,19 +22,19 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A file that `cargo xtask test` puts into `target/tools`, or into the folder of `SLUICEGATE_TOOLS`.
+/// A file that `cargo xtask test --all` puts into `target/tools`, or into the folder of `SLUICEGATE_TOOLS`.
 fn tool(path: &str) -> PathBuf {
     let tools =
         env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);
     let file = root().join(tools).join(path);
-    assert!(file.exists(), "{}: `cargo xtask test` installs it", file.display());
+    assert!(file.exists(), "{}: `cargo xtask test --all` installs it", file.display());
     file
 }
 
 /// The output of a command that must succeed.
 fn succeed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap_or_else(|error| {
-        panic!("{command:?} did not start ({error}); `cargo xtask test` installs it")
+        panic!("{command:?} did not start ({error}); `cargo xtask test --all` installs it")
     });
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{command:?}:\n{out}{err}");

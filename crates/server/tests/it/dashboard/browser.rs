@@ -194,7 +194,7 @@ impl Browser {
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
         self.asks.borrow_mut().as_mut().unwrap().write_all(&bytes).expect(
-            "a browser that runs: `chromium`, of Debian's package, which `cargo xtask test` installs",
+            "a browser that runs: `chromium`, of Debian's package, which `cargo xtask test --all` installs",
         );
         loop {
             let mut received =

@@ -156,7 +156,7 @@ fn metrics_promtool_finds_no_fault() {
         let mut promtool = Command::new("promtool");
         promtool.args(["check", "metrics"]).stdin(Stdio::piped());
         promtool.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = promtool.spawn().expect("`cargo xtask test` installs Prometheus");
+        let mut child = promtool.spawn().expect("`cargo xtask test --all` installs Prometheus");
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let found = [output.stdout, output.stderr].concat();

@@ -149,12 +149,12 @@ fn app() -> SocketAddr {
     address
 }
 
-/// A program in `SLUICEGATE_TOOLS`, or in `target/tools`, where `cargo xtask test` puts it.
+/// A program in `SLUICEGATE_TOOLS`, or in `target/tools`, where `cargo xtask test --all` puts it.
 pub(super) fn program(name: &str) -> PathBuf {
     let tools =
         env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);
     let program = root().join(tools).join("proxies/bin").join(name);
-    assert!(program.exists(), "{}: `cargo xtask test` installs it", program.display());
+    assert!(program.exists(), "{}: `cargo xtask test --all` installs it", program.display());
     program
 }
 
