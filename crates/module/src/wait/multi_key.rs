@@ -11,7 +11,7 @@ use sluicegate_core::{
 
 use super::{
     client::{Client, WaitReply},
-    queues::{QueueKey, WaitingClient, WaitingTake, WaitingTakes, queues},
+    queues::{QueueKey, WaitingClient, WaitingTake, WaitingTakes, queues, tickets},
     timers::{TicketGuard, answer, arm, changed, remove, wake},
 };
 use crate::{

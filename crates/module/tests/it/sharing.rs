@@ -4,7 +4,7 @@
 use redis::Value;
 use sluicegate_conformance::{Answer, CoreSubject, Invocation, Shape, Subject, check_histories};
 use sluicegate_core::{Entry, Limit, Operation, Policy, Timestamp};
-use sluicegate_testing::{Engine, RawClient};
+use sluicegate_testing::Engine;
 
 use crate::{
     conformance::OverTheWire,

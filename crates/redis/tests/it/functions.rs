@@ -292,7 +292,7 @@ fn functions_invalid_arguments_fail_as_commands_do() {
     let connection = &mut install(&server);
     let policy: &[u8] = b"gcra:30/1m";
     let long = vec![b'k'; 65_537];
-    let cases: [(&str, &[u8], Words<'_>); 26] = [
+    let cases: [(&str, &[u8], Words<'_>); 30] = [
         ("take", b"k", &[]),
         ("take", b"k", &[policy, b"COST"]),
         ("take", b"k", &[policy, b"COST", b"-2"]),

@@ -365,7 +365,7 @@ fn state_file_with_hard_links_is_rejected() {
 fn restart_with_too_little_memory_fails_and_names_enough() {
     let folder = TempDir::new();
     let config = |max_memory| {
-        let mut config = Config::default();
+        let mut config = config();
         config.memory.state_file = Some(folder.file("state"));
         config.memory.snapshot_every = Duration::ZERO;
         config.memory.max_bytes = max_memory;
@@ -384,19 +384,21 @@ fn restart_with_too_little_memory_fails_and_names_enough() {
     drop((peer, full));
     let saved = std::fs::read(folder.file("state")).unwrap();
 
-    let error = sluicegate_server::Server::bind(config(2 << 20)).unwrap_err().to_string();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(sluicegate_server::Server::bind(config(2 << 20))).unwrap_err();
     let path = folder.file("state");
     let expected = format!(
         "invalid --max-memory of 2097152 bytes: expected at least 4mb, which the state file `{}` needs; raise it, or \
          remove the file to start empty",
         path.display()
     );
-    assert_eq!(error, expected);
+    assert_eq!(error.to_string(), expected);
     assert_eq!(std::fs::read(&path).unwrap(), saved);
 
     let enough = start(4 << 20);
     assert_eq!(enough.info_value("keys"), held);
-    let again = flood_once(&mut enough.connect(), 0..sent);
+    let mut peer = enough.connect();
+    let again = flood_once(&mut peer, 0..sent);
     assert_eq!(again.zip(&allowed).filter(|(again, first)| *again && **first).count(), 0);
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sluicegate_resp::Value;
-use sluicegate_testing::{INVALID_WAITS, eventually};
+use sluicegate_testing::INVALID_WAITS;
 
 use crate::harness::{RawClient, Running, integers, now, simple};
 

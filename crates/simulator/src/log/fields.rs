@@ -197,7 +197,7 @@ fn client(value: &[u8]) -> Result<Option<Cow<'_, [u8]>>, LogFault> {
 /// Whether it is a name as of `%h` with `HostnameLookups`: labels between points, the last one not a number.
 fn is_host_name(text: &[u8]) -> bool {
     let mut labels = text.split(|byte| *byte == b'.');
-    let last = labels.clone().last().unwrap_or_default();
+    let last = labels.clone().next_back().unwrap_or_default();
     let is_label = |label: &[u8]| {
         let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         !label.is_empty() && label.iter().all(is_inside) && !label.starts_with(b"-")

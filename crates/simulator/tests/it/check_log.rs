@@ -32,7 +32,8 @@ fn check_lines(format: &LogFormat, duration: DurationField<'_>, lines: &[u8], is
     let lines = lines.strip_prefix(b"\xef\xbb\xbf").unwrap_or(lines);
     let given = lines.split(|byte| *byte == b'\n');
     let is_request = |line: &&[u8]| {
-        !line.strip_suffix(b"\r").unwrap_or(line).is_empty() && !(is_w3c && line.starts_with(b"#"))
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        !(line.is_empty() || is_w3c && line.starts_with(b"#"))
     };
     let given = given.filter(is_request).count();
     let read = starts + usize::try_from(broken).unwrap_or(usize::MAX);
