@@ -24,7 +24,7 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Tests wait for the servers that they have started more than they compute.
 const TESTS_PER_CORE: usize = 2;
 /// The seeds of the simulation that `--all` runs: a test of the crate `dst` reads it.
-const SEEDS: (&str, &str) = ("SLUICEGATE_SEEDS", "1000");
+const SEEDS: (&str, &str) = ("TESTS_SEEDS", "1000");
 
 /// Every step runs even if one before it failed, so that one run shows every failure. Some run beside others, which leave
 /// a processor idle.
@@ -56,7 +56,7 @@ pub(crate) fn run(extent: Extent, may_install: bool) -> Result<()> {
         tests.env(SEEDS.0, SEEDS.1);
     }
     // Built above. Each process of a test would otherwise ask Cargo whether it is current.
-    tests.env("SLUICEGATE_MODULE", workspace::root().join("target/debug/libsluicegate_module.so"));
+    tests.env("TESTS_MODULE", workspace::root().join("target/debug/libsluicegate_module.so"));
     steps.run(tests.env("PATH", install::path()?));
     let python = Beside::start("python", move |steps| {
         shell::announce("the Python package");

@@ -167,6 +167,8 @@ pub trait ReplyWriter {
     fn array(&mut self, length: usize);
     /// The start of a map of `length` pairs.
     fn map(&mut self, length: usize);
+    /// An error in place of a reply, with its code.
+    fn error(&mut self, text: &str);
 }
 
 /// The policy of a request for `key`, whose arguments may be in the wrong order.

@@ -196,7 +196,7 @@ mod tests {
         assert!(runs_repeat, "expected the flags of .cargo/config.toml, which RUSTFLAGS replaces");
         let seeds = Seeds {
             first: 0,
-            count: size("SLUICEGATE_SEEDS", 200),
+            count: size("TESTS_SEEDS", 200),
             minutes: u64::MAX,
             jobs: 2,
             shrinks: true,

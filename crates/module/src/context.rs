@@ -344,6 +344,10 @@ impl ReplyWriter for Context<'_> {
         // SAFETY: the context is valid.
         unsafe { (api().reply_map)(self.raw, long(length)) };
     }
+
+    fn error(&mut self, text: &str) {
+        self.reply_error(text);
+    }
 }
 
 impl<'a> Name<'a> {

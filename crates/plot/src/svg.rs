@@ -163,7 +163,9 @@ fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
         let x = x(figure, figure.origin + value);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{} {}v5\"/>", tenths(x), tenths(y));
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };
-        text(out, class, Anchor::Middle, (x, y + LINE), &span);
+        let is_cut = Anchor::Middle.extent(&span, x).is_none_or(|(_, right)| right > WIDTH);
+        let (anchor, x) = if is_cut { (Anchor::End, WIDTH) } else { (Anchor::Middle, x) };
+        text(out, class, anchor, (x, y + LINE), &span);
     }
     let mut y = y + LINE + 40;
     for line in figure.axis.lines() {

@@ -38,7 +38,9 @@ pub(crate) fn store(py: Python<'_>, error: &StoreError) -> PyErr {
         StoreError::Timeout(_) => "StoreTimeout",
         StoreError::Corrupt(..) => "CorruptState",
         StoreError::Key(_) => "InvalidKey",
-        StoreError::Operation(_) | StoreError::Hold(_) => "OperationError",
+        StoreError::Operation(_) | StoreError::Hold(_) | StoreError::Arguments(_) => {
+            "OperationError"
+        }
         StoreError::Settings(_) => "SettingsError",
         _ => "StoreError",
     };

@@ -16,7 +16,7 @@ use pyo3::{
     types::PyDict,
 };
 use sluicegate::{Applied, Jitter, LocalLimiter, OnError, Operation, Store, WaitOptions};
-use sluicegate_core::Counters;
+use sluicegate_core::{Answer, Counters, wait::peeks_first};
 use sluicegate_redis::{Options, RedisStore};
 use tokio::runtime::Handle;
 
@@ -319,7 +319,13 @@ impl Limiter {
         timeout: &Bound<'_, PyAny>,
         jitter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.poll(py, self.wait_request(key, policy, &cost, timeout, jitter)?)
+        let request = self.wait_request(key, policy, &cost, timeout, jitter)?;
+        if let Request::Wait { keyed, .. } = &request
+            && let Some(answer) = self.take_now(keyed)
+        {
+            return Decision::new(answer, keyed.policy.clone(), None).into_py_any(py);
+        }
+        self.poll(py, request)
     }
 
     /// As `poll_wait`, for a hold.
@@ -484,6 +490,17 @@ impl Limiter {
             return reply.into_python(py);
         }
         runtime::block(py, call)?.into_python(py)
+    }
+
+    /// Takes units of a store in this process, if they are there and a denial changes nothing: a wait that need not wait then
+    /// costs what a take does.
+    fn take_now(&self, Keyed { key, policy, cost }: &Keyed) -> Option<Answer> {
+        let Backend::Local { store, .. } = &self.0 else { return None };
+        if peeks_first(policy.policy()) {
+            return None;
+        }
+        let answer = store.apply(key, policy, Operation::Take(*cost)).now()?.ok()?;
+        answer.allowed().then_some(answer)
     }
 
     /// Starts a request that may wait, of a store in this process. Returns its reply if it need not wait.

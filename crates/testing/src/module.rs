@@ -14,7 +14,7 @@ pub fn target() -> PathBuf {
     env::current_exe().unwrap().ancestors().nth(3).unwrap().into()
 }
 
-/// The path of the module, built from the current code: by `cargo xtask test`, which sets `SLUICEGATE_MODULE` to it, or here.
+/// The path of the module, built from the current code: by `cargo xtask test`, which sets `TESTS_MODULE` to it, or here.
 ///
 /// # Panics
 /// If the build fails.
@@ -22,7 +22,7 @@ pub fn target() -> PathBuf {
 pub fn module() -> &'static str {
     static MODULE: OnceLock<String> = OnceLock::new();
     MODULE.get_or_init(|| {
-        if let Ok(built) = env::var("SLUICEGATE_MODULE") {
+        if let Ok(built) = env::var("TESTS_MODULE") {
             return built;
         }
         // No crate can depend on a `cdylib`, and Cargo does not give its tests the file. Therefore it is built here.

@@ -234,51 +234,6 @@ fn exposed_ports_are_warned_about_once() {
     }
 }
 
-/// The number after `name=` in a line of a log.
-#[cfg(unix)]
-fn logged(line: &str, name: &str) -> usize {
-    let (_, rest) = line.split_once(&format!(" {name}=")).expect(line);
-    rest.split(|it: char| !it.is_ascii_digit()).next().unwrap().parse().unwrap()
-}
-
-#[cfg(unix)]
-#[test]
-fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
-    use std::io::{Read, Write};
-
-    let folder = sluicegate_testing::TempDir::new();
-    let state = folder.path().join("state");
-    let start =
-        |memory| Server::start(&["--state-file", state.to_str().unwrap(), "--max-memory", memory]);
-    let full = start("4mb");
-    let mut peer = std::net::TcpStream::connect(&full.address["resp://".len()..]).unwrap();
-    // More keys than fit.
-    for batch in 0..40 {
-        let keys = batch * 5_000..(batch + 1) * 5_000;
-        let lines = keys.map(|key| format!("SG.TAKE key{key} fixed-window:1/12h\r\n"));
-        peer.write_all((lines.collect::<String>() + "ECHO end\r\n").as_bytes()).unwrap();
-        let mut received = Vec::new();
-        while !received.ends_with(b"$3\r\nend\r\n") {
-            let mut part = [0; 65_536];
-            let count = peer.read(&mut part).unwrap();
-            assert!(count > 0);
-            received.extend_from_slice(&part[..count]);
-        }
-    }
-    full.stop("-TERM");
-
-    let text = "the state file exceeds --max-memory";
-    let same = start("4mb").stop("-TERM");
-    let read = same.lines().find(|line| line.contains("state file read")).expect(&same);
-    assert_eq!(warnings(&same, text), 0, "{same}");
-    let less = start("2mb").stop("-TERM");
-    assert_eq!(warnings(&less, text), 1, "{less}");
-    let warning = less.lines().find(|line| line.contains(text)).unwrap();
-    let (kept, dropped) = (logged(warning, "kept"), logged(warning, "dropped"));
-    assert!(dropped > 0, "{warning}");
-    assert_eq!(kept + dropped, logged(read, "keys"), "{warning}\n{read}");
-}
-
 #[cfg(unix)]
 #[test]
 fn hostile_clients_are_logged_once_a_minute() {

@@ -79,7 +79,9 @@ impl Ledger {
             _ => false,
         };
         let binding = expected.as_ref().and_then(|it| takes.get(it.key)).map_or(0, |it| it.0);
-        self.check_head(received, binding, expected.as_ref().map(|it| &it.decision), false);
+        // The head speaks of the binding key alone.
+        let bound = expected.as_ref().and_then(|it| it.each.get(it.key));
+        self.check_head(received, binding, bound, false);
         if !is_right {
             return self.violate(format_args!(
                 "exactness: {operation:?} of {takes:?} at {now}: {reply:?}, but the oracle decides {expected:?}"

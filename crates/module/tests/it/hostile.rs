@@ -111,8 +111,8 @@ fn key_of_another_program_is_an_error(engine: Engine) {
     peer.call("SET text hello").unwrap();
     peer.call_bytes(&[b"SET", b"empty", b""]).unwrap();
     peer.call_bytes(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
-    peer.call_bytes(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
-    peer.call_bytes(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
+    peer.call_bytes(&[b"SET", b"cut", b"\x02\x01\x01\x1e"]).unwrap();
+    peer.call_bytes(&[b"SET", b"log", b"\x02\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
         .unwrap();
     peer.call("RPUSH list 1").unwrap();
     peer.call("HSET hash a 1").unwrap();

@@ -20,7 +20,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
         redis::cmd("SET").arg(key).arg(value).query::<()>(connection).unwrap();
     };
     redis::cmd("RPUSH").arg("list").arg("a").query::<()>(&mut connection).unwrap();
-    write(&mut connection, "garbage", b"\x01garbage");
+    write(&mut connection, "garbage", b"\x02garbage");
     write(&mut connection, "newer", &newer);
     for (key, fault) in [
         ("list", StateFault::WrongType),

@@ -61,7 +61,7 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
             assert_eq!(bytes(connection), newer);
 
             for garbage in
-                [&b"0x"[..], b"", b"\0", b"\x01", b"\x01\x09", b"\x01\x01\x0a", &[b'x'; 28]]
+                [&b"0x"[..], b"", b"\0", b"\x02", b"\x02\x09", b"\x02\x01\x0a", &[b'x'; 28]]
             {
                 set(connection, garbage);
                 for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
@@ -77,7 +77,7 @@ fn script_unreadable_state_is_an_error_and_is_kept() {
             let error = take(connection, policy, Operation::Reset).unwrap_err();
             assert_eq!(error, CommandError::state(&key, StateError::Foreign).to_string());
             assert_eq!(bytes(connection), [b'x'; 28]);
-            for reset in [&b"\x01\x09"[..], &newer, b"1700000000000000000"] {
+            for reset in [&b"\x02\x09"[..], &newer, b"1700000000000000000"] {
                 set(connection, reset);
                 take(connection, policy, Operation::Reset).unwrap();
                 take(connection, policy, Operation::Take(1)).unwrap();

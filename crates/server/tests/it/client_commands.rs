@@ -247,3 +247,24 @@ fn get_live_key_returns_its_stored_form() {
     assert_eq!(peer.call("DEL k"), Value::Integer(1));
     assert_eq!(peer.call("GET k"), Value::Null);
 }
+
+/// The state is copied while others wait.
+#[test]
+fn get_state_that_is_too_long_is_an_error() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let takes = "SG.TAKE log sliding-log:100000/1h\r\n".repeat(1_000);
+    let error = loop {
+        peer.send(takes.clone());
+        for _ in 0..1_000 {
+            assert_eq!(crate::harness::integers(&peer.read_reply())[0], 1);
+        }
+        match peer.call("GET log") {
+            Value::Bulk(bytes) => assert!(bytes.len() <= 65_536),
+            Value::Error(error) => break error,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(error.starts_with("ERR the state of the key has "), "{error}");
+    assert!(error.ends_with(" bytes: expected at most 65536; use SG.INFO"), "{error}");
+}

@@ -33,4 +33,8 @@ impl ReplyWriter for RespReply<'_, '_> {
     fn map(&mut self, length: usize) {
         self.0.map(length);
     }
+
+    fn error(&mut self, text: &str) {
+        self.0.error(text);
+    }
 }

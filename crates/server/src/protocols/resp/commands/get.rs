@@ -19,9 +19,16 @@ fn run(call: &mut CommandCall<'_, '_, '_>) -> CallResult {
     Ok(Next::Go)
 }
 
+/// Longest state that is returned, in bytes: the entry is copied under the lock of its segment.
+const MAX_STATE: usize = 65_536;
+
 /// Writes the encoding of an entry; null if it has recovered.
 fn reply(entry: Option<&Entry>, now: Timestamp, writer: &mut dyn ReplyWriter) {
-    match entry.filter(|entry| !entry.lifetime(now).is_zero()) {
+    match entry.filter(|entry| !entry.is_over(now)) {
+        Some(entry) if entry.encoded_len() > MAX_STATE => writer.error(&format!(
+            "ERR the state of the key has {} bytes: expected at most {MAX_STATE}; use SG.INFO",
+            entry.encoded_len()
+        )),
         Some(entry) => writer.string(&entry.encode()),
         None => writer.null(),
     }
