@@ -56,6 +56,8 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
             format!("invalid limit `{first},{rest}`: expected it without a comma: `{first}{rest}`"),
         ));
     }
+    // A limit with its options is shorter. Clients send longer texts, and each character is followed by a look ahead.
+    let limit = &limit[..limit.floor_char_boundary(MAX_LIMIT)];
     for (at, char) in limit.char_indices() {
         let rest = limit[at + char.len_utf8()..].trim_start();
         let is_separator = char == ' ' || ";|&+".contains(char);
@@ -85,6 +87,9 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
     let space = limit.find(" /")?;
     Some((space, "invalid space: expected N/PERIOD without spaces, such as `30/1m`".to_owned()))
 }
+
+/// Bytes of a limit in which wrong separators are searched for.
+const MAX_LIMIT: usize = 256;
 
 /// Names of options, which may follow a wrong separator.
 const OPTIONS: [&str; 9] =

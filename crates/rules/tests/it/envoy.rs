@@ -156,7 +156,7 @@ fn descriptors_limit_of_the_request_replaces_the_rule() {
         rules.descriptors("web", &[descriptor((3, Unit::Hour)), descriptor((0, Unit::Day))]);
     assert_eq!(
         charges(&found[0]),
-        ["web envoy:web|plan=free fixed-window:3/1h:align=clock:count=all"]
+        ["web envoy:web|plan=free|3/hour fixed-window:3/1h:align=clock:count=all"]
     );
     assert_eq!(
         (found[0][0].wire.unwrap().rate, &*found[0][0].metric),

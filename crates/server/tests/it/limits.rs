@@ -227,6 +227,6 @@ fn http_request_is_closed_before_any_command_is_executed() {
         assert_eq!(peer.integers("SG.PEEK other fixed-window:1/1h")[0], 1, "{head}");
     }
     // Unknown commands are only errors, whatever their names.
-    assert!(peer.error("GET key").starts_with("ERR unknown command"));
+    assert!(peer.error("MGET key").starts_with("ERR unknown command"));
     assert_eq!(peer.call("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
 }

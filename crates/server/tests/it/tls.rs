@@ -226,7 +226,8 @@ fn tls_replies_while_the_buffer_memory_is_used_up_are_sent() {
             info("blocked_clients") + info("buffer_rejections") > number as u64
         });
     }
-    assert!(info("buffer_bytes") * 4 > 3 * info("buffer_max_bytes"));
+    // A quarter is left for connections.
+    assert!(info("buffer_bytes") * 2 > info("buffer_max_bytes"));
     let take = "SG.TAKE k gcra:1000/1h:burst=1000\r\n".repeat(1_000);
     let received = exchange(&server, &ours, None, &take).unwrap();
     assert_eq!(received.matches("*7\r\n:1\r\n").count(), 1_000, "{received}");

@@ -200,6 +200,10 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 if !command.spec.takes(self.arguments.len()) {
                     return Err(self.arity_error());
                 }
+                // `GET` is also a method of HTTP.
+                if is_http(self.arguments) && command.name == "GET" {
+                    return self.reject(name);
+                }
                 self.batch.decide(self.session, self.out);
                 self.session.add_work(command.work);
                 (command.run)(self)
