@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a snapshot drops keys that recover soon",
         SNAPSHOT,
-        ".filter(|entry| !entry.lifetime(now).is_zero()) else {",
+        ".filter(|entry| !entry.is_over(now)) else {",
         ".filter(|entry| entry.lifetime(now).as_secs() > 1) else {",
     ),
     mutant(

@@ -58,7 +58,8 @@ const fn reserved_bytes(size: usize) -> usize {
 fn size(key: &[u8], policy: &PreparedPolicy) -> usize {
     let limits = policy.policy().limits();
     let zones = limits.iter().filter_map(Limit::calendar).map(|(_, zone)| zone.len());
-    key.len() + POLICY + size_of_val(limits) + zones.sum::<usize>()
+    // The limits, and about as much for their text and what the store has attached.
+    key.len() + POLICY + 2 * (size_of_val(limits) + zones.sum::<usize>())
 }
 
 /// A hold to be opened once it fits.

@@ -321,7 +321,7 @@ fn redis_store_key_of_another_type_is_an_error() {
     let server = plain(&store);
     let mut peer = server.connect();
     let _: i64 = store.query("RPUSH list x");
-    let _: () = store.query("SET garbage \u{1}xyz");
+    let _: () = store.query("SET garbage \u{2}xyz");
     let _: () = store.query("SET cell 1700000000000000000");
     for line in ["SG.TAKE list gcra:1/1h", "SG.INFO list", "SG.RESET list", "TTL list"] {
         let error = peer.error(line);

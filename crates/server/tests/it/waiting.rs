@@ -306,10 +306,12 @@ fn wait_requests_use_at_most_three_quarters_of_the_budget() {
         assert_eq!(peer.integers(&format!("SG.TAKE 0{it:x>30000} {policy}"))[0], 1);
     }
     for line in [&one as &dyn Fn(usize) -> String, &all] {
+        // What a command needs while it arrives is in the budget, too.
         let waiting: Vec<_> =
-            (0..3).map(|it| wait_in_queue(&server, &line(it), it as u64 + 1)).collect();
+            (0..2).map(|it| wait_in_queue(&server, &line(it), it as u64 + 1)).collect();
         assert_eq!(server.connect().error(&line(3)), "ERR max buffer memory reached");
-        assert!(server.info_value("buffer_bytes") <= 192 << 10);
+        let reserved = server.info_value("buffer_bytes");
+        assert!((120_000..=192 << 10).contains(&reserved), "{reserved}");
         drop(waiting);
         server.until_exactly("buffer_bytes", 0);
     }

@@ -196,13 +196,13 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                 if !self.session.turn.is_in_lane() && (command.needs_lane)(self) {
                     return Ok(Next::Later);
                 }
+                // `GET` is also a method of HTTP.
+                if command.spec.name == "GET" && is_http(self.arguments) {
+                    return self.reject(b"GET");
+                }
                 self.session.count_call(index);
                 if !command.spec.takes(self.arguments.len()) {
                     return Err(self.arity_error());
-                }
-                // `GET` is also a method of HTTP.
-                if is_http(self.arguments) && command.name == "GET" {
-                    return self.reject(name);
                 }
                 self.batch.decide(self.session, self.out);
                 self.session.add_work(command.work);

@@ -55,7 +55,8 @@ fn wrong_token_is_delayed_and_counted() {
     assert_eq!(other.call("GET", "/metrics", "").status, 200, "others do not wait");
     for _ in 0..tries {
         let reply = guesser.read_reply();
-        assert_eq!((reply.status, &*reply.detail()), (401, "invalid token"));
+        let expected = "invalid token: expected `Authorization: Bearer TOKEN`";
+        assert_eq!((reply.status, &*reply.detail()), (401, expected));
     }
     let took = start.elapsed();
     println!("figure: {tries} wrong tokens on one connection took {took:?}");
