@@ -48,13 +48,15 @@ const TOOLS_ALL: [&str; 10] = [
 /// arq requires an older `redis`, but works with this one.
 const ARQ: [&str; 2] = ["--no-deps", "arq==0.28.0"];
 /// Files of tests that import what only `--all` installs.
-const FILES_ALL: [&str; 5] = [
+const FILES_ALL: [&str; 6] = [
     "tests/test_ext_arq.py",
     "tests/test_ext_celery.py",
     "tests/test_ext_dramatiq.py",
     // It imports every framework.
     "tests/test_ext_kinds.py",
     "tests/test_ext_openai.py",
+    // It runs the type checkers.
+    "tests/test_types.py",
 ];
 /// Tests that do, in other files.
 const TESTS_ALL: [&str; 2] = [

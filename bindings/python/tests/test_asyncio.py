@@ -348,10 +348,10 @@ async def test_wait_cancelled_gives_its_units_back(store, policy, redis_url):
     pytest.fail(f"{await limiter.peek(key, policy)}")
 
 
+# In memory, units that are there are taken before anything can be cancelled.
 @pytest.mark.parametrize("moment", ["replied", "done"])
-@pytest.mark.parametrize("store", ["memory", "redis"])
-async def test_wait_cancelled_after_its_reply_gives_its_units_back(store, moment, redis_url):
-    limiter = aio.Limiter.in_memory() if store == "memory" else aio.Limiter.connect(redis_url, timeout=20)
+async def test_wait_cancelled_after_its_reply_gives_its_units_back(moment, redis_url):
+    limiter = aio.Limiter.connect(redis_url, timeout=20)
     key = f"cancelled-replies-{moment}"
     for _ in range(5):
         await cancel_at(moment, limiter.wait(key, "token-bucket:100/1h", 10, timeout=5))

@@ -12,6 +12,10 @@ use sluicegate_conformance::{
 };
 use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
 
+/// The clocks of these tests do not run back.
+const SHAPE: Shape =
+    Shape { steps: 40, changes: true, steps_back: false, reserve: true, zones: true };
+
 fn main() {
     let mut printing = Printing::default();
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -28,12 +32,12 @@ fn main() {
     for seed in first..first + count {
         let key = seed.to_le_bytes();
         if holds {
-            for step in HoldHistory::random(seed, Shape::default()).0 {
+            for step in HoldHistory::random(seed, SHAPE).0 {
                 let _ = step.apply_to(&mut printing, &key);
             }
             continue;
         }
-        for step in History::random(seed, Shape::default()).0 {
+        for step in History::random(seed, SHAPE).0 {
             let _ = printing.apply(step.of(&key));
         }
     }

@@ -261,7 +261,7 @@ fn get_state_that_is_too_long_is_an_error() {
         }
         match peer.call("GET log") {
             Value::Bulk(bytes) => assert!(bytes.len() <= 65_536),
-            Value::Error(error) => break error,
+            Value::Error(error) => break String::from_utf8(error).unwrap(),
             other => panic!("{other:?}"),
         }
     };
