@@ -87,15 +87,13 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let served = runtime.block_on(async {
         let stop = stop_signal()?;
         // Before the rules are read, which takes time: it would end the process.
-        let hangup = (!config.rules.is_empty()).then(hangup_signal).transpose()?;
+        let (hangup, has_rules) = (hangup_signal()?, !config.rules.is_empty());
         let server = Server::bind(config).await?;
         // The server also runs with a closed standard output.
         let mut out = io::stdout().lock();
         let _ = print_addresses(&server, &mut out);
         drop(out);
-        if let Some(hangup) = hangup {
-            reload_on(hangup, server.reloader());
-        }
+        reload_on(hangup, has_rules.then(|| server.reloader()));
         server.run(stop).await?;
         Ok(())
     });
@@ -132,12 +130,15 @@ fn hangup_signal() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Reloads the rules on every `SIGHUP`, one that has come already included.
-fn reload_on(mut hangup: Signal, reloader: Reloader) {
+/// Reloads the rules, if there are any, on every `SIGHUP`, one that has come already included.
+fn reload_on(mut hangup: Signal, reloader: Option<Reloader>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            // Errors are logged.
-            let _ = reloader.reload().await;
+            match &reloader {
+                // Errors are logged.
+                Some(reloader) => _ = reloader.reload().await,
+                None => tracing::info!("SIGHUP is ignored: there are no rules files to reload"),
+            }
         }
     });
 }

@@ -276,6 +276,22 @@ fn reload_signal_before_the_start_reloads_rules() {
     server.wait().unwrap();
 }
 
+/// The signal would otherwise end the process, with the state that it has not saved yet.
+#[cfg(unix)]
+#[test]
+fn reload_signal_without_rules_is_ignored() {
+    use crate::server::Server;
+
+    let server = Server::start(&[]);
+    let take = ["take", "k", "fixed-window:5/1d", "--server", &server.address];
+    for left in [4, 3, 2] {
+        server.signal("-HUP");
+        assert!(output(&take, "").starts_with(&format!("allowed; {left} of 5 remaining")));
+    }
+    let log = server.stop("-TERM");
+    assert!(log.contains("SIGHUP is ignored: there are no rules files to reload"), "{log}");
+}
+
 /// A signal forces a reload, even if no watched file has changed.
 #[cfg(unix)]
 #[test]

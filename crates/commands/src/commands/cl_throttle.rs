@@ -1,7 +1,7 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: the arguments and the reply of redis-cell.
 //!
 //! The policy is `gcra:count/period s:burst=max_burst+1`. Unlike the original, values out of range are
-//! errors, a quantity of 0 takes nothing, and seconds are rounded up, so that a client that waits
+//! errors, and so is an empty key, a quantity of 0 takes nothing, and seconds are rounded up, so that a client that waits
 //! `retry_after` is allowed.
 
 use sluicegate_core::Operation;
@@ -40,7 +40,7 @@ impl Command for ClThrottle {
             }
             _ => return Err(CommandError::Arity(Self::SPEC)),
         };
-        let key = KeyArgument::new_or_empty(key, 1)?;
+        let key = KeyArgument::new(key, 1)?;
         let policy = host.policy(PolicyText::Throttle { max_burst, count, period })?;
         let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
         Ok(Action::Apply { key, policy, operation, at: None, format: DecisionFormat::RedisCell })

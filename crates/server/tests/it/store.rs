@@ -412,6 +412,22 @@ fn redis_store_key_too_long_with_the_prefix_is_an_error_of_the_client() {
             let reply = client.post(path, body);
             assert_eq!((reply.status, &*reply.detail()), (422, text), "{path}");
         }
+        // None of several keys is charged, settled or reset if one is too long.
+        for (path, body) in [
+            ("/v1/take_many", format!("{{\"requests\":[{{{}}},{{{}}}]}}", of("other"), of(&key))),
+            (
+                "/v1/settle_all",
+                format!("{{\"id\":\"a\",\"settles\":[{{{}}},{{{}}}]}}", of("other"), of(&key)),
+            ),
+        ] {
+            let reply = client.post(path, body);
+            assert_eq!(reply.status, 422, "{path}");
+            assert!(reply.detail().contains(text), "{path}: {}", reply.detail());
+        }
+        assert_eq!(peer.integers("SG.TAKE stays gcra:1/1h")[0], 1);
+        let reply = peer.call_bytes(&[b"DEL", b"stays", key.as_bytes()]);
+        assert_eq!(error(&reply), format!("ERR {text}"));
+        assert_eq!(peer.integers("SG.PEEK stays gcra:1/1h")[0], 0, "it is not reset");
         // The longest key that fits is limited.
         let longest = key.strip_suffix('k').unwrap();
         let takes =

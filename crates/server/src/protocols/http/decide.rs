@@ -102,6 +102,7 @@ pub(super) async fn many(
         let take = || {
             request.one_of_many()?;
             let key = request.key()?;
+            worker.context.decider.check_key(&key)?;
             worker.context.decider.prefetch(&key);
             let operation = request.operation(KeyOperationKind::Take)?;
             let id = find_policy(worker, request.policy()?)?;

@@ -123,6 +123,7 @@ pub(super) async fn settle_all(
         let one = || {
             let operation = HoldOperation::Settle { id, used: settle.used_of_one()? };
             let (key, found) = (settle.key()?, find_policy(worker, settle.policy()?)?);
+            decider.check_key(&key)?;
             let policies = worker.policies.borrow();
             policies.get(found).policy().check_hold(&operation).map_err(StoreError::Hold)?;
             Ok(((key, operation), found))

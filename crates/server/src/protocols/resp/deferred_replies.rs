@@ -57,6 +57,11 @@ impl PendingCount {
         decider: &Decider,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
+        if self.counted == 0 {
+            // All before any is reset. An empty key may have been stored by an earlier version.
+            let mut keys = self.keys.iter().filter(|key| !key.is_empty());
+            keys.try_for_each(|key| decider.check_key(key))?;
+        }
         let Some(key) = self.keys.get(self.counted) else { return Ok(false) };
         let has_state = match self.resets {
             true => decider.reset(key, now).await?,
