@@ -177,3 +177,14 @@ async def test_mounted_applications_without_a_name_have_counts_of_their_own():
     requests = httpx.AsyncClient(transport=transport, base_url="http://test")
     paths = ["/a/", "/b/", "/of/ada/", "/a/", "/b/", "/of/eve/"]
     assert [(await requests.get(path)).status_code for path in paths] == [200] * 3 + [429] * 3
+
+
+@pytest.mark.parametrize("policies", [("2/1h", "9/1h"), ("9/1h", "2/1h")])
+async def test_headers_of_nested_limits_are_those_of_the_tightest(policies):
+    limiter = aio.Limiter.in_memory()
+    inner = RateLimitMiddleware(Starlette(routes=ROUTES), limiter, f"fixed-window:{policies[1]}", name=policies[1])
+    requests = client(limiter, f"fixed-window:{policies[0]}", app=inner, name=policies[0])
+    responses = [await requests.get("/") for _ in range(3)]
+    assert [it.status_code for it in responses] == [200, 200, 429]
+    assert [values(it, "RateLimit") for it in responses] == [[f'"2/1h";r={left};t=3600'] for left in (1, 0, 0)]
+    assert values(responses[2], "RateLimit-Policy") == ['"2/1h";q=2;w=3600']

@@ -1,5 +1,7 @@
 """The middleware and the decorator for Django, on its handlers for WSGI and ASGI."""
 
+import asyncio
+
 import django
 import pytest
 from django.conf import settings
@@ -62,6 +64,18 @@ class Again(View):
         return HttpResponse("hello")
 
 
+@ratelimit("fixed-window:2/1h", name="tight")
+@ratelimit("fixed-window:9/1h", name="loose")
+def outer_tight(request):
+    return HttpResponse("hello")
+
+
+@ratelimit("fixed-window:9/1h", name="loose")
+@ratelimit("fixed-window:2/1h", name="tight")
+async def inner_tight(request):
+    return HttpResponse("hello")
+
+
 @method_decorator(ratelimit("fixed-window:1/1h"), name="dispatch")
 class Async(View):
     async def get(self, request):
@@ -72,6 +86,8 @@ urlpatterns = [
     path("unnamed", Unnamed.as_view()),
     path("twice", Twice.as_view()),
     path("again", Again.as_view()),
+    path("outer_tight", outer_tight),
+    path("inner_tight", inner_tight),
     path("async_class", Async.as_view()),
     path("", hello),
     path("async", hello_async),
@@ -221,3 +237,18 @@ def test_two_limits_of_a_class_have_counts_of_their_own():
             assert [requests.get(place).status_code for _ in range(2)] == [200, 429]
             violated = requests.get(place).json()["violated-policies"]
             assert violated == [f"test_ext_django.{place[1:].capitalize()}#2"], "the inner limit comes first"
+
+
+@pytest.mark.parametrize("view", ["/outer_tight", "/inner_tight"])
+async def test_headers_of_several_limits_are_those_of_the_tightest(view):
+    for policy, named in [("fixed-window:99/1h", '"tight";r=1'), ("fixed-window:1/1h", '"all";r=0')]:
+        with override_settings(SLUICEGATE={"POLICY": policy, "NAME": "all"}):
+            assert values(await get_async(view), "RateLimit") == [f"{named};t=3600"]
+        with override_settings(SLUICEGATE={"POLICY": policy, "NAME": "all"}):
+            assert values(await asyncio.to_thread(get, view), "RateLimit") == [f"{named};t=3600"]
+
+
+def test_headers_of_a_denied_view_are_those_of_its_limit():
+    with override_settings(SLUICEGATE={"POLICY": "fixed-window:99/1h", "NAME": "all"}):
+        left = [values(get("/outer_tight"), "RateLimit") for _ in range(3)]
+    assert left == [[f'"tight";r={it};t=3600'] for it in (1, 0, 0)]

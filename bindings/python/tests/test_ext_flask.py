@@ -4,6 +4,7 @@ import flask
 import pytest
 from sluicegate import Limiter, PolicyError
 from sluicegate.ext.flask import ClientAddress, RateLimit
+from sluicegate.ext.wsgi import RateLimitMiddleware
 from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
 
 
@@ -126,3 +127,17 @@ def test_two_limits_of_a_view_have_counts_of_their_own():
     name = b"test_ext_flask.test_two_limits_of_a_view_have_counts_of_their_own.<locals>.index"
     for key, policy, left in [(name, "fixed-window:2/1h", 0), (name + b"#2", "fixed-window:4/1h", 1)]:
         assert limiter.peek(b"%d:%s,9:127.0.0.1," % (len(key), key), policy).remaining == left
+
+
+def test_headers_of_several_limits_of_a_view_are_those_of_the_tightest():
+    app = flask.Flask("shop")
+    limit = RateLimit(app, limiter=Limiter.in_memory())
+    app.get("/a", endpoint="a")(limit("fixed-window:2/1h", name="tight")(limit("fixed-window:9/1h", name="loose")(lambda: "a")))
+    app.get("/b", endpoint="b")(limit("fixed-window:9/1h", name="out")(limit("fixed-window:2/1h", name="in")(lambda: "b")))
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, Limiter.in_memory(), "fixed-window:99/1h", name="all")
+    requests = app.test_client()
+    for path, tight in [("/a", "tight"), ("/b", "in")]:
+        responses = [requests.get(path) for _ in range(3)]
+        assert [it.status_code for it in responses] == [200, 200, 429]
+        assert [values(it, "RateLimit") for it in responses] == [[f'"{tight}";r={left};t=3600'] for left in (1, 0, 0)]
+        assert values(responses[0], "RateLimit-Policy") == [f'"{tight}";q=2;w=3600']

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar, Union
 
 from .. import Decision, InvalidKey, Limiter, Policy, StoreError, _native, aio
@@ -125,6 +125,24 @@ class Rejection:
         return _REASONS[self.status]
 
 
+# In the scope or environment of a request: the decisions on it, with their names.
+_DECISIONS = "sluicegate.decisions"
+
+
+def headers_of(request: MutableMapping[str, Any]) -> Headers:
+    """The headers of the response to a request with this scope or environment. Of several limits, as of those of one policy, they
+    speak of the one that denies, otherwise of the one with the fewest units remaining."""
+    decisions: Iterable[tuple[str, Decision]] = request.get(_DECISIONS, {}).values()
+    binding = min(decisions, key=lambda it: _tightness(it[1]), default=None)
+    # A rejection has its own `Retry-After`.
+    return [field for field in binding[1].headers(binding[0]) if field[0] != "Retry-After"] if binding else []
+
+
+def _tightness(decision: Decision) -> tuple[bool, bool, int]:
+    # A decision without the store knows no usage.
+    return decision.allowed, decision.source == "fallback", decision.remaining
+
+
 class Rule(Generic[R]):
     """How requests are limited. A rule without a name is named after the place where it limits a request."""
 
@@ -144,29 +162,38 @@ class Rule(Generic[R]):
             rules.append(self)
         return numbered(place, rules.index(self))
 
-    def check(self, limiter: Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
-        """Decides on a request: the headers of its response, or the response to a request that does not pass."""
+    def check(self, limiter: Limiter, request: R, name: str, scope: MutableMapping[str, Any]) -> Rejection | None:
+        """Decides on a request with this scope or environment: the response to it, if it does not pass. Otherwise, its response has
+        the headers of `headers_of`."""
         arguments = self._arguments(name, request)
         if arguments is None:
-            return [], None
+            return None
         try:
-            return _outcome(name, limiter.take(*arguments))
+            return self._outcome(name, scope, limiter.take(*arguments))
         except InvalidKey as error:
-            return [], Rejection(name, error)
+            return Rejection(name, error)
         except StoreError:
-            return [], Rejection(name, None)
+            return Rejection(name, None)
 
-    async def check_async(self, limiter: aio.Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
+    async def check_async(
+        self, limiter: aio.Limiter, request: R, name: str, scope: MutableMapping[str, Any]
+    ) -> Rejection | None:
         """The same on an event loop."""
         arguments = self._arguments(name, request)
         if arguments is None:
-            return [], None
+            return None
         try:
-            return _outcome(name, await limiter.take(*arguments))
+            return self._outcome(name, scope, await limiter.take(*arguments))
         except InvalidKey as error:
-            return [], Rejection(name, error)
+            return Rejection(name, error)
         except StoreError:
-            return [], Rejection(name, None)
+            return Rejection(name, None)
+
+    def _outcome(self, name: str, scope: MutableMapping[str, Any], decision: Decision) -> Rejection | None:
+        # A denial without the store contains no usage.
+        if decision or decision.source != "fallback":
+            scope.setdefault(_DECISIONS, {})[self, name] = (name, decision)
+        return None if decision else Rejection(name, decision)
 
     def _arguments(self, name: str, request: R) -> tuple[bytes, Policy | str, int] | None:
         policy = self._policy if self._policy is None or isinstance(self._policy, Policy) else self._policy(request)
@@ -174,7 +201,3 @@ class Rule(Generic[R]):
             return None
         cost = self._cost if isinstance(self._cost, int) else self._cost(request)
         return key_of(name, self._key(request)), policy, cost
-
-
-def _outcome(name: str, decision: Decision) -> tuple[Headers, Rejection | None]:
-    return (decision.headers(name), None) if decision else ([], Rejection(name, decision))

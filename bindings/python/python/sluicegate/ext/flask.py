@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import Limiter
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, named
+from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of, named
 from ._kind import of_kind
 from .wsgi import client_of
 
@@ -27,8 +27,6 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 # Of a view that the policy of all views does not limit. Decorators around it copy the mark.
 _MARK = "_sluicegate_limited"
-# The header fields of a request, in its environment.
-_FIELDS = "sluicegate.headers"
 
 __all__ = ["ClientAddress", "RateLimit"]
 
@@ -103,12 +101,9 @@ class RateLimit:
 
     @staticmethod
     def _check(rule: Rule[flask.Request], limiter: Limiter, name: str) -> flask.Response | None:
-        fields, rejection = rule.check(limiter, flask.request, name)
-        if rejection is not None:
-            return _response(rejection)
         # Not in `flask.g`, which several requests may share.
-        flask.request.environ.setdefault(_FIELDS, []).extend(fields)
-        return None
+        rejection = rule.check(limiter, flask.request, name, flask.request.environ)
+        return None if rejection is None else _response(rejection)
 
 
 def _key(key: KeyOf[flask.Request] | ClientAddress) -> KeyOf[flask.Request]:
@@ -123,9 +118,8 @@ def _response(rejection: Rejection) -> flask.Response:
 
 
 def _add_headers(response: flask.Response) -> flask.Response:
-    fields: Headers = flask.request.environ.get(_FIELDS, [])
-    for name, value in fields:
-        # Those of a rejection by another limit stay.
+    for name, value in headers_of(flask.request.environ):
+        # Those of a rejection stay.
         if response.status_code not in (429, 503) or name not in response.headers:
             response.headers[name] = value
     return response
