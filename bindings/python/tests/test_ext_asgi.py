@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 async def hello(_):
@@ -188,3 +188,15 @@ async def test_headers_of_nested_limits_are_those_of_the_tightest(policies):
     assert [it.status_code for it in responses] == [200, 200, 429]
     assert [values(it, "RateLimit") for it in responses] == [[f'"2/1h";r={left};t=3600'] for left in (1, 0, 0)]
     assert values(responses[2], "RateLimit-Policy") == ['"2/1h";q=2;w=3600']
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimitMiddleware(Starlette(), aio.Limiter.in_memory(), **{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+async def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        await client(aio.Limiter.in_memory(), key=lambda scope: 5).get("/")

@@ -6,7 +6,7 @@ import django
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -19,7 +19,7 @@ django.setup()
 
 from sluicegate import Policy, PolicyError  # noqa: E402
 from sluicegate.ext.django import ratelimit  # noqa: E402
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
 
 
 def hello(request):
@@ -221,6 +221,9 @@ def test_store_unavailable_allows_if_the_policy_says_so():
         ({"URL": "http://x"}, "invalid SLUICEGATE: "),
         ({"POLICYS": "x"}, "invalid SLUICEGATE: unknown setting `POLICYS`: did you mean `POLICY`[?]"),
         ({"KEY": "no.such.path"}, "invalid SLUICEGATE: "),
+        ({"POLICY": 5}, "invalid SLUICEGATE: invalid policy `5`: expected a policy, or a function of the request"),
+        ({"KEY": "os.sep"}, "invalid SLUICEGATE: invalid key `/`: expected a function of the request, or ClientAddress"),
+        ({"TRUSTED_HOPS": "one"}, "invalid trusted_hops `one`: expected 0 or more"),
         ({"TRUSTED_HOPS": -1}, "invalid trusted_hops `-1`: expected 0 or more"),
         ("gcra:1/1s", "invalid SLUICEGATE of type `str`: expected a dict"),
     ],
@@ -252,3 +255,23 @@ def test_headers_of_a_denied_view_are_those_of_its_limit():
     with override_settings(SLUICEGATE={"POLICY": "fixed-window:99/1h", "NAME": "all"}):
         left = [values(get("/outer_tight"), "RateLimit") for _ in range(3)]
     assert left == [[f'"tight";r={it};t=3600'] for it in (1, 0, 0)]
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        ratelimit(**{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        ratelimit(POLICY, key=lambda request: 5)(hello)(HttpRequest())
+
+
+@override_settings(SLUICEGATE={})
+def test_limit_without_a_policy_is_named():
+    with pytest.raises(TypeError, match="invalid policy `hello_async`: .*, but not a coroutine function$"):
+        ratelimit(hello_async)
+    with pytest.raises(TypeError, match="missing policy of `@ratelimit`: expected `@ratelimit[(]policy[)]` before the view"):
+        ratelimit(hello)(HttpRequest())

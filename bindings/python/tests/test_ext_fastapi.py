@@ -2,12 +2,13 @@
 
 import json
 
+import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.testclient import TestClient
 from sluicegate import Policy, aio
 from sluicegate.ext.asgi import RateLimitMiddleware
 from sluicegate.ext.fastapi import ClientAddress, RateLimit, install
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 def client(limit, documents=True):
@@ -151,3 +152,15 @@ def test_headers_of_several_limits_of_a_route_are_those_of_the_tightest():
         assert [values(it, "RateLimit") for it in responses] == [[f'"{tight}";r={left};t=3600'] for left in (1, 0, 0)]
         assert values(responses[0], "RateLimit-Policy") == [f'"{tight}";q=2;w=3600']
         assert [values(it, "Retry-After") for it in responses] == [[], [], ["3600"]]
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit(aio.Limiter.in_memory(), **{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        client(RateLimit(aio.Limiter.in_memory(), POLICY, key=lambda request: 5)).get("/limited")

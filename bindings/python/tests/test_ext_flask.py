@@ -5,7 +5,7 @@ import pytest
 from sluicegate import Limiter, PolicyError
 from sluicegate.ext.flask import ClientAddress, RateLimit
 from sluicegate.ext.wsgi import RateLimitMiddleware
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from web import DOWN, INVALID, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 def client(configuration=None, **settings):
@@ -141,3 +141,29 @@ def test_headers_of_several_limits_of_a_view_are_those_of_the_tightest():
         assert [it.status_code for it in responses] == [200, 200, 429]
         assert [values(it, "RateLimit") for it in responses] == [[f'"{tight}";r={left};t=3600'] for left in (1, 0, 0)]
         assert values(responses[0], "RateLimit-Policy") == [f'"{tight}";q=2;w=3600']
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit(**arguments)
+    assert str(error.value) == text
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit()(**{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    requests = client(policy=POLICY, key=lambda request: 5)
+    requests.application.testing = True
+    with pytest.raises(TypeError, match="invalid key `5` of a request: expected a string, bytes, or a tuple of them"):
+        requests.get("/")
+
+
+def test_limit_without_a_policy_is_an_error_at_once():
+    limit = RateLimit()
+    with pytest.raises(TypeError, match="invalid policy `index`: expected a policy, or a function of the request"):
+
+        @limit
+        def index():
+            return "hello"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, Union
 
 from .. import Decision, InvalidKey, Limiter, Policy, StoreError, _native, aio
@@ -32,12 +34,12 @@ class ClientAddress:
     def __init__(
         self, trusted_hops: int = 0, *, header: str = "x-forwarded-for", v4_prefix: int = 32, v6_prefix: int = 64
     ) -> None:
-        if header.lower() not in ("x-forwarded-for", "forwarded"):
+        if not isinstance(header, str) or header.lower() not in ("x-forwarded-for", "forwarded"):
             raise ValueError(f"invalid header `{header}`: expected `x-forwarded-for` or `forwarded`")
         for name, value, most in (("v4_prefix", v4_prefix, 32), ("v6_prefix", v6_prefix, 128)):
-            if not 0 <= value <= most:
+            if not isinstance(value, int) or not 0 <= value <= most:
                 raise ValueError(f"invalid {name} `{value}`: expected 0 to {most}")
-        if trusted_hops < 0:
+        if not isinstance(trusted_hops, int) or trusted_hops < 0:
             raise ValueError(f"invalid trusted_hops `{trusted_hops}`: expected 0 or more")
         self.header = header.lower()
         self._hops, self._forwarded = trusted_hops, self.header == "forwarded"
@@ -54,6 +56,8 @@ def key_of(name: str, parts: Parts) -> bytes:
     missing equals no value. The Tower middleware makes the same keys."""
     key = _netstring(name)
     for part in parts if isinstance(parts, tuple) else (parts,):
+        if part is not None and not isinstance(part, (str, bytes)):
+            raise TypeError(f"invalid key `{part}` of a request: expected a string, bytes, or a tuple of them")
         key += b"-," if part is None else _netstring(part)
     return key
 
@@ -89,11 +93,36 @@ def numbered(name: str, count: int) -> str:
     return f"{name}#{count + 1}" if count else name
 
 
-def usable(policy: PolicyOf[R]) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
-    """The policy, read. An invalid one is an error here, not at the first request; so is one with holds alone."""
+def _check_function(kind: str, value: object, expected: str) -> None:
+    """Raises a `TypeError` unless a value is a function of the request."""
+    fits = callable(value) and not isinstance(value, type)
+    if fits and inspect.iscoroutinefunction(value):
+        raise TypeError(f"invalid {kind} `{_shown(value)}`: expected {expected}, but not a coroutine function")
+    if fits:
+        with suppress(ValueError):  # Some functions of C have no signature.
+            try:
+                inspect.signature(value).bind(None)  # type: ignore[arg-type]
+            except TypeError:
+                fits = False
+    if not fits:
+        raise TypeError(f"invalid {kind} `{_shown(value)}`: expected {expected}")
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "__name__", value))
+
+
+def _usable(
+    policy: PolicyOf[R], cost: CostOf[R]
+) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
+    """The policy, read. An invalid one is an error here, not at the first request; so are one with holds alone, and an invalid cost."""
     read = Policy(policy) if isinstance(policy, str) else policy
-    if isinstance(read, Policy):
-        Limiter.in_memory(max_memory=1 << 20).take("key", read)
+    if read is not None and not isinstance(read, Policy):
+        _check_function("policy", read, "a policy, or a function of the request")
+    if not isinstance(cost, int):
+        _check_function("cost", cost, "a number, or a function of the request")
+    known = read if isinstance(read, Policy) else "gcra:1/1s"
+    Limiter.in_memory(max_memory=1 << 20).take("key", known, cost if isinstance(cost, int) else 1)
     return read
 
 
@@ -149,7 +178,10 @@ class Rule(Generic[R]):
     __slots__ = ("_cost", "_key", "_policy", "name")
 
     def __init__(self, policy: PolicyOf[R], name: str | None, key: KeyOf[R], cost: CostOf[R]) -> None:
-        self._policy = usable(policy)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"invalid name `{name}`: expected a string")
+        self._policy = _usable(policy, cost)
+        _check_function("key", key, "a function of the request, or ClientAddress")
         self._key, self._cost, self.name = key, cost, name
 
     def name_in(self, request: MutableMapping[str, Any], place: str) -> str:

@@ -31,7 +31,7 @@ from typing import Any, TypeVar, Union, cast
 
 from .. import Error, Limiter, aio
 from .._limiter import known
-from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of, named, usable
+from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of, named
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -125,12 +125,12 @@ def ratelimit(
     def key_of(request: HttpRequest) -> Any:
         return _settings().address(request)
 
-    of_request = client_of_request(key) if isinstance(key, ClientAddress) else key or key_of
-
-    read = usable(policy)
-    rule = Rule(read, name, of_request, cost)
+    of_request = client_of_request(key) if isinstance(key, ClientAddress) else key_of if key is None else key
+    rule = Rule(policy, name, of_request, cost)
 
     def limited(view: _View) -> _View:
+        if not callable(view):
+            raise TypeError("missing policy of `@ratelimit`: expected `@ratelimit(policy)` before the view")
         # The `dispatch` of a class with asynchronous methods is a function that returns a coroutine.
         owner = getattr(getattr(view, "func", view), "__self__", None)
         is_async = iscoroutinefunction(view) or getattr(type(owner), "view_is_async", False)

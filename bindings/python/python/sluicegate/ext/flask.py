@@ -48,8 +48,10 @@ class RateLimit:
         cost: CostOf[flask.Request] = 1,
     ) -> None:
         self._limiter = limiter and of_kind(limiter, Limiter)
-        self._policy, self._name, self._cost = policy, name, cost
-        self._key = _key(key or ClientAddress())
+        self._key = _key(ClientAddress() if key is None else key)
+        self._name, self._cost = name, cost
+        self._rule = Rule(policy, name, self._key, cost)
+        self._has_policy = policy is not None
         if app is not None:
             self.init_app(app)
 
@@ -57,8 +59,8 @@ class RateLimit:
         """Limits the views of `app`."""
         url = app.config.get("SLUICEGATE_URL")
         limiter = self._limiter or (Limiter.connect(url) if url else Limiter.in_memory())
-        policy = app.config.get("SLUICEGATE_POLICY") if self._policy is None else self._policy
-        rule = Rule(policy, self._name, self._key, self._cost)
+        configured = app.config.get("SLUICEGATE_POLICY")
+        rule = self._rule if self._has_policy else Rule(configured, self._name, self._key, self._cost)
         app.extensions["sluicegate"] = limiter
 
         def before() -> flask.Response | None:
@@ -80,6 +82,7 @@ class RateLimit:
     ) -> Callable[[_View], _View]:
         """Limits a view, instead of the policy of all views. Its name is module and name of the view, unless `name` is given; that
         of a second limit of the same view has `#2` behind it."""
+        rule = Rule(policy, name, self._key if key is None else _key(key), cost)
 
         def limited(view: _View) -> _View:
             @functools.wraps(view)
@@ -88,7 +91,6 @@ class RateLimit:
                 return flask.current_app.ensure_sync(view)(*args, **kwargs) if rejected is None else rejected
 
             own = named(view, checked, name)
-            rule = Rule(policy, own, _key(key) if key else self._key, cost)
             setattr(checked, _MARK, True)
             return checked  # type: ignore[return-value]
 
