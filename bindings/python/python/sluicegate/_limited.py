@@ -40,8 +40,15 @@ def limited(
 
     A coroutine function needs a `sluicegate.aio.Limiter`, another function a `sluicegate.Limiter`.
     """
-    # An invalid text is an error here, not at the first call.
+    # An invalid argument is an error here, not at the first call.
     parsed = Policy(policy) if isinstance(policy, str) else policy
+    for name, value, kinds, expected in (
+        ("policy", parsed, Policy, "a Policy or its text"),
+        ("key", key, (str, bytes), "str or bytes, or a function of the arguments"),
+        ("cost", cost, int, "a number, or a function of the arguments"),
+    ):
+        if not isinstance(value, kinds) and (name == "policy" or not callable(value)):
+            raise TypeError(f"invalid {name} of type `{type(value).__name__}`: expected {expected}")
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Key, Policy, int]:
         found = key(*args, **kwargs) if callable(key) else key
