@@ -27,6 +27,7 @@ from sluicegate import (
     StoreUnavailable,
     aio,
 )
+from sluicegate.ext._tasks import TaskLimit
 
 POLICY = Policy.gcra(10, per="1m")
 LOCAL = Limiter.in_memory()
@@ -460,4 +461,25 @@ def test_attribute_of_a_call_without_await_names_await():
 def test_limited_argument_invalid_is_an_error_at_once(arguments, text):
     with pytest.raises(TypeError) as error:
         sluicegate.limited(LOCAL, **{"policy": POLICY, "key": "k", **arguments})
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: Policy(5), "invalid policy of type `int`: expected a string"),
+        (lambda: Policy("gcra:1/1s", on_error=5), "invalid on_error of type `int`: expected a string"),
+        (lambda: Policy("gcra:1/1s", lease="x"), "invalid lease of type `str`: expected a number of units"),
+        (lambda: Policy.from_limits(5), "invalid limits of type `int`: expected a string"),
+        (lambda: LOCAL.hold("k", POLICY, ttl=1, renew="no"), "invalid renew of type `str`: expected True or False"),
+        (lambda: LOCAL.hold_all([("k", POLICY)], ttl=1, renew=1), "invalid renew of type `int`: expected True or False"),
+        (lambda: aio.Limiter.in_memory().hold("k", POLICY, renew="no"), "invalid renew of type `str`: expected True or False"),
+        (lambda: TaskLimit(5, None, 1, 1), "invalid policy of type `int`: expected a Policy or its text"),
+        (lambda: TaskLimit(POLICY, 5, 1, 1), "invalid key of type `int`: expected str or bytes, or a function of the arguments"),
+        (lambda: TaskLimit(POLICY, None, "x", 1), "invalid cost of type `str`: expected a number, or a function of the arguments"),
+    ],
+)
+def test_argument_of_another_type_is_named(call, text):
+    with pytest.raises(TypeError) as error:
+        call()
     assert str(error.value) == text

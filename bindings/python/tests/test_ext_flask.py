@@ -167,3 +167,11 @@ def test_limit_without_a_policy_is_an_error_at_once():
         @limit
         def index():
             return "hello"
+
+
+def test_limit_without_a_policy_of_a_view_with_a_parameter_is_named():
+    app = flask.Flask("shop")
+    app.testing = True
+    app.get("/<user>")(RateLimit(app)(lambda user: user))
+    with pytest.raises(TypeError, match="missing policy of `@limit`: expected `@limit[(]policy[)]` before the view"):
+        app.test_client().get("/ada")

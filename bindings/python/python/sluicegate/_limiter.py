@@ -74,6 +74,7 @@ _KINDS: dict[str, tuple[Union[type, tuple[type, ...]], str]] = {
     "clock": ((ManualClock, type(None)), "a ManualClock"),
     "key_prefix": (str, "a string"),
     "max_memory": (int, "a number of bytes"),
+    "renew": (bool, "True or False"),
     "tls_ca": _PATH,
     "tls_cert": _PATH,
     "tls_key": _PATH,
@@ -259,6 +260,7 @@ class Limiter:
         holds once. A call that Ctrl-C ends while it waits holds nothing; with an `id`, it may leave the hold open until that
         expires, because another call may have the same id.
         """
+        check_types(renew=renew)
         return self._native.hold([(key, policy, cost)], ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def hold_all(
@@ -271,6 +273,7 @@ class Limiter:
         renew: bool = False,
     ) -> Hold:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
+        check_types(renew=renew)
         return self._native.hold(some("holds", holds), ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def counters(self) -> dict[str, int]:

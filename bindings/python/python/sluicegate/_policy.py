@@ -53,6 +53,12 @@ class Policy(_native.Policy):
     __slots__ = ()
 
     def __new__(cls, text: str, *, on_error: str | None = None, lease: int = 0) -> Self:
+        if not isinstance(text, str):
+            raise TypeError(f"invalid policy of type `{type(text).__name__}`: expected a string")
+        if on_error is not None and not isinstance(on_error, str):
+            raise TypeError(f"invalid on_error of type `{type(on_error).__name__}`: expected a string")
+        if not isinstance(lease, int):
+            raise TypeError(f"invalid lease of type `{type(lease).__name__}`: expected a number of units")
         try:
             return super().__new__(cls, text, on_error=on_error, lease=lease)
         except PolicyError as error:
@@ -149,7 +155,9 @@ class Policy(_native.Policy):
         >>> str(Policy.from_limits("5/minute", strategy="moving-window"))
         'sliding-log:5/1m'
         """
-        name = _LIMITS.get(strategy)
+        if not isinstance(text, str):
+            raise TypeError(f"invalid limits of type `{type(text).__name__}`: expected a string")
+        name = _LIMITS.get(strategy) if isinstance(strategy, str) else None
         if name is None:
             raise PolicyError(f"invalid strategy `{strategy}`: expected {', '.join(_LIMITS)}")
         limits = []

@@ -354,6 +354,7 @@ class Limiter:
         renew: bool = False,
     ) -> _Holding:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
+        check_types(renew=renew)
         native, keys = self._native, some("holds", holds)
         undo = _native.Hold.cancel
 

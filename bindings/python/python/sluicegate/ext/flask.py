@@ -84,7 +84,11 @@ class RateLimit:
         of a second limit of the same view has `#2` behind it."""
         rule = Rule(policy, name, self._key if key is None else _key(key), cost)
 
-        def limited(view: _View) -> _View:
+        def limited(view: _View | None = None, /, **_: Any) -> _View:
+            # Without a policy, Flask calls this as the view.
+            if view is None:
+                raise TypeError("missing policy of `@limit`: expected `@limit(policy)` before the view")
+
             @functools.wraps(view)
             def checked(*args: Any, **kwargs: Any) -> Any:
                 rejected = self._check(rule, flask.current_app.extensions["sluicegate"], own)
