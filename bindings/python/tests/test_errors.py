@@ -27,6 +27,7 @@ from sluicegate import (
     StoreUnavailable,
     aio,
 )
+from sluicegate.ext._tasks import TaskLimit
 
 POLICY = Policy.gcra(10, per="1m")
 LOCAL = Limiter.in_memory()
@@ -386,5 +387,99 @@ def test_every_public_method_and_property_has_a_docstring():
 )
 def test_error_has_the_names_and_units_of_the_call(call, text):
     with pytest.raises((Error, ValueError)) as error:
+        call()
+    assert str(error.value) == text
+
+
+URL = "redis://127.0.0.1:1/"
+IN_URL = "expected it in the URL, such as `redis://USERNAME:PASSWORD@HOST:PORT/DB`"
+
+
+@pytest.mark.parametrize("kind", [Limiter, aio.Limiter])
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda kind: kind.connect(URL, use_module="no"), "invalid use_module of type `str`: expected True or False"),
+        (lambda kind: kind.connect(URL, key_prefix=5), "invalid key_prefix of type `int`: expected a string"),
+        (lambda kind: kind.connect(URL, clock=1), "invalid clock of type `int`: expected a ManualClock"),
+        (lambda kind: kind.connect(URL, tls_ca=5), "invalid tls_ca of type `int`: expected a path"),
+        (lambda kind: kind.connect(5), "invalid url of type `int`: expected a string"),
+        (lambda kind: kind.connect(URL, password="x"), f"unknown setting `password`: {IN_URL}"),
+        (lambda kind: kind.connect(URL, db=1), f"unknown setting `db`: {IN_URL}"),
+        (lambda kind: kind.connect(URL, ssl=True), "unknown setting `ssl`: expected it in the URL, such as `rediss://HOST`"),
+        (lambda kind: kind.connect(URL, socket_timeout=1), "unknown setting `socket_timeout`: did you mean `timeout`?"),
+        (lambda kind: kind.connect(URL, ssl_keyfile="x"), "unknown setting `ssl_keyfile`: did you mean `tls_key`?"),
+        (lambda kind: kind.in_memory(clock=1), "invalid clock of type `int`: expected a ManualClock"),
+        (lambda kind: kind.in_memory(max_memory="1GB"), "invalid max_memory of type `str`: expected a number of bytes"),
+        (lambda kind: kind.in_memory(max_memory=-1), "invalid max_memory `-1`: expected a number of bytes"),
+    ],
+)
+def test_setting_of_another_kind_is_named(kind, call, text):
+    with pytest.raises((TypeError, SettingsError)) as error:
+        call(kind)
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: Policy("gcra:0/1m"), lambda: Policy.gcra(0, per=60), lambda: Policy.from_limits("0/minute")],
+)
+def test_limit_of_zero_advises_nothing_that_is_not_in_python(call):
+    with pytest.raises(PolicyError, match="^invalid limit `0`: expected 1 to 4294967295$"):
+        call()
+
+
+async def test_call_on_no_keys_is_an_operation_error(redis_url):
+    for limiter in [LOCAL, aio.Limiter.in_memory(), Limiter.connect(redis_url), aio.Limiter.connect(redis_url)]:
+        for name, call in [("takes", limiter.take_all), ("holds", limiter.hold_all)]:
+            with pytest.raises(OperationError, match=f"^invalid {name}: expected at least one key$"):
+                found = call([])
+                if name == "takes":
+                    await found
+
+
+def test_attribute_of_a_call_without_await_names_await():
+    limiter = aio.Limiter.in_memory()
+    with pytest.raises(AttributeError, match="^invalid use of `Limiter.take` without `await`: await it$"):
+        _ = limiter.take("key", POLICY).allowed
+    with pytest.raises(AttributeError, match="^invalid use of `Limiter.hold` without `await`: await it$"):
+        _ = limiter.hold("key", "concurrency:1/30s").decision
+    call = limiter.take("key", POLICY)
+    with pytest.raises(AttributeError, match="has no attribute 'x'$"):
+        _ = call.x
+    call.close()
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"policy": 5}, "invalid policy of type `int`: expected a Policy or its text"),
+        ({"key": 5}, "invalid key of type `int`: expected str or bytes, or a function of the arguments"),
+        ({"cost": "x"}, "invalid cost of type `str`: expected a number, or a function of the arguments"),
+    ],
+)
+def test_limited_argument_invalid_is_an_error_at_once(arguments, text):
+    with pytest.raises(TypeError) as error:
+        sluicegate.limited(LOCAL, **{"policy": POLICY, "key": "k", **arguments})
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: Policy(5), "invalid policy of type `int`: expected a string"),
+        (lambda: Policy("gcra:1/1s", on_error=5), "invalid on_error of type `int`: expected a string"),
+        (lambda: Policy("gcra:1/1s", lease="x"), "invalid lease of type `str`: expected a number of units"),
+        (lambda: Policy.from_limits(5), "invalid limits of type `int`: expected a string"),
+        (lambda: LOCAL.hold("k", POLICY, ttl=1, renew="no"), "invalid renew of type `str`: expected True or False"),
+        (lambda: LOCAL.hold_all([("k", POLICY)], ttl=1, renew=1), "invalid renew of type `int`: expected True or False"),
+        (lambda: aio.Limiter.in_memory().hold("k", POLICY, renew="no"), "invalid renew of type `str`: expected True or False"),
+        (lambda: TaskLimit(5, None, 1, 1), "invalid policy of type `int`: expected a Policy or its text"),
+        (lambda: TaskLimit(POLICY, 5, 1, 1), "invalid key of type `int`: expected str or bytes, or a function of the arguments"),
+        (lambda: TaskLimit(POLICY, None, "x", 1), "invalid cost of type `str`: expected a number, or a function of the arguments"),
+    ],
+)
+def test_argument_of_another_type_is_named(call, text):
+    with pytest.raises(TypeError) as error:
         call()
     assert str(error.value) == text

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 async def hello(_):
@@ -177,3 +177,26 @@ async def test_mounted_applications_without_a_name_have_counts_of_their_own():
     requests = httpx.AsyncClient(transport=transport, base_url="http://test")
     paths = ["/a/", "/b/", "/of/ada/", "/a/", "/b/", "/of/eve/"]
     assert [(await requests.get(path)).status_code for path in paths] == [200] * 3 + [429] * 3
+
+
+@pytest.mark.parametrize("policies", [("2/1h", "9/1h"), ("9/1h", "2/1h")])
+async def test_headers_of_nested_limits_are_those_of_the_tightest(policies):
+    limiter = aio.Limiter.in_memory()
+    inner = RateLimitMiddleware(Starlette(routes=ROUTES), limiter, f"fixed-window:{policies[1]}", name=policies[1])
+    requests = client(limiter, f"fixed-window:{policies[0]}", app=inner, name=policies[0])
+    responses = [await requests.get("/") for _ in range(3)]
+    assert [it.status_code for it in responses] == [200, 200, 429]
+    assert [values(it, "RateLimit") for it in responses] == [[f'"2/1h";r={left};t=3600'] for left in (1, 0, 0)]
+    assert values(responses[2], "RateLimit-Policy") == ['"2/1h";q=2;w=3600']
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimitMiddleware(Starlette(), aio.Limiter.in_memory(), **{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+async def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        await client(aio.Limiter.in_memory(), key=lambda scope: 5).get("/")

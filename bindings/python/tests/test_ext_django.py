@@ -1,10 +1,12 @@
 """The middleware and the decorator for Django, on its handlers for WSGI and ASGI."""
 
+import asyncio
+
 import django
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -17,7 +19,7 @@ django.setup()
 
 from sluicegate import Policy, PolicyError  # noqa: E402
 from sluicegate.ext.django import ratelimit  # noqa: E402
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values  # noqa: E402
 
 
 def hello(request):
@@ -62,6 +64,18 @@ class Again(View):
         return HttpResponse("hello")
 
 
+@ratelimit("fixed-window:2/1h", name="tight")
+@ratelimit("fixed-window:9/1h", name="loose")
+def outer_tight(request):
+    return HttpResponse("hello")
+
+
+@ratelimit("fixed-window:9/1h", name="loose")
+@ratelimit("fixed-window:2/1h", name="tight")
+async def inner_tight(request):
+    return HttpResponse("hello")
+
+
 @method_decorator(ratelimit("fixed-window:1/1h"), name="dispatch")
 class Async(View):
     async def get(self, request):
@@ -72,6 +86,8 @@ urlpatterns = [
     path("unnamed", Unnamed.as_view()),
     path("twice", Twice.as_view()),
     path("again", Again.as_view()),
+    path("outer_tight", outer_tight),
+    path("inner_tight", inner_tight),
     path("async_class", Async.as_view()),
     path("", hello),
     path("async", hello_async),
@@ -205,6 +221,9 @@ def test_store_unavailable_allows_if_the_policy_says_so():
         ({"URL": "http://x"}, "invalid SLUICEGATE: "),
         ({"POLICYS": "x"}, "invalid SLUICEGATE: unknown setting `POLICYS`: did you mean `POLICY`[?]"),
         ({"KEY": "no.such.path"}, "invalid SLUICEGATE: "),
+        ({"POLICY": 5}, "invalid SLUICEGATE: invalid policy `5`: expected a policy, or a function of the request"),
+        ({"KEY": "os.sep"}, "invalid SLUICEGATE: invalid key `/`: expected a function of the request, or ClientAddress"),
+        ({"TRUSTED_HOPS": "one"}, "invalid trusted_hops `one`: expected 0 or more"),
         ({"TRUSTED_HOPS": -1}, "invalid trusted_hops `-1`: expected 0 or more"),
         ("gcra:1/1s", "invalid SLUICEGATE of type `str`: expected a dict"),
     ],
@@ -221,3 +240,38 @@ def test_two_limits_of_a_class_have_counts_of_their_own():
             assert [requests.get(place).status_code for _ in range(2)] == [200, 429]
             violated = requests.get(place).json()["violated-policies"]
             assert violated == [f"test_ext_django.{place[1:].capitalize()}#2"], "the inner limit comes first"
+
+
+@pytest.mark.parametrize("view", ["/outer_tight", "/inner_tight"])
+async def test_headers_of_several_limits_are_those_of_the_tightest(view):
+    for policy, named in [("fixed-window:99/1h", '"tight";r=1'), ("fixed-window:1/1h", '"all";r=0')]:
+        with override_settings(SLUICEGATE={"POLICY": policy, "NAME": "all"}):
+            assert values(await get_async(view), "RateLimit") == [f"{named};t=3600"]
+        with override_settings(SLUICEGATE={"POLICY": policy, "NAME": "all"}):
+            assert values(await asyncio.to_thread(get, view), "RateLimit") == [f"{named};t=3600"]
+
+
+def test_headers_of_a_denied_view_are_those_of_its_limit():
+    with override_settings(SLUICEGATE={"POLICY": "fixed-window:99/1h", "NAME": "all"}):
+        left = [values(get("/outer_tight"), "RateLimit") for _ in range(3)]
+    assert left == [[f'"tight";r={it};t=3600'] for it in (1, 0, 0)]
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        ratelimit(**{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        ratelimit(POLICY, key=lambda request: 5)(hello)(HttpRequest())
+
+
+@override_settings(SLUICEGATE={})
+def test_limit_without_a_policy_is_named():
+    with pytest.raises(TypeError, match="invalid policy `hello_async`: .*, but not a coroutine function$"):
+        ratelimit(hello_async)
+    with pytest.raises(TypeError, match="missing policy of `@ratelimit`: expected `@ratelimit[(]policy[)]` before the view"):
+        ratelimit(hello)(HttpRequest())

@@ -2,11 +2,13 @@
 
 import json
 
+import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.testclient import TestClient
 from sluicegate import Policy, aio
+from sluicegate.ext.asgi import RateLimitMiddleware
 from sluicegate.ext.fastapi import ClientAddress, RateLimit, install
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 def client(limit, documents=True):
@@ -134,3 +136,31 @@ def test_key_of_a_client_that_is_too_long_is_422():
     response = requests.get("/limited", headers={"x-user": "k"})
     assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
     assert "invalid key: expected 1 to 65536 bytes" in json.loads(response.text)["detail"]
+
+
+def test_headers_of_several_limits_of_a_route_are_those_of_the_tightest():
+    limiter = aio.Limiter.in_memory()
+    for path, policies in [("/a", ["2/1h", "9/1h"]), ("/b", ["9/1h", "2/1h"])]:
+        app = FastAPI()
+        both = [Depends(RateLimit(limiter, f"fixed-window:{policy}")) for policy in policies]
+        app.get(path, dependencies=both)(lambda: "a")
+        app.add_middleware(RateLimitMiddleware, limiter=limiter, policy="fixed-window:99/1h", name="all")
+        requests = TestClient(app, client=("10.0.0.1", 5000))
+        tight = f"GET {path}" if path == "/a" else f"GET {path}#2"
+        responses = [requests.get(path) for _ in range(3)]
+        assert [it.status_code for it in responses] == [200, 200, 429]
+        assert [values(it, "RateLimit") for it in responses] == [[f'"{tight}";r={left};t=3600'] for left in (1, 0, 0)]
+        assert values(responses[0], "RateLimit-Policy") == [f'"{tight}";q=2;w=3600']
+        assert [values(it, "Retry-After") for it in responses] == [[], [], ["3600"]]
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit(aio.Limiter.in_memory(), **{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        client(RateLimit(aio.Limiter.in_memory(), POLICY, key=lambda request: 5)).get("/limited")

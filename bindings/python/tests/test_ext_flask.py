@@ -4,7 +4,8 @@ import flask
 import pytest
 from sluicegate import Limiter, PolicyError
 from sluicegate.ext.flask import ClientAddress, RateLimit
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided, values
+from sluicegate.ext.wsgi import RateLimitMiddleware
+from web import DOWN, INVALID, POLICY, is_allowed, is_denied, is_undecided, values
 
 
 def client(configuration=None, **settings):
@@ -126,3 +127,51 @@ def test_two_limits_of_a_view_have_counts_of_their_own():
     name = b"test_ext_flask.test_two_limits_of_a_view_have_counts_of_their_own.<locals>.index"
     for key, policy, left in [(name, "fixed-window:2/1h", 0), (name + b"#2", "fixed-window:4/1h", 1)]:
         assert limiter.peek(b"%d:%s,9:127.0.0.1," % (len(key), key), policy).remaining == left
+
+
+def test_headers_of_several_limits_of_a_view_are_those_of_the_tightest():
+    app = flask.Flask("shop")
+    limit = RateLimit(app, limiter=Limiter.in_memory())
+    app.get("/a", endpoint="a")(limit("fixed-window:2/1h", name="tight")(limit("fixed-window:9/1h", name="loose")(lambda: "a")))
+    app.get("/b", endpoint="b")(limit("fixed-window:9/1h", name="out")(limit("fixed-window:2/1h", name="in")(lambda: "b")))
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, Limiter.in_memory(), "fixed-window:99/1h", name="all")
+    requests = app.test_client()
+    for path, tight in [("/a", "tight"), ("/b", "in")]:
+        responses = [requests.get(path) for _ in range(3)]
+        assert [it.status_code for it in responses] == [200, 200, 429]
+        assert [values(it, "RateLimit") for it in responses] == [[f'"{tight}";r={left};t=3600'] for left in (1, 0, 0)]
+        assert values(responses[0], "RateLimit-Policy") == [f'"{tight}";q=2;w=3600']
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit(**arguments)
+    assert str(error.value) == text
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimit()(**{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    requests = client(policy=POLICY, key=lambda request: 5)
+    requests.application.testing = True
+    with pytest.raises(TypeError, match="invalid key `5` of a request: expected a string, bytes, or a tuple of them"):
+        requests.get("/")
+
+
+def test_limit_without_a_policy_is_an_error_at_once():
+    limit = RateLimit()
+    with pytest.raises(TypeError, match="invalid policy `index`: expected a policy, or a function of the request"):
+
+        @limit
+        def index():
+            return "hello"
+
+
+def test_limit_without_a_policy_of_a_view_with_a_parameter_is_named():
+    app = flask.Flask("shop")
+    app.testing = True
+    app.get("/<user>")(RateLimit(app)(lambda user: user))
+    with pytest.raises(TypeError, match="missing policy of `@limit`: expected `@limit[(]policy[)]` before the view"):
+        app.test_client().get("/ada")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from sluicegate import Limiter, OperationError, Policy
-from sluicegate.ext._http import ClientAddress, Rejection, Rule, key_of
+from sluicegate.ext._http import ClientAddress, Rejection, Rule, headers_of, key_of
 from sluicegate.ext._pause import requested_pause
 
 
@@ -59,14 +59,16 @@ def test_key_is_that_of_the_tower_middleware():
 def test_rule_takes_by_key_and_cost_of_the_request():
     limiter = Limiter.in_memory()
     rule = Rule(lambda it: it["policy"], "api", lambda it: it["user"], lambda it: it["cost"])
-    headers, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 7}, "api")
-    assert rejection is None
-    assert headers == [("RateLimit-Policy", '"api";q=10;w=3600'), ("RateLimit", '"api";r=3;t=3600')]
+    scope = {}
+    assert rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 7}, "api", scope) is None
+    assert headers_of(scope) == [("RateLimit-Policy", '"api";q=10;w=3600'), ("RateLimit", '"api";r=3;t=3600')]
     assert limiter.peek(b"3:api,3:ada,", "fixed-window:10/1h").remaining == 3
-    _, rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 4}, "api")
+    rejection = rule.check(limiter, {"policy": "fixed-window:10/1h", "user": "ada", "cost": 4}, "api", {})
     assert rejection.status == 429
     assert json.loads(rejection.body)["violated-policies"] == ["api"]
-    assert rule.check(limiter, {"policy": None, "user": "ada", "cost": 4}, "api") == ([], None)
+    scope = {}
+    assert rule.check(limiter, {"policy": None, "user": "ada", "cost": 4}, "api", scope) is None
+    assert headers_of(scope) == []
 
 
 def test_rejection_without_a_decision_is_503():
@@ -93,8 +95,9 @@ def test_rule_invalid_policy_is_an_error_at_once():
 def test_key_of_a_request_that_is_too_long_is_422_and_takes_nothing():
     limiter = Limiter.in_memory()
     rule = Rule(Policy("sliding-log:5/1m", on_error="allow"), "login", lambda it: it, 1)
-    headers, rejection = rule.check(limiter, "k" * 70_000, "login")
-    assert (headers, rejection.status, rejection.reason) == ([], 422, "Unprocessable Content")
+    scope = {}
+    rejection = rule.check(limiter, "k" * 70_000, "login", scope)
+    assert (headers_of(scope), rejection.status, rejection.reason) == ([], 422, "Unprocessable Content")
     assert json.loads(rejection.body)["detail"] == "invalid key: expected 1 to 65536 bytes, found 70015"
 
 
@@ -131,3 +134,17 @@ def test_retry_after_without_an_offset_is_in_utc(monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_headers_of_several_decisions_are_those_of_the_tightest():
+    local, scope = Limiter.in_memory(), {}
+    for name, policy, named in [
+        ("loose", "fixed-window:9/1h", '"loose";r=8;t=3600'),
+        ("tight", "fixed-window:3/1h", '"tight";r=2;t=3600'),
+        ("looser", "fixed-window:99/1h", '"tight";r=2;t=3600'),
+    ]:
+        assert Rule(policy, name, lambda it: it, 1).check(local, "ada", name, scope) is None
+        assert dict(headers_of(scope))["RateLimit"] == named
+    down = Rule(Policy("fixed-window:9/1h", on_error="allow"), "down", lambda it: it, 1)
+    assert down.check(Limiter.connect("redis://127.0.0.1:1/"), "ada", "down", scope) is None
+    assert dict(headers_of(scope))["RateLimit"] == '"tight";r=2;t=3600', "a decision without the store knows no usage"

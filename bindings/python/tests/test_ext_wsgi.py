@@ -12,7 +12,7 @@ import pytest
 from conftest import answers, free_port, until
 from sluicegate import Limiter, Policy
 from sluicegate.ext.wsgi import ClientAddress, RateLimitMiddleware
-from web import DOWN, POLICY, is_allowed, is_denied, is_undecided
+from web import DOWN, INVALID, INVALID_RESULT, POLICY, is_allowed, is_denied, is_undecided, values
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client, EnvironBuilder
 
@@ -155,3 +155,26 @@ def test_limits_without_a_name_have_counts_of_their_own():
     limited = RateLimitMiddleware(hello, limiter, "fixed-window:1/1h")
     requests = Client(DispatcherMiddleware(hello, {"/a": limited, "/b": limited}))
     assert [requests.get(path).status_code for path in ["/a/", "/b/", "/a/x", "/b/"]] == [200, 200, 429, 429]
+
+
+@pytest.mark.parametrize("policies", [("2/1h", "9/1h"), ("9/1h", "2/1h")])
+def test_headers_of_nested_limits_are_those_of_the_tightest(policies):
+    limiter = Limiter.in_memory()
+    inner = RateLimitMiddleware(hello, limiter, f"fixed-window:{policies[1]}", name=policies[1])
+    requests = client(limiter, f"fixed-window:{policies[0]}", app=inner, name=policies[0])
+    responses = [requests.get("/") for _ in range(3)]
+    assert [it.status_code for it in responses] == [200, 200, 429]
+    assert [values(it, "RateLimit") for it in responses] == [[f'"2/1h";r={left};t=3600'] for left in (1, 0, 0)]
+    assert values(responses[2], "RateLimit-Policy") == ['"2/1h";q=2;w=3600']
+
+
+@pytest.mark.parametrize(("arguments", "text"), INVALID)
+def test_argument_invalid_is_an_error_at_construction(arguments, text):
+    with pytest.raises((TypeError, ValueError)) as error:
+        RateLimitMiddleware(hello, Limiter.in_memory(), **{"policy": POLICY, **arguments})
+    assert str(error.value) == text
+
+
+def test_key_of_another_type_is_named():
+    with pytest.raises(TypeError, match=INVALID_RESULT):
+        client(Limiter.in_memory(), key=lambda environ: ("a", 5)).get("/")

@@ -39,6 +39,26 @@ def is_undecided(response):
     assert json.loads(response.text)["type"] == REDUCED
 
 
+async def later(request):
+    return "gcra:1/1s"
+
+
+# Invalid arguments of a limit, and the error at its construction.
+INVALID = [
+    ({"policy": 5}, "invalid policy `5`: expected a policy, or a function of the request"),
+    ({"policy": lambda: POLICY}, "invalid policy `<lambda>`: expected a policy, or a function of the request"),
+    ({"policy": later}, "invalid policy `later`: expected a policy, or a function of the request, but not a coroutine function"),
+    ({"key": "ip"}, "invalid key `ip`: expected a function of the request, or ClientAddress"),
+    ({"key": ""}, "invalid key ``: expected a function of the request, or ClientAddress"),
+    ({"key": type(None)}, "invalid key `NoneType`: expected a function of the request, or ClientAddress"),
+    ({"cost": "x"}, "invalid cost `x`: expected a number, or a function of the request"),
+    ({"cost": None}, "invalid cost `None`: expected a number, or a function of the request"),
+    ({"cost": -1}, "invalid number of units `-1`: expected 0 to 4294967295"),
+    ({"name": 5}, "invalid name `5`: expected a string"),
+]
+INVALID_RESULT = "invalid key `5` of a request: expected a string, bytes, or a tuple of them"
+
+
 def values(response, field):
     headers = response.headers
     return headers.get_list(field) if hasattr(headers, "get_list") else headers.getlist(field)

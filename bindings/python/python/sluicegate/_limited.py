@@ -15,6 +15,25 @@ from .aio import Limiter as AioLimiter
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def read_policy(policy: Policy | str) -> Policy:
+    """The policy, read."""
+    read = Policy(policy) if isinstance(policy, str) else policy
+    if not isinstance(read, Policy):
+        raise TypeError(f"invalid policy of type `{type(read).__name__}`: expected a Policy or its text")
+    return read
+
+
+def check_key_and_cost(key: object, cost: object) -> None:
+    """Raises a `TypeError` that names the one that is neither a value nor a function."""
+    for name, value, kinds, expected in (
+        ("key", key, (str, bytes), "str or bytes"),
+        ("cost", cost, (int,), "a number"),
+    ):
+        if not isinstance(value, kinds) and not callable(value):
+            found = type(value).__name__
+            raise TypeError(f"invalid {name} of type `{found}`: expected {expected}, or a function of the arguments")
+
+
 def limited(
     limiter: Limiter | AioLimiter,
     policy: Policy | str,
@@ -40,8 +59,9 @@ def limited(
 
     A coroutine function needs a `sluicegate.aio.Limiter`, another function a `sluicegate.Limiter`.
     """
-    # An invalid text is an error here, not at the first call.
-    parsed = Policy(policy) if isinstance(policy, str) else policy
+    # An invalid argument is an error here, not at the first call.
+    parsed = read_policy(policy)
+    check_key_and_cost(key, cost)
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Key, Policy, int]:
         found = key(*args, **kwargs) if callable(key) else key

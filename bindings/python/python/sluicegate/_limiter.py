@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Union
 
 from . import _native
-from ._errors import Denied
+from ._errors import Denied, OperationError, SettingsError
 from ._native import Decision, Hold, ManualClock
 from ._policy import Policy, Span
 
@@ -52,6 +52,70 @@ def known(kind: str, given: Iterable[str], names: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, names, 1)
             advice = f"did you mean `{close[0]}`?" if close else f"expected one of {', '.join(names)}"
             raise TypeError(f"unknown {kind} `{name}`: {advice}")
+
+
+# Settings of the packages `redis` and `coredis` that mean the same.
+SAME = {
+    "socket_timeout": "timeout",
+    "stream_timeout": "timeout",
+    "socket_connect_timeout": "connect_timeout",
+    "ssl_ca_certs": "tls_ca",
+    "ssl_certfile": "tls_cert",
+    "ssl_keyfile": "tls_key",
+}
+# Settings of those packages that are parts of the URL here, as in this one.
+_PARTS = {
+    "ssl": "rediss://HOST",
+    "service_name": "redis+sentinel://HOST/NAME",
+    **dict.fromkeys(("db", "host", "password", "port", "username"), "redis://USERNAME:PASSWORD@HOST:PORT/DB"),
+}
+_PATH = ((str, bytes, os.PathLike, type(None)), "a path")
+_KINDS: dict[str, tuple[Union[type, tuple[type, ...]], str]] = {
+    "clock": ((ManualClock, type(None)), "a ManualClock"),
+    "key_prefix": (str, "a string"),
+    "max_memory": (int, "a number of bytes"),
+    "renew": (bool, "True or False"),
+    "tls_ca": _PATH,
+    "tls_cert": _PATH,
+    "tls_key": _PATH,
+    "url": (str, "a string"),
+    "use_module": (bool, "True or False"),
+}
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Raises a `TypeError` that names a setting of `connect` that is unknown, or has another type."""
+    for name in settings:
+        if name in _PARTS:
+            raise TypeError(f"unknown setting `{name}`: expected it in the URL, such as `{_PARTS[name]}`")
+        if name in SAME:
+            raise TypeError(f"unknown setting `{name}`: did you mean `{SAME[name]}`?")
+    known("setting", settings, Settings.__annotations__)
+    check_types(**settings)
+
+
+def check_types(**given: object) -> None:
+    """Raises a `TypeError` that names a value of another type. The native module names those of times."""
+    for name, value in given.items():
+        kind, expected = _KINDS.get(name, (object, ""))
+        if not isinstance(value, kind):
+            raise TypeError(f"invalid {name} of type `{type(value).__name__}`: expected {expected}")
+
+
+def memory_of(max_memory: int, clock: ManualClock | None) -> _native.Limiter:
+    """The state of a limiter in this process."""
+    check_types(max_memory=max_memory, clock=clock)
+    if max_memory < 0:
+        raise SettingsError(f"invalid max_memory `{max_memory}`: expected a number of bytes")
+    return _native.Limiter.in_memory(max_memory=max_memory, clock=clock)
+
+
+def some(name: str, keyed: Iterable[Keyed]) -> list[Keyed]:
+    """The keys of a call on one or more at once."""
+    keys = list_of(name, keyed)
+    if not keys:
+        raise OperationError(f"invalid {name}: expected at least one key")
+    return keys
 
 
 def list_of(name: str, keyed: Iterable[Keyed]) -> list[Keyed]:
@@ -107,7 +171,7 @@ class Limiter:
         cls: type[_Limiter], *, max_memory: int = 1 << 30, clock: ManualClock | None = None
     ) -> _Limiter:
         """A limiter in this process, with up to `max_memory` bytes of state. When they are in use, new keys are denied."""
-        return cls(_native.Limiter.in_memory(max_memory=max_memory, clock=clock))
+        return cls(memory_of(max_memory, clock))
 
     @classmethod
     def connect(cls: type[_Limiter], url: str, **settings: Unpack[Settings]) -> _Limiter:
@@ -119,7 +183,8 @@ class Limiter:
         each key, `max_denial_cache` (1 s) is how long a denial is repeated without the store, `tls_ca`, `tls_cert` and
         `tls_key` are paths of PEM files: the only authority to trust, and a certificate of this client with its key.
         """
-        known("setting", settings, Settings.__annotations__)
+        check_types(url=url)
+        check_settings(settings)
         return cls(_native.Limiter.connect(url, **settings))
 
     def take(self, key: Key, policy: Policy | str, cost: int = 1) -> Decision:
@@ -166,7 +231,7 @@ class Limiter:
 
     def take_all(self, takes: Iterable[Keyed]) -> Decision:
         """Takes from all keys or from none. `decision.key` is the index of the binding key."""
-        return self._native.take_all(list_of("takes", takes))
+        return self._native.take_all(some("takes", takes))
 
     def hold(
         self,
@@ -195,6 +260,7 @@ class Limiter:
         holds once. A call that Ctrl-C ends while it waits holds nothing; with an `id`, it may leave the hold open until that
         expires, because another call may have the same id.
         """
+        check_types(renew=renew)
         return self._native.hold([(key, policy, cost)], ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def hold_all(
@@ -207,7 +273,8 @@ class Limiter:
         renew: bool = False,
     ) -> Hold:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
-        return self._native.hold(list_of("holds", holds), ttl=ttl, id=id, timeout=timeout, renew=renew)
+        check_types(renew=renew)
+        return self._native.hold(some("holds", holds), ttl=ttl, id=id, timeout=timeout, renew=renew)
 
     def counters(self) -> dict[str, int]:
         """Decisions by source, and other counts, of a store in another process."""

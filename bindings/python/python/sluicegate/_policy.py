@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from . import _native
 from ._errors import PolicyError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Span = Union[float, int, timedelta]
 Per = Union[str, float, int, timedelta]
@@ -25,6 +28,8 @@ _SECONDS = {
     "month": 30 * 86_400,
     "year": 360 * 86_400,
 }
+# Of the core, for rules files.
+_ADVICE = "; to block all requests, use a rule with `block: true`"
 _LIMIT = re.compile(
     r"\s*(\d+)\s*(?:/|\s*per\s*)\s*(\d+)?\s*(second|minute|hour|day|month|year)s?\s*", re.IGNORECASE
 )
@@ -47,6 +52,18 @@ class Policy(_native.Policy):
 
     __slots__ = ()
 
+    def __new__(cls, text: str, *, on_error: str | None = None, lease: int = 0) -> Self:
+        if not isinstance(text, str):
+            raise TypeError(f"invalid policy of type `{type(text).__name__}`: expected a string")
+        if on_error is not None and not isinstance(on_error, str):
+            raise TypeError(f"invalid on_error of type `{type(on_error).__name__}`: expected a string")
+        if not isinstance(lease, int):
+            raise TypeError(f"invalid lease of type `{type(lease).__name__}`: expected a number of units")
+        try:
+            return super().__new__(cls, text, on_error=on_error, lease=lease)
+        except PolicyError as error:
+            raise PolicyError(str(error).removesuffix(_ADVICE)) from None
+
     @classmethod
     def _of(cls, name: str, limit: int, per: Per, **options: object) -> Policy:
         words = []
@@ -55,7 +72,11 @@ class Policy(_native.Policy):
                 words.append(option)
             elif value is not None and value is not False:
                 words.append(f"{option}={value}")
-        return cls(_native.limit_text(name, limit, per, words))
+        try:
+            text = _native.limit_text(name, limit, per, words)
+        except PolicyError as error:
+            raise PolicyError(str(error).removesuffix(_ADVICE)) from None
+        return cls(text)
 
     @classmethod
     def gcra(cls, limit: int, per: Per, *, burst: int | None = None, borrow: bool = False) -> Policy:
@@ -134,7 +155,9 @@ class Policy(_native.Policy):
         >>> str(Policy.from_limits("5/minute", strategy="moving-window"))
         'sliding-log:5/1m'
         """
-        name = _LIMITS.get(strategy)
+        if not isinstance(text, str):
+            raise TypeError(f"invalid limits of type `{type(text).__name__}`: expected a string")
+        name = _LIMITS.get(strategy) if isinstance(strategy, str) else None
         if name is None:
             raise PolicyError(f"invalid strategy `{strategy}`: expected {', '.join(_LIMITS)}")
         limits = []

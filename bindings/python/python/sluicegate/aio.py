@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from . import _native
 from ._errors import Denied, StoreError
-from ._limiter import Key, Keyed, Settings, check_native, known, list_of
+from ._limiter import Key, Keyed, Settings, check_native, check_settings, check_types, list_of, memory_of, some
 from ._native import Decision, ManualClock
 from ._policy import Policy, Span
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _Limiter = TypeVar("_Limiter", bound="Limiter")
 _Any = TypeVar("_Any")
+_Error = TypeVar("_Error", bound=Exception)
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 _Reply = TypeVar("_Reply")
 _bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Bridge] = WeakKeyDictionary()
@@ -106,15 +107,23 @@ class _Call(Coroutine[Any, Any, _Reply]):
         self._coroutine.close()
 
     def __bool__(self) -> NoReturn:
+        raise self._not_awaited(TypeError)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(Decision, name):
+            raise self._not_awaited(AttributeError)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _not_awaited(self, kind: type[_Error]) -> _Error:
         self.close()
-        raise _not_awaited(getattr(self._coroutine, "__qualname__", "call"))
+        return _not_awaited(kind, getattr(self._coroutine, "__qualname__", "call"))
 
     def __repr__(self) -> str:
         return f"<awaitable of {self._coroutine!r}>"
 
 
-def _not_awaited(name: str) -> TypeError:
-    return TypeError(f"invalid use of `{name}` without `await`: await it")
+def _not_awaited(kind: type[_Error], name: str) -> _Error:
+    return kind(f"invalid use of `{name}` without `await`: await it")
 
 
 def _awaited(method: _Method) -> _Method:
@@ -190,7 +199,12 @@ class _Holding:
         return self._started().__await__()
 
     def __bool__(self) -> NoReturn:
-        raise _not_awaited("Limiter.hold")
+        raise _not_awaited(TypeError, "Limiter.hold")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(Hold, name):
+            raise _not_awaited(AttributeError, "Limiter.hold")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def _started(self) -> Hold:
         return Hold(await self._start())
@@ -222,12 +236,13 @@ class Limiter:
         cls: type[_Limiter], *, max_memory: int = 1 << 30, clock: ManualClock | None = None
     ) -> _Limiter:
         """A limiter in this process; see `sluicegate.Limiter.in_memory`."""
-        return cls(_native.Limiter.in_memory(max_memory=max_memory, clock=clock))
+        return cls(memory_of(max_memory, clock))
 
     @classmethod
     def connect(cls: type[_Limiter], url: str, **settings: Unpack[Settings]) -> _Limiter:
         """A limiter in the store at `url`; see `sluicegate.Limiter.connect`."""
-        known("setting", settings, Settings.__annotations__)
+        check_types(url=url)
+        check_settings(settings)
         return cls(_native.Limiter.connect(url, tasks=True, **settings))
 
     @_awaited
@@ -310,8 +325,8 @@ class Limiter:
     async def take_all(self, takes: Iterable[Keyed]) -> Decision:
         """Takes from all keys or from none. `decision.key` is the index of the binding key."""
         if self._is_local:
-            return self._native.take_all(list_of("takes", takes))
-        return await _call(self._native.start_take_all, list_of("takes", takes))
+            return self._native.take_all(some("takes", takes))
+        return await _call(self._native.start_take_all, some("takes", takes))
 
     def hold(
         self,
@@ -339,7 +354,8 @@ class Limiter:
         renew: bool = False,
     ) -> _Holding:
         """Holds units of all keys or of none. `settle` takes one number, or one for each key."""
-        native, keys = self._native, list_of("holds", holds)
+        check_types(renew=renew)
+        native, keys = self._native, some("holds", holds)
         undo = _native.Hold.cancel
 
         async def start() -> _native.Hold:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, Union
 
 from .. import Decision, InvalidKey, Limiter, Policy, StoreError, _native, aio
@@ -32,12 +34,12 @@ class ClientAddress:
     def __init__(
         self, trusted_hops: int = 0, *, header: str = "x-forwarded-for", v4_prefix: int = 32, v6_prefix: int = 64
     ) -> None:
-        if header.lower() not in ("x-forwarded-for", "forwarded"):
+        if not isinstance(header, str) or header.lower() not in ("x-forwarded-for", "forwarded"):
             raise ValueError(f"invalid header `{header}`: expected `x-forwarded-for` or `forwarded`")
         for name, value, most in (("v4_prefix", v4_prefix, 32), ("v6_prefix", v6_prefix, 128)):
-            if not 0 <= value <= most:
+            if not isinstance(value, int) or not 0 <= value <= most:
                 raise ValueError(f"invalid {name} `{value}`: expected 0 to {most}")
-        if trusted_hops < 0:
+        if not isinstance(trusted_hops, int) or trusted_hops < 0:
             raise ValueError(f"invalid trusted_hops `{trusted_hops}`: expected 0 or more")
         self.header = header.lower()
         self._hops, self._forwarded = trusted_hops, self.header == "forwarded"
@@ -54,6 +56,8 @@ def key_of(name: str, parts: Parts) -> bytes:
     missing equals no value. The Tower middleware makes the same keys."""
     key = _netstring(name)
     for part in parts if isinstance(parts, tuple) else (parts,):
+        if part is not None and not isinstance(part, (str, bytes)):
+            raise TypeError(f"invalid key `{part}` of a request: expected a string, bytes, or a tuple of them")
         key += b"-," if part is None else _netstring(part)
     return key
 
@@ -89,11 +93,36 @@ def numbered(name: str, count: int) -> str:
     return f"{name}#{count + 1}" if count else name
 
 
-def usable(policy: PolicyOf[R]) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
-    """The policy, read. An invalid one is an error here, not at the first request; so is one with holds alone."""
+def _check_function(kind: str, value: object, expected: str) -> None:
+    """Raises a `TypeError` unless a value is a function of the request."""
+    fits = callable(value) and not isinstance(value, type)
+    if fits and inspect.iscoroutinefunction(value):
+        raise TypeError(f"invalid {kind} `{_shown(value)}`: expected {expected}, but not a coroutine function")
+    if fits:
+        with suppress(ValueError):  # Some functions of C have no signature.
+            try:
+                inspect.signature(value).bind(None)  # type: ignore[arg-type]
+            except TypeError:
+                fits = False
+    if not fits:
+        raise TypeError(f"invalid {kind} `{_shown(value)}`: expected {expected}")
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "__name__", value))
+
+
+def _usable(
+    policy: PolicyOf[R], cost: CostOf[R]
+) -> Union[Policy, None, Callable[[R], Union[Policy, str, None]]]:
+    """The policy, read. An invalid one is an error here, not at the first request; so are one with holds alone, and an invalid cost."""
     read = Policy(policy) if isinstance(policy, str) else policy
-    if isinstance(read, Policy):
-        Limiter.in_memory(max_memory=1 << 20).take("key", read)
+    if read is not None and not isinstance(read, Policy):
+        _check_function("policy", read, "a policy, or a function of the request")
+    if not isinstance(cost, int):
+        _check_function("cost", cost, "a number, or a function of the request")
+    known = read if isinstance(read, Policy) else "gcra:1/1s"
+    Limiter.in_memory(max_memory=1 << 20).take("key", known, cost if isinstance(cost, int) else 1)
     return read
 
 
@@ -125,13 +154,34 @@ class Rejection:
         return _REASONS[self.status]
 
 
+# In the scope or environment of a request: the decisions on it, with their names.
+_DECISIONS = "sluicegate.decisions"
+
+
+def headers_of(request: MutableMapping[str, Any]) -> Headers:
+    """The headers of the response to a request with this scope or environment. Of several limits, as of those of one policy, they
+    speak of the one that denies, otherwise of the one with the fewest units remaining."""
+    decisions: Iterable[tuple[str, Decision]] = request.get(_DECISIONS, {}).values()
+    binding = min(decisions, key=lambda it: _tightness(it[1]), default=None)
+    # A rejection has its own `Retry-After`.
+    return [field for field in binding[1].headers(binding[0]) if field[0] != "Retry-After"] if binding else []
+
+
+def _tightness(decision: Decision) -> tuple[bool, bool, int]:
+    # A decision without the store knows no usage.
+    return decision.allowed, decision.source == "fallback", decision.remaining
+
+
 class Rule(Generic[R]):
     """How requests are limited. A rule without a name is named after the place where it limits a request."""
 
     __slots__ = ("_cost", "_key", "_policy", "name")
 
     def __init__(self, policy: PolicyOf[R], name: str | None, key: KeyOf[R], cost: CostOf[R]) -> None:
-        self._policy = usable(policy)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"invalid name `{name}`: expected a string")
+        self._policy = _usable(policy, cost)
+        _check_function("key", key, "a function of the request, or ClientAddress")
         self._key, self._cost, self.name = key, cost, name
 
     def name_in(self, request: MutableMapping[str, Any], place: str) -> str:
@@ -144,29 +194,38 @@ class Rule(Generic[R]):
             rules.append(self)
         return numbered(place, rules.index(self))
 
-    def check(self, limiter: Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
-        """Decides on a request: the headers of its response, or the response to a request that does not pass."""
+    def check(self, limiter: Limiter, request: R, name: str, scope: MutableMapping[str, Any]) -> Rejection | None:
+        """Decides on a request with this scope or environment: the response to it, if it does not pass. Otherwise, its response has
+        the headers of `headers_of`."""
         arguments = self._arguments(name, request)
         if arguments is None:
-            return [], None
+            return None
         try:
-            return _outcome(name, limiter.take(*arguments))
+            return self._outcome(name, scope, limiter.take(*arguments))
         except InvalidKey as error:
-            return [], Rejection(name, error)
+            return Rejection(name, error)
         except StoreError:
-            return [], Rejection(name, None)
+            return Rejection(name, None)
 
-    async def check_async(self, limiter: aio.Limiter, request: R, name: str) -> tuple[Headers, Rejection | None]:
+    async def check_async(
+        self, limiter: aio.Limiter, request: R, name: str, scope: MutableMapping[str, Any]
+    ) -> Rejection | None:
         """The same on an event loop."""
         arguments = self._arguments(name, request)
         if arguments is None:
-            return [], None
+            return None
         try:
-            return _outcome(name, await limiter.take(*arguments))
+            return self._outcome(name, scope, await limiter.take(*arguments))
         except InvalidKey as error:
-            return [], Rejection(name, error)
+            return Rejection(name, error)
         except StoreError:
-            return [], Rejection(name, None)
+            return Rejection(name, None)
+
+    def _outcome(self, name: str, scope: MutableMapping[str, Any], decision: Decision) -> Rejection | None:
+        # A denial without the store contains no usage.
+        if decision or decision.source != "fallback":
+            scope.setdefault(_DECISIONS, {})[self, name] = (name, decision)
+        return None if decision else Rejection(name, decision)
 
     def _arguments(self, name: str, request: R) -> tuple[bytes, Policy | str, int] | None:
         policy = self._policy if self._policy is None or isinstance(self._policy, Policy) else self._policy(request)
@@ -174,7 +233,3 @@ class Rule(Generic[R]):
             return None
         cost = self._cost if isinstance(self._cost, int) else self._cost(request)
         return key_of(name, self._key(request)), policy, cost
-
-
-def _outcome(name: str, decision: Decision) -> tuple[Headers, Rejection | None]:
-    return (decision.headers(name), None) if decision else ([], Rejection(name, decision))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from .. import Decision, Denied, Limiter, OperationError, Policy, StoreError, aio
+from .._limited import check_key_and_cost, read_policy
 from .._limiter import Key
 from .._policy import Span
 
@@ -31,8 +32,9 @@ class TaskLimit:
     that time: tasks run in the order of their first starts, at the pace of the policy."""
 
     def __init__(self, policy: Policy | str, key: KeyOf | None, cost: CostOf, max_wait: Span) -> None:
-        # An invalid text is an error here, not at the first task.
-        self._policy = Policy(policy) if isinstance(policy, str) else policy
+        # An invalid argument is an error here, not at the first task.
+        self._policy = read_policy(policy)
+        check_key_and_cost("" if key is None else key, cost)
         self._key, self._cost, self._max_wait = key, cost, max_wait
         try:
             Limiter.in_memory(max_memory=1 << 20).reserve("task", self._policy, max_wait=max_wait)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from .. import aio
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, headers_of
 from ._kind import of_kind
 
 Scope = MutableMapping[str, Any]
@@ -69,22 +69,20 @@ class RateLimitMiddleware:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
         name = self._rule.name_in(scope, mount_of(scope) or "default")
-        headers, rejection = await self._rule.check_async(self._limiter, scope, name)
+        rejection = await self._rule.check_async(self._limiter, scope, name, scope)
         if rejection is not None:
             return await reject(rejection, scope, receive, send)
-        if not headers:
-            return await self._app(scope, receive, send)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
-                message["headers"] = with_headers(message.get("headers", ()), headers)
+                message["headers"] = with_headers(message.get("headers", ()), headers_of(scope))
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
 def with_headers(headers: Iterable[tuple[bytes, bytes]], fields: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, and those of a decision, which replace others of the same name."""
+    """The headers of a response, and those of decisions, which replace others of the same name."""
     ours = {name.lower().encode(): value.encode() for name, value in fields}
     return [(name, value) for name, value in headers if name.lower() not in ours] + [*ours.items()]
 

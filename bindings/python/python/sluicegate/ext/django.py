@@ -26,12 +26,12 @@ except ImportError as error:
     raise ImportError("sluicegate.ext.django needs the package `django`: pip install django") from error
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar, Union, cast
 
 from .. import Error, Limiter, aio
 from .._limiter import known
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, named, usable
+from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of, named
 from .wsgi import client_of
 
 _View = TypeVar("_View", bound=Callable[..., Any])
@@ -102,12 +102,14 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> Union[HttpResponseBase, Awaitable[HttpResponseBase]]:
         if self._is_async:
             return self._respond(request)
-        fields, rejection = self._settings.rule.check(self._settings.limiter, request, self._settings.name)
-        return _response(rejection) if rejection else _with_headers(self._get_response(request), fields)
+        settings = self._settings
+        rejection = settings.rule.check(settings.limiter, request, settings.name, _scope_of(request))
+        return _response(rejection) if rejection else _with_headers(self._get_response(request), request)
 
     async def _respond(self, request: HttpRequest) -> HttpResponseBase:
-        fields, rejection = await self._settings.rule.check_async(self._settings.aio_limiter, request, self._settings.name)
-        return _response(rejection) if rejection else _with_headers(await self._get_response(request), fields)
+        settings = self._settings
+        rejection = await settings.rule.check_async(settings.aio_limiter, request, settings.name, _scope_of(request))
+        return _response(rejection) if rejection else _with_headers(await self._get_response(request), request)
 
 
 def ratelimit(
@@ -123,25 +125,25 @@ def ratelimit(
     def key_of(request: HttpRequest) -> Any:
         return _settings().address(request)
 
-    of_request = client_of_request(key) if isinstance(key, ClientAddress) else key or key_of
-
-    read = usable(policy)
-    rule = Rule(read, name, of_request, cost)
+    of_request = client_of_request(key) if isinstance(key, ClientAddress) else key_of if key is None else key
+    rule = Rule(policy, name, of_request, cost)
 
     def limited(view: _View) -> _View:
+        if not callable(view):
+            raise TypeError("missing policy of `@ratelimit`: expected `@ratelimit(policy)` before the view")
         # The `dispatch` of a class with asynchronous methods is a function that returns a coroutine.
         owner = getattr(getattr(view, "func", view), "__self__", None)
         is_async = iscoroutinefunction(view) or getattr(type(owner), "view_is_async", False)
 
         @functools.wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            fields, rejection = rule.check(_settings().limiter, request, own)
-            return _response(rejection) if rejection else _with_headers(view(request, *args, **kwargs), fields)
+            rejection = rule.check(_settings().limiter, request, own, _scope_of(request))
+            return _response(rejection) if rejection else _with_headers(view(request, *args, **kwargs), request)
 
         @functools.wraps(view)
         async def checked_async(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            fields, rejection = await rule.check_async(_settings().aio_limiter, request, own)
-            return _response(rejection) if rejection else _with_headers(await view(request, *args, **kwargs), fields)
+            rejection = await rule.check_async(_settings().aio_limiter, request, own, _scope_of(request))
+            return _response(rejection) if rejection else _with_headers(await view(request, *args, **kwargs), request)
 
         result = checked_async if is_async else checked
         own = named(view, result, name)
@@ -154,9 +156,12 @@ def _response(rejection: Rejection) -> HttpResponse:
     return HttpResponse(rejection.body.encode(), status=rejection.status, headers=dict(rejection.headers))
 
 
-def _with_headers(response: HttpResponseBase, fields: Headers) -> HttpResponseBase:
-    # Headers of an inner limit, if there are any, are more specific to this request.
-    if "RateLimit" not in response.headers:
-        for name, value in fields:
-            response.headers[name] = value
+def _scope_of(request: HttpRequest) -> MutableMapping[str, Any]:
+    # Of ASGI, or the environment of WSGI: middleware around Django has the same.
+    return cast("MutableMapping[str, Any]", getattr(request, "scope", request.META))
+
+
+def _with_headers(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBase:
+    for name, value in headers_of(_scope_of(request)):
+        response.headers[name] = value
     return response

@@ -18,7 +18,7 @@ except ImportError as error:
 import json
 
 from .. import aio
-from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule
+from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of
 from ._kind import of_kind
 from .asgi import Scope, client_of, mount_of
 
@@ -57,10 +57,10 @@ class RateLimit:
     async def __call__(self, request: Request, response: Response) -> None:
         """Decides on a request, and raises `RateLimited` if it does not pass."""
         name = self._rule.name_in(request.scope, _name_of(request.scope))
-        fields, rejection = await self._rule.check_async(self._limiter, request, name)
+        rejection = await self._rule.check_async(self._limiter, request, name, request.scope)
         if rejection is not None:
             raise RateLimited(rejection)
-        for name, value in fields:
+        for name, value in headers_of(request.scope):
             response.headers[name] = value
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import Limiter
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rejection, Rule, named
+from ._http import ClientAddress, CostOf, KeyOf, PolicyOf, Rejection, Rule, headers_of, named
 from ._kind import of_kind
 from .wsgi import client_of
 
@@ -27,8 +27,6 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 # Of a view that the policy of all views does not limit. Decorators around it copy the mark.
 _MARK = "_sluicegate_limited"
-# The header fields of a request, in its environment.
-_FIELDS = "sluicegate.headers"
 
 __all__ = ["ClientAddress", "RateLimit"]
 
@@ -50,8 +48,10 @@ class RateLimit:
         cost: CostOf[flask.Request] = 1,
     ) -> None:
         self._limiter = limiter and of_kind(limiter, Limiter)
-        self._policy, self._name, self._cost = policy, name, cost
-        self._key = _key(key or ClientAddress())
+        self._key = _key(ClientAddress() if key is None else key)
+        self._name, self._cost = name, cost
+        self._rule = Rule(policy, name, self._key, cost)
+        self._has_policy = policy is not None
         if app is not None:
             self.init_app(app)
 
@@ -59,8 +59,8 @@ class RateLimit:
         """Limits the views of `app`."""
         url = app.config.get("SLUICEGATE_URL")
         limiter = self._limiter or (Limiter.connect(url) if url else Limiter.in_memory())
-        policy = app.config.get("SLUICEGATE_POLICY") if self._policy is None else self._policy
-        rule = Rule(policy, self._name, self._key, self._cost)
+        configured = app.config.get("SLUICEGATE_POLICY")
+        rule = self._rule if self._has_policy else Rule(configured, self._name, self._key, self._cost)
         app.extensions["sluicegate"] = limiter
 
         def before() -> flask.Response | None:
@@ -82,15 +82,19 @@ class RateLimit:
     ) -> Callable[[_View], _View]:
         """Limits a view, instead of the policy of all views. Its name is module and name of the view, unless `name` is given; that
         of a second limit of the same view has `#2` behind it."""
+        rule = Rule(policy, name, self._key if key is None else _key(key), cost)
 
-        def limited(view: _View) -> _View:
+        def limited(view: _View | None = None, /, **_: Any) -> _View:
+            # Without a policy, Flask calls this as the view.
+            if view is None:
+                raise TypeError("missing policy of `@limit`: expected `@limit(policy)` before the view")
+
             @functools.wraps(view)
             def checked(*args: Any, **kwargs: Any) -> Any:
                 rejected = self._check(rule, flask.current_app.extensions["sluicegate"], own)
                 return flask.current_app.ensure_sync(view)(*args, **kwargs) if rejected is None else rejected
 
             own = named(view, checked, name)
-            rule = Rule(policy, own, _key(key) if key else self._key, cost)
             setattr(checked, _MARK, True)
             return checked  # type: ignore[return-value]
 
@@ -103,12 +107,9 @@ class RateLimit:
 
     @staticmethod
     def _check(rule: Rule[flask.Request], limiter: Limiter, name: str) -> flask.Response | None:
-        fields, rejection = rule.check(limiter, flask.request, name)
-        if rejection is not None:
-            return _response(rejection)
         # Not in `flask.g`, which several requests may share.
-        flask.request.environ.setdefault(_FIELDS, []).extend(fields)
-        return None
+        rejection = rule.check(limiter, flask.request, name, flask.request.environ)
+        return None if rejection is None else _response(rejection)
 
 
 def _key(key: KeyOf[flask.Request] | ClientAddress) -> KeyOf[flask.Request]:
@@ -123,9 +124,8 @@ def _response(rejection: Rejection) -> flask.Response:
 
 
 def _add_headers(response: flask.Response) -> flask.Response:
-    fields: Headers = flask.request.environ.get(_FIELDS, [])
-    for name, value in fields:
-        # Those of a rejection by another limit stay.
+    for name, value in headers_of(flask.request.environ):
+        # Those of a rejection stay.
         if response.status_code not in (429, 503) or name not in response.headers:
             response.headers[name] = value
     return response

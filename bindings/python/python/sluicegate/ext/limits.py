@@ -35,6 +35,7 @@ except ImportError as error:
 
 from .. import _native
 from .._errors import Error, StoreUnavailable
+from .._limiter import SAME
 from .. import Decision, Limiter, Policy, aio
 
 _Reply = TypeVar("_Reply")
@@ -58,16 +59,8 @@ _GENERATION, _GENERATION_POLICY = "generation", f"fixed-window:{_MOST}/{_MOST_MI
 # How long a storage uses the generation that it has read, in seconds.
 _GENERATION_AGE = 1.0
 
-# The settings of a limiter, and those of the packages `redis` and `coredis` that mean the same.
+# The settings of a limiter.
 _SETTINGS = {"timeout", "connect_timeout", "key_prefix", "max_denial_cache", "tls_ca", "tls_cert", "tls_key", "use_module", "clock"}
-_SAME = {
-    "socket_timeout": "timeout",
-    "stream_timeout": "timeout",
-    "socket_connect_timeout": "connect_timeout",
-    "ssl_ca_certs": "tls_ca",
-    "ssl_certfile": "tls_cert",
-    "ssl_keyfile": "tls_key",
-}
 # Parts of the URL.
 _PARTS = ("username", "password", "db", "service_name")
 # Other settings of those packages, which mean nothing to one connection that is kept open and verifies certificates.
@@ -92,12 +85,12 @@ def _limiter(uri: str, options: Mapping[str, Any], tasks: bool = False) -> Limit
         return Limiter.in_memory(**{name: options[name] for name in ("max_memory", "clock") if name in options})
     settings: Any = {"key_prefix": _PREFIX}
     for name, value in options.items():
-        own = _SAME.get(name, name)
+        own = SAME.get(name, name)
         if own in _SETTINGS:
             if value is not None:
                 settings[own] = value
         elif name not in _PARTS and name not in _WITHOUT_EFFECT:
-            raise ConfigurationError(f"unknown option `{name}`: expected {', '.join(sorted(_SETTINGS | set(_SAME)))}")
+            raise ConfigurationError(f"unknown option `{name}`: expected {', '.join(sorted(_SETTINGS | set(SAME)))}")
     if tasks:
         return Limiter(aio.Limiter.connect(_whole(url, options), **settings)._native)
     return Limiter.connect(_whole(url, options), **settings)

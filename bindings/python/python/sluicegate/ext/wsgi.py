@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import Limiter
-from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rule
+from ._http import ClientAddress, CostOf, Headers, KeyOf, PolicyOf, Rule, headers_of
 from ._kind import of_kind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RateLimitMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         name = self._rule.name_in(environ, environ.get("SCRIPT_NAME") or "default")
-        fields, rejection = self._rule.check(self._limiter, environ, name)
+        rejection = self._rule.check(self._limiter, environ, name, environ)
         if rejection is not None:
             body = rejection.body.encode()
             headers = [*rejection.headers, ("Content-Length", str(len(body)))]
@@ -58,12 +58,12 @@ class RateLimitMiddleware:
             return [body]
 
         def start_with_headers(status: str, headers: Headers, exc_info: Any = None) -> Any:
-            return start_response(status, with_headers(headers, fields), exc_info)
+            return start_response(status, with_headers(headers, headers_of(environ)), exc_info)
 
         return self._app(environ, start_with_headers)
 
 
 def with_headers(headers: Headers, fields: Headers) -> Headers:
-    """The headers of a response, and those of a decision, which replace others of the same name."""
+    """The headers of a response, and those of decisions, which replace others of the same name."""
     ours = {name.lower() for name, _ in fields}
     return [(name, value) for name, value in headers if name.lower() not in ours] + fields
