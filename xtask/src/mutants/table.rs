@@ -41,32 +41,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a full table does not keep its layout at a restart",
         RESTORE,
-        "if let Layout::AsSaved = self.layout {",
-        "if false && matches!(self.layout, Layout::AsSaved) {",
-    ),
-    mutant(
-        "keys that a state file had dropped are free after the next restart",
-        RESTORE,
-        "                self.dropped().raise(hash, bits, until);\n            }\n            Record::Dropped(..) => {}",
-        "                let _ = (hash, bits, until);\n            }\n            Record::Dropped(..) => {}",
-    ),
-    mutant(
-        "keys that do not fit at a restart are free",
-        RESTORE,
-        "self.dropped().add(key.hash, Timestamp::saturating_from_micros(until));",
-        "let _ = (key.hash, until);",
-    ),
-    mutant(
-        "a restart keeps what has recovered soonest",
-        RESTORE,
-        "keys.sort_by_key(|key| Reverse(key.lifetime));",
-        "keys.sort_by_key(|key| key.lifetime);\n        keys.drain(..keys.len() / 2);",
+        "if let Layout::AsSaved = layout {",
+        "if false && matches!(layout, Layout::AsSaved) {",
     ),
     mutant(
         "a full table allows new keys",
         EVICTION,
         "if self.when_full == WhenFull::Deny && !change.has_happened() {",
-        "if self.when_full == WhenFull::Deny && !change.has_happened() && now == Timestamp::EPOCH {",
+        "if self.when_full == WhenFull::Deny && change.has_happened() {",
     ),
     mutant(
         "a table has no bound",

@@ -9,6 +9,8 @@ use sluicegate_resp::Version;
 use super::batch_entry::PendingDecision;
 use crate::{budgets::buffers::BufferBudget, decide::Decider};
 
+/// Keys of one command that are counted without a look at the clock.
+const GROUP: usize = 16;
 /// Keys in deferred operations from which on these are applied before more is read.
 const MAX_KEYS: usize = 1024;
 /// The same while memory is scarce.
@@ -49,6 +51,12 @@ impl PendingCount {
     pub(super) fn new(keys: &[&[u8]], resets: bool) -> Self {
         let keys = keys.iter().map(|&key| key.into()).collect();
         Self { keys, resets, counted: 0, count: 0 }
+    }
+
+    /// Whether a group of keys has been counted, after which others may go first. To yield takes longer than to look at a
+    /// key.
+    pub(super) const fn ends_group(&self) -> bool {
+        self.counted.is_multiple_of(GROUP)
     }
 
     /// Counts one key. `false`: all are counted.

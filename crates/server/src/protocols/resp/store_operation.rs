@@ -54,7 +54,7 @@ impl Session<'_> {
         if let StoreOperation::Count(pending) = &mut operation {
             let is_late = || self.turn.is_over(decider.now());
             while let Some(Ok(true)) = pending.count_next(decider, self.now).now_or_never() {
-                if is_late() {
+                if pending.ends_group() && is_late() {
                     self.defer(operation, out.len());
                     return self.end_turn();
                 }
@@ -182,7 +182,7 @@ async fn count(
     let (decider, turns) = (&*worker.shared.decider, worker.turns());
     let (mut turn, mut start) = (Turn::new(turns), decider.now());
     while pending.count_next(decider, now).await? {
-        if decider.is_local() {
+        if pending.ends_group() && decider.is_local() {
             start = decider.next_turn(turns, &mut turn, start).await;
         }
     }

@@ -260,19 +260,6 @@ fn admin_invalid_body_names_the_member() {
 }
 
 #[test]
-fn admin_empty_key_of_cl_throttle_is_reset() {
-    let server = server(with_token);
-    let mut operator = Operator(Client::connect(&server));
-    let mut peer = server.connect();
-    peer.send_arguments(&[b"CL.THROTTLE", b"", b"0", b"1", b"3600"]);
-    assert_eq!(crate::harness::integers(&peer.read_reply())[0], 0);
-    for existed in [true, false] {
-        let reply = operator.post("/admin/reset", &json!({"key": ""}));
-        assert_eq!((reply.status, reply.json()), (200, json!({ "existed": existed })));
-    }
-}
-
-#[test]
 fn block_with_a_store_holds_on_its_server_alone() {
     let store = Server::start(Engine::Redis70);
     let [one, other] = [(); 2].map(|()| on(&store, |config, _| with_token(config)));
