@@ -106,7 +106,8 @@ fn at_the_ends(limit: &str) -> Option<(usize, String)> {
         return Some((at, "invalid space: expected a policy without spaces".to_owned()));
     }
     let last = inner.char_indices().next_back();
-    let quote = inner.char_indices().next().into_iter().chain(last).find(|it| QUOTES.contains(it.1));
+    let quote =
+        inner.char_indices().next().into_iter().chain(last).find(|it| QUOTES.contains(it.1));
     let (at, quote) = quote?;
     Some((at, format!("invalid character `{quote}`: expected a policy without quotes")))
 }
@@ -148,9 +149,9 @@ fn whole(text: &str) -> Option<u32> {
 fn offset_of_zone(limit: &str) -> Option<(usize, String)> {
     let at = limit.find(":tz=")? + ":tz=".len();
     let rest = &limit[at..];
-    let prefix = ["utc", "gmt"].into_iter().any(|it| {
-        rest.get(..it.len()).is_some_and(|start| start.eq_ignore_ascii_case(it))
-    });
+    let prefix = ["utc", "gmt"]
+        .into_iter()
+        .any(|it| rest.get(..it.len()).is_some_and(|start| start.eq_ignore_ascii_case(it)));
     let sign = if prefix { 3 } else { 0 };
     let digits = rest.get(sign..)?.strip_prefix(['+', '-'])?;
     let is_inside = |it: char| it.is_ascii_digit() || it == ':';

@@ -10,8 +10,7 @@ const OPTION: &str = "expected `:` before an option, without spaces";
 const UNITS: &str = "expected a whole number from 1 to 4294967295";
 const ALGORITHMS: &str = "expected `gcra`, `token-bucket`, `leaky-bucket`, `leaky-queue`, \
                           `fixed-window`, `sliding-log`, `sliding-counter` or `concurrency`";
-const OFFSET: &str =
-    "expected an IANA name, such as `Asia/Shanghai`; offsets are not supported";
+const OFFSET: &str = "expected an IANA name, such as `Asia/Shanghai`; offsets are not supported";
 const POLICY: &str = "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`";
 
 #[test]
