@@ -10,7 +10,11 @@ use std::{
 use anyhow::anyhow;
 use sluicegate_commands::plain_error;
 
-use crate::{exit_status::NOT_READY, output::output, values::ListenAddress};
+use crate::{
+    exit_status::NOT_READY,
+    output::{output, report},
+    values::ListenAddress,
+};
 
 /// Time limit of the whole check.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,7 +43,7 @@ pub(crate) fn check(address: &ListenAddress) -> anyhow::Result<ExitCode> {
         }
         Err(error) => format!("the server at {address} does not answer: {}", plain_error(&error)),
     };
-    eprintln!("error: {problem}");
+    report(format_args!("error: {problem}"));
     Ok(ExitCode::from(NOT_READY))
 }
 

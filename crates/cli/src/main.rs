@@ -26,14 +26,14 @@ use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use exit_status::FAILED;
-use output::output;
+use output::{output, report};
 
 fn main() -> ExitCode {
     match start() {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            report(format_args!("error: {error:#}"));
             ExitCode::from(FAILED)
         }
     }

@@ -1,4 +1,4 @@
-//! Standard output.
+//! Standard output and standard error.
 
 use std::{
     error::Error,
@@ -14,6 +14,11 @@ pub(crate) struct Output(Stdout);
 
 pub(crate) fn output() -> Output {
     Output(io::stdout())
+}
+
+/// Prints a line on standard error, which may be closed.
+pub(crate) fn report(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl Write for Output {

@@ -6,7 +6,11 @@ use anyhow::anyhow;
 use sluicegate_rules::RuleSet;
 use sluicegate_server::RuleFiles;
 
-use crate::{arguments::Rules, explain::in_words, output::output};
+use crate::{
+    arguments::Rules,
+    explain::in_words,
+    output::{output, report},
+};
 
 /// Exit status if a test fails.
 const TEST_FAILED: u8 = 1;
@@ -109,7 +113,7 @@ fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Resul
         if require {
             return Err(anyhow!("no tests in {names}: expected at least one under `tests`"));
         }
-        eprintln!("warning: no tests in {names}: write some under `tests`");
+        report(format_args!("warning: no tests in {names}: write some under `tests`"));
     }
     writeln!(out, "{} of {all} tests pass", all - failed)?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(TEST_FAILED) })

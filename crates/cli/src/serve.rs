@@ -25,8 +25,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::log::Log;
 pub(crate) use self::settings::Serve;
 use crate::{
-    output::output,
-    usage::{FileSetting, Origins, unknown_variables},
+    output::{output, report},
+    usage::{FileSetting, Origins, client_variables, unknown_variables},
 };
 
 const SERVE: &str = "serve";
@@ -55,7 +55,9 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
     let matches = command.clone().try_get_matches_from(whole);
     let matches = matches.map_err(|error| origins.explain(&error))?;
     let Some(serve) = matches.subcommand_matches(SERVE) else {
-        unknown_variables(command).iter().for_each(|unknown| eprintln!("warning: {unknown}"));
+        unknown_variables(command)
+            .iter()
+            .for_each(|unknown| report(format_args!("warning: {unknown}")));
         return Ok((matches, None));
     };
     check::check(serve, &origins)?;
@@ -64,9 +66,10 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
         std::process::exit(0);
     }
     let options = Serve::from_arg_matches(serve)?;
-    let (log, unknown) = (options.log.clone(), unknown_variables(command));
+    let (log, mut warnings) = (options.log.clone(), unknown_variables(command));
+    warnings.extend(client_variables(serve, &origins));
     let config = options.config(&origins)?;
-    Ok((matches, Some(Settings { config, log, unknown })))
+    Ok((matches, Some(Settings { config, log, warnings })))
 }
 
 /// A server to start.
@@ -74,14 +77,13 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
 pub(crate) struct Settings {
     config: sluicegate_server::Config,
     log: Log,
-    /// Warnings to log.
-    unknown: Vec<String>,
+    warnings: Vec<String>,
 }
 
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
-    let Settings { config, log, unknown } = settings;
+    let Settings { config, log, warnings } = settings;
     log.start(config.telemetry.as_ref());
-    unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {

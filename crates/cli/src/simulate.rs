@@ -30,7 +30,12 @@ use self::{
     remote::Remote,
     source::{Input, Source},
 };
-use crate::{client::Client, output::output, table, values::closest};
+use crate::{
+    client::Client,
+    output::{output, report},
+    table,
+    values::closest,
+};
 
 /// Columns of a chart if the width of the terminal is unknown.
 const COLUMNS: usize = 100;
@@ -51,7 +56,9 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     source.finish(options)?;
     lanes.finish(options.until);
     for Change { text, .. } in options.changes.iter().filter(|it| lanes.is_unused(&it.text)) {
-        eprintln!("warning: --change `{text}` comes after the last event: it has no effect");
+        report(format_args!(
+            "warning: --change `{text}` comes after the last event: it has no effect"
+        ));
     }
     check_followed(options, &lanes)?;
 
@@ -120,9 +127,9 @@ fn warn_of_late_traffic(options: &Simulate) {
     let length = options.length;
     for Written { text, .. } in options.traffic.iter().filter(|it| it.value.start() >= length) {
         let length = table::duration_text(length);
-        eprintln!(
+        report(format_args!(
             "warning: --traffic `{text}` begins after the end (--for {length}): it has no requests"
-        );
+        ));
     }
 }
 

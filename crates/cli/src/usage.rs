@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::anyhow;
 use clap::{
-    Command, Error,
+    ArgMatches, Command, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -21,16 +21,58 @@ pub(crate) const SECRETS: [&str; 3] = ["requirepass", "http-token", "password"];
 /// Printed instead of a secret.
 pub(crate) const MASKED: &str = "********";
 
-/// Options of other programs, with those of this one.
-const MEANT: [(&str, &str); 7] = [
-    ("v", "version"),
-    ("p", "listen"),
-    ("port", "listen"),
-    ("bind", "listen"),
-    ("host", "listen"),
-    ("loglevel", "log-level"),
-    ("maxmemory", "max-memory"),
+/// Options of other programs, with those of this one: the first that the command has is meant.
+const MEANT: [(&str, &[&str]); 26] = [
+    ("v", &["version"]),
+    ("p", &["listen", "server"]),
+    ("a", &["password", "requirepass"]),
+    ("addr", &["listen", "server"]),
+    ("address", &["listen", "server"]),
+    ("auth", &["password", "requirepass"]),
+    ("backend", &["store"]),
+    ("bind", &["listen"]),
+    ("host", &["listen", "server"]),
+    ("hostname", &["listen", "server"]),
+    ("http-port", &["http"]),
+    ("grpc-port", &["grpc"]),
+    ("loglevel", &["log-level"]),
+    ("maxclients", &["max-clients"]),
+    ("maxmemory", &["max-memory"]),
+    ("n", &["cost"]),
+    ("pass", &["password", "requirepass"]),
+    ("password", &["requirepass"]),
+    ("port", &["listen", "server"]),
+    ("redis", &["store"]),
+    ("redis-url", &["store"]),
+    ("requirepass", &["password"]),
+    ("threads", &["workers"]),
+    ("token", &["http-token"]),
+    ("url", &["store", "server"]),
+    ("valkey", &["store"]),
 ];
+
+/// Commands of other programs, with those of this one.
+const MEANT_COMMANDS: [(&str, &str); 10] = [
+    ("server", "serve"),
+    ("start", "serve"),
+    ("del", "reset"),
+    ("delete", "reset"),
+    ("get", "info"),
+    ("show", "info"),
+    ("explain", "policy"),
+    ("replay", "simulate"),
+    ("ping", "health"),
+    ("validate", "rules check"),
+];
+
+/// The command that deletes state: no misspelling suggests it.
+const DELETES: &str = "reset";
+/// Letters from which on the beginning of a word suggests the word.
+const MIN_PREFIX: usize = 3;
+
+/// Variables of client commands that the server does not read, with its own.
+const CLIENT_VARIABLES: [(&str, &str); 2] =
+    [("SLUICEGATE_PASSWORD", "requirepass"), ("SLUICEGATE_REDIS", "store")];
 
 /// Words for the format of a log, which `--format` does not take.
 const LOGS: [&str; 9] =
@@ -61,7 +103,7 @@ pub(crate) enum Origin {
     File(String, usize),
 }
 
-impl Origins<'_> {
+impl<'a> Origins<'a> {
     /// Where the value of the setting `name` comes from, if it is given.
     pub(crate) fn origin(&self, name: &str) -> Option<Origin> {
         let flag = format!("--{name}");
@@ -134,9 +176,7 @@ impl Origins<'_> {
                 self.wrong(&argument, &value, &expected)
             }
             ErrorKind::UnknownArgument if argument.starts_with('-') => {
-                let near = text(ContextKind::SuggestedArg);
-                let near = split(&near).0;
-                self.unknown_option(&argument, near)
+                self.unknown_option(&argument)
             }
             ErrorKind::UnknownArgument => {
                 // A policy, where an option takes it.
@@ -148,8 +188,7 @@ impl Origins<'_> {
                 anyhow!("unexpected argument `{argument}`{advice}{}", usage(error))
             }
             ErrorKind::InvalidSubcommand => {
-                let word = text(ContextKind::InvalidSubcommand);
-                self.unknown("command", &word, &text(ContextKind::SuggestedSubcommand))
+                self.unknown_command(&text(ContextKind::InvalidSubcommand))
             }
             ErrorKind::MissingRequiredArgument => {
                 let missing = match error.get(ContextKind::InvalidArg) {
@@ -188,31 +227,48 @@ impl Origins<'_> {
         }
     }
 
-    fn unknown_option(&self, word: &str, near: &str) -> anyhow::Error {
+    fn unknown_option(&self, word: &str) -> anyhow::Error {
         let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
+        let (_, command) = self.current();
+        let options = command.get_arguments().filter(|it| !it.is_hide_set());
+        let mut options: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
+        options.extend(["version", "help"]);
+        if let Some(meant) = meant(name, &options) {
+            return self.unknown("option", word, Some(&format!("--{meant}")));
+        }
         if self.command.find_subcommand(name).is_some() {
             return anyhow!("unknown option `{word}`: expected the command `{name}` without `--`");
         }
-        let (_, command) = self.current();
-        let has = |option: &str| {
-            option == "version" || command.get_arguments().any(|it| it.get_long() == Some(option))
-        };
-        let meant = MEANT.iter().find(|(other, meant)| *other == name && has(meant));
-        match meant {
-            Some((_, meant)) => self.unknown("option", word, &format!("--{meant}")),
-            None => self.unknown("option", word, near),
-        }
+        let near = near(name, &options).map(|near| format!("--{near}"));
+        self.unknown("option", word, near.as_deref())
     }
 
-    fn unknown(&self, what: &str, word: &str, near: &str) -> anyhow::Error {
-        if near.is_empty() {
-            return anyhow!("unknown {what} `{word}`: see `{} --help`", self.current().0);
+    fn unknown_command(&self, word: &str) -> anyhow::Error {
+        let (_, command) = self.current();
+        let visible =
+            |command: &'a Command| command.get_subcommands().filter(|it| !it.is_hide_set());
+        let is_root = command.get_name() == self.command.get_name();
+        let other = MEANT_COMMANDS.iter().find(|(other, _)| is_root && *other == word);
+        let inside = visible(command).find_map(|outer| {
+            let inner = outer.find_subcommand(word)?;
+            Some(format!("{} {}", outer.get_name(), inner.get_name()))
+        });
+        let mut names: Vec<&str> = visible(command).map(Command::get_name).collect();
+        names.push("help");
+        let meant = other.map(|(_, meant)| (*meant).to_owned()).or(inside);
+        let meant = meant.or_else(|| near(word, &names).map(str::to_owned));
+        self.unknown("command", word, meant.as_deref())
+    }
+
+    fn unknown(&self, what: &str, word: &str, near: Option<&str>) -> anyhow::Error {
+        match near {
+            Some(near) => anyhow!("unknown {what} `{word}`: did you mean `{near}`?"),
+            None => anyhow!("unknown {what} `{word}`: see `{} --help`", self.current().0),
         }
-        anyhow!("unknown {what} `{word}`: did you mean `{near}`?")
     }
 
     /// The command that is called, whose help lists the valid values.
-    fn current(&self) -> (String, &Command) {
+    fn current(&self) -> (String, &'a Command) {
         let mut path = vec![self.command.get_name().to_owned()];
         let mut command = self.command;
         for argument in self.arguments.iter().skip(1).filter_map(|it| it.to_str()) {
@@ -269,21 +325,65 @@ fn variable(command: &Command, name: &str) -> Option<String> {
         .or_else(|| command.get_subcommands().find_map(|it| variable(it, name)))
 }
 
+/// The option that one of another program means.
+fn meant(name: &str, options: &[&str]) -> Option<&'static str> {
+    let (_, meant) = MEANT.iter().find(|(other, _)| *other == name)?;
+    meant.iter().copied().find(|option| options.contains(option))
+}
+
+/// The only one of `known` that begins with `word`, or else the one that it misspells.
+fn near<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let mut begun = known.iter().filter(|it| word.len() >= MIN_PREFIX && it.starts_with(word));
+    if let (Some(only), None) = (begun.next(), begun.next()) {
+        return Some(only);
+    }
+    closest(word, known.iter().copied().filter(|it| *it != DELETES))
+}
+
 /// Environment variables with the prefix of Sluicegate that are not its own.
 pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
     let mut known = Vec::new();
     variables(command, &mut known);
-    let given = std::env::vars_os().map(|(name, _)| name);
-    let given = given.filter_map(|name| name.to_str().map(str::to_owned));
+    let given =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let mut unknown: Vec<String> = given
-        .filter(|name| name.starts_with(PREFIX) && !known.contains(name) && !is_injected(name))
-        .map(|name| match closest(&name, known.iter().map(String::as_str)) {
+        .filter(|(name, value)| {
+            name.starts_with(PREFIX) && !known.contains(name) && !is_injected(name, value)
+        })
+        .map(|(name, _)| match variable_meant(&name, &known) {
             Some(near) => format!("unknown environment variable {name}: did you mean {near}?"),
             None => format!("unknown environment variable {name}: it is ignored"),
         })
         .collect();
     unknown.sort();
     unknown
+}
+
+/// The variable that `name` means, of `known`.
+fn variable_meant(name: &str, known: &[String]) -> Option<String> {
+    let options = known.iter().map(|it| option_of(it)).collect::<Vec<_>>();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let name = option_of(name);
+    let found = meant(&name, &options).or_else(|| near(&name, &options))?;
+    let index = options.iter().position(|it| *it == found)?;
+    Some(known[index].clone())
+}
+
+/// The option that a variable sets.
+fn option_of(variable: &str) -> String {
+    variable.trim_start_matches(PREFIX).to_ascii_lowercase().replace('_', "-")
+}
+
+/// Warnings about variables of client commands, of which the server has its own that are not set.
+pub(crate) fn client_variables(serve: &ArgMatches, origins: &Origins<'_>) -> Vec<String> {
+    let is_unset = |(name, own): &&(&str, &str)| {
+        std::env::var_os(name).is_some() && serve.get_raw(own).is_none()
+    };
+    let warning = |(name, own): &(&str, &str)| {
+        let own = variable(origins.command, own).unwrap_or_default();
+        format!("{name} is ignored: client commands read it; use {own} for the server")
+    };
+    CLIENT_VARIABLES.iter().filter(is_unset).map(warning).collect()
 }
 
 const PREFIX: &str = "SLUICEGATE_";
@@ -295,7 +395,8 @@ fn variables(command: &Command, known: &mut Vec<String>) {
 }
 
 /// Whether Kubernetes sets it in every container beside a service that is called `sluicegate`.
-fn is_injected(name: &str) -> bool {
+fn is_injected(name: &str, value: &OsStr) -> bool {
     let rest = &name[PREFIX.len()..];
-    rest.starts_with("SERVICE_") || rest == "PORT" || rest.starts_with("PORT_")
+    let is_url = value.to_str().is_some_and(|value| value.contains("://"));
+    rest.starts_with("SERVICE_") || (rest == "PORT" && is_url) || rest.starts_with("PORT_")
 }

@@ -10,6 +10,8 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1_000, &["ms", "msec", "millisecond", "milliseconds"]),
     (1, &["us", "microsecond", "microseconds"]),
 ];
+/// Longest period that a hint repeats.
+const MAX_HINT: usize = 20;
 /// Without a number these are periods of the calendar.
 const CALENDAR: [(&str, &str); 4] =
     [("day", "1d"), ("week", "1w"), ("month", "30d"), ("year", "365d")];
@@ -66,8 +68,10 @@ pub(crate) fn expected(text: &str) -> String {
     }
     let joined: String = text.split(' ').collect();
     match parse(&joined) {
-        Some(micros) => format!("did you mean `{}`?", format(micros)),
-        None => "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`"
+        Some(_) if joined.len() <= MAX_HINT => {
+            format!("expected it without spaces, as in `{joined}`")
+        }
+        _ => "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`"
             .to_owned(),
     }
 }

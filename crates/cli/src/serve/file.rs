@@ -59,9 +59,12 @@ fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, S
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = text.lines().nth(line_of(text, at) - 1).unwrap_or_default().trim();
-        let problem = match is_yaml(line) {
-            true => format!("invalid line `{line}`: expected `NAME = VALUE`, as in TOML"),
-            false => format!("invalid TOML: {}", error.message().replace('\n', ", ")),
+        let problem = match unquoted(line, settings) {
+            _ if is_yaml(line) => {
+                format!("invalid line `{line}`: expected `NAME = VALUE`, as in TOML")
+            }
+            Some(problem) => problem,
+            None => format!("invalid TOML: {}", error.message().replace('\n', ", ")),
         };
         (at, problem)
     })?;
@@ -92,6 +95,21 @@ fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, S
         found.push(FileSetting { name: name.to_owned(), line, flag });
     }
     Ok(found)
+}
+
+/// What to write instead of a line whose value is a string without quotes: `listen = 127.0.0.1:0`.
+fn unquoted(line: &str, settings: &[Setting]) -> Option<String> {
+    let (name, value) = line.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    let setting = settings.iter().find(|it| it.name == name && !it.is_flag)?;
+    if value.is_empty() || value.contains(['"', '\'', '[', '{', '#']) {
+        return None;
+    }
+    let name = &setting.name;
+    Some(match SECRETS.contains(&name.as_str()) {
+        true => format!("invalid {name}: expected a string in quotes"),
+        false => format!("invalid {name} `{value}`: expected it in quotes: `{name} = \"{value}\"`"),
+    })
 }
 
 /// Whether a line is a setting as YAML writes it: `listen: :6380`.
@@ -197,6 +215,19 @@ mod tests {
                 "http = \"off\"\nlisten: :6380",
                 "2: invalid line `listen: :6380`: expected `NAME = VALUE`, as in TOML",
             ),
+            (
+                "\nlisten = 127.0.0.1:0",
+                "2: invalid listen `127.0.0.1:0`: expected it in quotes: `listen = \"127.0.0.1:0\"`",
+            ),
+            (
+                "max-memory = 1gb",
+                "1: invalid max-memory `1gb`: expected it in quotes: `max-memory = \"1gb\"`",
+            ),
+            (
+                "http = off\nlisten = \":0\"",
+                "1: invalid http `off`: expected it in quotes: `http = \"off\"`",
+            ),
+            ("requirepass = hunter2", "1: invalid requirepass: expected a string in quotes"),
             (
                 "[store]\nurl = \"x\"",
                 "1: invalid store: expected a string or a whole number, not a table",

@@ -7,10 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use sluicegate_server::{FallbackDenial, StoreConfig};
 
-use crate::{
-    usage::{Origin, Origins},
-    values,
-};
+use crate::{usage::Origins, values};
 
 #[derive(Args, Debug)]
 pub(super) struct Store {
@@ -64,12 +61,13 @@ impl Store {
         origins: &Origins<'_>,
     ) -> anyhow::Result<Option<(StoreConfig, FallbackDenial)>> {
         let Some(url) = self.store else { return Ok(None) };
-        // The error of the store itself cannot name the variable or the line. It does not repeat the URL, which may
-        // have a password.
-        if !url.contains("://") && origins.origin("store") != Some(Origin::Flag) {
+        // The error of the store itself cannot name the option, the variable or the line.
+        if !url.contains("://") {
             let (before, called) = origins.call("store");
+            // It may have a password before `@`.
+            let shown = if url.contains('@') { String::new() } else { format!(" `{url}`") };
             bail!(
-                "{before}invalid {called}: missing `://`: expected redis://HOST, rediss://HOST, \
+                "{before}invalid {called}{shown}: missing `://`: expected redis://HOST, rediss://HOST, \
                  redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME"
             );
         }

@@ -12,6 +12,9 @@ use crate::{
     values::{self, positive_span, span},
 };
 
+/// Key of a log line without `--key`: the client.
+pub(super) const DEFAULT_KEY: &str = "{ip}";
+
 #[derive(Args, Debug)]
 pub(crate) struct Simulate {
     /// Policy of events that name none; repeat the option to compare several policies
@@ -55,7 +58,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<Written<LogFormat>>,
     /// Key of a log line, made of fields in braces, such as `{ip}:{path}`
-    #[arg(long, value_name = "TEMPLATE", default_value = "{ip}")]
+    #[arg(long, value_name = "TEMPLATE", default_value = DEFAULT_KEY)]
     pub(crate) key: KeyTemplate,
     /// Field of the log that holds the time [default: detected]
     #[arg(long, value_name = "NAME")]

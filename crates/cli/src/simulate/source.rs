@@ -16,11 +16,11 @@ use sluicegate_simulator::{
 };
 
 use super::{
-    options::Simulate,
+    options::{DEFAULT_KEY, Simulate},
     progress::Watched,
     unzip::{Damage, Unzip},
 };
-use crate::table::duration_text;
+use crate::{output::report, table::duration_text};
 
 /// Bytes of standard input that are read before the replay.
 const STDIN_BYTES: u64 = 16 << 20;
@@ -196,44 +196,62 @@ impl Source {
         if broken.count == 0 && reader.events() == 0 {
             bail!("invalid log: expected at least one request");
         }
+        let is_default = Ok(&options.key) == DEFAULT_KEY.parse().as_ref();
         if let Some(field) = reader.missing_fields().next() {
+            if is_default {
+                return Err(no_client());
+            }
             bail!(
                 "invalid --key: no line has the field `{field}`; use a field of the log, as `{{field}}`"
             );
         }
         if reader.events() == 0 {
+            if is_default {
+                return Err(no_client());
+            }
             bail!(
                 "invalid --key: no line has a client; use another field of the log, as `{{field}}`"
             );
         }
-        if let Some(key) = options.key.constant() {
-            eprintln!("warning: --key `{key}` has no field in braces: all lines have the same key");
+        if let Some(key) = options.key.constant().filter(|key| *key != "all") {
+            report(format_args!(
+                "warning: --key `{key}` has no field in braces: all lines have the same key"
+            ));
         }
         if broken.count > 0 {
             let all = broken.count + reader.events();
-            eprintln!("warning: skipped {} of {all} lines:", broken.count);
-            first().for_each(|line| eprintln!("  {line}"));
+            report(format_args!("warning: skipped {} of {all} lines:", broken.count));
+            first().for_each(|line| report(format_args!("  {line}")));
             if broken.count > u64::try_from(broken.first.len()).unwrap_or(u64::MAX) {
-                eprintln!("  ...");
+                report("  ...");
             }
             if let [_, _, ..] = &*broken.reasons.iter().collect::<Vec<_>>() {
                 let reasons =
                     broken.reasons.iter().map(|(reason, count)| format!("{count} {reason}"));
-                eprintln!("  in all: {}", reasons.collect::<Vec<_>>().join(", "));
+                report(format_args!("  in all: {}", reasons.collect::<Vec<_>>().join(", ")));
             }
         }
         if let Some(damage) = damage.get() {
-            eprintln!("warning: the log is damaged ({damage}): read up to the damage");
+            report(format_args!("warning: the log is damaged ({damage}): read up to the damage"));
         }
         if late.count > 0 {
-            eprintln!(
-                "warning: {} lines were too late to be sorted, and were moved by up to {}; increase --disorder",
+            let lines = if late.count == 1 { "line was" } else { "lines were" };
+            report(format_args!(
+                "warning: {} {lines} too late to be sorted, and moved by up to {}; increase --disorder",
                 late.count,
                 duration_text(late.most)
-            );
+            ));
         }
         Ok(())
     }
+}
+
+/// No client, where no key is given.
+fn no_client() -> anyhow::Error {
+    anyhow!(
+        "invalid log: no line has a client under one of its usual names; use --key for another field, as \
+         `--key '{{field}}'`"
+    )
 }
 
 fn unreadable(error: &io::Error) -> anyhow::Error {

@@ -347,8 +347,8 @@ fn simulate_log_lines_without_a_request_are_skipped_and_counted_by_reason() {
     let squid = "1760104500.075    151 203.0.113.5 TCP_MISS/200\n";
     let ended = rows(&["--log", "$msec $elapsed $remote_addr $code"], squid);
     assert_eq!((ended.code, ended.out.lines().count()), (Some(2), 1), "{}", ended.out);
-    let expected =
-        "error: invalid --key: no line has a client; use another field of the log, as `{field}`\n";
+    let expected = "error: invalid log: no line has a client under one of its usual names; use --key for another field, as \
+         `--key '{field}'`\n";
     assert_eq!(ended.err, expected);
 }
 

@@ -56,6 +56,9 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
             format!("invalid limit `{first},{rest}`: expected it without a comma: `{first}{rest}`"),
         ));
     }
+    if let Some(found) = at_the_ends(limit) {
+        return Some(found);
+    }
     // A limit with its options is shorter. Clients send longer texts, and each character is followed by a look ahead.
     let limit = &limit[..limit.floor_char_boundary(MAX_LIMIT)];
     for (at, char) in limit.char_indices() {
@@ -84,9 +87,82 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
             return Some((at, format!("invalid character `{char}`: expected `{plain}`")));
         }
     }
-    let space = limit.find(" /")?;
-    Some((space, "invalid space: expected N/PERIOD without spaces, such as `30/1m`".to_owned()))
+    if let Some(space) = limit.find(" /") {
+        return Some((
+            space,
+            "invalid space: expected N/PERIOD without spaces, such as `30/1m`".to_owned(),
+        ));
+    }
+    abbreviated(limit).or_else(|| offset_of_zone(limit))
 }
+
+/// Spaces and quotes around a limit.
+fn at_the_ends(limit: &str) -> Option<(usize, String)> {
+    let inner = limit.trim();
+    let is_space = inner.len() < limit.len() && !inner.is_empty();
+    if is_space {
+        let before = limit.len() - limit.trim_start().len();
+        let at = if before > 0 { 0 } else { inner.len() };
+        return Some((at, "invalid space: expected a policy without spaces".to_owned()));
+    }
+    let last = inner.char_indices().next_back();
+    let quote =
+        inner.char_indices().next().into_iter().chain(last).find(|it| QUOTES.contains(it.1));
+    let (at, quote) = quote?;
+    Some((at, format!("invalid character `{quote}`: expected a policy without quotes")))
+}
+
+/// A whole number in another form: `1k`, `1e3`, `1_000`.
+fn abbreviated(limit: &str) -> Option<(usize, String)> {
+    let (algorithm, rest) = limit.split_once(':')?;
+    Limit::names().find(|name| name.eq_ignore_ascii_case(algorithm))?;
+    let start = algorithm.len() + 1;
+    let units = ("limit", start, rest.split_once('/')?.0);
+    let options = ["burst", "capacity", "keep-max"].into_iter().filter_map(|name| {
+        let at = limit.find(&format!(":{name}="))? + name.len() + 2;
+        Some((name, at, limit[at..].split(':').next()?))
+    });
+    std::iter::once(units).chain(options).find_map(|(name, at, text)| {
+        let number = whole(text)?;
+        Some((at, format!("invalid {name} `{text}`: did you mean `{number}`?")))
+    })
+}
+
+/// The number that `text` means, which is not written as digits alone.
+fn whole(text: &str) -> Option<u32> {
+    let plain: String = text.chars().filter(|it| !"_'".contains(*it)).collect();
+    let plain = plain.to_ascii_lowercase();
+    let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = plain.split_at(digits);
+    let zeros: u32 = match rest {
+        "" => 0,
+        "k" => 3,
+        "m" => 6,
+        _ => rest.strip_prefix('e')?.parse().ok()?,
+    };
+    let number = number.parse::<u32>().ok()?.checked_mul(10_u32.checked_pow(zeros)?)?;
+    let is_changed = !text.bytes().all(|it| it.is_ascii_digit());
+    (is_changed && number > 0).then_some(number)
+}
+
+/// An offset from UTC in the place of a time zone: `tz=+02:00`, `tz=UTC+2`.
+fn offset_of_zone(limit: &str) -> Option<(usize, String)> {
+    let at = limit.find(":tz=")? + ":tz=".len();
+    let rest = &limit[at..];
+    let prefix = ["utc", "gmt"]
+        .into_iter()
+        .any(|it| rest.get(..it.len()).is_some_and(|start| start.eq_ignore_ascii_case(it)));
+    let sign = if prefix { 3 } else { 0 };
+    let digits = rest.get(sign..)?.strip_prefix(['+', '-'])?;
+    let is_inside = |it: char| it.is_ascii_digit() || it == ':';
+    let end = digits.find(|it| !is_inside(it)).unwrap_or(digits.len());
+    let zone = rest[..sign + 1 + end].trim_end_matches(':');
+    let expected = "expected an IANA name, such as `Asia/Shanghai`; offsets are not supported";
+    Some((at, format!("invalid time zone `{zone}`: {expected}")))
+}
+
+/// Quotes of shells, documents and keyboards.
+const QUOTES: &str = "\"'`“”„‘’‚«»";
 
 /// Bytes of a limit in which wrong separators are searched for.
 const MAX_LIMIT: usize = 256;

@@ -10,6 +10,7 @@ const OPTION: &str = "expected `:` before an option, without spaces";
 const UNITS: &str = "expected a whole number from 1 to 4294967295";
 const ALGORITHMS: &str = "expected `gcra`, `token-bucket`, `leaky-bucket`, `leaky-queue`, \
                           `fixed-window`, `sliding-log`, `sliding-counter` or `concurrency`";
+const OFFSET: &str = "expected an IANA name, such as `Asia/Shanghai`; offsets are not supported";
 const POLICY: &str = "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`";
 
 #[test]
@@ -75,7 +76,14 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         ("TokenBucket:10/1s", "unknown algorithm `TokenBucket`: did you mean `token-bucket`?", 0),
         ("gcar:10/1s", "unknown algorithm `gcar`: did you mean `gcra`?", 0),
         ("fixedwindow:10/1s", "unknown algorithm `fixedwindow`: did you mean `fixed-window`?", 0),
-        (" gcra:10/1s", "unknown algorithm ` gcra`: did you mean `gcra`?", 0),
+        (" gcra:10/1s", "SPACE", 0),
+        ("gcra:10/1s ", "SPACE", 10),
+        ("gcra:30/1m, gcra:5/1s", "SPACE (limit 2)", 11),
+        ("gcra:30/1m ,gcra:5/1s", "SPACE (limit 1)", 10),
+        ("\"gcra:30/1m\"", "invalid character `\"`: QUOTES", 0),
+        ("'gcra:30/1m,gcra:5/1s'", "invalid character `'`: QUOTES (limit 1)", 0),
+        ("“gcra:30/1m”", "invalid character `“`: QUOTES", 0),
+        ("gcra:30/1m”", "invalid character `”`: QUOTES", 10),
         (
             "sliding-window:10/1s",
             "unknown algorithm `sliding-window`: did you mean `sliding-log` or `sliding-counter`?",
@@ -116,8 +124,14 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         ),
         ("gcra:-1/1s", "invalid limit `-1`: UNITS", 5),
         ("gcra:1.5/1s", "invalid limit `1.5`: UNITS", 5),
-        ("gcra:1k/1s", "invalid limit `1k`: UNITS", 5),
-        ("gcra:1_000/1s", "invalid limit `1_000`: UNITS", 5),
+        ("gcra:1k/1s", "invalid limit `1k`: did you mean `1000`?", 5),
+        ("gcra:2M/1s", "invalid limit `2M`: did you mean `2000000`?", 5),
+        ("gcra:1e3/1s", "invalid limit `1e3`: did you mean `1000`?", 5),
+        ("gcra:1_000/1s", "invalid limit `1_000`: did you mean `1000`?", 5),
+        ("gcra:1e10/1s", "invalid limit `1e10`: UNITS", 5),
+        ("gcra:0k/1s", "invalid limit `0k`: UNITS", 5),
+        ("gcra:5/1s:burst=1k", "invalid burst `1k`: did you mean `1000`?", 16),
+        ("foo:1k/1s", "unknown algorithm `foo`: ALGORITHMS", 0),
         ("gcra:/60s", "invalid limit ``: UNITS", 5),
         ("gcra:4294967296/1s", "invalid limit `4294967296`: expected 1 to 4294967295", 5),
         // Periods.
@@ -127,8 +141,13 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         ("gcra:30/-1s", "invalid period `-1s`: UNIT", 8),
         ("gcra:30/1h30m", "invalid period `1h30m`: UNIT", 8),
         ("gcra:30/1fortnight", "invalid period `1fortnight`: UNIT", 8),
-        ("gcra:30/1 minute", "invalid period `1 minute`: did you mean `1m`?", 8),
-        ("gcra:30/ 60s", "invalid period ` 60s`: did you mean `1m`?", 8),
+        (
+            "gcra:30/1 minute",
+            "invalid period `1 minute`: expected it without spaces, as in `1minute`",
+            8,
+        ),
+        ("gcra:30/60 s", "invalid period `60 s`: expected it without spaces, as in `60s`", 8),
+        ("gcra:30/ 60s", "invalid period ` 60s`: expected it without spaces, as in `60s`", 8),
         (
             "gcra:30/1M",
             "invalid period `1M`: expected `m` for minutes, or days such as `30d` for a month",
@@ -261,6 +280,9 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
             "unknown time zone `Mars`: expected an IANA name, such as `Asia/Shanghai`",
             22,
         ),
+        ("fixed-window:1/day:tz=+02:00", "invalid time zone `+02:00`: OFFSET", 22),
+        ("fixed-window:1/day:tz=-5", "invalid time zone `-5`: OFFSET", 22),
+        ("fixed-window:1/day:tz=UTC+2", "invalid time zone `UTC+2`: OFFSET", 22),
         (
             "fixed-window:1/1d:tz=UTC",
             "invalid period `1d` with `tz`: expected `day`, `week`, `month` or `year`",
@@ -286,6 +308,9 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
     let mut wrong = Vec::new();
     for (text, expected, offset) in table {
         let expected = expected
+            .replace("SPACE", "invalid space: expected a policy without spaces")
+            .replace("QUOTES", "expected a policy without quotes")
+            .replace("OFFSET", OFFSET)
             .replace("OPTION", OPTION)
             .replace("POLICY", POLICY)
             .replace("ALGORITHMS", ALGORITHMS)

@@ -107,7 +107,9 @@ impl Url {
         let port = if matches!(kind, Kind::Sentinel(_)) { SENTINEL_PORT } else { PORT };
         let hosts = hosts.split(',').map(|host| {
             address(host, port).ok_or_else(|| {
-                wrong(&format!("invalid host `{host}`: expected HOST, HOST:PORT or [IPv6]:PORT"))
+                wrong(&format!(
+                    "invalid host `{host}`: expected HOST, HOST:PORT or [IPv6]:PORT, with a port from 0 to 65535"
+                ))
             })
         });
         let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
@@ -238,7 +240,10 @@ mod tests {
             ("http://a", "unknown scheme `http`"),
             ("redis+ring://a", "unknown scheme `redis+ring`"),
             ("redis://", "invalid host ``"),
-            ("redis://a:99999", "invalid host `a:99999`"),
+            (
+                "redis://a:99999",
+                "invalid host `a:99999`: expected HOST, HOST:PORT or [IPv6]:PORT, with a port from 0 to 65535",
+            ),
             ("redis://a,b", "redis+cluster://"),
             ("redis://a/x", "invalid database `x`"),
             ("redis+cluster://a/1", "database 0 only"),

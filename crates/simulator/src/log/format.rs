@@ -1,6 +1,8 @@
 //! Lines of text whose format is a string, such as nginx's `log_format` or Apache's `LogFormat`.
 
-use memchr::{memchr, memmem};
+use std::net::Ipv6Addr;
+
+use memchr::{memchr, memmem, memrchr};
 
 use super::{LogError, LogFault};
 
@@ -103,6 +105,7 @@ impl Pattern {
                 [] => Some(rest.len()),
                 [b' ', ..] if variable.is_list() => list_end(rest, &variable.end),
                 [b'"', ..] => quoted_end(rest, &variable.end),
+                b":" if variable.name == "remote_addr" => address_end(rest),
                 [byte] => memchr(*byte, rest),
                 end => find(rest, end),
             };
@@ -145,6 +148,23 @@ fn list_end(text: &[u8], literal: &[u8]) -> Option<usize> {
         from = at + 1;
     }
 }
+
+/// Finds the colon between an address and its port, which is not one of those in an address of IPv6.
+fn address_end(text: &[u8]) -> Option<usize> {
+    if text.starts_with(b"[") {
+        return memmem::find(text, b"]:").map(|at| at + 1);
+    }
+    let is_inside = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+    let length = text.iter().take(MAX_IPV6_PORT).take_while(|byte| is_inside(byte)).count();
+    let last = memrchr(b':', &text[..length]);
+    let is_ipv6 = |at: &usize| {
+        str::from_utf8(&text[..*at]).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    };
+    last.filter(is_ipv6).or_else(|| memchr(b':', text))
+}
+
+/// Bytes of the longest address of IPv6, a colon and a port.
+const MAX_IPV6_PORT: usize = 45 + 1 + 5;
 
 /// Finds a literal; short ones fastest by their first byte.
 fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
@@ -286,6 +306,25 @@ mod tests {
         let only = read("%h %l", &["remote_addr"], "::1 -").unwrap();
         assert_eq!(only, ["::1"]);
         assert_eq!(read("%% %h", &["remote_addr"], "% x").unwrap(), ["x"]);
+    }
+
+    #[test]
+    fn format_address_ends_before_its_port() {
+        for (address, port) in [
+            ("203.0.113.5", "33317"),
+            ("2001:db8::1", "33317"),
+            ("2001:db8::1", "80"),
+            ("2001:db8:1:2:3:4:5:6", "2817"),
+            ("::ffff:203.0.113.5", "80"),
+            ("[2001:db8::1]", "80"),
+            ("client.example", "80"),
+        ] {
+            let line = format!("haproxy[1]: {address}:{port} [x] a");
+            let format = "$prefix]: $remote_addr:$client_port [$start_time]";
+            let names = ["remote_addr", "client_port", "start_time"];
+            assert_eq!(read(format, &names, &line).unwrap(), [address, port, "x"], "{line}");
+            assert_eq!(read(format, &names[..1], &line).unwrap(), [address], "{line}");
+        }
     }
 
     #[test]

@@ -318,13 +318,14 @@ impl Fields {
             let mut is_found = false;
             for slot in slots {
                 let Some(found) = value(*slot, &self.names[*slot]) else { continue };
+                // An empty field exists too.
+                if let Some(name) = self.missing.get_mut(missing) {
+                    name.clear();
+                }
                 let Some(found) = part.extract(&found)? else { continue };
                 match self.has_escapes {
                     true => keys.extend_from_slice(&unescaped(&found)),
                     false => keys.extend_from_slice(&found),
-                }
-                if let Some(name) = self.missing.get_mut(missing) {
-                    name.clear();
                 }
                 is_found = true;
                 break;

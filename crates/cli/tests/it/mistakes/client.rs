@@ -5,7 +5,10 @@ use std::fs;
 use sluicegate_testing::{Engine, Server as Redis};
 
 use super::{check, check_message};
-use crate::{run::run, server::Server};
+use crate::{
+    run::{run, sluicegate},
+    server::Server,
+};
 
 #[test]
 fn take_mistakes_are_named() {
@@ -23,6 +26,20 @@ fn take_mistakes_are_named() {
         ),
         ("take a gcra:1/1s --cots 2", "unknown option `--cots`: did you mean `--cost`?"),
         ("tak a gcra:1/1s", "unknown command `tak`: did you mean `take`?"),
+        ("server", "unknown command `server`: did you mean `serve`?"),
+        ("test x.yaml", "unknown command `test`: did you mean `rules test`?"),
+        ("validate x.yaml", "unknown command `validate`: did you mean `rules check`?"),
+        ("install redis://x", "unknown command `install`: did you mean `redis install`?"),
+        ("del a", "unknown command `del`: did you mean `reset`?"),
+        // Never towards deletion by a misspelling.
+        ("rest a", "unknown command `rest`: see `sluicegate --help`"),
+        ("simul x", "unknown command `simul`: did you mean `simulate`?"),
+        ("take a gcra:1/1s --host x", "unknown option `--host`: did you mean `--server`?"),
+        (
+            "take a gcra:1/1s --requirepass x",
+            "unknown option `--requirepass`: did you mean `--password`?",
+        ),
+        ("redis stat", "unknown command `stat`: did you mean `status`?"),
         ("frobnicate", "unknown command `frobnicate`: see `sluicegate --help`"),
         (
             "take a gcra:1/1s --server redis://127.0.0.1:6380",
@@ -86,6 +103,17 @@ fn take_mistakes_are_named() {
         &ended.err,
         &format!("{place} has no functions: expected Redis 7.0 or later"),
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn mistakes_with_a_closed_standard_error_have_their_exit_status() {
+    for line in ["policy nope", "simulate /nowhere.csv", "take a gcra:1/1s --server 127.0.0.1:1"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = sluicegate().args(line.split(' ')).stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{line}");
+    }
 }
 
 #[test]

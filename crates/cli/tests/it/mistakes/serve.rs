@@ -69,7 +69,9 @@ fn serve_flag_mistakes_are_named() {
         ("--when-full drop", "invalid --when-full `drop`: expected deny or allow".into()),
         ("--gate-uri-header X:Y", "invalid --gate-uri-header `X:Y`: expected the name of a header".into()),
         ("--unix-permissions 888", "invalid --unix-permissions `888`: expected three octal digits".into()),
-        ("--store localhost:6379", "invalid store URL: missing `://`: expected redis://HOST".into()),
+        ("--store localhost:6379", "invalid --store `localhost:6379`: missing `://`: expected redis://HOST".into()),
+        ("--store u:hunter2@x", "invalid --store: missing `://`: expected redis://HOST".into()),
+        ("--store redis://a:99999", "invalid store URL: invalid host `a:99999`: expected HOST, HOST:PORT or [IPv6]:PORT, with a port from 0 to 65535".into()),
         ("--store redis://a --store-deadline 15", "invalid --store-deadline `15`: expected a duration with a unit, such as `15s` or `15ms`".into()),
         ("--store redis://a --store-deadline 2h", "invalid --store-deadline `2h`: expected a duration from 1ms to 1m".into()),
         ("--snapshot-every 60s", "missing --state-file: --snapshot-every needs it".into()),
@@ -95,6 +97,13 @@ fn serve_flag_mistakes_are_named() {
         ("--store redis://a --state-file x", "invalid --state-file together with --store: the store keeps the state".into()),
         ("--store redis://a --fallback-denial-status 500", "invalid --fallback-denial-status `500`: expected 503 or 429".into()),
         ("--port 6380", "unknown option `--port`: did you mean `--listen`?\n".into()),
+        ("--addr :0", "unknown option `--addr`: did you mean `--listen`?\n".into()),
+        ("--password x", "unknown option `--password`: did you mean `--requirepass`?\n".into()),
+        ("--token x", "unknown option `--token`: did you mean `--http-token`?\n".into()),
+        ("--threads 2", "unknown option `--threads`: did you mean `--workers`?\n".into()),
+        ("--redis redis://a", "unknown option `--redis`: did you mean `--store`?\n".into()),
+        ("--max-mem 1gb", "unknown option `--max-mem`: did you mean `--max-memory`?\n".into()),
+        ("--tls x", "unknown option `--tls`: see `sluicegate serve --help`\n".into()),
         ("-v", "unknown option `-v`: did you mean `--version`?\n".into()),
         ("--serve", "unknown option `--serve`: expected the command `serve` without `--`\n".into()),
         ("--log-level verbose", "invalid --log-level `verbose`: expected error, warn, info, debug, trace or off\n".into()),
@@ -150,12 +159,12 @@ fn serve_environment_mistakes_name_the_variable() {
         (
             "SLUICEGATE_STORE",
             "localhost:6379",
-            "invalid SLUICEGATE_STORE: missing `://`: expected redis://HOST, ",
+            "invalid SLUICEGATE_STORE `localhost:6379`: missing `://`: expected redis://HOST, ",
         ),
         (
             "SLUICEGATE_STORE",
             "",
-            "invalid SLUICEGATE_STORE: missing `://`: expected redis://HOST, ",
+            "invalid SLUICEGATE_STORE ``: missing `://`: expected redis://HOST, ",
         ),
         ("SLUICEGATE_LISTEN", "7000", "invalid SLUICEGATE_LISTEN `7000`: expected ADDRESS:PORT"),
         (
@@ -225,16 +234,16 @@ fn serve_files_of_the_wrong_kind_are_named() {
     );
 }
 
+/// The lines that a server logs, in JSON, with these variables and arguments.
 #[cfg(unix)]
-#[test]
-fn unknown_environment_variables_are_warned_about() {
+fn log_of(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<serde_json::Value> {
     use std::{io::Read as _, process::Stdio};
 
     let mut child = sluicegate()
         .args(["serve", "--listen", "localhost:0", "--http", "off", "--grpc", "off"])
         .args(["--log-format", "json"])
-        .env("SLUICEGATE_MAXMEMORY", "1gb")
-        .env("SLUICEGATE_PORT_6380_TCP", "tcp://10.0.0.1:6380")
+        .args(arguments)
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -248,14 +257,51 @@ fn unknown_environment_variables_are_warned_about() {
     let mut log = String::new();
     child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert!(child.wait().unwrap().success());
-    // One JSON object per line, and no second list of addresses.
-    let lines = log.lines().map(|line| serde_json::from_str(line).expect(line));
-    let lines: Vec<serde_json::Value> = lines.collect();
-    let messages: Vec<_> = lines.iter().map(|line| line["message"].as_str().unwrap()).collect();
-    assert_eq!(
-        messages[0],
-        "unknown environment variable SLUICEGATE_MAXMEMORY: did you mean SLUICEGATE_MAX_MEMORY?"
-    );
-    assert_eq!(messages[1..], ["started", "stopping", "stopped"], "{log}");
-    assert_eq!(lines[0]["level"], "WARN");
+    // One JSON object per line.
+    log.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn environment_variables_without_effect_are_warned_about() {
+    let unknown = "unknown environment variable";
+    let password = "SLUICEGATE_PASSWORD is ignored: client commands read it; use \
+                    SLUICEGATE_REQUIREPASS for the server";
+    let store = "SLUICEGATE_REDIS is ignored: client commands read it; use SLUICEGATE_STORE for \
+                 the server";
+    for (arguments, (name, value), warning) in [
+        (
+            "",
+            ("MAXMEMORY", "1gb"),
+            format!("{unknown} SLUICEGATE_MAXMEMORY: did you mean SLUICEGATE_MAX_MEMORY?"),
+        ),
+        (
+            "",
+            ("PORT", "6380"),
+            format!("{unknown} SLUICEGATE_PORT: did you mean SLUICEGATE_LISTEN?"),
+        ),
+        (
+            "",
+            ("HTTP_PORT", "80"),
+            format!("{unknown} SLUICEGATE_HTTP_PORT: did you mean SLUICEGATE_HTTP?"),
+        ),
+        ("", ("FOO", "1"), format!("{unknown} SLUICEGATE_FOO: it is ignored")),
+        ("", ("PASSWORD", "secret"), password.to_owned()),
+        ("", ("REDIS", "redis://a"), store.to_owned()),
+        ("--requirepass x", ("PASSWORD", "secret"), String::new()),
+        // Kubernetes sets these beside a service of this name.
+        ("", ("PORT", "tcp://10.0.0.1:6380"), String::new()),
+        ("", ("PORT_6380_TCP", "tcp://10.0.0.1:6380"), String::new()),
+    ] {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let lines = log_of(&arguments, &[(&format!("SLUICEGATE_{name}"), value)]);
+        let message = |line: &serde_json::Value| line["message"].as_str().unwrap().to_owned();
+        let messages: Vec<_> = lines.iter().map(message).collect();
+        let mut expected: Vec<&str> = vec!["started", "stopping", "stopped"];
+        if !warning.is_empty() {
+            expected.insert(0, &warning);
+            assert_eq!(lines[0]["level"], "WARN");
+        }
+        assert_eq!(messages, expected, "{name}");
+    }
 }

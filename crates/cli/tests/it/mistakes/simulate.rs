@@ -53,7 +53,12 @@ fn simulate_mistakes_are_named() {
             json,
             "invalid --key: no line has the field `tenent`",
         ),
-        ("- --policy gcra:1/1s", json, "invalid --key: no line has the field `ip`"),
+        (
+            "- --policy gcra:1/1s",
+            json,
+            "invalid log: no line has a client under one of its usual names; use --key for another field, as \
+             `--key '{field}'`\n",
+        ),
         (
             "- --policy gcra:1/1s --key {ip}",
             TRACE,
@@ -284,13 +289,29 @@ fn simulate_chart_that_cannot_be_written_keeps_the_one_before() {
 }
 
 #[test]
-fn simulate_warns_about_one_key_for_all() {
-    let ended = run(&["simulate", "-", "--policy", "gcra:1/1s", "--key", "all"], LOG);
-    assert_eq!(ended.code, Some(0));
-    assert_eq!(
-        ended.err,
-        "warning: --key `all` has no field in braces: all lines have the same key\n"
-    );
+fn simulate_warns_about_one_key_for_all_lines_but_not_about_all() {
+    for (key, expected) in [
+        ("tenant", "warning: --key `tenant` has no field in braces: all lines have the same key\n"),
+        ("all", ""),
+    ] {
+        let ended = run(&["simulate", "-", "--policy", "gcra:1/1s", "--key", key], LOG);
+        assert_eq!((ended.code, &*ended.err), (Some(0), expected), "{key}");
+    }
+}
+
+#[test]
+fn simulate_field_that_is_empty_on_every_line_is_a_dash() {
+    for line in [
+        r#"{"ts":1760104500.31,"msg":"handled request","request":{"remote_ip":"203.0.113.5","method":"GET","uri":"/a"},"user_id":""}"#,
+        r#"{"msec":"1760104500.31","remote_addr":"203.0.113.5","remote_user":"","request":"GET / HTTP/1.1"}"#,
+    ] {
+        let command =
+            ["simulate", "-", "--policy", "gcra:1/1s", "--key", "{user}", "--format", "csv"];
+        let ended = run(&command, line);
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{line}");
+        let row = ended.out.lines().nth(1).unwrap_or_default();
+        assert_eq!(row.split(',').nth(1), Some("-"), "{row}");
+    }
 }
 
 #[test]
