@@ -99,11 +99,9 @@ impl<'a> Batch<'a> {
         let traced = shared.telemetry.is_some() && entries.len() == 1;
         let mut decided = 0;
         while decided < entries.len() {
-            let end = if decided > 0 && shared.decider.is_late(session.now) {
-                break;
-            } else if decided < light {
+            let end = if decided < light {
                 light.min(decided + PREFETCHED)
-            } else if must_wait {
+            } else if must_wait || decided > light && shared.decider.is_late(session.now) {
                 break;
             } else {
                 decided + 1
