@@ -34,7 +34,7 @@ pub struct Readings<'t> {
 /// Readings of a target that differ from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others<'t> {
-    /// Different readings by other servers, up to ten; with `;` or `..` in odd places, up to 48.
+    /// Different readings by other servers, up to ten; with `;` or `..` in an unusual target, a bounded number more.
     pub readings: Vec<Reading<'t>>,
     /// The path as sent, with its repeated slashes and dots; `None` if one of the readings equals it. Servers that
     /// resolve nothing deliver it.
@@ -196,7 +196,8 @@ impl<'t> Reading<'t> {
 fn add_other_orders<'t>(path: &str, first: &Reading<'t>, readings: &mut Vec<Reading<'t>>) {
     let options = PathOptions { strip_parameters: true, ..PathOptions::default() };
     let strip = |reading: &Reading<'_>| options.apply(&reading.path).into_owned();
-    let mut known: Vec<String> = std::iter::once(first).chain(&*readings).map(strip).collect();
+    let known = std::iter::once(first).chain(&*readings).filter(|it| it.query == first.query);
+    let mut known: Vec<String> = known.map(strip).collect();
     for (mut path, stripped) in in_other_orders(path) {
         if stripped {
             path.push(';');
