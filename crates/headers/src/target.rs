@@ -10,6 +10,8 @@
 
 use std::borrow::Cow;
 
+use crate::PathOptions;
+
 /// A path and a query, as one kind of server reads a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading<'t> {
@@ -32,7 +34,7 @@ pub struct Readings<'t> {
 /// Readings of a target that differ from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others<'t> {
-    /// Different readings by other servers, up to ten; with a separator in parameters (`;%2F`), up to 32.
+    /// Different readings by other servers, up to ten; with `;` or `..` in an unusual target, a bounded number more.
     pub readings: Vec<Reading<'t>>,
     /// The path as sent, with its repeated slashes and dots; `None` if one of the readings equals it. Servers that
     /// resolve nothing deliver it.
@@ -146,13 +148,11 @@ impl<'t> Readings<'t> {
             }
         };
         OTHERS.into_iter().for_each(|server| add(read(server)));
-        for text in without_odd_parameters(&clean) {
-            let servers = std::iter::once(FIRST).chain(OTHERS);
-            servers.for_each(|server| add(Reading::by(server, &text).into_owned()));
-        }
         if clean != target {
             add(Reading::by(FIRST, target));
         }
+        let path = clean.split(['?', '#']).next().unwrap_or_default();
+        add_other_orders(path, &first, &mut readings);
         let as_sent = Reading::by(AS_SENT, target);
         let as_sent = (as_sent != first && !readings.contains(&as_sent)).then_some(as_sent);
         let others = !readings.is_empty() || as_sent.is_some();
@@ -191,11 +191,101 @@ impl<'t> Reading<'t> {
     }
 }
 
-/// The targets that a server reads which removes `;parameters` before it decodes, if they hide a separator: as sent, and
-/// as behind a server that forwards decoded targets. The `;` stays, because a rule may compare it.
-fn without_odd_parameters(target: &str) -> impl Iterator<Item = String> {
-    let end = target.find(['?', '#']).unwrap_or(target.len());
-    let (path, rest) = target.split_at(end);
+/// Adds the readings in other orders. A path from which parameters were removed ends in `;`, so that only a rule with
+/// `parameters: strip` matches it. It is not added if such a rule finds the same path in another reading.
+fn add_other_orders<'t>(path: &str, first: &Reading<'t>, readings: &mut Vec<Reading<'t>>) {
+    let options = PathOptions { strip_parameters: true, ..PathOptions::default() };
+    let strip = |reading: &Reading<'_>| options.apply(&reading.path).into_owned();
+    let known = std::iter::once(first).chain(&*readings).filter(|it| it.query == first.query);
+    let mut known: Vec<String> = known.map(strip).collect();
+    for (mut path, stripped) in in_other_orders(path) {
+        if stripped {
+            path.push(';');
+        }
+        let reading = Reading { path: path.into(), query: first.query.clone() };
+        let loose = strip(&reading);
+        let is_known = if stripped {
+            known.contains(&loose)
+        } else {
+            readings.contains(&reading) || reading == *first
+        };
+        if !is_known {
+            add(&mut known, loose);
+            readings.push(reading);
+        }
+    }
+}
+
+/// Paths that servers deliver which decode, remove `;parameters` and resolve dots in other orders, or behind a proxy that
+/// normalizes or decodes; and whether parameters were removed.
+fn in_other_orders(path: &str) -> Vec<(String, bool)> {
+    const PLAIN: Server = Server(0);
+    const BOTH: Server = Server::SLASH.and(Server::BACKSLASH);
+    const ALL: &[Server] = &[BOTH, Server::SLASH, Server::BACKSLASH, PLAIN];
+    let twice = decoded(path);
+    let is_odd = |text: &str| text.contains(';') || text.contains("..");
+    if !is_odd(&twice) && !is_odd(&decoded(&twice)) {
+        return Vec::new();
+    }
+    // What the last server receives, and how it decodes that. Servers that decode it and then treat `\` as a slash do so
+    // even if they keep `%2F`.
+    let behind_host = |server| {
+        let path = without_host(server, path.as_bytes());
+        String::from_utf8_lossy(path).into_owned()
+    };
+    let mut received = vec![(behind_host(PLAIN), false, ALL)];
+    let normalized = normalized(&received[0].0);
+    add(&mut received, (normalized, false, ALL));
+    for (path, stripped) in [
+        (behind_host(Server::SLASH.and(Server::HOST)), false),
+        (behind_host(BOTH.and(Server::HOST)), false),
+        (twice, false),
+        (decoded(&without_parameters(path)), path.contains(';')),
+    ] {
+        if received.iter().all(|(known, ..)| *known != path) {
+            received.push((path, stripped, &ALL[..2]));
+        }
+    }
+    let mut separate = Vec::new();
+    for (path, stripped, servers) in received {
+        let path = path.replace("%5c", "\\").replace("%5C", "\\");
+        for &server in servers {
+            let whole = separated(server, path.as_bytes());
+            if path.contains(';') {
+                let early = separated(server, without_parameters(&path).as_bytes());
+                add(&mut separate, (early, true));
+            }
+            if whole.contains(';') {
+                add(&mut separate, (without_parameters(&whole), true));
+                add(&mut separate, (without_parameters(&resolved(Server::MERGE, &whole)), true));
+            }
+            add(&mut separate, (whole, stripped));
+        }
+    }
+    let mut paths = Vec::new();
+    for (path, stripped) in separate {
+        let merged = resolved(Server::MERGE, &path);
+        if path.ends_with("/.") || path.ends_with("/..") {
+            let clean = merged.strip_suffix('/').filter(|it| !it.is_empty());
+            add(&mut paths, (clean.unwrap_or("/").to_owned(), stripped));
+        }
+        if path.contains("//") {
+            add(&mut paths, (resolved(PLAIN, &path), stripped));
+        }
+        add(&mut paths, (merged, stripped));
+    }
+    paths
+}
+
+/// Adds `item` unless it is there.
+fn add<T: PartialEq>(items: &mut Vec<T>, item: T) {
+    if !items.contains(&item) {
+        items.push(item);
+    }
+}
+
+/// The path that a proxy forwards that decodes it.
+fn decoded(path: &str) -> String {
     let mut decoded = String::with_capacity(path.len());
     for (byte, _) in unescaped(path.as_bytes()) {
         match byte {
@@ -205,18 +295,19 @@ fn without_odd_parameters(target: &str) -> impl Iterator<Item = String> {
             _ => decoded.push_str(&format!("%{byte:02X}")),
         }
     }
-    [path.to_owned(), decoded].into_iter().filter_map(move |path| {
-        let mut is_odd = false;
-        let segments = path.split('/').map(|segment| match segment.find(';') {
-            Some(at) => {
-                is_odd |= segment[at..].contains(['%', '\\']);
-                &segment[..=at]
-            }
-            None => segment,
-        });
-        let path = segments.collect::<Vec<_>>().join("/");
-        is_odd.then(|| path + rest)
-    })
+    decoded
+}
+
+/// The path that a proxy forwards that resolves dots and keeps all escapes but those of dots, as Envoy does.
+fn normalized(path: &str) -> String {
+    let path = path.replace("%2e", ".").replace("%2E", ".").replace('\\', "/");
+    resolved(Server(0), &path)
+}
+
+/// The path without a `;`, and everything after it, in each segment.
+fn without_parameters(path: &str) -> String {
+    let segments = path.split('/').map(|it| it.split(';').next().unwrap_or_default());
+    segments.collect::<Vec<_>>().join("/")
 }
 
 /// `path` in the canonical form of the first reading, without recognizing a host or a query.

@@ -276,7 +276,7 @@ proptest! {
     #[test]
     fn readings_are_canonical_and_few(target in targets()) {
         let readings = Readings::of(&target);
-        prop_assert!(readings.all().count() <= 12);
+        prop_assert!(readings.all().count() <= 49);
         for reading in readings.all() {
             prop_assert_eq!(&canonical_path(&reading.path), &reading.path, "{}", target);
         }
@@ -346,7 +346,7 @@ fn readings_with_a_separator_in_parameters_have_the_path_before_them() {
         // Under a strict rule, the parameters are a part of the path.
         assert!(!self::paths(target).contains(&"/login".to_owned()), "{target}");
         let others = Readings::of(target).others.unwrap();
-        assert!(others.readings.len() <= 32, "{target}");
+        assert!(others.readings.len() <= 48, "{target}");
     }
 }
 
@@ -372,6 +372,180 @@ proptest! {
                 paths.iter().any(|path| slash(path) == slash(&expected)),
                 "{target}: {expected} is not in {paths:?}"
             );
+        }
+    }
+}
+
+/// One step of a server. Between steps, a path is text in which escapes remain to be decoded.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// `..`, `.` and repeated slashes; whether slashes are merged first.
+    Resolve(bool),
+    /// Removes `;` and what follows in each segment.
+    Strip,
+    /// Whether `%2F` is decoded, too, and whether `\` then becomes `/`.
+    Decode(bool, bool),
+    /// What Envoy does to `%2E` and `\` before it resolves dots.
+    Unescape,
+}
+
+impl Step {
+    fn apply(self, path: &str) -> String {
+        match self {
+            Self::Resolve(merges) => {
+                let mut segments: Vec<&str> = Vec::new();
+                let parts: Vec<&str> = path[1..].split('/').collect();
+                for (at, part) in parts.iter().enumerate() {
+                    let last = at + 1 == parts.len();
+                    match *part {
+                        "." => segments.extend(last.then_some("")),
+                        "" if merges && !last => {}
+                        ".." => {
+                            segments.pop();
+                            segments.extend(last.then_some(""));
+                        }
+                        part => segments.push(part),
+                    }
+                }
+                let last = segments.pop();
+                segments.retain(|it| !it.is_empty());
+                segments.extend(last);
+                format!("/{}", segments.join("/"))
+            }
+            Self::Strip => {
+                let mut out = String::new();
+                let mut is_parameter = false;
+                for char in path.chars() {
+                    is_parameter = char == ';' || is_parameter && char != '/';
+                    out.extend((!is_parameter).then_some(char));
+                }
+                out
+            }
+            Self::Decode(slash, backslash) => {
+                let mut path = path.replace("%2e", ".").replace("%3b", ";").replace("%5c", "\\");
+                if slash {
+                    path = path.replace("%2f", "/");
+                }
+                if backslash { path.replace('\\', "/") } else { path }
+            }
+            Self::Unescape => path.replace("%2e", ".").replace('\\', "/"),
+        }
+    }
+}
+
+/// Servers, and chains of a proxy and a server, as the steps that they perform.
+fn models() -> Vec<Vec<Step>> {
+    use Step::{Decode, Resolve, Strip, Unescape};
+    let mut models = Vec::new();
+    for slash in [false, true] {
+        for backslash in [false, true] {
+            let decode = Decode(slash, backslash);
+            for merges in [false, true] {
+                let resolve = Resolve(merges);
+                for proxy in [&[][..], &[Unescape, Resolve(false)], &[decode, Resolve(true)]] {
+                    for server in [
+                        // Tomcat and Jetty.
+                        &[Strip, decode, resolve][..],
+                        // Servers that decode first.
+                        &[decode, Strip, resolve],
+                        &[decode, resolve, Strip],
+                        &[decode, resolve],
+                    ] {
+                        models.push([proxy, server].concat());
+                    }
+                }
+            }
+        }
+    }
+    models
+}
+
+/// Fails if a model delivers `/login`, and no reading is that path.
+fn check_models(target: &str, models: &[Vec<Step>]) -> Result<(), String> {
+    let mut read: Option<[Vec<String>; 2]> = None;
+    for model in models {
+        let path = model.iter().fold(target.to_owned(), |path, step| step.apply(&path));
+        if path != "/login" && path != "/login/" {
+            continue;
+        }
+        let [strict, loose] = read.get_or_insert_with(|| [paths(target), stripped(target)]);
+        let strips = model.iter().any(|step| matches!(step, Step::Strip));
+        let paths = if strips { loose } else { strict };
+        if !paths.contains(&path) {
+            return Err(format!("{target}: {model:?} delivers {path}, not in {paths:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn readings_of_short_targets_contain_what_each_order_of_steps_delivers() {
+    const PIECES: [&str; 10] = ["/", ".", "..", ";", "x", "%2f", "%2e%2e", "%3b", "%5c", "\\"];
+    let models = models();
+    let mut tails = vec![String::new()];
+    for _ in 0..3 {
+        tails = tails.iter().flat_map(|it| PIECES.map(|piece| it.clone() + piece)).collect();
+        for tail in &tails {
+            for target in
+                [format!("/login{tail}"), format!("/login/{tail}"), format!("/x{tail}/login")]
+            {
+                check_models(&target, &models).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn readings_with_empty_segments_contain_what_each_order_of_steps_delivers() {
+    for target in [
+        "/login/%3b/..;",
+        "/login/%3bx/..;",
+        "/login/%3b/%2e%2e;",
+        "/login;/%3b/..;",
+        "/login%2f%3b/..;",
+        "/login%2F%3B/..;",
+        "/login/;/..;",
+        "/login/..;/../%3b/..;",
+        "/x/;..%2f../login",
+        "/x/;/..;/../login;%2f",
+        "/x/..%2f;/../login",
+    ] {
+        let paths = stripped(target);
+        assert!(
+            paths.iter().any(|path| path.trim_end_matches('/') == "/login"),
+            "{target}: {paths:?}"
+        );
+        let lower = target.to_ascii_lowercase();
+        check_models(&lower, &models()).unwrap();
+    }
+}
+
+#[test]
+fn readings_of_ordinary_escapes_and_parameters_are_one() {
+    for target in ["/files/a%3Bb", "/a;jsessionid=1%20x", "/a%3bb;c/d", "/v1..v2%20x", "/a;b/c%3Ad"]
+    {
+        assert!(Readings::of(target).others.is_none(), "{target}: {:?}", Readings::of(target));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn readings_contain_what_each_order_of_steps_delivers(
+        parts in prop::collection::vec(
+            prop::sample::select(vec![
+                "/", "/", ".", "..", "..", ";", "x", "%2f", "%2e", "%3b", "%3b", "%5c", "\\", "/login", "login",
+                "/..;", "/%3b",
+            ]),
+            0..9,
+        ),
+        end in prop::sample::select(vec!["", "/..;", "/..", "%2f..;", "/../", ";%2f..", "/login", ";"]),
+    ) {
+        for start in ["/login/", "/login", "/x/", "/"] {
+            let target = format!("{start}{}{end}", parts.concat());
+            prop_assert_eq!(check_models(&target, &models()), Ok(()));
+            prop_assert!(Readings::of(&target).all().count() <= 49, "{}", target);
         }
     }
 }
