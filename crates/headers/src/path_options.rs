@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::canonical_path;
+use crate::target::{canonical_path, without_parameters};
 
 /// Differences between paths that a rule or a route ignores. By default it ignores none: such paths are different in
 /// RFC 3986, and applications differ.
@@ -28,8 +28,7 @@ impl PathOptions {
     pub fn apply(self, path: &str) -> Cow<'_, str> {
         let mut path = Cow::Borrowed(path);
         if self.strip_parameters && path.contains(';') {
-            let segments = path.split('/').map(|it| it.split(';').next().unwrap_or_default());
-            let stripped = segments.collect::<Vec<_>>().join("/");
+            let stripped = without_parameters(&path);
             // `..;x` is `..` now.
             path = Cow::Owned(canonical_path(&stripped).into_owned());
         }

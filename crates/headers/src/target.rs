@@ -10,8 +10,6 @@
 
 use std::borrow::Cow;
 
-use crate::PathOptions;
-
 /// A path and a query, as one kind of server reads a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading<'t> {
@@ -194,8 +192,8 @@ impl<'t> Reading<'t> {
 /// Adds the readings in other orders. A path from which parameters were removed ends in `;`, so that only a rule with
 /// `parameters: strip` matches it. It is not added if such a rule finds the same path in another reading.
 fn add_other_orders<'t>(path: &str, first: &Reading<'t>, readings: &mut Vec<Reading<'t>>) {
-    let options = PathOptions { strip_parameters: true, ..PathOptions::default() };
-    let strip = |reading: &Reading<'_>| options.apply(&reading.path).into_owned();
+    let strip =
+        |reading: &Reading<'_>| canonical_path(&without_parameters(&reading.path)).into_owned();
     let known = std::iter::once(first).chain(&*readings).filter(|it| it.query == first.query);
     let mut known: Vec<String> = known.map(strip).collect();
     for (mut path, stripped) in in_other_orders(path) {
@@ -305,7 +303,7 @@ fn normalized(path: &str) -> String {
 }
 
 /// The path without a `;`, and everything after it, in each segment.
-fn without_parameters(path: &str) -> String {
+pub(crate) fn without_parameters(path: &str) -> String {
     let segments = path.split('/').map(|it| it.split(';').next().unwrap_or_default());
     segments.collect::<Vec<_>>().join("/")
 }
