@@ -91,8 +91,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a renewed hold expires in its old place",
         LEDGER,
-        "        self.drain = None;\n        self.count_times();\n",
-        "        self.drain = None;\n",
+        "        self.drain.take();\n        self.count_times();\n",
+        "        self.drain.take();\n",
     ),
     mutant(
         "a hold that is open is opened again",

@@ -41,8 +41,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a reset wakes no request",
         DECIDE,
-        "        self.queues.changed(key);\n        if existed.is_ok() {\n",
-        "        if existed.is_ok() {\n",
+        "        self.queues.changed(key);\n        existed\n",
+        "        existed\n",
     ),
     mutant(
         "a refund of one request wakes no other",

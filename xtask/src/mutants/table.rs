@@ -71,7 +71,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a live key beside the table gives way to another",
         EVICTION,
-        "is_none_or(|entry| entry.lifetime(now).is_zero())",
+        "is_none_or(|entry| entry.is_over(now))",
         "is_none_or(|entry| entry.lifetime(now).as_secs() < 3600)",
     ),
     mutant(

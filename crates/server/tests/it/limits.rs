@@ -111,7 +111,7 @@ fn command_total_length_is_bounded() {
 fn key_up_to_the_maximum_length_is_accepted() {
     let server = Running::new();
     let mut peer = server.connect();
-    for length in [0, 1, 65_535, 65_536] {
+    for length in [1, 65_535, 65_536] {
         let key = vec![0xff; length];
         let reply = peer.call_bytes(&[b"CL.THROTTLE", &key, b"15", b"30", b"60"]);
         assert_eq!(crate::harness::integers(&reply), [0, 16, 15, -1, 2], "{length}");
