@@ -52,7 +52,7 @@ pub enum StoreError {
     /// The key is invalid: it is empty, or too long, with the prefix of the store. Nothing was sent.
     #[error("{0}")]
     Key(String),
-    /// The store rejects the arguments of the operation, and would do so again. The text says why. Nothing was changed.
+    /// The store rejects the arguments of the operation; a repeated call fails as well. The text says why. Nothing was changed.
     #[error("{0}")]
     Arguments(String),
     /// The policy does not support the operation.

@@ -136,7 +136,7 @@ fn root(release: &Release) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A layer with the folder of the state file. It belongs to the image's user, to whom the user that builds the image
+/// A layer with the folder of the state file. It belongs to the image's user, to which the user that builds the image
 /// cannot give a folder on disk.
 fn state_folder(release: &Release) -> Result<PathBuf> {
     let path = release.empty("layer")?.join("state.tar");

@@ -134,7 +134,7 @@ proptest! {
             latest(it, own)
         });
         if at > now {
-            // It decides, and stores, as at the time that is stored; what is told from `now` is longer by the difference.
+            // It decides, and stores, as at the time that is stored; spans from `now` are longer by the difference.
             prop_assert_eq!(at.as_micros(), latest);
             let longer = at.since(now);
             let later = |wait: Retry| match wait {
