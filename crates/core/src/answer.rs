@@ -1,8 +1,11 @@
 //! Decisions of a store, with their source.
 
-use std::ops::Deref;
+use std::{ops::Deref, slice, time::Duration};
 
-use crate::{decision::Decision, multi_key::MultiKeyDecision};
+use crate::{
+    apply::first_greatest,
+    decision::{Decision, Outcome, Retry},
+};
 
 /// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,20 +37,90 @@ impl Source {
     }
 }
 
-/// A decision and its source. Dereferences to the [`Decision`].
+/// The answer to a [`Request`](crate::Request): the decision on its key, or on all of its keys, and the source of that.
+/// Dereferences to the [`Decision`].
 #[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The decision.
+    /// The decision. On several keys, `remaining` is the least of all, `retry`, `reset_after` and `delay` are the
+    /// greatest, and `limit` and `binding` are those of the binding key.
     pub decision: Decision,
-    /// Its source.
+    /// Its source; that of the binding key if several keys were taken one after the other.
     pub source: Source,
+    /// The binding key, from 0: if denied, the one that takes longest to pass; if allowed, the one with the least
+    /// remaining; among equals, the first.
+    pub key: usize,
+    /// The decisions on the keys, if there are several.
+    several: Box<[Decision]>,
+}
+
+impl Answer {
+    /// The answer with the decision on one key.
+    #[inline]
+    pub fn new(decision: Decision, source: Source) -> Self {
+        Self { decision, source, key: 0, several: Box::default() }
+    }
+
+    /// The answer that combines the decisions on 1 to 8 keys: allowed if each is. `None` for no key.
+    #[must_use]
+    pub fn of_all(each: Vec<Decision>, source: Source) -> Option<Self> {
+        let wait = |it: &Decision| it.retry().unwrap_or(Retry::NOW);
+        let (longest, delay, remaining, reset_after) = (
+            each.iter().map(wait).max()?,
+            each.iter().map(Decision::delay).max()?,
+            each.iter().map(|it| it.remaining).min()?,
+            each.iter().map(|it| it.reset_after).max()?,
+        );
+        let allowed = each.iter().all(Decision::allowed);
+        let key = if allowed {
+            first_greatest(each.iter().map(|it| u32::MAX - it.remaining))
+        } else {
+            first_greatest(each.iter().map(wait))
+        };
+        let outcome =
+            if allowed { Outcome::Allow { delay } } else { Outcome::Deny { retry: longest } };
+        let Decision { limit, binding, .. } = *each.get(key)?;
+        let decision = Decision { outcome, limit, remaining, reset_after, binding };
+        let several = if each.len() > 1 { each.into_boxed_slice() } else { Box::default() };
+        Some(Self { decision, source, key, several })
+    }
+
+    /// The decision on each key: allowed, or when it would be. If any is denied, none is charged.
+    #[must_use]
+    pub fn each(&self) -> &[Decision] {
+        if self.several.is_empty() { slice::from_ref(&self.decision) } else { &self.several }
+    }
+
+    /// As [`of_all`](Self::of_all) with the decision of `each` on a key changed.
+    pub fn map_each(self, each: impl FnMut((usize, Decision)) -> Decision) -> Self {
+        let changed = self.each().iter().copied().enumerate().map(each).collect();
+        Self::of_all(changed, self.source).expect("an answer is for at least one key")
+    }
+
+    /// Whether the request is allowed.
+    #[must_use]
+    pub const fn allowed(&self) -> bool {
+        self.decision.allowed()
+    }
+
+    /// How long to delay the request; zero if denied.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        self.decision.delay()
+    }
+
+    /// When to try again; `None` if allowed.
+    #[must_use]
+    pub const fn retry(&self) -> Option<Retry> {
+        self.decision.retry()
+    }
 }
 
 /// A decision that the store made.
 impl From<Decision> for Answer {
+    #[inline]
     fn from(decision: Decision) -> Self {
-        Self { decision, source: Source::Store }
+        Self::new(decision, Source::Store)
     }
 }
 
@@ -56,30 +129,5 @@ impl Deref for Answer {
 
     fn deref(&self) -> &Decision {
         &self.decision
-    }
-}
-
-/// A decision on several keys, and its source. Dereferences to the [`MultiKeyDecision`].
-#[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MultiKeyAnswer {
-    /// The decision.
-    pub multi_key: MultiKeyDecision,
-    /// Its source; that of the binding key if the keys were taken one after the other.
-    pub source: Source,
-}
-
-/// A decision that the store made.
-impl From<MultiKeyDecision> for MultiKeyAnswer {
-    fn from(multi_key: MultiKeyDecision) -> Self {
-        Self { multi_key, source: Source::Store }
-    }
-}
-
-impl Deref for MultiKeyAnswer {
-    type Target = MultiKeyDecision;
-
-    fn deref(&self) -> &MultiKeyDecision {
-        &self.multi_key
     }
 }

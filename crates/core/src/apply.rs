@@ -8,13 +8,15 @@ use crate::{
     algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
+    holds::{HoldError, under_one_limit},
     look_ahead::{KnownExpiries, OpenHolds},
     migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
+    request::RequestError,
     time::{Timestamp, as_micros},
 };
 
-/// An operation that the policy does not support.
+/// An operation that is invalid, or that the policy does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
@@ -29,6 +31,12 @@ pub enum OperationError {
         "invalid operation under a policy with `concurrency`: expected hold, settle, renew, peek or reset; use hold"
     )]
     Concurrency,
+    /// An operation on a hold is invalid, or the policy does not support it.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// Operations on several keys are no request.
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }
 
 /// Applies `operation` to the entry of a key, under `policy`, at `now`.
@@ -38,18 +46,68 @@ pub enum OperationError {
 /// migrated) or denied requests count (`count=all`). Time does not run back for a key: a limit that stores a later time than
 /// `now`, by less than its period, decides as at that time.
 ///
-/// [`apply_hold`](crate::apply_hold) applies the operations on holds.
+/// A settle or renew of an id that is not open is denied with [`Retry::Never`], and changes nothing: a settle that is
+/// repeated charges once.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate_core::{Operation, Policy, Timestamp, apply};
+///
+/// let policy: Policy = "token-bucket:10000/1m".parse()?;
+/// let (mut entry, now) = (None, Timestamp::EPOCH);
+/// let hold = Operation::Hold { id: b"stream 1", cost: 4000, ttl: Some(Duration::from_secs(30)) };
+/// assert_eq!(apply(&policy, &mut entry, now, hold)?.remaining, 6000);
+///
+/// let settle = Operation::Settle { id: b"stream 1", used: Some(2310) };
+/// assert_eq!(apply(&policy, &mut entry, now, settle)?.remaining, 7690);
+/// assert!(!apply(&policy, &mut entry, now, settle)?.allowed(), "it is charged once");
+/// assert_eq!(apply(&policy, &mut entry, now, Operation::Peek(1))?.remaining, 7690);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// [`OperationError`] for [`Operation::Reserve`] if a limit is not of the gcra family, and for all operations that
-/// take or give back units under a policy with a `concurrency` limit; the entry is then untouched.
+/// [`OperationError`] for [`Operation::Reserve`] if a limit is not of the gcra family, for all operations that take or
+/// give back units under a policy with a `concurrency` limit, and for invalid operations on holds; the entry is then
+/// untouched.
 pub fn apply(
     policy: &Policy,
     entry: &mut Option<Entry>,
     now: Timestamp,
     operation: Operation,
 ) -> Result<Decision, OperationError> {
-    policy.check_operation(operation)?;
+    let decision = apply_in_place(policy, entry, now, operation)?;
+    entry.take_if(|entry| entry.is_idle());
+    Ok(decision)
+}
+
+/// [`apply`] for stores that reuse memory: when the last hold ends, it may leave an [idle](Entry::is_idle) entry,
+/// which keeps the memory of its ledger and may become that of another key.
+///
+/// # Errors
+/// As [`apply`].
+#[inline]
+pub fn apply_in_place(
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    operation: Operation,
+) -> Result<Decision, OperationError> {
+    let ttl = policy.check_operation(operation)?;
+    if let Some(decision) = under_one_limit(policy, entry, now, operation, ttl) {
+        return Ok(decision);
+    }
+    apply_in_general(policy, entry, now, operation, ttl)
+}
+
+/// `ttl` is that of a hold, in microseconds.
+#[inline(never)]
+fn apply_in_general(
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    operation: Operation,
+    ttl: u64,
+) -> Result<Decision, OperationError> {
     if operation == Operation::Reset {
         *entry = None;
     }
@@ -67,20 +125,35 @@ pub fn apply(
             key.store(|limit, state| limit.refund(state, now, cost)).answer()
         }
         Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
+        Operation::Hold { id, cost, .. } if cost == 0 || key.find(id).is_some() => key.answer(),
+        Operation::Hold { id, cost, .. } => key.hold(id, cost, ttl)?,
+        Operation::Settle { id, used } => match key.find(id) {
+            Some(at) => key.settle(at, used).answer(),
+            None => key.not_open(),
+        },
+        Operation::Renew { id, .. } => match key.find(id) {
+            Some(at) => key.renew(at, ttl).answer(),
+            None => key.not_open(),
+        },
     })
 }
 
 impl Policy {
-    /// Checks that the policy supports `operation`.
+    /// Checks that the policy supports `operation`, and returns the lifetime that it gives to a hold, in microseconds; 0 for
+    /// other operations.
     ///
     /// # Errors
-    /// [`OperationError`]: it does not.
-    pub fn check_operation(&self, operation: Operation) -> Result<(), OperationError> {
+    /// [`OperationError`]: it does not, or the operation is invalid.
+    #[inline]
+    pub fn check_operation(&self, operation: Operation) -> Result<u64, OperationError> {
         match operation {
-            Operation::Peek(_) | Operation::Reset => Ok(()),
+            Operation::Peek(_) | Operation::Reset => Ok(0),
+            Operation::Hold { .. } | Operation::Settle { .. } | Operation::Renew { .. } => {
+                Ok(self.check_hold(operation)?)
+            }
             _ if self.counts_holds() => Err(OperationError::Concurrency),
             Operation::Reserve { .. } if !self.can_reserve() => Err(OperationError::Reserve),
-            _ => Ok(()),
+            _ => Ok(0),
         }
     }
 }

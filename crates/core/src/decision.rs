@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::time::as_micros;
 
-/// An operation on a key. Costs are whole units, `0..=u32::MAX`.
+/// An operation on a key. Costs are whole units, `0..=u32::MAX`. The id of a hold is 1 to 64 bytes, and names one hold of
+/// one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum Operation<'a> {
     /// Take `cost` units, all or none.
     Take(u32),
-    /// Return what `Take` would return, and store nothing.
+    /// Return what `Take` or `Hold` would return, and store nothing.
     Peek(u32),
     /// Take `cost` units whether or not they fit, for a cost that is known only afterwards.
     Charge(u32),
@@ -24,6 +25,81 @@ pub enum Operation {
     },
     /// Reset the key.
     Reset,
+    /// Hold `cost` units, all or none. With an id that is open nothing changes, and it is allowed.
+    Hold {
+        /// The id.
+        id: &'a [u8],
+        /// Units to hold. Of 0 it is always allowed, and opens nothing.
+        cost: u32,
+        /// How long the hold is open, unless it is renewed: whole microseconds, 1 ms to 24 h. Under `concurrency`
+        /// limits, at most the shortest of their periods, which is also the default; otherwise it must be given.
+        ttl: Option<Duration>,
+    },
+    /// End an open hold, and charge the units used.
+    Settle {
+        /// The id.
+        id: &'a [u8],
+        /// Units that were used, which may be more or less than were held; `None`: as many.
+        used: Option<u32>,
+    },
+    /// Prolong an open hold: it then expires `ttl` from now.
+    Renew {
+        /// The id.
+        id: &'a [u8],
+        /// As that of [`Operation::Hold`].
+        ttl: Option<Duration>,
+    },
+}
+
+impl<'a> Operation<'a> {
+    /// The units that it takes, holds or gives back; 0 for an operation that names none.
+    #[must_use]
+    pub const fn cost(self) -> u32 {
+        match self {
+            Self::Take(cost) | Self::Peek(cost) | Self::Charge(cost) | Self::Refund(cost) => cost,
+            Self::Reserve { cost, .. } | Self::Hold { cost, .. } => cost,
+            Self::Reset | Self::Settle { .. } | Self::Renew { .. } => 0,
+        }
+    }
+
+    /// The same operation with this [`cost`](Self::cost), if it has one.
+    #[must_use]
+    pub const fn with_cost(self, cost: u32) -> Self {
+        match self {
+            Self::Take(_) => Self::Take(cost),
+            Self::Peek(_) => Self::Peek(cost),
+            Self::Charge(_) => Self::Charge(cost),
+            Self::Refund(_) => Self::Refund(cost),
+            Self::Reserve { max_wait, .. } => Self::Reserve { cost, max_wait },
+            Self::Hold { id, ttl, .. } => Self::Hold { id, cost, ttl },
+            Self::Reset | Self::Settle { .. } | Self::Renew { .. } => self,
+        }
+    }
+
+    /// The id of the hold; `None` for other operations.
+    #[must_use]
+    pub const fn id(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Hold { id, .. } | Self::Settle { id, .. } | Self::Renew { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The same operation on the hold `id`; other operations are unchanged.
+    #[must_use]
+    pub const fn with_id<'b>(self, id: &'b [u8]) -> Operation<'b> {
+        match self {
+            Self::Take(cost) => Operation::Take(cost),
+            Self::Peek(cost) => Operation::Peek(cost),
+            Self::Charge(cost) => Operation::Charge(cost),
+            Self::Refund(cost) => Operation::Refund(cost),
+            Self::Reserve { cost, max_wait } => Operation::Reserve { cost, max_wait },
+            Self::Reset => Operation::Reset,
+            Self::Hold { cost, ttl, .. } => Operation::Hold { id, cost, ttl },
+            Self::Settle { used, .. } => Operation::Settle { id, used },
+            Self::Renew { ttl, .. } => Operation::Renew { id, ttl },
+        }
+    }
 }
 
 /// The result of an operation. A denial is an answer, never an error.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{
     algorithm::{Limit, State},
     apply::KeyState,
-    decision::{Decision, Outcome, Retry},
+    decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
     ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
     look_ahead::{KnownExpiries, OpenHolds},
@@ -21,55 +21,6 @@ use crate::{
 const MIN_TTL: u64 = 1_000;
 /// The longest.
 const MAX_TTL: u64 = 86_400_000_000;
-
-/// An operation on a hold of a key. An id is 1 to 64 bytes, and names one hold of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldOperation<'a> {
-    /// Hold `cost` units, all or none. With an id that is open nothing changes, and it is allowed.
-    Hold {
-        /// The id.
-        id: &'a [u8],
-        /// Units to hold. Of 0 it is always allowed, and opens nothing.
-        cost: u32,
-        /// How long the hold is open, unless it is renewed: whole microseconds, 1 ms to 24 h. Under `concurrency`
-        /// limits, at most the shortest of their periods, which is also the default; otherwise it must be given.
-        ttl: Option<Duration>,
-    },
-    /// End an open hold, and charge the units used.
-    Settle {
-        /// The id.
-        id: &'a [u8],
-        /// Units that were used, which may be more or less than were held; `None`: as many.
-        used: Option<u32>,
-    },
-    /// Prolong an open hold: it then expires `ttl` from now.
-    Renew {
-        /// The id.
-        id: &'a [u8],
-        /// As that of [`HoldOperation::Hold`].
-        ttl: Option<Duration>,
-    },
-}
-
-impl HoldOperation<'_> {
-    /// The same operation on the hold `id`.
-    #[must_use]
-    pub const fn with_id(self, id: &[u8]) -> HoldOperation<'_> {
-        match self {
-            Self::Hold { cost, ttl, .. } => HoldOperation::Hold { id, cost, ttl },
-            Self::Settle { used, .. } => HoldOperation::Settle { id, used },
-            Self::Renew { ttl, .. } => HoldOperation::Renew { id, ttl },
-        }
-    }
-
-    /// The id of the hold.
-    #[must_use]
-    pub const fn id(&self) -> &[u8] {
-        match self {
-            Self::Hold { id, .. } | Self::Settle { id, .. } | Self::Renew { id, .. } => id,
-        }
-    }
-}
 
 /// An operation on a hold that is invalid, or that the policy does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,103 +50,29 @@ pub enum HoldError {
     Full(usize),
 }
 
-/// Applies `operation` to the entry of a key, under `policy`, at `now`.
-///
-/// A settle or renew of an id that is not open is denied with [`Retry::Never`], and changes nothing: a settle that is
-/// repeated charges once.
-///
-/// ```
-/// use std::time::Duration;
-/// use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp, apply, apply_hold};
-///
-/// let policy: Policy = "token-bucket:10000/1m".parse()?;
-/// let (mut entry, now) = (None, Timestamp::EPOCH);
-/// let hold = HoldOperation::Hold { id: b"stream 1", cost: 4000, ttl: Some(Duration::from_secs(30)) };
-/// assert_eq!(apply_hold(&policy, &mut entry, now, hold)?.remaining, 6000);
-///
-/// let settle = HoldOperation::Settle { id: b"stream 1", used: Some(2310) };
-/// assert_eq!(apply_hold(&policy, &mut entry, now, settle)?.remaining, 7690);
-/// assert!(!apply_hold(&policy, &mut entry, now, settle)?.allowed(), "it is charged once");
-/// assert_eq!(apply(&policy, &mut entry, now, Operation::Peek(1))?.remaining, 7690);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// [`HoldError`]; the entry is then untouched.
-#[inline]
-pub fn apply_hold(
-    policy: &Policy,
-    entry: &mut Option<Entry>,
-    now: Timestamp,
-    operation: HoldOperation<'_>,
-) -> Result<Decision, HoldError> {
-    let decision = apply_hold_in_place(policy, entry, now, operation)?;
-    entry.take_if(|entry| entry.is_idle());
-    Ok(decision)
-}
-
-/// [`apply_hold`] for stores that reuse memory: when the last hold ends, it may leave an [idle](Entry::is_idle) entry,
-/// which keeps the memory of its ledger and may become that of another key.
-///
-/// # Errors
-/// As [`apply_hold`].
-#[inline]
-pub fn apply_hold_in_place(
-    policy: &Policy,
-    entry: &mut Option<Entry>,
-    now: Timestamp,
-    operation: HoldOperation<'_>,
-) -> Result<Decision, HoldError> {
-    let ttl = policy.check_hold(&operation)?;
-    if let Some(decision) = under_one_limit(policy, entry, now, operation, ttl) {
-        return Ok(decision);
-    }
-    apply_in_general(policy, entry, now, operation, ttl)
-}
-
-#[inline(never)]
-fn apply_in_general(
-    policy: &Policy,
-    entry: &mut Option<Entry>,
-    now: Timestamp,
-    operation: HoldOperation<'_>,
-    ttl: u64,
-) -> Result<Decision, HoldError> {
-    let mut key = KeyState::new(policy, entry, now);
-    let open = key.find(operation.id());
-    Ok(match (operation, open) {
-        (HoldOperation::Hold { .. }, Some(_)) | (HoldOperation::Hold { cost: 0, .. }, _) => {
-            key.answer()
-        }
-        (HoldOperation::Hold { id, cost, .. }, None) => key.hold(id, cost, ttl)?,
-        (HoldOperation::Settle { used, .. }, Some(at)) => key.settle(at, used).answer(),
-        (HoldOperation::Renew { .. }, Some(at)) => key.renew(at, ttl).answer(),
-        (HoldOperation::Settle { .. } | HoldOperation::Renew { .. }, None) => key.not_open(),
-    })
-}
-
 /// The fast path, which takes half the time: a hold that is allowed, or the settle of an open one, under the only limit of the policy
 /// that the entry is stored with, where no hold has expired.
 #[inline]
-fn under_one_limit(
+pub(crate) fn under_one_limit(
     policy: &Policy,
     entry: &mut Option<Entry>,
     now: Timestamp,
-    operation: HoldOperation<'_>,
+    operation: Operation,
     ttl: u64,
 ) -> Option<Decision> {
+    let id = operation.id()?;
     let [limit] = policy.limits() else { return None };
     if entry.is_none()
-        && let HoldOperation::Hold { cost: units @ 1.., .. } = operation
+        && let Operation::Hold { cost: units @ 1.., .. } = operation
         && OpenHolds::new(None, &KnownExpiries::default()).passes(limit, &State::None, now, units)
     {
         *entry = Some(Entry::with_ledger(policy));
     }
     let kept = entry.as_mut().filter(|entry| entry.policy.ptr_eq(policy))?;
     let [state, State::Holds(ledger)] = &mut kept.states[..] else { return None };
-    let open = if ledger.has_expired(now) { return None } else { ledger.find(operation.id()) };
+    let open = if ledger.has_expired(now) { return None } else { ledger.find(id) };
     match (operation, open) {
-        (HoldOperation::Hold { id, cost: units @ 1.., .. }, None)
+        (Operation::Hold { cost: units @ 1.., .. }, None)
             if ledger.len() < MAX_HOLDS
                 && OpenHolds::new(Some(ledger), &KnownExpiries::default())
                     .passes(limit, state, now, units) =>
@@ -203,7 +80,7 @@ fn under_one_limit(
             let expires = now.as_micros() + ttl;
             ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
         }
-        (HoldOperation::Settle { used, .. }, Some(at)) => {
+        (Operation::Settle { used, .. }, Some(at)) => {
             let (units, metered) = ledger.remove(at)?;
             let units = used.unwrap_or(units);
             if metered && units > 0 {
@@ -232,19 +109,16 @@ fn under_one_limit(
 }
 
 impl Policy {
-    /// Checks that the policy supports `operation`, and returns the lifetime that it sets, in microseconds.
-    ///
-    /// # Errors
-    /// [`HoldError`]: the operation is invalid under the policy.
-    pub fn check_hold(&self, operation: &HoldOperation<'_>) -> Result<u64, HoldError> {
-        let id = operation.id();
+    /// [`check_operation`](Self::check_operation) of an operation on a hold.
+    pub(crate) fn check_hold(&self, operation: Operation) -> Result<u64, HoldError> {
+        let id = operation.id().unwrap_or_default();
         if !(1..=MAX_HOLD_ID).contains(&id.len()) {
             return Err(HoldError::Id(id.len()));
         }
         if self.limits().iter().any(Limit::is_queue) {
             return Err(HoldError::Queue);
         }
-        let (HoldOperation::Hold { ttl, .. } | HoldOperation::Renew { ttl, .. }) = *operation
+        let (Operation::Hold { ttl, .. } | Operation::Renew { ttl, .. }) = operation
         else {
             return Ok(0);
         };
@@ -269,7 +143,7 @@ impl KeyState<'_> {
     }
 
     /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
-    fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
+    pub(crate) fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
         if self.passes(cost) {
             self.check_room()?;
             self.open(id, cost, ttl);
@@ -294,7 +168,7 @@ impl KeyState<'_> {
     }
 
     /// Ends the hold at `at` of the ledger.
-    fn settle(&mut self, at: RecordPosition, used: Option<u32>) -> &Self {
+    pub(crate) fn settle(&mut self, at: RecordPosition, used: Option<u32>) -> &Self {
         let now = self.now;
         self.store_entry(|entry| {
             let settled = entry.change_ledger(|ledger| ledger.remove(at));
@@ -308,13 +182,13 @@ impl KeyState<'_> {
     }
 
     /// Prolongs the hold at `at` of the ledger.
-    fn renew(&mut self, at: RecordPosition, ttl: u64) -> &Self {
+    pub(crate) fn renew(&mut self, at: RecordPosition, ttl: u64) -> &Self {
         let expires = self.now.as_micros() + ttl;
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.set_expires(at, expires)))
     }
 
     /// Denied for ever, with the current state of the key.
-    fn not_open(&self) -> Decision {
+    pub(crate) fn not_open(&self) -> Decision {
         self.decision_of(Outcome::Deny { retry: Retry::Never }, self.least_remaining())
     }
 }

@@ -43,6 +43,7 @@ mod parameters;
 mod period;
 mod policy;
 mod prepared_policy;
+mod request;
 mod share;
 mod spelling;
 mod store;
@@ -53,29 +54,29 @@ mod time;
 pub mod wait;
 
 pub use algorithm::*;
-pub use answer::{Answer, MultiKeyAnswer, Source};
+pub use answer::{Answer, Source};
 pub use applied::{Applied, AppliedFuture, BoxFuture};
-pub use apply::{OperationError, apply};
+pub use apply::{OperationError, apply, apply_in_place};
 pub use bytes::{MAX_DRAIN, MAX_TIME, StateError};
 pub use calendar::CalendarUnit;
 pub use counters::Counters;
 pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
-pub use holds::{HoldError, HoldOperation, apply_hold, apply_hold_in_place};
+pub use holds::HoldError;
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
-pub use multi_key::{
-    EntryTake, MAX_KEYS_PER_TAKE, MultiKeyDecision, MultiKeyError, MultiKeyOperation,
-    apply_multi_key,
-};
+pub use multi_key::{EntryOperation, apply_all};
 pub use parameters::LimitError;
 pub use period::parse as parse_period;
 pub use policy::{Policy, builder};
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
+pub use request::{
+    KeyLengthError, KeyedOperation, MAX_KEY, MAX_KEYS_PER_TAKE, Request, RequestError,
+};
 pub use share::Share;
 pub use spelling::{any_of, closest, one_of};
-pub use store::{AsStore, KeyLengthError, KeyedOperation, KeyedTake, MAX_KEY, ReadEntry, Store};
+pub use store::{AsStore, ReadEntry, Store};
 pub use store_error::{StateFault, StoreError};
 pub use store_status::{NodeHealth, RemoteStatus, RoundTrips, StoreStatus, TableUsage};
 pub use text::{MAX_LIMITS, PolicyError};

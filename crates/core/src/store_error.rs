@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{apply::OperationError, holds::HoldError, multi_key::MultiKeyError};
+use crate::{apply::OperationError, holds::HoldError, request::RequestError};
 
 /// Why the state of a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum StoreError {
     Arguments(String),
     /// The policy does not support the operation.
     #[error(transparent)]
-    Operation(#[from] OperationError),
+    Operation(OperationError),
     /// An operation on a hold is invalid, or the policy does not support it.
     #[error(transparent)]
     Hold(#[from] HoldError),
@@ -74,13 +74,19 @@ impl StoreError {
     }
 }
 
-impl From<MultiKeyError> for StoreError {
-    fn from(error: MultiKeyError) -> Self {
+impl From<OperationError> for StoreError {
+    fn from(error: OperationError) -> Self {
         match error {
-            MultiKeyError::MissingKey => Self::Settings(error.to_string()),
-            MultiKeyError::Operation(error) => error.into(),
-            MultiKeyError::Hold(error) => error.into(),
+            OperationError::Hold(error) => Self::Hold(error),
+            OperationError::Request(error) => error.into(),
+            OperationError::Reserve | OperationError::Concurrency => Self::Operation(error),
         }
+    }
+}
+
+impl From<RequestError> for StoreError {
+    fn from(error: RequestError) -> Self {
+        Self::Arguments(error.to_string())
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     request::{WaitRequest, peeks_first},
     waiter::{Event, Step},
 };
-use crate::{Answer, MultiKeyAnswer, MultiKeyOperation, Policy, Retry, Timestamp};
+use crate::{Answer, Operation, Policy, Retry, Timestamp};
 
 /// An event for a request that waits for several keys.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub enum MultiKeyEvent {
     /// The request has arrived.
     Start,
     /// The answer to the last operation.
-    Answered(MultiKeyAnswer),
+    Answered(Answer),
     /// Whether the hold is open on every key.
     IsOpen(bool),
     /// The request is in the queue.
@@ -59,7 +59,7 @@ pub enum MultiKeyStep {
     /// Sleep until then, or until woken, in the queue of the ticket. A caller may always wake it earlier.
     SleepUntil(Ticket, Timestamp),
     /// Leave the queue, and answer the request.
-    Done(MultiKeyAnswer),
+    Done(Answer),
 }
 
 /// A request for units of several keys that waits. It has no timer, reads no clock and has no queue: `now` is an argument,
@@ -71,31 +71,31 @@ pub enum MultiKeyStep {
 ///
 /// ```
 /// use sluicegate_core::{
-///     EntryTake, MultiKeyOperation, Policy, Timestamp, apply_multi_key,
+///     EntryOperation, Operation, Policy, Timestamp, apply_all,
 ///     wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter, WaitQueues},
 /// };
 ///
 /// let (user, tenant): (Policy, Policy) = ("gcra:1/10s".parse()?, "gcra:1/30s".parse()?);
 /// let (mut entries, mut now) = ([None, None], Timestamp::EPOCH);
-/// let mut operate = |operation: MultiKeyOperation<'_>, now| {
-///     let [first, second] = &mut entries;
+/// let mut operate = |operation: Operation<'_>, now| {
+///     let ([first, second], operation) = (&mut entries, operation.with_cost(1));
 ///     let takes = &mut [
-///         EntryTake { policy: &user, entry: first, cost: 1 },
-///         EntryTake { policy: &tenant, entry: second, cost: 1 },
+///         EntryOperation { policy: &user, entry: first, operation },
+///         EntryOperation { policy: &tenant, entry: second, operation },
 ///     ];
-///     apply_multi_key(operation, takes, now).expect("two keys")
+///     apply_all(takes, now).expect("two keys")
 /// };
-/// assert!(operate(MultiKeyOperation::Take, now).decision.allowed());
+/// assert!(operate(Operation::Take(1), now).allowed());
 ///
 /// let (mut queues, mut ticket) = (WaitQueues::default(), None);
 /// let takes = [(user.clone(), 1), (tenant.clone(), 1)];
 /// let timeout = std::time::Duration::from_secs(60);
-/// let mut waiter = MultiKeyWaiter::new(takes, MultiKeyOperation::Take, timeout);
+/// let mut waiter = MultiKeyWaiter::new(takes, Operation::Take(1), timeout);
 /// let mut event = MultiKeyEvent::Start;
 /// let answer = loop {
 ///     event = match waiter.poll(now, event) {
 ///         MultiKeyStep::Apply => {
-///             MultiKeyEvent::Answered(operate(waiter.operation(), now).into())
+///             MultiKeyEvent::Answered(operate(waiter.operation(), now))
 ///         }
 ///         MultiKeyStep::CheckOpen(_) => MultiKeyEvent::IsOpen(false),
 ///         MultiKeyStep::Enter { key, request } => {
@@ -136,7 +136,7 @@ enum State {
     /// A peek comes before an operation whose denial is recorded.
     Peeking,
     /// The peek denies the request. If the hold is open on every key, it is allowed nevertheless.
-    Checking(MultiKeyAnswer),
+    Checking(Answer),
     /// `is_last`: the answer is final.
     Applying {
         is_last: bool,
@@ -155,24 +155,24 @@ impl MultiKeyWaiter {
     #[must_use]
     pub fn new(
         takes: impl IntoIterator<Item = (Policy, u32)>,
-        operation: MultiKeyOperation<'_>,
+        operation: Operation<'_>,
         timeout: Duration,
     ) -> Self {
         let (takes, deadline) = (takes.into_iter().collect(), Timestamp::EPOCH);
         let hold = match operation {
-            MultiKeyOperation::Hold { id, ttl } => Some((id.into(), ttl)),
-            MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
+            Operation::Hold { id, ttl, .. } => Some((id.into(), ttl)),
+            _ => None,
         };
         Self { takes, hold, timeout, deadline, position: None, state: State::New }
     }
 
-    /// The operation of [`MultiKeyStep::Apply`].
+    /// The operation of [`MultiKeyStep::Apply`], without the cost of each key.
     #[must_use]
-    pub fn operation(&self) -> MultiKeyOperation<'_> {
+    pub fn operation(&self) -> Operation<'_> {
         match (&self.state, &self.hold) {
-            (State::Peeking, _) => MultiKeyOperation::Peek,
-            (_, Some((id, ttl))) => MultiKeyOperation::Hold { id, ttl: *ttl },
-            (_, None) => MultiKeyOperation::Take,
+            (State::Peeking, _) => Operation::Peek(0),
+            (_, Some((id, ttl))) => Operation::Hold { id, cost: 0, ttl: *ttl },
+            (_, None) => Operation::Take(0),
         }
     }
 
@@ -237,13 +237,13 @@ impl MultiKeyWaiter {
     }
 
     /// The next step after a denial. `is_applied`: by an operation, which has recorded it, and not by a peek.
-    fn denied(&mut self, now: Timestamp, denial: MultiKeyAnswer, is_applied: bool) -> MultiKeyStep {
+    fn denied(&mut self, now: Timestamp, denial: Answer, is_applied: bool) -> MultiKeyStep {
         let may_pass = denial.decision.retry() != Some(Retry::Never) && now < self.deadline;
         match self.position {
             _ if !may_pass && is_applied => MultiKeyStep::Done(denial),
             _ if !may_pass => self.apply(true),
             Some((key, ticket)) if key == denial.key => {
-                let answer = Answer { decision: denial.decision, source: denial.source };
+                let answer = Answer::new(denial.decision, denial.source);
                 self.poll_queue(ticket, Event::Answered(answer))
             }
             _ => {

@@ -54,7 +54,7 @@ pub struct Ticket(pub u64);
 
 /// The next step of a waiter, and the other waiter that the caller must wake, if any.
 #[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
     /// The next step of the caller for the polled waiter.
     pub step: Step,
@@ -176,13 +176,13 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let wake = match applied {
             Some(operation @ (Operation::Reserve { .. } | Operation::Refund(_))) => {
                 let policy = waiter.request().policy.clone();
-                self.applied(&key, &policy, operation)
+                self.applied(&key, &policy, operation, true)
             }
             _ if has_passed => self.leave(&key, ticket, true),
             // A denial that is recorded may begin a window.
             Some(operation @ Operation::Take(_)) if waiter.request().policy.records_denials() => {
                 let policy = waiter.request().policy.clone();
-                self.applied(&key, &policy, operation).filter(|head| *head != ticket)
+                self.applied(&key, &policy, operation, true).filter(|head| *head != ticket)
             }
             _ => None,
         };
@@ -191,7 +191,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
 
     /// Removes a waiter, because it was answered or because its client has left. Returns its data, the
     /// [refund](Waiter::cancel) to apply, and the waiter to wake.
-    pub fn remove(&mut self, ticket: Ticket) -> Option<(W, Option<Operation>, Option<Ticket>)> {
+    pub fn remove(&mut self, ticket: Ticket) -> Option<(W, Option<Operation<'static>>, Option<Ticket>)> {
         let QueueEntry { key, waiter, data } = self.waiters.remove(&ticket)?;
         let wake = self.leave(&key, ticket, false);
         if let Some(queue) = self.queues.get_mut(&key) {
@@ -203,9 +203,15 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         Some((data, waiter.cancel(), wake))
     }
 
-    /// An operation of a request that is not queued was applied to a key. Returns the head of its queue if
-    /// that may pass earlier than expected.
-    pub fn applied<Q>(&mut self, key: &Q, policy: &Policy, operation: Operation) -> Option<Ticket>
+    /// An operation of a request that is not queued was applied to a key, and allowed or not. Returns the head of its queue
+    /// if that may pass earlier than expected.
+    pub fn applied<Q>(
+        &mut self,
+        key: &Q,
+        policy: &Policy,
+        operation: Operation,
+        is_allowed: bool,
+    ) -> Option<Ticket>
     where
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
@@ -213,18 +219,13 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         match operation {
             Operation::Peek(_) => None,
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
+            // A settle frees units.
+            Operation::Settle { .. } | Operation::Renew { .. } => self.changed(key),
             Operation::Take(_) | Operation::Reserve { .. } => self.take_applied(key, policy, true),
+            Operation::Hold { .. } => {
+                self.take_applied(key, policy, is_allowed || policy.records_denials())
+            }
         }
-    }
-
-    /// A hold of a request that is not queued was decided. Returns the head of the queue of its key if that may pass
-    /// earlier than expected.
-    pub fn held<Q>(&mut self, key: &Q, policy: &Policy, is_allowed: bool) -> Option<Ticket>
-    where
-        Q: Hash + Eq + ?Sized,
-        K: Borrow<Q>,
-    {
-        self.take_applied(key, policy, is_allowed || policy.records_denials())
     }
 
     /// The head expects takes under its own policy, which can only delay it, unless one begins the window into which

@@ -23,10 +23,10 @@ pub enum Event {
 
 /// The next step of the caller, to report with the next [`Event`].
 #[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Apply the operation to the key, under the policy of the request.
-    Apply(Operation),
+    Apply(Operation<'static>),
     /// Read the state of the key. A waiter without a queue may be given `None`.
     Observe,
     /// Sleep until then, or until woken. A caller may always wake it earlier.
@@ -59,11 +59,11 @@ enum Mode {
     Once,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum State {
     New,
     /// An operation is being applied.
-    Applying(Operation, Purpose),
+    Applying(Operation<'static>, Purpose),
     /// The state of the key is being read, on arrival or (`is_last`) for the denial.
     Observing {
         is_last: bool,
@@ -79,7 +79,7 @@ enum State {
 }
 
 /// Why an operation is applied.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Purpose {
     /// It assigns the departure.
     Reserve,
@@ -140,7 +140,7 @@ impl Waiter {
     /// The operation that returns the units charged for a departure. `None` if nothing was charged, and if an
     /// operation is pending whose answer has not arrived.
     #[must_use]
-    pub fn cancel(&self) -> Option<Operation> {
+    pub fn cancel(&self) -> Option<Operation<'static>> {
         match &self.state {
             State::Departing { answer, .. }
             | State::Applying(_, Purpose::Depart { reserved: answer }) => self.refund(answer),
@@ -149,7 +149,7 @@ impl Waiter {
     }
 
     /// The operation that gives back what `answer` has charged.
-    fn refund(&self, answer: &Answer) -> Option<Operation> {
+    fn refund(&self, answer: &Answer) -> Option<Operation<'static>> {
         (answer.source != Source::Fallback).then_some(Operation::Refund(self.request.cost))
     }
 
@@ -173,7 +173,7 @@ impl Waiter {
     }
 
     /// The operation that is being applied.
-    pub(super) const fn operation(&self) -> Option<Operation> {
+    pub(super) const fn operation(&self) -> Option<Operation<'static>> {
         match self.state {
             State::Applying(operation, _) => Some(operation),
             _ => None,
@@ -182,7 +182,7 @@ impl Waiter {
 
     /// The next step after any event but an observation.
     pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
-        match (self.state, event) {
+        match (self.state.clone(), event) {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
             (State::New, Event::Start) if self.mode == Mode::Once => self.take(now),
             (State::New, Event::Start) if is_head => self.attempt(),
@@ -278,7 +278,7 @@ impl Waiter {
     /// The next step after the state of the key was read: `pass_time` is when the request would pass after those
     /// ahead of it, or a time before that (`Some(None)`: never). Without one, a peek decides.
     pub(super) fn observed(&mut self, pass_time: Option<Option<Timestamp>>) -> Step {
-        match (self.state, pass_time) {
+        match (self.state.clone(), pass_time) {
             (State::Observing { .. }, Some(pass_time)) => self.expected(pass_time),
             (State::Observing { is_last }, None) => {
                 let peek = Operation::Peek(self.request.cost);
@@ -328,36 +328,37 @@ impl Waiter {
 
     /// Denies a request whose units are charged, after it has given them back.
     fn give_back(&mut self, answer: Answer, retry: Duration) -> Step {
+        let refund = self.refund(&answer);
         let denial = deny(answer, retry);
-        match self.refund(&answer) {
+        match refund {
             Some(refund) => self.apply(refund, Purpose::Return(denial)),
             None => self.done(denial),
         }
     }
 
-    const fn apply(&mut self, operation: Operation, purpose: Purpose) -> Step {
+    fn apply(&mut self, operation: Operation<'static>, purpose: Purpose) -> Step {
         self.state = State::Applying(operation, purpose);
         Step::Apply(operation)
     }
 
-    const fn observe(&mut self, is_last: bool) -> Step {
+    fn observe(&mut self, is_last: bool) -> Step {
         self.state = State::Observing { is_last };
         Step::Observe
     }
 
-    const fn sleep_until(&mut self, at: Timestamp) -> Step {
+    fn sleep_until(&mut self, at: Timestamp) -> Step {
         self.state = State::Waiting;
         Step::SleepUntil(at)
     }
 
-    const fn done(&mut self, answer: Answer) -> Step {
-        self.state = State::Done(answer);
+    fn done(&mut self, answer: Answer) -> Step {
+        self.state = State::Done(answer.clone());
         Step::Done(answer)
     }
 }
 
 /// `answer` as a denial.
-const fn deny(answer: Answer, retry: Duration) -> Answer {
+fn deny(answer: Answer, retry: Duration) -> Answer {
     let outcome = Outcome::Deny { retry: Retry::After(retry) };
-    Answer { decision: Decision { outcome, ..answer.decision }, ..answer }
+    Answer::new(Decision { outcome, ..answer.decision }, answer.source)
 }

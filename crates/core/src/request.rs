@@ -1,0 +1,159 @@
+//! A request to a store: one operation on one key, or one on several keys, all or none.
+
+use std::slice;
+
+use crate::{decision::Operation, prepared_policy::PreparedPolicy};
+
+/// Upper bound on the length of a key in bytes, in commands, rules and remote stores, with the prefix of the store.
+/// Stores in memory take keys of any length.
+pub const MAX_KEY: usize = 65_536;
+
+/// Maximum number of keys of one decision.
+pub const MAX_KEYS_PER_TAKE: usize = 8;
+
+/// A key is empty, or longer than [`MAX_KEY`]. Holds its length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
+pub struct KeyLengthError(pub usize);
+
+impl KeyLengthError {
+    /// Checks the length of a key of an operation on units. An empty key is an error, because it is nearly always a
+    /// missing value, and all clients would share one limit.
+    ///
+    /// # Errors
+    /// `length` is not 1 to [`MAX_KEY`].
+    #[inline]
+    pub const fn check(length: usize) -> Result<(), Self> {
+        if length == 0 { Err(Self(0)) } else { Self::check_or_empty(length) }
+    }
+
+    /// The same for a key that is only read or reset: it may be empty, because redis-cell allows that.
+    ///
+    /// # Errors
+    /// `length` is more than [`MAX_KEY`].
+    #[inline]
+    pub const fn check_or_empty(length: usize) -> Result<(), Self> {
+        if length > MAX_KEY { Err(Self(length)) } else { Ok(()) }
+    }
+}
+
+/// An operation on a key under a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedOperation<'a> {
+    /// The key: any bytes.
+    pub key: &'a [u8],
+    /// The policy.
+    pub policy: &'a PreparedPolicy,
+    /// The operation.
+    pub operation: Operation<'a>,
+}
+
+/// What a store decides at once: an operation on one key, or takes, peeks or holds of up to [`MAX_KEYS_PER_TAKE`] keys, of
+/// all of them or of none.
+///
+/// ```
+/// use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request};
+///
+/// let policy: PreparedPolicy = "gcra:30/1m".parse()?;
+/// let one = Request::one(b"user7", &policy, Operation::Take(1));
+/// assert_eq!(one.operations().len(), 1);
+///
+/// let take = |key| KeyedOperation { key, policy: &policy, operation: Operation::Take(1) };
+/// let takes = [take(b"user7"), take(b"everybody")];
+/// assert_eq!(Request::all(&takes)?.operations().len(), 2);
+///
+/// let mixed = [takes[0], KeyedOperation { operation: Operation::Reset, ..takes[1] }];
+/// let error = Request::all(&mixed).unwrap_err().to_string();
+/// assert_eq!(error, "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a>(Keys<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Keys<'a> {
+    One(KeyedOperation<'a>),
+    Several(&'a [KeyedOperation<'a>]),
+}
+
+/// Operations that are no request on several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// There is no key.
+    #[error("missing key: expected at least one")]
+    MissingKey,
+    /// There are too many keys.
+    #[error("too many keys: expected at most {MAX_KEYS_PER_TAKE}, found {0}")]
+    TooManyKeys(usize),
+    /// The operations differ in more than the cost, or are none that several keys can have.
+    #[error(
+        "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl"
+    )]
+    Operation,
+}
+
+impl<'a> Request<'a> {
+    /// `operation` on `key`, which is any bytes, under `policy`.
+    #[must_use]
+    #[inline(always)]
+    pub const fn one(key: &'a [u8], policy: &'a PreparedPolicy, operation: Operation<'a>) -> Self {
+        Self(Keys::One(KeyedOperation { key, policy, operation }))
+    }
+
+    /// Operations that are all applied or none is. If a key is given twice, only its first operation counts.
+    ///
+    /// # Errors
+    /// [`RequestError`]: there is no key, there are too many, or the operations are not the same except for their cost.
+    pub fn all(operations: &'a [KeyedOperation<'a>]) -> Result<Self, RequestError> {
+        RequestError::check(operations.iter().map(|it| it.operation))?;
+        Ok(Self(Keys::Several(operations)))
+    }
+
+    /// The operation on the only key; `None` for a request of [`all`](Self::all).
+    #[must_use]
+    #[inline(always)]
+    pub const fn single(self) -> Option<KeyedOperation<'a>> {
+        match self.0 {
+            Keys::One(operation) => Some(operation),
+            Keys::Several(_) => None,
+        }
+    }
+
+    /// The operation on each key, at least one.
+    #[must_use]
+    #[inline]
+    pub const fn operations(&self) -> &[KeyedOperation<'a>] {
+        match &self.0 {
+            Keys::One(operation) => slice::from_ref(operation),
+            Keys::Several(operations) => operations,
+        }
+    }
+}
+
+impl<'a> From<KeyedOperation<'a>> for Request<'a> {
+    #[inline(always)]
+    fn from(operation: KeyedOperation<'a>) -> Self {
+        Self(Keys::One(operation))
+    }
+}
+
+impl RequestError {
+    /// Checks operations that are to be all applied or none.
+    pub(crate) fn check<'a>(
+        mut operations: impl ExactSizeIterator<Item = Operation<'a>>,
+    ) -> Result<(), Self> {
+        let count = operations.len();
+        if count > MAX_KEYS_PER_TAKE {
+            return Err(Self::TooManyKeys(count));
+        }
+        let first = operations.next().ok_or(Self::MissingKey)?.with_cost(0);
+        let is_allowed =
+            matches!(first, Operation::Take(_) | Operation::Peek(_) | Operation::Hold { .. });
+        if is_allowed && operations.all(|it| it.with_cost(0) == first) {
+            Ok(())
+        } else {
+            Err(Self::Operation)
+        }
+    }
+}
