@@ -7,10 +7,9 @@
 use std::{collections::HashMap, env, time::Duration};
 
 use sluicegate_conformance::{
-    Answer, History, HoldHistory, HoldInvocation, HoldSubject, Invocation, OracleSubject, Shape,
-    Subject, check_hold_traces, check_traces,
+    Answer, History, Invocation, OracleSubject, Shape, Subject, check_hold_traces, check_traces,
 };
-use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::Operation;
 
 /// The clocks of these tests do not run back.
 const SHAPE: Shape =
@@ -31,13 +30,11 @@ fn main() {
     };
     for seed in first..first + count {
         let key = seed.to_le_bytes();
-        if holds {
-            for step in HoldHistory::random(seed, SHAPE).0 {
-                let _ = step.apply_to(&mut printing, &key);
-            }
-            continue;
-        }
-        for step in History::random(seed, SHAPE).0 {
+        let history = match holds {
+            true => History::with_holds(seed, SHAPE),
+            false => History::random(seed, SHAPE),
+        };
+        for step in history.0 {
             let _ = printing.apply(step.of(&key));
         }
     }
@@ -51,15 +48,6 @@ struct Printing {
     keys: HashMap<Vec<u8>, usize>,
 }
 
-impl Printing {
-    /// Prints the part of a line before the operation.
-    fn begin(&mut self, key: &[u8], now: Timestamp, policy: &Policy) {
-        let next = self.keys.len();
-        let number = *self.keys.entry(key.to_vec()).or_insert(next);
-        print!("{number}\t{}\t{policy}\t", now.as_micros());
-    }
-}
-
 fn text_of(answer: &Answer) -> String {
     match answer {
         Ok(decision) => decision.to_integers().map(|it| it.to_string()).join(" "),
@@ -70,35 +58,29 @@ fn text_of(answer: &Answer) -> String {
 impl Subject for Printing {
     fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
         let Invocation { key, policy, now, operation } = invocation;
+        let zero = Some(Duration::ZERO);
         let (name, cost, wait) = match operation {
-            Operation::Take(cost) => ("take", cost, Duration::ZERO),
-            Operation::Peek(cost) => ("peek", cost, Duration::ZERO),
-            Operation::Charge(cost) => ("charge", cost, Duration::ZERO),
-            Operation::Refund(cost) => ("refund", cost, Duration::ZERO),
-            Operation::Reserve { cost, max_wait } => ("reserve", cost, max_wait),
-            Operation::Reset => ("reset", 0, Duration::ZERO),
+            Operation::Take(cost) => ("take", Some(cost), zero),
+            Operation::Peek(cost) => ("peek", Some(cost), zero),
+            Operation::Charge(cost) => ("charge", Some(cost), zero),
+            Operation::Refund(cost) => ("refund", Some(cost), zero),
+            Operation::Reserve { cost, max_wait } => ("reserve", Some(cost), Some(max_wait)),
+            Operation::Reset => ("reset", Some(0), zero),
+            Operation::Hold { cost, ttl, .. } => ("hold", Some(cost), ttl),
+            Operation::Settle { used, .. } => ("settle", used, None),
+            Operation::Renew { ttl, .. } => ("renew", None, ttl),
         };
         let answer = self.oracle.apply(invocation);
-        self.begin(key, now, policy);
-        println!("{name}\t{cost}\t{}\t{}", wait.as_micros(), text_of(&answer));
-        answer
-    }
-}
-
-impl HoldSubject for Printing {
-    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = invocation;
-        let (name, id, cost, ttl) = match operation {
-            HoldOperation::Hold { id, cost, ttl } => ("hold", id, Some(cost), ttl),
-            HoldOperation::Settle { id, used } => ("settle", id, used, None),
-            HoldOperation::Renew { id, ttl } => ("renew", id, None, ttl),
-        };
-        let answer = self.oracle.apply_hold(invocation);
-        self.begin(key, now, policy);
+        let next = self.keys.len();
+        let number = *self.keys.entry(key.to_vec()).or_insert(next);
         let cost = cost.map_or_else(|| "-1".to_owned(), |cost| cost.to_string());
-        let ttl = ttl.map_or_else(|| "-1".to_owned(), |ttl| ttl.as_micros().to_string());
-        print!("{name}\t{cost}\t{ttl}\t{}\t", text_of(&answer));
-        println!("{}", id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let wait = wait.map_or_else(|| "-1".to_owned(), |wait| wait.as_micros().to_string());
+        print!("{number}\t{}\t{policy}\t{name}\t{cost}\t{wait}\t", now.as_micros());
+        print!("{}", text_of(&answer));
+        if let Some(id) = operation.id() {
+            print!("\t{}", id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        }
+        println!();
         answer
     }
 }

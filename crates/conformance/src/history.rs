@@ -37,7 +37,7 @@ pub struct Step {
     /// The policy.
     pub policy: Policy,
     /// The operation.
-    pub operation: Operation,
+    pub operation: Operation<'static>,
 }
 
 impl Step {
@@ -236,7 +236,7 @@ impl SeededRng {
         }
     }
 
-    pub(crate) fn operation(&mut self, policy: &Policy, shape: Shape) -> Operation {
+    pub(crate) fn operation(&mut self, policy: &Policy, shape: Shape) -> Operation<'static> {
         let limits: Vec<_> = policy.limits().iter().map(|limit| limit.capacity()).collect();
         let capacity = self.pick(&limits);
         let cost = match self.below(16) {

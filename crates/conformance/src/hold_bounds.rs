@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{
-    Decision, Entry, HoldOperation, Operation, Policy, Retry, Timestamp, apply_hold,
-};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Retry, Timestamp};
 
-use crate::{Answer, HoldInvocation, HoldSubject, Invocation, history::SeededRng};
+use crate::{Answer, Invocation, Subject, history::SeededRng};
 
 /// The time at which each check begins, in microseconds since the Unix epoch.
 const BEGIN: u64 = 1_700_000_040_000_000;
@@ -17,7 +15,7 @@ const DAY: u64 = 86_400 * SECOND;
 ///
 /// # Panics
 /// If an answer of the subject differs from `SEMANTICS.md`, or an error changes a key.
-pub fn check_hold_bounds(subject: &mut impl HoldSubject) {
+pub fn check_hold_bounds(subject: &mut impl Subject) {
     check_ids(subject);
     check_ttls(subject);
     check_ids_of_other_keys(subject);
@@ -26,7 +24,7 @@ pub fn check_hold_bounds(subject: &mut impl HoldSubject) {
 }
 
 /// Units of holds that are never settled are back when their lifetime is over, to the microsecond.
-fn check_lost_units_return(subject: &mut impl HoldSubject) {
+fn check_lost_units_return(subject: &mut impl Subject) {
     let policy = &"concurrency:5/3s".parse().expect("a policy");
     let (key, mut draw) = (b"bounds:lost", SeededRng::new(5));
     let (mut now, mut expiries) = (0, Vec::new());
@@ -35,28 +33,28 @@ fn check_lost_units_return(subject: &mut impl HoldSubject) {
         if expiries.len() == 5 {
             let (first, _) = expiries.iter().enumerate().min_by_key(|it| it.1).expect("five");
             let expires: u64 = expiries.swap_remove(first);
-            let next = HoldOperation::Hold { id: b"next", cost: 1, ttl: None };
+            let next = Operation::Hold { id: b"next", cost: 1, ttl: None };
             let early = apply(subject, key, policy, expires - 1, next).expect("a decision");
             assert_eq!(early.retry(), Some(Retry::After(Duration::from_micros(1))), "{number}");
             now = expires;
         }
         let ttl = 10_000 + draw.below(2 * SECOND);
         let (id, span) = (number.to_be_bytes(), Some(Duration::from_micros(ttl)));
-        let hold = HoldOperation::Hold { id: &id, cost: 1, ttl: span };
+        let hold = Operation::Hold { id: &id, cost: 1, ttl: span };
         assert!(apply(subject, key, policy, now, hold).is_ok_and(|it| it.allowed()), "{number}");
         expiries.push(now + ttl);
     }
 }
 
-fn check_ids(subject: &mut impl HoldSubject) {
+fn check_ids(subject: &mut impl Subject) {
     let (key, policy) = (b"bounds:ids", &"fixed-window:100/1h".parse().expect("a policy"));
     for length in [0, 1, 64, 65] {
         let id = vec![b'i'; length];
         let (ttl, used) = (Some(Duration::from_secs(60)), Some(0));
         for operation in [
-            HoldOperation::Hold { id: &id, cost: 7, ttl },
-            HoldOperation::Renew { id: &id, ttl },
-            HoldOperation::Settle { id: &id, used },
+            Operation::Hold { id: &id, cost: 7, ttl },
+            Operation::Renew { id: &id, ttl },
+            Operation::Settle { id: &id, used },
         ] {
             let found = apply(subject, key, policy, 0, operation);
             if let 1..=64 = length {
@@ -71,7 +69,7 @@ fn check_ids(subject: &mut impl HoldSubject) {
     }
 }
 
-fn check_ttls(subject: &mut impl HoldSubject) {
+fn check_ttls(subject: &mut impl Subject) {
     for (number, (policy, max)) in
         [("fixed-window:100/1h", DAY), ("concurrency:100/5s,concurrency:100/2d", 5 * SECOND)]
             .into_iter()
@@ -81,25 +79,25 @@ fn check_ttls(subject: &mut impl HoldSubject) {
         let key = format!("bounds:ttls:{number}").into_bytes();
         for (id, ttl) in (0_u8..).zip([0, 999, 1_000, max, max + 1, DAY + 1, 1 << 50]) {
             let id = &[id];
-            let cancel = HoldOperation::Settle { id, used: Some(0) };
+            let cancel = Operation::Settle { id, used: Some(0) };
             let ttl_us = ttl;
             let ttl = Some(Duration::from_micros(ttl));
-            let hold = HoldOperation::Hold { id, cost: 7, ttl };
+            let hold = Operation::Hold { id, cost: 7, ttl };
             if (1_000..=max).contains(&ttl_us) {
-                for operation in [hold, HoldOperation::Renew { id, ttl }, cancel] {
+                for operation in [hold, Operation::Renew { id, ttl }, cancel] {
                     let found = apply(subject, &key, &policy, 0, operation);
                     assert!(found.is_ok_and(|it| it.allowed()), "{operation:?}");
                 }
                 continue;
             }
             // Of a hold that is open, too.
-            let open = HoldOperation::Hold { id, cost: 7, ttl: Some(Duration::from_millis(2)) };
+            let open = Operation::Hold { id, cost: 7, ttl: Some(Duration::from_millis(2)) };
             for before in [None, Some(open)] {
                 let held = before.map_or(0, |open| {
                     assert!(apply(subject, &key, &policy, 0, open).is_ok_and(|it| it.allowed()));
                     7
                 });
-                for operation in [hold, HoldOperation::Renew { id, ttl }] {
+                for operation in [hold, Operation::Renew { id, ttl }] {
                     let error = apply(subject, &key, &policy, 0, operation).expect_err("a ttl");
                     let expected = format!("expected 1000 to {max} microseconds");
                     assert!(error.contains(&expected), "{operation:?}: {error}");
@@ -111,15 +109,15 @@ fn check_ttls(subject: &mut impl HoldSubject) {
     }
 }
 
-fn check_ids_of_other_keys(subject: &mut impl HoldSubject) {
+fn check_ids_of_other_keys(subject: &mut impl Subject) {
     let policy = &"concurrency:5/1m,fixed-window:5/1h".parse().expect("a policy");
     let [one, other] = [b"bounds:one".as_slice(), b"bounds:other"];
-    let hold = |id| HoldOperation::Hold { id, cost: 2, ttl: None };
+    let hold = |id| Operation::Hold { id, cost: 2, ttl: None };
     assert!(apply(subject, one, policy, 0, hold(b"mine")).is_ok_and(|it| it.allowed()));
     assert!(apply(subject, other, policy, 0, hold(b"theirs")).is_ok_and(|it| it.allowed()));
     for operation in [
-        HoldOperation::Settle { id: b"mine", used: Some(3) },
-        HoldOperation::Renew { id: b"mine", ttl: None },
+        Operation::Settle { id: b"mine", used: Some(3) },
+        Operation::Renew { id: b"mine", ttl: None },
     ] {
         let found = apply(subject, other, policy, 0, operation).expect("a decision");
         assert_eq!((found.retry(), found.remaining), (Some(Retry::Never), 3), "{operation:?}");
@@ -130,12 +128,12 @@ fn check_ids_of_other_keys(subject: &mut impl HoldSubject) {
     // Both expire when they would have.
     for (at, held) in [(60 * SECOND - 1, true), (60 * SECOND, false)] {
         for (key, id) in [(one, b"mine".as_slice()), (other, b"theirs")] {
-            let renew = HoldOperation::Renew { id, ttl: Some(Duration::from_millis(1)) };
+            let renew = Operation::Renew { id, ttl: Some(Duration::from_millis(1)) };
             let found = apply(subject, key, policy, at, renew).expect("a decision");
             assert_eq!(found.allowed(), held, "{at}");
             if held {
                 // As before.
-                let renew = HoldOperation::Renew { id, ttl: Some(Duration::from_millis(1)) };
+                let renew = Operation::Renew { id, ttl: Some(Duration::from_millis(1)) };
                 let found = apply(subject, key, policy, 60 * SECOND - 1_000, renew);
                 assert!(found.is_ok_and(|it| it.allowed()));
             }
@@ -144,7 +142,7 @@ fn check_ids_of_other_keys(subject: &mut impl HoldSubject) {
 }
 
 /// A step back by `J` admits nothing more, and keeps a hold open for `J` longer at most.
-fn check_steps_back(subject: &mut impl HoldSubject) {
+fn check_steps_back(subject: &mut impl Subject) {
     for (number, text) in
         ["concurrency:5/10s", "fixed-window:5/1h", "concurrency:5/10s,sliding-log:5/1h"]
             .into_iter()
@@ -153,8 +151,8 @@ fn check_steps_back(subject: &mut impl HoldSubject) {
         let policy = &text.parse().expect("a policy");
         let key = &format!("bounds:back:{number}").into_bytes();
         let ttl = Some(Duration::from_secs(10));
-        let hold = |id, cost| HoldOperation::Hold { id, cost, ttl };
-        let settle = |id| HoldOperation::Settle { id, used: None };
+        let hold = |id, cost| Operation::Hold { id, cost, ttl };
+        let settle = |id| Operation::Settle { id, used: None };
         for id in [b"a", b"b"] {
             let held = apply(subject, key, policy, 100 * SECOND, hold(id, 2));
             assert!(held.is_ok_and(|it| it.allowed()), "{text}");
@@ -201,8 +199,8 @@ pub fn spread_ledger(
     (now, spacing): (Timestamp, Duration),
 ) -> Vec<u8> {
     let (mut entry, ttl) = (None, Some(Duration::from_micros(DAY)));
-    let hold = HoldOperation::Hold { id: &id_of(0), cost, ttl };
-    let first = apply_hold(policy, &mut entry, now, hold).expect("a policy with holds");
+    let hold = Operation::Hold { id: &id_of(0), cost, ttl };
+    let first = sluicegate_core::apply(policy, &mut entry, now, hold).expect("a policy with holds");
     assert!(first.allowed());
     let mut bytes = entry.as_ref().map(Entry::encode).expect("a hold is open");
     let record = bytes.split_off(bytes.len() - 16);
@@ -229,14 +227,14 @@ fn id_of(number: usize) -> [u8; 4] {
 /// # Panics
 /// If a further hold is opened, or the key changes.
 pub fn check_full_ledger(
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     key: &[u8],
     policy: &Policy,
     (now, max): (Timestamp, usize),
 ) {
     let now = now.as_micros() - BEGIN;
     let ttl = Some(Duration::from_micros(DAY));
-    let hold = |id, cost| HoldOperation::Hold { id, cost, ttl };
+    let hold = |id, cost| Operation::Hold { id, cost, ttl };
     let all = units(max as u64);
     let refused = |subject: &mut _| {
         let error = apply(subject, key, policy, now, hold(b"more", 1)).expect_err("it is full");
@@ -251,7 +249,7 @@ pub fn check_full_ledger(
     assert!(open.is_ok_and(|it| it.allowed()));
     let denied = apply(subject, key, policy, now, hold(b"more", u32::MAX));
     assert!(denied.is_ok_and(|it| !it.allowed()));
-    let cancel = HoldOperation::Settle { id: &middle, used: Some(0) };
+    let cancel = Operation::Settle { id: &middle, used: Some(0) };
     assert!(apply(subject, key, policy, now, cancel).is_ok_and(|it| it.allowed()));
     assert!(apply(subject, key, policy, now, hold(b"last", 1)).is_ok_and(|it| it.allowed()));
     refused(subject);
@@ -263,20 +261,19 @@ pub(crate) fn units(count: u64) -> u32 {
 
 /// Applies an operation at `at` microseconds after the begin.
 pub(crate) fn apply(
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     key: &[u8],
     policy: &Policy,
     at: u64,
-    operation: HoldOperation<'_>,
+    operation: Operation<'_>,
 ) -> Answer {
     let now = Timestamp::saturating_from_micros(BEGIN + at);
-    subject.apply_hold(HoldInvocation { key, policy, now, operation })
+    subject.apply(Invocation { key, policy, now, operation })
 }
 
 /// Units that are held or charged.
-pub(crate) fn in_use(subject: &mut impl HoldSubject, key: &[u8], policy: &Policy, at: u64) -> u32 {
-    let now = Timestamp::saturating_from_micros(BEGIN + at);
-    let peek = Invocation { key, policy, now, operation: Operation::Peek(0) };
-    let Decision { limit, remaining, .. } = subject.apply(peek).expect("a peek");
+pub(crate) fn in_use(subject: &mut impl Subject, key: &[u8], policy: &Policy, at: u64) -> u32 {
+    let peek = apply(subject, key, policy, at, Operation::Peek(0));
+    let Decision { limit, remaining, .. } = peek.expect("a peek");
     limit - remaining
 }

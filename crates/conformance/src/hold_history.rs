@@ -1,13 +1,10 @@
 //! Random histories of one key with holds: few ids, short lifetimes, and times at every expiry.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{
-    Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, Shape, compare,
-    history::SeededRng,
-};
+use crate::{CoreSubject, History, Shape, Step, Subject, compare, history::SeededRng};
 
 /// The ids of all histories: each uses the first few or all of them.
 const IDS: [&[u8]; 12] = [
@@ -25,69 +22,10 @@ const IDS: [&[u8]; 12] = [
     b"i",
 ];
 
-/// An operation on a key or on a hold.
-#[derive(Clone, Copy, Debug)]
-pub enum StepOperation<'a> {
-    /// On the key.
-    Key(Operation),
-    /// On a hold of the key.
-    Hold(HoldOperation<'a>),
-}
-
-impl StepOperation<'_> {
-    /// Applies this operation to `key` of `subject`.
-    pub fn apply_to(
-        self,
-        subject: &mut impl HoldSubject,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-    ) -> Answer {
-        match self {
-            Self::Key(operation) => subject.apply(Invocation { key, policy, now, operation }),
-            Self::Hold(operation) => {
-                subject.apply_hold(HoldInvocation { key, policy, now, operation })
-            }
-        }
-    }
-}
-
-/// One operation under a policy at a time.
-#[derive(Clone, Debug)]
-pub struct HoldStep {
-    /// The time.
-    pub now: Timestamp,
-    /// The policy.
-    pub policy: Policy,
-    /// The operation.
-    pub operation: StepOperation<'static>,
-}
-
-impl HoldStep {
-    /// Applies this step to `key` of `subject`.
-    pub fn apply_to(&self, subject: &mut impl HoldSubject, key: &[u8]) -> Answer {
-        self.operation.apply_to(subject, key, &self.policy, self.now)
-    }
-}
-
-impl fmt::Display for HoldStep {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.operation {
-            StepOperation::Key(operation) => write!(formatter, "{} {operation:?}", self.now)?,
-            StepOperation::Hold(operation) => write!(formatter, "{} {operation:?}", self.now)?,
-        }
-        write!(formatter, " under {}", self.policy)
-    }
-}
-
-/// Operations on one key and its holds, in order.
-#[derive(Clone, Debug)]
-pub struct HoldHistory(pub Vec<HoldStep>);
-
-impl HoldHistory {
-    /// The history for `seed`.
+impl History {
+    /// The history with holds for `seed`.
     #[must_use]
-    pub fn random(seed: u64, shape: Shape) -> Self {
+    pub fn with_holds(seed: u64, shape: Shape) -> Self {
         let draw = &mut SeededRng::new(seed);
         let mut times = HoldTimes::new(draw);
         let count = if shape.changes { 1 + draw.below(3) } else { 1 };
@@ -99,7 +37,7 @@ impl HoldHistory {
             }
             let now = times.next(draw, shape);
             let operation = times.operation(draw, &policy, shape);
-            HoldStep { now, policy: policy.clone(), operation }
+            Step { now, policy: policy.clone(), operation }
         });
         Self(steps.collect())
     }
@@ -110,12 +48,12 @@ impl HoldHistory {
 ///
 /// # Panics
 /// At the first answer that differs, with the fewest steps that show a difference.
-pub fn check_hold_histories(subject: &mut impl HoldSubject, seed: u64, count: u64, shape: Shape) {
+pub fn check_hold_histories(subject: &mut impl Subject, seed: u64, count: u64, shape: Shape) {
     let mut core = CoreSubject::default();
     for seed in seed..seed + count {
-        let mut steps = HoldHistory::random(seed, shape).0;
+        let mut steps = History::with_holds(seed, shape).0;
         let mut attempts = 0;
-        let mut difference = |steps: &[HoldStep]| {
+        let mut difference = |steps: &[Step]| {
             attempts += 1;
             let key = format!("holds:{seed}:{attempts}").into_bytes();
             first_difference(&mut core, subject, &key, steps)
@@ -133,7 +71,7 @@ pub fn check_hold_histories(subject: &mut impl HoldSubject, seed: u64, count: u6
                 (steps, fault) = (fewer, other);
             }
         }
-        let steps: Vec<_> = steps.iter().map(HoldStep::to_string).collect();
+        let steps: Vec<_> = steps.iter().map(Step::to_string).collect();
         panic!("history {seed}: {fault}, after\n{}", steps.join("\n"));
     }
 }
@@ -141,12 +79,12 @@ pub fn check_hold_histories(subject: &mut impl HoldSubject, seed: u64, count: u6
 /// Index and description of the first answer that differs.
 fn first_difference(
     core: &mut CoreSubject,
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     key: &[u8],
-    steps: &[HoldStep],
+    steps: &[Step],
 ) -> Option<(usize, String)> {
     steps.iter().enumerate().find_map(|(index, step)| {
-        let (expected, found) = (step.apply_to(core, key), step.apply_to(subject, key));
+        let (expected, found) = (core.apply(step.of(key)), subject.apply(step.of(key)));
         compare(&expected, &found).err().map(|fault| (index, fault))
     })
 }
@@ -223,19 +161,16 @@ impl HoldTimes {
         draw: &mut SeededRng,
         policy: &Policy,
         shape: Shape,
-    ) -> StepOperation<'static> {
+    ) -> Operation<'static> {
         let id = self.id(draw);
         let cost = hold_cost(draw, policy);
         match draw.below(20) {
-            0..=7 => StepOperation::Hold(HoldOperation::Hold { id, cost, ttl: self.ttl(draw) }),
-            8..=10 => {
-                let used = draw.pick(&[None, None, Some(0), Some(cost)]);
-                StepOperation::Hold(HoldOperation::Settle { id, used })
-            }
-            11 | 12 => StepOperation::Hold(HoldOperation::Renew { id, ttl: self.ttl(draw) }),
-            13 | 14 => StepOperation::Key(Operation::Peek(cost)),
-            15..=17 if !policy.counts_holds() => StepOperation::Key(Operation::Take(cost)),
-            _ => StepOperation::Key(draw.operation(policy, shape)),
+            0..=7 => Operation::Hold { id, cost, ttl: self.ttl(draw) },
+            8..=10 => Operation::Settle { id, used: draw.pick(&[None, None, Some(0), Some(cost)]) },
+            11 | 12 => Operation::Renew { id, ttl: self.ttl(draw) },
+            13 | 14 => Operation::Peek(cost),
+            15..=17 if !policy.counts_holds() => Operation::Take(cost),
+            _ => draw.operation(policy, shape),
         }
     }
 }

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Policy, Retry};
+use sluicegate_core::{Operation, Policy, Retry};
 
 use crate::{
-    HoldSubject,
+    Subject,
     history::SeededRng,
     hold_bounds::{SECOND, apply, in_use, units},
 };
@@ -44,14 +44,12 @@ impl Stream {
         self.settled.flatten().unwrap_or(self.cost)
     }
 
-    fn operation(&self, kind: Kind) -> HoldOperation<'_> {
+    fn operation(&self, kind: Kind) -> Operation<'_> {
         let (id, ttl) = (&*self.id, Some(self.ttl));
         match kind {
-            Kind::Hold => HoldOperation::Hold { id, cost: self.cost, ttl },
-            Kind::Renew => HoldOperation::Renew { id, ttl },
-            Kind::Settle { .. } => {
-                HoldOperation::Settle { id, used: self.settled.unwrap_or_default() }
-            }
+            Kind::Hold => Operation::Hold { id, cost: self.cost, ttl },
+            Kind::Renew => Operation::Renew { id, ttl },
+            Kind::Settle { .. } => Operation::Settle { id, used: self.settled.unwrap_or_default() },
         }
     }
 }
@@ -69,7 +67,7 @@ enum Kind {
 /// # Panics
 /// If a sum differs, a copy of a hold is denied, or a settle has an unexpected answer.
 pub fn check_repeated_holds(
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     seeds: std::ops::Range<u64>,
 ) -> (usize, usize) {
     let (mut operations, mut copies) = (0, 0);

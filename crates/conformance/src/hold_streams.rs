@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use sluicegate_core::{HoldOperation, Operation, Policy, Retry, Timestamp};
+use sluicegate_core::{Operation, Policy, Retry, Timestamp};
 
-use crate::{HoldInvocation, HoldSubject, Invocation, history::SeededRng};
+use crate::{Invocation, Subject, history::SeededRng};
 
 const BEGIN: u64 = 1_700_000_040_000_000;
 const SECOND: u64 = 1_000_000;
@@ -61,7 +61,7 @@ enum Kind {
 ///
 /// # Panics
 /// If a sum differs, or an operation finds a hold open that is not, or the reverse.
-pub fn check_hold_streams(subject: &mut impl HoldSubject, count: usize) -> StreamCounts {
+pub fn check_hold_streams(subject: &mut impl Subject, count: usize) -> StreamCounts {
     let mut draw = SeededRng::new(100_000);
     let policies = POLICIES
         .map(|(policy, rates)| [policy, rates].map(|text| text.parse::<Policy>().expect(text)));
@@ -85,14 +85,14 @@ pub fn check_hold_streams(subject: &mut impl HoldSubject, count: usize) -> Strea
         }
         let id = number.to_string().into_bytes();
         let operation = match kind {
-            Kind::Hold => HoldOperation::Hold { id: &id, cost: stream.cost, ttl: Some(stream.ttl) },
-            Kind::Renew => HoldOperation::Renew { id: &id, ttl: Some(stream.ttl) },
-            Kind::Settle => HoldOperation::Settle { id: &id, used: stream.used },
+            Kind::Hold => Operation::Hold { id: &id, cost: stream.cost, ttl: Some(stream.ttl) },
+            Kind::Renew => Operation::Renew { id: &id, ttl: Some(stream.ttl) },
+            Kind::Settle => Operation::Settle { id: &id, used: stream.used },
         };
         let key = name(stream.key);
         let policy = &policies[stream.key][0];
-        let invocation = HoldInvocation { key: &key, policy, now, operation };
-        let decision = subject.apply_hold(invocation).expect("a valid operation");
+        let invocation = Invocation { key: &key, policy, now, operation };
+        let decision = subject.apply(invocation).expect("a valid operation");
         let expires = at + sluicegate_core::as_micros(stream.ttl);
         let is_open = matches!(stream.state, State::Open { .. });
         match kind {
@@ -196,7 +196,7 @@ fn name(key: usize) -> Vec<u8> {
 
 /// Checks the held and charged units of each key.
 fn check_sums(
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     policies: &[[Policy; 2]; POLICIES.len()],
     now: Timestamp,
     expected: [u64; POLICIES.len()],

@@ -2,7 +2,7 @@
 //!
 //! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_multi_key`] with a
 //! [`StoreSubject`], and [`check_hold_traces`], [`check_hold_histories`] and [`check_multi_key_holds`] for holds;
-//! everything else implements [`Subject`] and [`HoldSubject`] for a small adapter. [`check_repeated_holds`],
+//! everything else implements [`Subject`] and [`MultiKeySubject`] for a small adapter. [`check_repeated_holds`],
 //! [`check_hold_streams`] and [`check_hold_bounds`] check holds under faults. The same histories compare the core
 //! with a second, naive implementation (the [`oracle`]).
 
@@ -23,17 +23,12 @@ pub use history::{History, Shape, Step, check_histories};
 pub use hold_bounds::{
     MAX_HOLDS_OF_SCRIPTS, check_full_ledger, check_hold_bounds, full_ledger, spread_ledger,
 };
-pub use hold_history::{HoldHistory, HoldStep, StepOperation, check_hold_histories};
+pub use hold_history::check_hold_histories;
 pub use hold_repeats::check_repeated_holds;
 pub use hold_streams::{StreamCounts, check_hold_streams};
-pub use multi_key::{
-    MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, check_multi_key, check_multi_key_holds,
-};
+pub use multi_key::{MultiKeySubject, check_multi_key, check_multi_key_holds};
 pub use rules::{ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules};
 pub use store_subject::StoreSubject;
-pub use subject::{
-    Answer, CoreSubject, HoldInvocation, HoldSubject, Invocation, OracleSubject, Subject,
-    check_keys, compare,
-};
+pub use subject::{Answer, CoreSubject, Invocation, OracleSubject, Subject, check_keys, compare};
 pub use trace::{cases, check_case, check_hold_traces, check_traces};
-pub use wire::{apply_all_over_the_wire, apply_hold_over_the_wire, apply_over_the_wire};
+pub use wire::{answer_from_integers, apply_all_over_the_wire, apply_over_the_wire};

@@ -1,88 +1,41 @@
 //! Random histories of multi-key takes and holds, mixed with operations on single keys.
 
-use std::time::Duration;
-
-use sluicegate_core::{
-    EntryTake, MultiKeyDecision, MultiKeyOperation, Operation, Policy, Timestamp, apply_multi_key,
-};
+use sluicegate_core::{Answer, EntryOperation, Operation, Policy, Timestamp, apply_all};
 
 use crate::{
-    CoreSubject, HoldSubject, Invocation, Shape, Subject, compare,
+    CoreSubject, Invocation, Shape, Subject, compare,
     history::SeededRng,
     hold_history::{HoldTimes, hold_cost, hold_policy},
 };
 
-/// One key of a multi-key take: the key, its policy, and the cost.
-pub type MultiKeyTake = (Vec<u8>, Policy, u32);
-
-/// A store under test that supports multi-key takes.
+/// A store under test that decides on several keys at once.
 pub trait MultiKeySubject: Subject {
-    /// Takes from all of these distinct keys, or from none.
+    /// Applies operations to distinct keys, to all of them or to none: all are takes, or holds with one id and ttl, and
+    /// all have one time.
     ///
     /// # Errors
     /// A description of the failure.
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String>;
-}
-
-/// A store under test that supports multi-key holds.
-pub trait MultiKeyHoldSubject: MultiKeySubject + HoldSubject {
-    /// Holds units of all of these distinct keys under one id, or of none.
-    ///
-    /// # Errors
-    /// A description of the failure.
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String>;
+    fn apply_all(&mut self, invocations: &[Invocation<'_>]) -> Result<Answer, String>;
 }
 
 impl MultiKeySubject for CoreSubject {
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.apply_multi_key(MultiKeyOperation::Take, takes, now)
-    }
-}
-
-impl MultiKeyHoldSubject for CoreSubject {
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.apply_multi_key(MultiKeyOperation::Hold { id, ttl }, takes, now)
-    }
-}
-
-impl CoreSubject {
-    fn apply_multi_key(
-        &mut self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        let mut entries: Vec<_> = takes.iter().map(|(key, ..)| self.take_entry(key)).collect();
-        let mut parts: Vec<_> = takes
+    fn apply_all(&mut self, invocations: &[Invocation<'_>]) -> Result<Answer, String> {
+        let now = invocations.first().map_or(Timestamp::EPOCH, |it| it.now);
+        let mut entries: Vec<_> = invocations.iter().map(|it| self.take_entry(it.key)).collect();
+        let mut parts: Vec<_> = invocations
             .iter()
             .zip(&mut entries)
-            .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
+            .map(|(&Invocation { policy, operation, .. }, entry)| EntryOperation {
+                policy,
+                entry,
+                operation,
+            })
             .collect();
-        let taken = apply_multi_key(operation, &mut parts, now);
-        for ((key, ..), entry) in takes.iter().zip(entries) {
-            self.put_entry(key, entry);
+        let answer = apply_all(&mut parts, now);
+        for (it, entry) in invocations.iter().zip(entries) {
+            self.put_entry(it.key, entry);
         }
-        taken.map_err(|error| error.to_string())
+        answer.map_err(|error| error.to_string())
     }
 }
 
@@ -96,20 +49,19 @@ pub fn check_multi_key(subject: &mut impl MultiKeySubject, seed: u64, count: u64
     for seed in seed..seed + count {
         let draw = &mut SeededRng::new(seed);
         let keys = 1 + draw.below(5);
-        let named = |key: u64| format!("{{{seed}}}:{key}").into_bytes();
+        let names: Vec<_> = (0..keys).map(|key| format!("{{{seed}}}:{key}").into_bytes()).collect();
         let mut policies: Vec<Policy> = (0..keys).map(|_| draw.policy(shape)).collect();
         let mut now = 1_700_000_040_000_000;
         for step in 0..shape.steps {
             now = draw.time(now, shape);
             let at = Timestamp::saturating_from_micros(now);
-            let key = draw.below(keys);
-            let index = usize::try_from(key).unwrap_or(0);
+            let index = usize::try_from(draw.below(keys)).unwrap_or(0);
             if shape.changes && draw.one_in(12) {
                 policies[index] = draw.policy(shape);
             }
             if draw.one_in(3) {
                 let operation = draw.operation(&policies[index], shape);
-                let (key, policy) = (&named(key)[..], &policies[index]);
+                let (key, policy) = (&names[index], &policies[index]);
                 let invocation = Invocation { key, policy, now: at, operation };
                 let (expected, found) = (core.apply(invocation), subject.apply(invocation));
                 if let Err(difference) = compare(&expected, &found) {
@@ -118,20 +70,19 @@ pub fn check_multi_key(subject: &mut impl MultiKeySubject, seed: u64, count: u64
                 continue;
             }
             // Distinct keys in order, from a random one.
-            let mut order: Vec<_> = (0..keys).collect();
+            let mut order: Vec<_> = (0..names.len()).collect();
             order.rotate_left(index);
             order.truncate(1 + usize::try_from(draw.below(keys)).unwrap_or(0));
-            let takes = order.into_iter().map(|key| {
-                let policy = &policies[usize::try_from(key).unwrap_or(0)];
+            let takes = order.into_iter().map(|index| {
+                let (key, policy) = (&names[index], &policies[index]);
                 let cost = match draw.operation(policy, shape) {
                     Operation::Take(cost) => cost,
                     _ => 1,
                 };
-                (named(key), policy.clone(), cost)
+                Invocation { key, policy, now: at, operation: Operation::Take(cost) }
             });
-            let takes: Vec<MultiKeyTake> = takes.collect();
-            let expected = core.take_multi_key(&takes, at);
-            let found = subject.take_multi_key(&takes, at);
+            let takes: Vec<_> = takes.collect();
+            let (expected, found) = (core.apply_all(&takes), subject.apply_all(&takes));
             assert_eq!(found, expected, "history {seed}, step {step}, at {at}: {takes:?}");
         }
     }
@@ -142,7 +93,7 @@ pub fn check_multi_key(subject: &mut impl MultiKeySubject, seed: u64, count: u64
 /// # Panics
 /// At the first answer that differs.
 pub fn check_multi_key_holds(
-    subject: &mut impl MultiKeyHoldSubject,
+    subject: &mut impl MultiKeySubject,
     seed: u64,
     count: u64,
     shape: Shape,
@@ -151,7 +102,8 @@ pub fn check_multi_key_holds(
     for seed in seed..seed + count {
         let draw = &mut SeededRng::new(seed);
         let keys = usize::try_from(1 + draw.below(4)).unwrap_or(1);
-        let named = |key: usize| format!("{{holds:{seed}}}:{key}").into_bytes();
+        let names: Vec<_> =
+            (0..keys).map(|key| format!("{{holds:{seed}}}:{key}").into_bytes()).collect();
         let mut times = HoldTimes::new(draw);
         let mut policies: Vec<Policy> = (0..keys).map(|_| hold_policy(draw, shape)).collect();
         let mut log = Vec::new();
@@ -163,33 +115,33 @@ pub fn check_multi_key_holds(
             }
             if draw.one_in(2) {
                 let operation = times.operation(draw, &policies[first], shape);
-                let (key, policy) = (&named(first)[..], &policies[first]);
+                let (key, policy) = (&names[first], &policies[first]);
                 log.push(format!("{now} {operation:?} of {first} under {policy}"));
-                let expected = operation.apply_to(&mut core, key, policy, now);
-                let found = operation.apply_to(subject, key, policy, now);
-                compare(&expected, &found)
+                let invocation = Invocation { key, policy, now, operation };
+                compare(&core.apply(invocation), &subject.apply(invocation))
                     .unwrap_or_else(|it| panic!("history {seed}: {it}, after\n{}", log.join("\n")));
                 continue;
             }
             let mut order: Vec<_> = (0..keys).collect();
             order.rotate_left(first);
             order.truncate(1 + usize::try_from(draw.below(keys as u64)).unwrap_or(0));
-            let takes = order.into_iter().map(|key| {
-                let policy = &policies[key];
-                (named(key), policy.clone(), hold_cost(draw, policy))
-            });
-            let takes: Vec<MultiKeyTake> = takes.collect();
+            let costs: Vec<_> =
+                order.iter().map(|&index| hold_cost(draw, &policies[index])).collect();
             let (id, ttl) = (times.id(draw), times.ttl(draw));
-            let (expected, found) = if draw.one_in(4) {
-                log.push(format!("{now} take of {takes:?}"));
-                (core.take_multi_key(&takes, now), subject.take_multi_key(&takes, now))
-            } else {
-                log.push(format!("{now} hold {ttl:?} of {takes:?}"));
-                (
-                    core.hold_multi_key(id, ttl, &takes, now),
-                    subject.hold_multi_key(id, ttl, &takes, now),
-                )
+            let operation = match draw.one_in(4) {
+                true => Operation::Take(0),
+                false => Operation::Hold { id, cost: 0, ttl },
             };
+            let invocations = order.iter().zip(costs).map(|(&index, cost)| Invocation {
+                key: &names[index],
+                policy: &policies[index],
+                now,
+                operation: operation.with_cost(cost),
+            });
+            let invocations: Vec<_> = invocations.collect();
+            log.push(format!("{invocations:?}"));
+            let expected = core.apply_all(&invocations);
+            let found = subject.apply_all(&invocations);
             let same = found == expected || (found.is_err() && expected.is_err());
             assert!(same, "history {seed}: {found:?}, expected {expected:?}, {}", log.join("\n"));
         }

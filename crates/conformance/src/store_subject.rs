@@ -1,16 +1,13 @@
 //! Adapts any store with a test clock to [`Subject`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use sluicegate_core::{
-    Applied, BoxFuture, KeyedOperation, KeyedTake, ManualClock, MultiKeyDecision,
-    MultiKeyOperation, PreparedPolicy, Store, Timestamp,
+    Applied, BoxFuture, KeyedOperation, ManualClock, Operation, PreparedPolicy, Request, Source,
+    Store,
 };
 
-use crate::{
-    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
-    MultiKeyTake, Subject,
-};
+use crate::{Answer, Invocation, MultiKeySubject, Subject};
 
 /// Runs a future to its end.
 type BlockOn = Box<dyn Fn(BoxFuture<'_, ()>)>;
@@ -32,19 +29,13 @@ impl<S: Store> StoreSubject<S> {
         Self { store, clock, block_on: Box::new(block_on) }
     }
 
-    fn apply_multi_key(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.clock.set(now);
-        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
-        let takes = takes.iter().zip(&policies);
-        let takes: Vec<_> =
-            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let answer = self.wait(self.store.apply_multi_key(operation, &takes));
-        answer.map(|answer| answer.multi_key).map_err(|error| error.to_string())
+    /// The answer to operations that are all applied or none, without its source.
+    fn decide(&self, operations: &[KeyedOperation<'_>]) -> Result<sluicegate_core::Answer, String> {
+        let request = Request::all(operations).map_err(|error| error.to_string())?;
+        let answer = self.wait(self.store.apply(request));
+        let mut answer = answer.map_err(|error| error.to_string())?;
+        answer.source = Source::Store;
+        Ok(answer)
     }
 
     /// The result of an operation, now or later.
@@ -72,45 +63,44 @@ impl<S: Store> Subject for StoreSubject<S> {
             assert_eq!(answers.len(), 1, "a batch of one has one answer");
             answers.remove(0)
         } else {
-            self.wait(self.store.apply(key, policy, operation))
+            self.wait(self.store.apply(Request::one(key, policy, operation)))
         };
         answer.map(|answer| answer.decision).map_err(|error| error.to_string())
     }
 }
 
-impl<S: Store> HoldSubject for StoreSubject<S> {
-    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = invocation;
-        self.clock.set(now);
-        let answer = self.wait(self.store.apply_hold(key, &PreparedPolicy::new(policy), operation));
-        answer.map(|answer| answer.decision).map_err(|error| error.to_string())
-    }
-}
-
+/// A take of several keys comes after a peek that must decide alike.
 impl<S: Store> MultiKeySubject for StoreSubject<S> {
-    fn take_multi_key(
+    fn apply_all(
         &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        let peek = self.apply_multi_key(MultiKeyOperation::Peek, takes, now)?;
-        let take = self.apply_multi_key(MultiKeyOperation::Take, takes, now)?;
-        if peek.decision.allowed() != take.decision.allowed() {
-            return Err(format!("peek: {peek:?}; take: {take:?}"));
+        invocations: &[Invocation<'_>],
+    ) -> Result<sluicegate_core::Answer, String> {
+        invocations.iter().for_each(|it| self.clock.set(it.now));
+        let policies: Vec<_> =
+            invocations.iter().map(|it| PreparedPolicy::new(it.policy)).collect();
+        let operations = invocations.iter().zip(&policies);
+        let operations: Vec<_> = operations
+            .map(|(&Invocation { key, operation, .. }, policy)| KeyedOperation {
+                key,
+                policy,
+                operation,
+            })
+            .collect();
+        let peeks = operations.iter().filter_map(|it| match it.operation {
+            Operation::Take(cost) => {
+                Some(KeyedOperation { operation: Operation::Peek(cost), ..*it })
+            }
+            _ => None,
+        });
+        let peeks: Vec<_> = peeks.collect();
+        let peek = (!peeks.is_empty()).then(|| self.decide(&peeks)).transpose()?;
+        let answer = self.decide(&operations)?;
+        match peek {
+            Some(peek) if peek.allowed() != answer.allowed() => {
+                Err(format!("peek: {peek:?}; take: {answer:?}"))
+            }
+            _ => Ok(answer),
         }
-        Ok(take)
-    }
-}
-
-impl<S: Store> MultiKeyHoldSubject for StoreSubject<S> {
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.apply_multi_key(MultiKeyOperation::Hold { id, ttl }, takes, now)
     }
 }
 

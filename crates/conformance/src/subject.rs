@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
 use sluicegate_core::{
-    Decision, Entry, HoldOperation, Operation, Outcome, Policy, Retry, Timestamp, apply, apply_hold,
+    Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp, apply, as_micros,
 };
 
 use crate::oracle::{self, HoldOp, Op, Oracle, ParsedPolicy};
@@ -18,20 +18,7 @@ pub struct Invocation<'a> {
     /// The time.
     pub now: Timestamp,
     /// The operation.
-    pub operation: Operation,
-}
-
-/// One operation on a hold of one key, under a policy, at a given time.
-#[derive(Clone, Copy, Debug)]
-pub struct HoldInvocation<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a Policy,
-    /// The time.
-    pub now: Timestamp,
-    /// The operation.
-    pub operation: HoldOperation<'a>,
+    pub operation: Operation<'a>,
 }
 
 /// A decision, or the text of an error, such as a `reserve` that the policy does not support.
@@ -41,12 +28,6 @@ pub type Answer = Result<Decision, String>;
 pub trait Subject {
     /// Applies an operation.
     fn apply(&mut self, invocation: Invocation<'_>) -> Answer;
-}
-
-/// A store under test that has holds.
-pub trait HoldSubject: Subject {
-    /// Applies an operation on a hold.
-    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer;
 }
 
 /// The core over a plain map: the reference for every store.
@@ -83,16 +64,6 @@ impl Subject for CoreSubject {
     }
 }
 
-impl HoldSubject for CoreSubject {
-    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = invocation;
-        let mut entry = self.entries.remove(key);
-        let decision = apply_hold(policy, &mut entry, now, operation);
-        self.put_entry(key, entry);
-        decision.map_err(|error| error.to_string())
-    }
-}
-
 /// The oracle as a store.
 #[derive(Clone, Debug, Default)]
 pub struct OracleSubject(Oracle);
@@ -106,9 +77,20 @@ impl Subject for OracleSubject {
             Operation::Charge(cost) => (Op::Charge, cost),
             Operation::Refund(cost) => (Op::Refund, cost),
             Operation::Reserve { cost, max_wait } => {
-                (Op::Reserve { max_wait_us: micros(max_wait) }, cost)
+                (Op::Reserve { max_wait_us: as_micros(max_wait) }, cost)
             }
             Operation::Reset => (Op::Reset, 0),
+            Operation::Hold { id, cost, ttl } => {
+                let ttl_us = ttl.map(as_micros);
+                return self.apply_to_hold(invocation, id, HoldOp::Hold { cost, ttl_us });
+            }
+            Operation::Settle { id, used } => {
+                return self.apply_to_hold(invocation, id, HoldOp::Settle { used });
+            }
+            Operation::Renew { id, ttl } => {
+                let ttl_us = ttl.map(as_micros);
+                return self.apply_to_hold(invocation, id, HoldOp::Renew { ttl_us });
+            }
         };
         decision(&self.0.apply_parsed(key, &*parsed(policy)?, now.as_micros(), op, cost)?)
     }
@@ -130,20 +112,10 @@ impl OracleSubject {
         let policy = parsed(policy)?;
         decision(&self.0.apply_parsed(key, &policy, now.as_micros(), Op::RecordDenial, cost)?)
     }
-}
 
-impl HoldSubject for OracleSubject {
-    fn apply_hold(&mut self, invocation: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = invocation;
-        let (id, op) = match operation {
-            HoldOperation::Hold { id, cost, ttl } => {
-                (id, HoldOp::Hold { cost, ttl_us: ttl.map(micros) })
-            }
-            HoldOperation::Settle { id, used } => (id, HoldOp::Settle { used }),
-            HoldOperation::Renew { id, ttl } => (id, HoldOp::Renew { ttl_us: ttl.map(micros) }),
-        };
-        let (policy, now_us) = (parsed(policy)?, now.as_micros());
-        decision(&self.0.apply_hold_parsed(key, id, &policy, now_us, op)?)
+    fn apply_to_hold(&mut self, invocation: Invocation<'_>, id: &[u8], op: HoldOp) -> Answer {
+        let Invocation { key, policy, now, .. } = invocation;
+        decision(&self.0.apply_hold_parsed(key, id, &*parsed(policy)?, now.as_micros(), op)?)
     }
 }
 
@@ -188,10 +160,6 @@ fn decision(answer: &oracle::Answer) -> Answer {
         reset_after: Duration::from_micros(answer.reset_after_us),
         binding: answer.binding,
     })
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Compares two answers to the same invocation.

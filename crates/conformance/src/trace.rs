@@ -14,9 +14,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{Answer, CoreSubject, HoldSubject, Invocation, StepOperation, Subject, compare};
+use crate::{CoreSubject, Invocation, Subject, compare};
 
 /// Start of all offsets: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
@@ -58,9 +58,9 @@ pub fn check_traces(subject: &mut impl Subject) {
 ///
 /// # Panics
 /// At the first line with another result.
-pub fn check_hold_traces(subject: &mut impl HoldSubject) {
+pub fn check_hold_traces(subject: &mut impl Subject) {
     for case in all_cases().filter(Case::has_holds) {
-        case.run(&mut |step| step.apply_to(subject));
+        case.check(subject);
     }
 }
 
@@ -95,25 +95,6 @@ fn all_cases() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Applies one step to a store under test.
-type ApplyStep<'a> = dyn FnMut(TraceStep<'_>) -> Answer + 'a;
-
-/// One line of a trace.
-#[derive(Clone, Copy)]
-struct TraceStep<'a> {
-    key: &'a [u8],
-    policy: &'a Policy,
-    now: Timestamp,
-    operation: StepOperation<'a>,
-}
-
-impl TraceStep<'_> {
-    fn apply_to(self, subject: &mut impl HoldSubject) -> Answer {
-        let Self { key, policy, now, operation } = self;
-        operation.apply_to(subject, key, policy, now)
-    }
-}
-
 impl Case {
     /// Whether some operation is one on a hold.
     fn has_holds(&self) -> bool {
@@ -122,15 +103,6 @@ impl Case {
     }
 
     fn check(&self, subject: &mut impl Subject) {
-        self.run(&mut |TraceStep { key, policy, now, operation }| match operation {
-            StepOperation::Key(operation) => {
-                subject.apply(Invocation { key, policy, now, operation })
-            }
-            StepOperation::Hold(_) => panic!("{} has holds", self.name),
-        });
-    }
-
-    fn run(&self, apply: &mut ApplyStep<'_>) {
         let Self { trace, name, lines } = self;
         let key = format!("{trace}:{name}").into_bytes();
         let mut core = CoreSubject::default();
@@ -142,7 +114,7 @@ impl Case {
                 continue;
             }
             let policy = policy.as_ref().unwrap_or_else(|| panic!("{location}: no policy"));
-            let checked = check_line(&mut core, apply, &key, policy, line);
+            let checked = check_line(&mut core, subject, &key, policy, line);
             checked.unwrap_or_else(|fault| panic!("{location}: {fault}"));
         }
     }
@@ -150,7 +122,7 @@ impl Case {
 
 fn check_line(
     core: &mut CoreSubject,
-    apply: &mut ApplyStep<'_>,
+    subject: &mut impl Subject,
     key: &[u8],
     policy: &Policy,
     line: &str,
@@ -160,9 +132,9 @@ fn check_line(
     let now = time(words.next().ok_or("no time")?)?;
     let operation = operation(&words.collect::<Vec<_>>())?;
 
-    let step = TraceStep { key, policy, now, operation };
-    let found = apply(step);
-    compare(&step.apply_to(core), &found)?;
+    let invocation = Invocation { key, policy, now, operation };
+    let found = subject.apply(invocation);
+    compare(&core.apply(invocation), &found)?;
     if answer.trim() == "error" {
         return found
             .map_or(Ok(()), |decision| Err(format!("expected an error, found {decision:?}")));
@@ -189,20 +161,16 @@ fn check_line(
     Ok(())
 }
 
-fn operation<'a>(words: &[&'a str]) -> Result<StepOperation<'a>, String> {
-    if let [name, id, options @ ..] = words
-        && HOLD_OPERATIONS.contains(name)
-    {
-        return hold_operation(name, id.as_bytes(), options).map(StepOperation::Hold);
+fn operation<'a>(words: &[&'a str]) -> Result<Operation<'a>, String> {
+    match words {
+        [name, id, options @ ..] if HOLD_OPERATIONS.contains(name) => {
+            hold_operation(name, id.as_bytes(), options)
+        }
+        _ => unit_operation(words),
     }
-    key_operation(words).map(StepOperation::Key)
 }
 
-fn hold_operation<'a>(
-    name: &str,
-    id: &'a [u8],
-    options: &[&str],
-) -> Result<HoldOperation<'a>, String> {
+fn hold_operation<'a>(name: &str, id: &'a [u8], options: &[&str]) -> Result<Operation<'a>, String> {
     let (mut units, mut ttl) = (None, None);
     for option in options {
         match option.strip_prefix("ttl=") {
@@ -211,14 +179,14 @@ fn hold_operation<'a>(
         }
     }
     match (name, units, ttl) {
-        ("hold", cost, ttl) => Ok(HoldOperation::Hold { id, cost: cost.unwrap_or(1), ttl }),
-        ("settle", used, None) => Ok(HoldOperation::Settle { id, used }),
-        ("renew", None, ttl) => Ok(HoldOperation::Renew { id, ttl }),
+        ("hold", cost, ttl) => Ok(Operation::Hold { id, cost: cost.unwrap_or(1), ttl }),
+        ("settle", used, None) => Ok(Operation::Settle { id, used }),
+        ("renew", None, ttl) => Ok(Operation::Renew { id, ttl }),
         _ => Err(format!("unknown options {options:?}")),
     }
 }
 
-fn key_operation(words: &[&str]) -> Result<Operation, String> {
+fn unit_operation(words: &[&str]) -> Result<Operation<'static>, String> {
     let cost = match words.get(1) {
         None => 1,
         Some(word) => u32::try_from(number(word)?).map_err(|error| error.to_string())?,

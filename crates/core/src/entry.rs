@@ -170,7 +170,7 @@ impl Entry {
     }
 
     /// Whether nothing is in use and no hold is open, and only the memory of a ledger is left
-    /// ([`apply_hold_in_place`](crate::apply_hold_in_place)).
+    /// ([`apply_in_place`](crate::apply_in_place)).
     #[must_use]
     pub fn is_idle(&self) -> bool {
         matches!(&self.states[..], [State::None, State::Holds(ledger)] if ledger.is_empty())
@@ -257,7 +257,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use crate::{HoldOperation, apply_hold};
+    use crate::{Operation, apply};
 
     use super::*;
 
@@ -267,8 +267,8 @@ mod tests {
             let (policy, mut entry) = (policy.parse().unwrap(), None);
             for (id, cost, millis) in [(b"a", 2, 60_000), (b"b", 3, 1)] {
                 let ttl = Some(Duration::from_millis(millis));
-                let hold = HoldOperation::Hold { id, cost, ttl };
-                assert!(apply_hold(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap().allowed());
+                let hold = Operation::Hold { id, cost, ttl };
+                assert!(apply(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap().allowed());
             }
             let entry = entry.unwrap();
             let now = Timestamp::from_micros(1000).unwrap();

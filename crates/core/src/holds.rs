@@ -118,8 +118,7 @@ impl Policy {
         if self.limits().iter().any(Limit::is_queue) {
             return Err(HoldError::Queue);
         }
-        let (Operation::Hold { ttl, .. } | Operation::Renew { ttl, .. }) = operation
-        else {
+        let (Operation::Hold { ttl, .. } | Operation::Renew { ttl, .. }) = operation else {
             return Ok(0);
         };
         let periods = self.limits().iter().filter(|limit| limit.counts_holds());

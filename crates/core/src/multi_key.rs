@@ -68,7 +68,8 @@ pub fn apply_all(
     let mut parts: Vec<_> = parts.iter_mut().map(|part| EvaluatedPart::new(part, now)).collect();
     let delays = delays(&parts);
     if delays.is_some() {
-        let mut held = parts.iter().filter(|part| part.takes_units && part.operation.id().is_some());
+        let mut held =
+            parts.iter().filter(|part| part.takes_units && part.operation.id().is_some());
         held.try_for_each(|part| part.key.check_room())?;
     }
     let each = parts.iter_mut().enumerate().map(|(index, part)| {
@@ -106,9 +107,7 @@ impl<'a> EvaluatedPart<'a> {
 fn delays(parts: &[EvaluatedPart<'_>]) -> Option<Vec<Duration>> {
     let delay = |part: &EvaluatedPart<'_>| match part {
         EvaluatedPart { takes_units: false, .. } => Some(Duration::ZERO),
-        EvaluatedPart { key, operation, .. } => {
-            key.passes(operation.cost()).then(|| key.delay())
-        }
+        EvaluatedPart { key, operation, .. } => key.passes(operation.cost()).then(|| key.delay()),
     };
     parts.iter().map(delay).collect()
 }

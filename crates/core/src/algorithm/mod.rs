@@ -296,7 +296,8 @@ impl Limit {
         self.parameters().begins_with_use
     }
 
-    /// Whether it limits the units of open holds (`concurrency`). Only [`apply_hold`](crate::apply_hold) takes from it.
+    /// Whether it limits the units of open holds (`concurrency`). Only [`Operation::Hold`](crate::Operation::Hold) takes from
+    /// it.
     #[must_use]
     pub fn counts_holds(&self) -> bool {
         self.parameters().counts_holds

@@ -283,7 +283,7 @@ impl Policy {
 
     /// `limit` units (1 to 65 536) that are held at one time, such as requests in flight. The period is the longest
     /// lifetime of a hold that is not renewed, and the default one. Units are taken by holds only
-    /// ([`apply_hold`](crate::apply_hold)).
+    /// ([`Operation::Hold`](crate::Operation::Hold)).
     ///
     /// ```
     /// use std::time::Duration;

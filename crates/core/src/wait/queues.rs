@@ -191,7 +191,10 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
 
     /// Removes a waiter, because it was answered or because its client has left. Returns its data, the
     /// [refund](Waiter::cancel) to apply, and the waiter to wake.
-    pub fn remove(&mut self, ticket: Ticket) -> Option<(W, Option<Operation<'static>>, Option<Ticket>)> {
+    pub fn remove(
+        &mut self,
+        ticket: Ticket,
+    ) -> Option<(W, Option<Operation<'static>>, Option<Ticket>)> {
         let QueueEntry { key, waiter, data } = self.waiters.remove(&ticket)?;
         let wake = self.leave(&key, ticket, false);
         if let Some(queue) = self.queues.get_mut(&key) {

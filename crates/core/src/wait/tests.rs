@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use self::world::{HOUR, SECOND, World, at};
 use super::Event;
-use crate::{HoldOperation, Operation, Retry, apply_hold};
+use crate::{Operation, Retry};
 
 /// Denied, to be retried after that.
 fn retry_after(micros: u64) -> Option<Result<u64, Retry>> {
@@ -185,9 +185,7 @@ fn denied_wait_count_all_is_recorded_once() {
 fn denied_wait_that_begins_a_window_wakes_the_head() {
     let (mut world, policy) = (World::default(), "fixed-window:1/10s:count=all");
     let ttl = Some(Duration::from_secs(19));
-    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl };
-    let held = apply_hold(&policy.parse().unwrap(), &mut world.entry, world.now, hold).unwrap();
-    assert!(held.allowed());
+    assert!(world.apply(policy, Operation::Hold { id: b"id", cost: 1, ttl }).allowed());
     let head = world.wait(policy, 1, HOUR);
     world.run_until(12 * SECOND);
     let denied = world.wait(policy, 1, 1000);

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Entry, HoldError, HoldOperation, MAX_HOLDS, Operation, Policy, Retry, Timestamp, apply,
-    apply_hold,
+    Entry, HoldError, MAX_HOLDS, Operation, OperationError, Policy, Retry, Timestamp, apply,
 };
 
 fn policy(text: &str) -> Policy {
@@ -15,8 +14,8 @@ fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).expect("a time")
 }
 
-fn hold(id: &[u8], cost: u32, ttl: u64) -> HoldOperation<'_> {
-    HoldOperation::Hold { id, cost, ttl: Some(Duration::from_micros(ttl)) }
+fn hold(id: &[u8], cost: u32, ttl: u64) -> Operation<'_> {
+    Operation::Hold { id, cost, ttl: Some(Duration::from_micros(ttl)) }
 }
 
 fn after(micros: u64) -> Option<Retry> {
@@ -29,7 +28,7 @@ fn peek_of_a_migrated_log_looks_ahead_under_the_new_policy() {
     let mut entry = None;
     let now = at(103_000_001);
     assert!(apply(&long, &mut entry, now, Operation::Take(1)).unwrap().allowed());
-    assert!(apply_hold(&short, &mut entry, now, hold(b"a", 1, 95_402)).unwrap().allowed());
+    assert!(apply(&short, &mut entry, now, hold(b"a", 1, 95_402)).unwrap().allowed());
     // Under the short log the event expires after a millisecond; under the long one, after a second.
     let peek = apply(&long, &mut entry, now, Operation::Peek(2)).unwrap();
     assert_eq!(peek.retry(), after(1_000_000));
@@ -41,7 +40,7 @@ fn reset_after_of_a_window_that_begins_later_looks_ahead() {
     let mut entry = None;
     let start = at(10_000_000);
     assert!(apply(&window, &mut entry, start, Operation::Take(1)).unwrap().allowed());
-    assert!(apply_hold(&window, &mut entry, start, hold(b"a", 2, 25_000)).unwrap().allowed());
+    assert!(apply(&window, &mut entry, start, hold(b"a", 2, 25_000)).unwrap().allowed());
     // The clock steps back by half a second: the hold expires in the same window.
     let peek = apply(&window, &mut entry, at(9_500_000), Operation::Peek(1)).unwrap();
     assert_eq!(peek.reset_after, Duration::from_millis(1500));
@@ -54,7 +53,7 @@ fn reset_after_of_a_window_that_begins_later_looks_ahead() {
 fn hold_of_a_full_ledger_is_an_error_and_changes_nothing() {
     let (many, now) = (policy("token-bucket:1000000/1s"), at(0));
     let mut entry = None;
-    assert!(apply_hold(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000)).unwrap().allowed());
+    assert!(apply(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000)).unwrap().allowed());
     // As many records as there can be, with other ids.
     let mut bytes = entry.expect("a hold is open").encode();
     let count_at = bytes.len() - 4 - 20;
@@ -66,13 +65,13 @@ fn hold_of_a_full_ledger_is_an_error_and_changes_nothing() {
     }
     let mut entry = Some(Entry::decode(&bytes).expect("a full ledger"));
     let before = entry.as_ref().map(Entry::encode);
-    let more = apply_hold(&many, &mut entry, now, hold(b"more", 1, 1_000_000));
-    assert_eq!(more, Err(HoldError::Full(65_536)));
+    let more = apply(&many, &mut entry, now, hold(b"more", 1, 1_000_000));
+    assert_eq!(more, Err(OperationError::Hold(HoldError::Full(65_536))));
     assert_eq!(entry.as_ref().map(Entry::encode), before);
     // An open hold is not one more, and a denied one is a denial.
-    let open = apply_hold(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000));
+    let open = apply(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000));
     assert!(open.unwrap().allowed());
-    let denied = apply_hold(&many, &mut entry, now, hold(b"more", 1_000_000, 1_000_000));
+    let denied = apply(&many, &mut entry, now, hold(b"more", 1_000_000, 1_000_000));
     assert!(!denied.unwrap().allowed());
     assert_eq!(Entry::decode(&before.unwrap()).unwrap(), entry.unwrap());
 }
@@ -83,7 +82,7 @@ fn decode_damaged_ledger_is_an_error() {
     let concurrency = policy("concurrency:9/1m");
     let two = [b"a".as_slice(), b"bc"].map(|id| hold(id, 1, 1_000_000));
     for hold in two {
-        assert!(apply_hold(&concurrency, &mut entry, at(5), hold).unwrap().allowed());
+        assert!(apply(&concurrency, &mut entry, at(5), hold).unwrap().allowed());
     }
     let bytes = entry.expect("holds are open").encode();
     assert_eq!(bytes.len(), 13 + 4 + 13 + 14);

@@ -1,10 +1,12 @@
 //! A multi-key take decides as one policy of all limits does on one key.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use sluicegate_conformance::{Invocation, OracleSubject, Subject};
 use sluicegate_core::{
-    EntryTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation, Policy, Timestamp,
-    apply, apply_multi_key,
+    Answer, Entry, EntryOperation, Operation, OperationError, Policy, RequestError, Timestamp,
+    apply, apply_all,
 };
 
 const LIMITS: [&str; 8] = [
@@ -27,6 +29,19 @@ fn text(limits: &[usize]) -> String {
     limits.iter().map(|&index| LIMITS[index]).collect::<Vec<_>>().join(",")
 }
 
+/// Applies `operation` to every entry.
+fn apply_to_all(
+    policies: &[Policy],
+    entries: &mut [Option<Entry>],
+    now: Timestamp,
+    operation: Operation<'_>,
+) -> Result<Answer, OperationError> {
+    let parts = policies.iter().zip(entries);
+    let mut parts: Vec<_> =
+        parts.map(|(policy, entry)| EntryOperation { policy, entry, operation }).collect();
+    apply_all(&mut parts, now)
+}
+
 proptest! {
     #![proptest_config(super::cases(400))]
 
@@ -46,17 +61,13 @@ proptest! {
             now += span;
             let now = Timestamp::from_micros(now).unwrap();
             let expected = oracle.apply(Invocation { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
-            let mut takes: Vec<_> = parts
-                .iter()
-                .zip(&mut entries)
-                .map(|(policy, entry)| EntryTake { policy, entry, cost })
-                .collect();
-            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut takes, now).unwrap();
-            let MultiKeyDecision { mut decision, key, each } = apply_multi_key(MultiKeyOperation::Take, &mut takes, now).unwrap();
-            prop_assert_eq!(peek.decision.allowed(), decision.allowed());
-            prop_assert_eq!(each.len(), parts.len());
+            let peek = apply_to_all(&parts, &mut entries, now, Operation::Peek(cost)).unwrap();
+            let taken = apply_to_all(&parts, &mut entries, now, Operation::Take(cost)).unwrap();
+            prop_assert_eq!(peek.allowed(), taken.allowed());
+            prop_assert_eq!(taken.each().len(), parts.len());
+            let mut decision = taken.decision;
             // The position of the binding limit among the limits of all keys.
-            decision.binding += policies[..key].iter().map(Vec::len).sum::<usize>();
+            decision.binding += policies[..taken.key].iter().map(Vec::len).sum::<usize>();
             prop_assert_eq!(decision.to_integers(), expected.to_integers());
         }
     }
@@ -74,14 +85,9 @@ proptest! {
             now += span;
             let now = Timestamp::from_micros(now).unwrap();
             let before = entries.clone();
-            let mut sides: Vec<_> = parts
-                .iter()
-                .zip(&mut entries)
-                .map(|(policy, entry)| EntryTake { policy, entry, cost })
-                .collect();
-            let peek = apply_multi_key(MultiKeyOperation::Peek, &mut sides, now).unwrap();
-            let taken = apply_multi_key(MultiKeyOperation::Take, &mut sides, now).unwrap();
-            if !taken.decision.allowed() {
+            let peek = apply_to_all(&parts, &mut entries, now, Operation::Peek(cost)).unwrap();
+            let taken = apply_to_all(&parts, &mut entries, now, Operation::Take(cost)).unwrap();
+            if !taken.allowed() {
                 prop_assert_eq!(&peek, &taken);
                 prop_assert_eq!(&entries, &before);
                 continue;
@@ -96,12 +102,35 @@ proptest! {
 
 #[test]
 fn multi_key_take_of_no_key_is_an_error() {
-    assert_eq!(
-        apply_multi_key(MultiKeyOperation::Take, &mut [], Timestamp::EPOCH),
-        Err(MultiKeyError::MissingKey)
-    );
-    assert_eq!(
-        apply_multi_key(MultiKeyOperation::Peek, &mut [], Timestamp::EPOCH),
-        Err(MultiKeyError::MissingKey)
-    );
+    let error = Err(OperationError::Request(RequestError::MissingKey));
+    assert_eq!(apply_all(&mut [], Timestamp::EPOCH), error);
+}
+
+#[test]
+fn operations_that_are_no_request_are_an_error_and_change_nothing() {
+    let policies: Vec<Policy> = vec!["gcra:3/1s".parse().unwrap(); 2];
+    let [hold, other] = [b"a", b"b"].map(|id| {
+        let ttl = Some(Duration::from_secs(1));
+        Operation::Hold { id, cost: 1, ttl }
+    });
+    let settle = Operation::Settle { id: b"a", used: None };
+    for pair in [
+        [Operation::Take(1), Operation::Peek(1)],
+        [hold, other],
+        [hold, Operation::Take(1)],
+        [settle, settle],
+        [Operation::Charge(1), Operation::Charge(1)],
+        [Operation::Reset, Operation::Reset],
+    ] {
+        let mut entries = vec![None; 2];
+        let mut parts: Vec<_> = policies
+            .iter()
+            .zip(&mut entries)
+            .zip(pair)
+            .map(|((policy, entry), operation)| EntryOperation { policy, entry, operation })
+            .collect();
+        let found = apply_all(&mut parts, Timestamp::EPOCH);
+        assert_eq!(found, Err(OperationError::Request(RequestError::Operation)), "{pair:?}");
+        assert_eq!(entries, [None, None], "{pair:?}");
+    }
 }

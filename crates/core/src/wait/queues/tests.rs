@@ -70,19 +70,22 @@ fn applied_wakes_head_only_if_it_may_pass_earlier() {
     let head = queues.enqueue(0, request("gcra:1/1s", 1, LATE), ()).unwrap();
     let _behind = queues.enqueue(0, request("gcra:1/2s", 1, LATE), ()).unwrap();
     let reserve = Operation::Reserve { cost: 1, max_wait: std::time::Duration::MAX };
-    let mut wakes = |policy, operation| queues.applied(&0, policy, operation) == Some(head);
-    for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
+    let mut wakes = |policy, operation| queues.applied(&0, policy, operation, true) == Some(head);
+    let settle = Operation::Settle { id: b"id", used: None };
+    let renew = Operation::Renew { id: b"id", ttl: None };
+    for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset, settle, renew] {
         assert!(wakes(&policy, operation) && wakes(&other, operation), "{operation:?}");
     }
     for operation in [Operation::Take(1), reserve] {
         assert!(!wakes(&policy, operation) && wakes(&other, operation), "{operation:?}");
     }
     assert!(!wakes(&other, Operation::Peek(1)));
-    assert_eq!(queues.applied(&1, &policy, Operation::Reset), None);
+    assert_eq!(queues.applied(&1, &policy, Operation::Reset, true), None);
 }
 
 #[test]
 fn applied_take_that_may_begin_a_window_wakes_head() {
+    let hold = Operation::Hold { id: b"id", cost: 1, ttl: None };
     for (text, wakes) in [
         ("fixed-window:9/1s", true),
         ("fixed-window:9/1s:align=clock", false),
@@ -94,15 +97,15 @@ fn applied_take_that_may_begin_a_window_wakes_head() {
         let (policy, other) = (text.parse().unwrap(), "gcra:1/1s".parse().unwrap());
         let head = queues.enqueue(0, request(text, 9, LATE), ()).unwrap();
         let expected = wakes.then_some(head);
-        assert_eq!(queues.applied(&0, &policy, Operation::Take(1)), expected, "{text}");
-        assert_eq!(queues.held(&0, &policy, true), expected, "{text}");
+        assert_eq!(queues.applied(&0, &policy, Operation::Take(1), true), expected, "{text}");
+        assert_eq!(queues.applied(&0, &policy, hold, true), expected, "{text}");
         // A denial changes nothing, unless it migrates the state of the key.
-        assert_eq!(queues.held(&0, &policy, false), None, "{text}");
-        assert_eq!(queues.held(&0, &other, false), Some(head), "{text}");
+        assert_eq!(queues.applied(&0, &policy, hold, false), None, "{text}");
+        assert_eq!(queues.applied(&0, &other, hold, false), Some(head), "{text}");
     }
     let (mut queues, text) = (WaitQueues::default(), "fixed-window:9/1s:count=all");
     let (policy, head) = (text.parse().unwrap(), queues.enqueue(0, request(text, 9, LATE), ()));
-    assert_eq!(queues.held(&0, &policy, false), head.ok(), "a denial is recorded");
+    assert_eq!(queues.applied(&0, &policy, hold, false), head.ok(), "a denial is recorded");
 }
 
 /// When the last of `requests` would pass if they came at `now`, one after the other.
@@ -166,7 +169,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
                 let takes = operation == 0;
                 let operation = if takes { Operation::Take(1) } else { Operation::Refund(2) };
                 let _ = apply(&new.policy, &mut entry, at(now), operation);
-                queues.applied(&0, &new.policy, operation);
+                queues.applied(&0, &new.policy, operation, true);
             }
             2 if !waiting.is_empty() => {
                 let index = usize::try_from(below(waiting.len() as u64)).unwrap();
@@ -260,7 +263,7 @@ fn waiter_hold_is_denied_at_its_deadline_only() {
     assert_eq!(waiter.poll(at(1_000_000), Event::Answered(denied_for(2))), expiry);
     assert_eq!(waiter.poll(at(5_000_000), Event::Woken), take);
     let denied = denied_for(26);
-    assert_eq!(waiter.poll(at(5_000_000), Event::Answered(denied)), Step::Done(denied));
+    assert_eq!(waiter.poll(at(5_000_000), Event::Answered(denied.clone())), Step::Done(denied));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::{Answer, Decision, Operation, Outcome, Policy, Retry, Source, Timesta
 fn run_alone(
     policy: &str,
     timeout: u64,
-    mut answer: impl FnMut(&mut Timestamp, Operation) -> Event,
+    mut answer: impl FnMut(&mut Timestamp, Operation<'static>) -> Event,
 ) -> (Timestamp, Answer) {
     let mut now = Timestamp::EPOCH;
     let mut waiter = Waiter::alone(request(policy, 1, at(timeout)));
@@ -108,7 +108,7 @@ fn alone_fallback_denial_tries_again() {
         }
         let retry = Retry::After(Duration::from_secs(4));
         let decision = Decision { outcome: Outcome::Deny { retry }, ..decision };
-        Event::Answered(Answer { decision, source: Source::Fallback })
+        Event::Answered(Answer::new(decision, Source::Fallback))
     });
     assert!(decision.allowed() && now == at(4 * SECOND));
     let reserve = |seconds| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(seconds) };
@@ -128,7 +128,7 @@ fn cancel_fallback_departure_gives_nothing_back() {
         };
         assert_eq!(waiter.cancel(), None);
         let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
-        let event = Event::Answered(Answer { decision, source });
+        let event = Event::Answered(Answer::new(decision, source));
         assert_eq!(waiter.poll(Timestamp::EPOCH, event), Step::SleepUntil(at(SECOND)));
         assert_eq!(waiter.cancel(), refund);
         let step = waiter.poll(at(1), Event::Stopped);
@@ -147,8 +147,9 @@ fn once_waits_for_the_delay_only() {
         let Step::Apply(operation @ Operation::Take(1)) = waiter.poll(at(0), Event::Start) else {
             panic!("no take")
         };
-        let answer = apply(&policy.parse().unwrap(), &mut entry, at(0), operation).unwrap().into();
-        match (waiter.poll(at(0), Event::Answered(answer)), expected) {
+        let decision = apply(&policy.parse().unwrap(), &mut entry, at(0), operation).unwrap();
+        let answer = Answer::from(decision);
+        match (waiter.poll(at(0), Event::Answered(answer.clone())), expected) {
             (Step::SleepUntil(then), Some(expected)) => {
                 assert_eq!(then, at(expected));
                 assert_eq!(waiter.cancel(), Some(Operation::Refund(1)));

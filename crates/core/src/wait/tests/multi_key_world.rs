@@ -7,8 +7,8 @@ use super::{
     world::at,
 };
 use crate::{
-    Decision, Entry, EntryTake, HoldOperation, MultiKeyDecision, MultiKeyOperation, Operation,
-    Outcome, Policy, Retry, Timestamp, apply, apply_hold, apply_multi_key,
+    Answer, Decision, Entry, EntryOperation, Operation, Outcome, Policy, Retry, Timestamp, apply,
+    apply_all,
 };
 
 /// Keys, each with a policy and the units that a request takes or holds.
@@ -25,7 +25,7 @@ pub(super) struct MultiKeyWorld {
     pub(super) queues: WaitQueues<usize, usize>,
     pub(super) requests: BTreeMap<usize, Request>,
     /// The answers, in order.
-    pub(super) answers: Vec<(usize, Timestamp, MultiKeyDecision)>,
+    pub(super) answers: Vec<(usize, Timestamp, Answer)>,
     /// The operations of all requests, in order: whether it was a peek, and was allowed.
     pub(super) applied: Vec<(usize, bool, bool)>,
     last: usize,
@@ -48,6 +48,10 @@ impl Request {
     }
 }
 
+fn settle(id: &str) -> Operation<'_> {
+    Operation::Settle { id: id.as_bytes(), used: None }
+}
+
 impl MultiKeyWorld {
     /// A request for all of the keys arrives, and runs until it sleeps. With an id it holds.
     pub(super) fn wait(&mut self, takes: Takes<'_>, id: Option<&str>, timeout: u64) -> usize {
@@ -62,10 +66,10 @@ impl MultiKeyWorld {
         let takes: Vec<(usize, Policy, u32)> = takes.collect();
         let policies = takes.iter().map(|(_, policy, cost)| (policy.clone(), *cost));
         let timeout = Duration::from_micros(timeout);
-        let operation = id.map_or(MultiKeyOperation::Take, |id| MultiKeyOperation::Hold {
-            id: id.as_bytes(),
-            ttl: TTL,
-        });
+        let operation = match id {
+            Some(id) => Operation::Hold { id: id.as_bytes(), cost: 0, ttl: TTL },
+            None => Operation::Take(0),
+        };
         let mut waiter = MultiKeyWaiter::new(policies, operation, timeout);
         let step = waiter.poll(self.now, MultiKeyEvent::Start);
         self.last += 1;
@@ -85,37 +89,25 @@ impl MultiKeyWorld {
     pub(super) fn apply_only(&mut self, key: usize, policy: &str, it: Operation) -> Decision {
         let policy = policy.parse().unwrap();
         let decision = apply(&policy, &mut self.entries[key], self.now, it).unwrap();
-        let head = self.queues.applied(&key, &policy, it);
+        let head = self.queues.applied(&key, &policy, it, decision.allowed());
         self.wake(head);
         decision
     }
 
     /// A client that does not wait opens a hold.
     pub(super) fn hold(&mut self, key: usize, policy: &str, id: &str) {
-        let hold = HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl: TTL };
-        let policy = policy.parse().unwrap();
-        let held = apply_hold(&policy, &mut self.entries[key], self.now, hold).unwrap();
-        assert!(held.allowed(), "{id}");
-        let head = self.queues.held(&key, &policy, true);
-        self.wake(head);
-        self.run();
+        let hold = Operation::Hold { id: id.as_bytes(), cost: 1, ttl: TTL };
+        assert!(self.apply(key, policy, hold).allowed(), "{id}");
     }
 
     /// The hold of a key ends. Whether it was open.
     pub(super) fn settle(&mut self, key: usize, policy: &str, id: &str) -> bool {
-        let is_open = self.settle_only(key, policy, id);
-        self.run();
-        is_open
+        self.apply(key, policy, settle(id)).allowed()
     }
 
     /// The same, before any driver notices.
     pub(super) fn settle_only(&mut self, key: usize, policy: &str, id: &str) -> bool {
-        let settle = HoldOperation::Settle { id: id.as_bytes(), used: None };
-        let policy = policy.parse().unwrap();
-        let settled = apply_hold(&policy, &mut self.entries[key], self.now, settle).unwrap();
-        let head = self.queues.changed(&key);
-        self.wake(head);
-        settled.allowed()
+        self.apply_only(key, policy, settle(id)).allowed()
     }
 
     /// The client of a request disconnects.
@@ -152,7 +144,7 @@ impl MultiKeyWorld {
         let request = self.requests.get_mut(&number).unwrap();
         request.step = request.waiter.poll(self.now, event);
         if let MultiKeyStep::Done(answer) = &request.step {
-            self.answers.push((number, self.now, answer.multi_key.clone()));
+            self.answers.push((number, self.now, answer.clone()));
             let Request { takes, queue, .. } = self.requests.remove(&number).unwrap();
             self.leave(queue);
             for (key, ..) in takes {
@@ -185,7 +177,7 @@ impl MultiKeyWorld {
                 let event = match event {
                     Event::Start => Event::Start,
                     Event::Woken => Event::Woken,
-                    Event::Answered(answer) => Event::Answered(*answer),
+                    Event::Answered(answer) => Event::Answered(answer.clone()),
                     event => panic!("{event:?}"),
                 };
                 let polled = self.queues.poll(*ticket, self.now, event);
@@ -207,15 +199,19 @@ impl MultiKeyWorld {
         let mut entries: Vec<_> = takes.iter().map(|(key, ..)| self.entries[*key].take()).collect();
         let parts = takes.iter().zip(&mut entries);
         let mut parts: Vec<_> = parts
-            .map(|((_, policy, cost), entry)| EntryTake { policy, entry, cost: *cost })
+            .map(|((_, policy, cost), entry)| EntryOperation {
+                policy,
+                entry,
+                operation: operation.with_cost(*cost),
+            })
             .collect();
-        let decided = apply_multi_key(operation, &mut parts, self.now).unwrap();
+        let decided = apply_all(&mut parts, self.now).unwrap();
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.entries[*key] = entry;
         }
-        let is_peek = operation == MultiKeyOperation::Peek;
-        self.applied.push((number, is_peek, decided.decision.allowed()));
-        MultiKeyEvent::Answered(decided.into())
+        let is_peek = matches!(operation, Operation::Peek(_));
+        self.applied.push((number, is_peek, decided.allowed()));
+        MultiKeyEvent::Answered(decided)
     }
 
     /// Runs all drivers until they sleep.

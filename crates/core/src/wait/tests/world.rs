@@ -18,7 +18,7 @@ pub(super) struct World {
     /// The answers, in order.
     pub(super) answers: Vec<(Ticket, Timestamp, Decision)>,
     /// The operations of all waiters, in order.
-    pub(super) applied: Vec<(Ticket, Operation, Decision)>,
+    pub(super) applied: Vec<(Ticket, Operation<'static>, Decision)>,
     /// Cost and deadline of each request.
     pub(super) costs: BTreeMap<Ticket, u64>,
     pub(super) deadlines: BTreeMap<Ticket, Timestamp>,
@@ -74,17 +74,21 @@ impl World {
     pub(super) fn apply_only(&mut self, policy: &str, operation: Operation) -> Decision {
         let policy = policy.parse().unwrap();
         let decision = apply(&policy, &mut self.entry, self.now, operation).unwrap();
-        let head = self.queues.applied(&0, &policy, operation);
+        let head = self.queues.applied(&0, &policy, operation, decision.allowed());
         self.wake(head);
         decision
     }
 
     pub(super) fn poll(&mut self, ticket: Ticket, event: Event) {
         let Polled { step, wake } = self.queues.poll(ticket, self.now, event);
+        let answered = match &step {
+            Step::Done(answer) => Some(answer.decision),
+            _ => None,
+        };
         self.drivers.get_mut(&ticket).unwrap().step = step;
         self.wake(wake);
-        if let Step::Done(answer) = step {
-            self.answers.push((ticket, self.now, answer.decision));
+        if let Some(decision) = answered {
+            self.answers.push((ticket, self.now, decision));
             assert_eq!(self.leave(ticket), None, "an answered request gives nothing back");
         }
     }
@@ -96,21 +100,21 @@ impl World {
     }
 
     /// Removes a request, because it was answered or because its client has left.
-    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Operation> {
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Operation<'static>> {
         let policy = self.drivers.remove(&ticket)?.policy;
         let ((), refund, next) = self.queues.remove(ticket).unwrap();
         self.wake(next);
         if let Some(refund) = refund {
             let decision = apply(&policy, &mut self.entry, self.now, refund).unwrap();
             self.applied.push((ticket, refund, decision));
-            let head = self.queues.applied(&0, &policy, refund);
+            let head = self.queues.applied(&0, &policy, refund, true);
             self.wake(head);
         }
         refund
     }
 
     /// A client disconnects.
-    pub(super) fn kill(&mut self, ticket: Ticket) -> Option<Operation> {
+    pub(super) fn kill(&mut self, ticket: Ticket) -> Option<Operation<'static>> {
         let refund = self.leave(ticket);
         self.run_until_idle();
         refund
